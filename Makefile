@@ -1,0 +1,65 @@
+# Everything runs from the environment in .venv. Plain POSIX recipes: the make of macOS (3.81) and its shell run them too.
+PY = .venv/bin/python
+INSTALLED = .venv/installed
+
+# True where packages of the system may be installed without asking anybody.
+MAY_APT = command -v apt-get >/dev/null 2>&1 && { [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
+APT = $$([ "$$(id -u)" = 0 ] || echo sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -q
+
+.PHONY: help setup java servers test check demo bench lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(INSTALLED) ## Make the environment in .venv: pinned packages and the command .venv/bin/wiretide
+
+java: setup ## Find Java 17 or newer, or install it
+	@$(PY) -m highlevel.spark.java
+
+servers: setup ## Fetch the servers that tests talk to (Prometheus) into .venv; nothing is started
+	@if command -v prometheus >/dev/null 2>&1 || [ -x .venv/bin/prometheus ]; then exit 0; fi; \
+	if ! command -v dpkg-deb >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then \
+	  echo "servers: no prometheus on PATH and no apt-get to fetch it with; the tests that need it will be skipped"; exit 0; fi; \
+	rm -rf .venv/servers && mkdir -p .venv/servers && cd .venv/servers || exit 1; \
+	if apt-get -q download prometheus || { $(MAY_APT) && $(APT) update && apt-get -q download prometheus; }; then \
+	  dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb && ln -s ../servers/usr/bin/prometheus ../bin/prometheus; \
+	else echo "servers: apt-get could not fetch prometheus; the tests that need it will be skipped"; fi
+
+test: setup java servers ## Run all tests
+	@$(PY) -m pytest
+
+check: setup java servers ## Run what CI runs: lint, format, types, then all tests (the documents' links among them)
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+	@$(PY) -m pytest
+
+demo: setup java ## Replay three generated links through the pipeline, with metrics and a live page
+	@.venv/bin/wiretide demo
+
+bench: setup java ## Measure everything; fails when a criterion does
+	@$(PY) -m bench
+
+lock: setup ## Resolve the dependencies anew into requirements.lock
+	@.venv/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --no-header \
+	  --all-extras --python-version 3.11 pyproject.toml --output-file requirements.lock
+
+clean: ## Remove the environment and everything that was generated
+	rm -rf .venv build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	@find_python() { for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	  if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo "$$name"; return 0; fi; done; return 1; }; \
+	python=$$(find_python) || { $(MAY_APT) && $(APT) update && $(APT) install -y python3 && python=$$(find_python); } || { \
+	  echo "setup: got no Python 3.11 or newer on PATH; install one (python3 of Debian 12 or Ubuntu 24.04, or brew install python)" >&2; exit 1; }; \
+	if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	  package=$$("$$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
+	  { $(MAY_APT) && $(APT) update && $(APT) install -y "$$package"; } || { \
+	    echo "setup: $$python cannot make environments; install $$package" >&2; exit 1; }; fi; \
+	"$$python" -m venv --clear .venv
+
+$(INSTALLED): requirements.lock pyproject.toml .venv/bin/python
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(INSTALLED)

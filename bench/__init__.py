@@ -1,0 +1,1 @@
+"""Figures of the project, each a ratio measured side by side in one run."""

@@ -1,0 +1,1 @@
+"""Results and counters for people: Prometheus, pages, tables."""

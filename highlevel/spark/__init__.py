@@ -1,0 +1,1 @@
+"""Spark hosts of the operators: the only place that imports pyspark."""

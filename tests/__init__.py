@@ -1,0 +1,1 @@
+"""Tests of the project, laid out like the folders they test."""
