@@ -1,0 +1,184 @@
+"""Java for Spark: find a runtime that will do, or install one.
+
+A runtime will do when its version is 17 or newer and it has the module `jdk.incubator.vector`, without which Spark 4.3
+does not start (stripped runtimes lack it). Both are asked of `java` itself, in one start of about 0.1 s. It is looked
+for in `JAVA_HOME`, on `PATH`, in the environment (`java` below it, an earlier download) and where Debian and Homebrew
+put runtimes that are not the default.
+
+`python -m highlevel.spark.java` installs one when there is none: `ways` says what may be done on a machine, in order,
+and does nothing; `install` does it. Nothing is installed at run time: `require_java` only looks.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import jdk
+from jdk.client.client import ClientError
+
+OLDEST = 17
+"""The oldest Java version that runs Spark 4.3."""
+
+DOWNLOADS = Path(sys.prefix) / "java"
+"""Where a downloaded runtime is unpacked: inside the environment, and gone with it."""
+
+SYSTEM = ("/usr/lib/jvm/*", "/opt/homebrew/opt/openjdk*", "/usr/local/opt/openjdk*")
+"""Where package managers put runtimes that `PATH` does not show, as patterns of absolute paths."""
+
+APT_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
+"""Debian's names, the tested version first; a release carries one or two of them."""
+
+
+class JavaMissingError(RuntimeError):
+    """No Java runtime that Spark can use. The message is one line and says what to install."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What of a machine decides how Java gets onto it: its package managers and whether they may be used unasked."""
+
+    apt: bool
+    brew: bool
+    root: bool
+    sudo: bool
+
+    @classmethod
+    def here(cls) -> "Machine":
+        """This machine. `sudo` is true only where it asks for no password."""
+        asks = ["sudo", "-n", "true"]
+        return cls(
+            apt=shutil.which("apt-get") is not None,
+            brew=shutil.which("brew") is not None,
+            root=os.geteuid() == 0,
+            sudo=shutil.which("sudo") is not None and subprocess.run(asks, capture_output=True).returncode == 0,
+        )
+
+
+Command = tuple[str, ...]
+
+
+def ways(machine: Machine) -> list[list[Command]]:
+    """The ways to install Java with the machine's own package managers, best first: each is a list of commands.
+
+    Empty where no package manager may be used: installing as root or through a `sudo` that asks for no password is
+    allowed, anything that would ask is not. Homebrew refuses to run as root.
+    """
+    if machine.apt and (machine.root or machine.sudo):
+        apt = (*(() if machine.root else ("sudo", "-n")), "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q")
+        installs = [[(*apt, "install", "-y", "--no-install-recommends", name)] for name in APT_PACKAGES]
+        return [[(*apt, "update"), *installs[0]], *installs[1:]]
+    if machine.brew and not machine.root:
+        return [[("brew", "install", "openjdk@17")]]
+    return []
+
+
+def advice(machine: Machine) -> str:
+    """What to type to get Java here, for the end of a message."""
+    if machine.apt:
+        return f"sudo apt-get install {APT_PACKAGES[0]}"
+    if machine.brew:
+        return "brew install openjdk@17"
+    return f"install a Java runtime, version {OLDEST} or newer, and set JAVA_HOME to its folder"
+
+
+def candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Every `java` that may be there, in the order of preference; a path may be yielded that does not exist."""
+    if environ.get("JAVA_HOME"):
+        yield Path(environ["JAVA_HOME"]) / "bin" / "java"
+    on_path = shutil.which("java", path=environ.get("PATH", os.defpath))
+    if on_path:
+        yield Path(on_path)
+    for pattern in (f"{DOWNLOADS}/*", f"{DOWNLOADS}/*/Contents/Home", *SYSTEM):
+        for home in sorted(Path("/").glob(pattern.lstrip("/")), reverse=True):
+            yield home / "bin" / "java"
+
+
+def home_of(java: Path) -> Path | None:
+    """The home of the runtime that `java` starts, or None where it does not start, is too old or lacks a module.
+
+    >>> home_of(Path("/nowhere/bin/java")) is None
+    True
+    """
+    command = [str(java), "--add-modules", "jdk.incubator.vector", "-XshowSettings:properties", "-version"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+    except OSError:
+        return None
+    if answer.returncode != 0:
+        return None
+    properties = dict(re.findall(r"^ *(java\.home|java\.specification\.version) = (.+)$", answer.stderr, re.MULTILINE))
+    # Up to Java 8 the version was written 1.8; its first number is too small either way.
+    version = int(properties.get("java.specification.version", "0").partition(".")[0])
+    return Path(properties["java.home"]) if version >= OLDEST and "java.home" in properties else None
+
+
+def java_home() -> Path | None:
+    """The folder of the first runtime here that runs Spark, or None."""
+    return next(filter(None, map(home_of, candidates(os.environ))), None)
+
+
+def require_java() -> Path:
+    """Set `JAVA_HOME` for the processes started from here to a runtime that runs Spark, and return it.
+
+    Raises:
+        JavaMissingError: there is none; the message says what to install.
+    """
+    home = java_home()
+    if home is None:
+        found = [str(java) for java in candidates(os.environ) if java.exists()]
+        got = (
+            f"got only {', '.join(found)}" if found else "got none in JAVA_HOME, on PATH or where the system keeps them"
+        )
+        raise JavaMissingError(f"Spark needs Java {OLDEST} or newer, {got}; {advice(Machine.here())}")
+    os.environ["JAVA_HOME"] = str(home)
+    return home
+
+
+def download() -> None:
+    """Unpack a Java development kit (about 190 MB) below `DOWNLOADS`.
+
+    The kit, not the runtime: only the kit is sure to have every module.
+
+    Raises:
+        OSError: no network, no room.
+        jdk.JdkError, ClientError: nothing to download for this system, or an archive that does not unpack.
+    """
+    DOWNLOADS.mkdir(parents=True, exist_ok=True)
+    jdk.install(str(OLDEST), path=str(DOWNLOADS))
+
+
+def install(machine: Machine) -> None:
+    """Try each of the `ways` until there is a Java that will do, then the download; standard error says what runs."""
+    for commands in ways(machine):
+        for command in commands:
+            print("java:", *command, file=sys.stderr)
+            if subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr).returncode != 0:
+                break
+        if java_home():
+            return
+    print(f"java: downloading Java {OLDEST} into {DOWNLOADS}", file=sys.stderr)
+    try:
+        download()
+    except (OSError, jdk.JdkError, ClientError) as error:
+        print(f"java: the download failed: {error}", file=sys.stderr)
+
+
+def main() -> int:
+    """Make sure that there is a Java for Spark: print its folder and return 0, or say what to install and return 1."""
+    if java_home() is None:
+        install(Machine.here())
+    try:
+        print(f"java: {require_java()}")
+    except JavaMissingError as error:
+        print(f"java: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

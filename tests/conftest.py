@@ -1,0 +1,114 @@
+"""What all tests share: the captures, one Spark session, the order, and the proof that fast tests start no JVM.
+
+The order: tests without the mark `spark` first, those with it last, random inside each group (pytest-randomly prints
+the seed). A test without the mark finds a `java` that refuses and tells on it, in its own process and in its children.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+from hypothesis.configuration import set_hypothesis_home_dir
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A slow machine is not a wrong result, and examples found on one run must not change the next: the seed says it all.
+hypothesis.settings.register_profile("wiretide", database=None, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("wiretide")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what Hypothesis writes out of the repository, and put the environment's commands on PATH."""
+    scratch = tempfile.mkdtemp(prefix="wiretide-hypothesis-")
+    config.add_cleanup(lambda: shutil.rmtree(scratch))
+    set_hypothesis_home_dir(scratch)
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.prefix) / "bin"), os.environ.get("PATH", os.defpath)])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start a JVM go last; a stable sort keeps the random order inside both groups."""
+    items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
+
+
+@pytest.fixture(scope="session")
+def captures() -> Path:
+    """The folder of real captures with known truth: WIRETIDE_CAPTURES, or `shared/captures` beside the repository."""
+    folder = Path(os.environ.get("WIRETIDE_CAPTURES", ROOT.parent / "shared" / "captures"))
+    if not folder.is_dir():
+        pytest.skip(f"no captures in {folder}; WIRETIDE_CAPTURES names their folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def _refusing_java(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Java home whose `java` writes down its arguments in `calls` and fails."""
+    home = tmp_path_factory.mktemp("refusing-java")
+    java = home / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho \"java $*\" >>'{home}/calls'\nexit 1\n")
+    java.chmod(0o755)
+    return home
+
+
+@pytest.fixture(autouse=True)
+def _no_jvm_unless_marked(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, _refusing_java: Path
+) -> Iterator[None]:
+    """Fail a test that starts a JVM, or has a child that does, without the mark `spark`."""
+    if request.node.get_closest_marker("spark"):
+        yield
+        return
+    calls = _refusing_java / "calls"
+    monkeypatch.setenv("JAVA_HOME", str(_refusing_java))
+    monkeypatch.setenv("PATH", os.pathsep.join([str(_refusing_java / "bin"), os.environ["PATH"]]))
+    yield
+    told = calls.read_text() if calls.exists() else ""
+    calls.unlink(missing_ok=True)
+    pyspark = sys.modules.get("pyspark")
+    running = pyspark is not None and pyspark.SparkContext._gateway is not None
+    if told or running:
+        pytest.fail(f"{request.node.nodeid} is not marked `spark` but started a JVM: {told or 'its gateway is open'}")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """One Spark session of two cores for all marked tests; it listens on loopback and writes to temporary folders."""
+    from pyspark.sql import SparkSession
+
+    from highlevel.spark.java import require_java
+
+    scratch = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("JAVA_HOME", str(require_java()))
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("wiretide-tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.memory", "1g")
+            .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -Dderby.system.home={scratch / 'derby'}")
+            .config("spark.local.dir", str(scratch / "local"))
+            .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.python.unix.domain.socket.enabled", "true")
+            .getOrCreate()
+        )
+        yield session
+        gateway = session.sparkContext._gateway
+        session.stop()
+        # The JVM ends when its standard input does; waiting for it leaves no process behind.
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()

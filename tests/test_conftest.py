@@ -1,0 +1,55 @@
+"""The promises of the test run itself, seen from outside: runs of pytest over small test files."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(folder: Path, source: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests in `source` the way the project's own run."""
+    (folder / "test_it.py").write_text(source)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.conftest",
+        "-c",
+        ROOT / "pyproject.toml",
+        "--rootdir",
+        folder,
+    ]
+    options = ["-v", "-o", f"cache_dir={folder / 'cache'}", folder / "test_it.py"]
+    return subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, env=os.environ | environ)
+
+
+def test_a_test_without_the_mark_fails_when_a_child_of_it_starts_java(tmp_path: Path) -> None:
+    source = "import subprocess\ndef test_a():\n    subprocess.run(['sh', '-c', 'java -version || true'])\n"
+    answer = run(tmp_path, source)
+    assert answer.returncode == 1
+    assert "is not marked `spark` but started a JVM: java -version" in answer.stdout
+
+
+def test_tests_with_the_mark_run_last_in_every_random_order(tmp_path: Path) -> None:
+    source = "import pytest\n" + "".join(
+        f"{'@pytest.mark.spark' if n % 2 else ''}\ndef test_{'jvm' if n % 2 else 'fast'}_{n}(): pass\n"
+        for n in range(20)
+    )
+    answer = run(tmp_path, source)
+    order = [line.split("::test_")[1].partition("_")[0] for line in answer.stdout.splitlines() if "::test_" in line]
+    assert order == ["fast"] * 10 + ["jvm"] * 10
+    assert "Using --randomly-seed=" in answer.stdout
+
+
+def test_missing_captures_are_a_skip_that_says_where_they_were_looked_for(tmp_path: Path) -> None:
+    answer = run(tmp_path, "def test_a(captures): pass\n", WIRETIDE_CAPTURES=str(tmp_path / "nowhere"))
+    assert f"no captures in {tmp_path / 'nowhere'}" in answer.stdout
+    assert "1 skipped" in answer.stdout
+
+
+def test_a_warning_is_an_error(tmp_path: Path) -> None:
+    answer = run(tmp_path, "import warnings\ndef test_a(): warnings.warn('old', DeprecationWarning)\n")
+    assert "1 failed" in answer.stdout
