@@ -1,10 +1,11 @@
 # Everything runs from the environment in .venv. Plain POSIX recipes: the make of macOS (3.81) and its shell run them too.
 PY = .venv/bin/python
 INSTALLED = .venv/installed
+PIP = $(PY) -m pip install --quiet --disable-pip-version-check
 
 # True where packages of the system may be installed without asking anybody.
 MAY_APT = command -v apt-get >/dev/null 2>&1 && { [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
-APT = $$([ "$$(id -u)" = 0 ] || echo sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -q
+APT = $$([ "$$(id -u)" = 0 ] || echo sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
 .PHONY: help setup java servers test check demo bench lock clean
 
@@ -21,7 +22,8 @@ servers: setup ## Fetch the servers that tests talk to (Prometheus) into .venv; 
 	if ! command -v dpkg-deb >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then \
 	  echo "servers: no prometheus on PATH and no apt-get to fetch it with; the tests that need it will be skipped"; exit 0; fi; \
 	rm -rf .venv/servers && mkdir -p .venv/servers && cd .venv/servers || exit 1; \
-	if apt-get -q download prometheus || { $(MAY_APT) && $(APT) update && apt-get -q download prometheus; }; then \
+	fetch="apt-get -qq -o APT::Sandbox::User=root download prometheus"; \
+	if $$fetch || { $(MAY_APT) && $(APT) update && $$fetch; }; then \
 	  dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb && ln -s ../servers/usr/bin/prometheus ../bin/prometheus; \
 	else echo "servers: apt-get could not fetch prometheus; the tests that need it will be skipped"; fi
 
@@ -57,9 +59,11 @@ clean: ## Remove the environment and everything that was generated
 	  package=$$("$$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
 	  { $(MAY_APT) && $(APT) update && $(APT) install -y "$$package"; } || { \
 	    echo "setup: $$python cannot make environments; install $$package" >&2; exit 1; }; fi; \
-	"$$python" -m venv --clear .venv
+	"$$python" -m venv --clear .venv || { rm -rf .venv; exit 1; }
 
+# pyspark comes as source: the setuptools of the lock builds it, not whichever is newest.
 $(INSTALLED): requirements.lock pyproject.toml .venv/bin/python
-	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PIP) --constraint requirements.lock setuptools
+	@$(PIP) --no-build-isolation --use-pep517 --require-hashes --requirement requirements.lock
+	@$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $(INSTALLED)

@@ -69,7 +69,7 @@ def ways(machine: Machine) -> list[list[Command]]:
     allowed, anything that would ask is not. Homebrew refuses to run as root.
     """
     if machine.apt and (machine.root or machine.sudo):
-        apt = (*(() if machine.root else ("sudo", "-n")), "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q")
+        apt = (*(() if machine.root else ("sudo", "-n")), "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq")
         installs = [[(*apt, "install", "-y", "--no-install-recommends", name)] for name in APT_PACKAGES]
         return [[(*apt, "update"), *installs[0]], *installs[1:]]
     if machine.brew and not machine.root:
