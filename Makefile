@@ -63,7 +63,7 @@ clean: ## Remove the environment and everything that was generated
 
 # pyspark comes as source: the setuptools of the lock builds it, not whichever is newest.
 $(INSTALLED): requirements.lock pyproject.toml .venv/bin/python
-	@$(PIP) --constraint requirements.lock setuptools
+	@awk '/^[a-z]/ { on = /^setuptools==/ } on' requirements.lock | $(PIP) --require-hashes --requirement /dev/stdin
 	@$(PIP) --no-build-isolation --use-pep517 --require-hashes --requirement requirements.lock
 	@$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $(INSTALLED)
