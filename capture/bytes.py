@@ -1,0 +1,37 @@
+"""Reading integers out of bytes, inside kernels. The caller has checked that the bytes are there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capture.native import helper
+
+
+@helper
+def u16be(buf, at):  # type: ignore[no-untyped-def]
+    """Two bytes, network order."""
+    return np.int64(buf[at]) << 8 | np.int64(buf[at + 1])
+
+
+@helper
+def u32be(buf, at):  # type: ignore[no-untyped-def]
+    """Four bytes, network order."""
+    return np.int64(buf[at]) << 24 | np.int64(buf[at + 1]) << 16 | np.int64(buf[at + 2]) << 8 | np.int64(buf[at + 3])
+
+
+@helper
+def u32le(buf, at):  # type: ignore[no-untyped-def]
+    """Four bytes, little-endian."""
+    return np.int64(buf[at + 3]) << 24 | np.int64(buf[at + 2]) << 16 | np.int64(buf[at + 1]) << 8 | np.int64(buf[at])
+
+
+@helper
+def u64be(buf, at):  # type: ignore[no-untyped-def]
+    """Eight bytes, network order, as an unsigned number."""
+    return np.uint64(u32be(buf, at)) << np.uint64(32) | np.uint64(u32be(buf, at + 4))
+
+
+@helper
+def u32(buf, at, big_endian):  # type: ignore[no-untyped-def]
+    """Four bytes in the byte order of the file."""
+    return u32be(buf, at) if big_endian else u32le(buf, at)

@@ -1,0 +1,79 @@
+"""What this folder counts, and the form in which every folder declares and carries its counters.
+
+`records_read = packets_decoded + records_skipped (all causes)`: what comes in is what goes on plus what was counted
+away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+LabelledName = tuple[str, tuple[str, ...]]
+"""Metric name and its label values, in the order the metric declares its labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Declaration of one metric: `kind` is `counter` (only grows; values add up) or `gauge` (the last value stands)."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
+class Samples(dict[LabelledName, float]):
+    """Values by metric name and label values; small, picklable, no locks. Not thread safe."""
+
+    def add(self, metric: Metric, amount: float, *labels: str) -> None:
+        """Grow a counter by `amount`."""
+        key = (metric.name, labels)
+        self[key] = self.get(key, 0) + amount
+
+    def set(self, metric: Metric, value: float, *labels: str) -> None:
+        """Set a gauge."""
+        self[metric.name, labels] = value
+
+    def merge(self, other: Mapping[LabelledName, float], metrics: Mapping[str, Metric]) -> None:
+        """Take in the samples of another part of the pipeline: counters add up, gauges are replaced."""
+        for key, value in other.items():
+            counts = metrics[key[0]].kind == "counter"
+            self[key] = self.get(key, 0) + value if counts else value
+
+    def total(self, metric: Metric, **match: str) -> float:
+        """Sum of a metric over all label sets that have the given label values."""
+        places = {metric.labels.index(label): value for label, value in match.items()}
+        return sum(
+            value
+            for (name, labels), value in self.items()
+            if name == metric.name and all(labels[place] == wanted for place, wanted in places.items())
+        )
+
+
+def by_name(*groups: Iterable[Metric]) -> dict[str, Metric]:
+    """Index declarations by metric name."""
+    return {metric.name: metric for group in groups for metric in group}
+
+
+RECORDS_READ = Metric(
+    "wiretide_records_read_total", "counter", ("link",), "Whole records read from captures, whatever they hold."
+)
+BYTES_READ = Metric("wiretide_bytes_read_total", "counter", ("link",), "Bytes of whole records read, headers included.")
+PACKETS_DECODED = Metric(
+    "wiretide_packets_decoded_total", "counter", ("link",), "Records that became a row of the stream packets."
+)
+RECORDS_SKIPPED = Metric(
+    "wiretide_records_skipped_total",
+    "counter",
+    ("link", "cause"),
+    "Records that hold no IP packet with readable addresses, by cause.",
+)
+FILES_DAMAGED = Metric(
+    "wiretide_files_damaged_total",
+    "counter",
+    ("link", "cause"),
+    "Captures that end in something other than a whole record, by cause; all records before it were read.",
+)
+
+METRICS = (RECORDS_READ, BYTES_READ, PACKETS_DECODED, RECORDS_SKIPPED, FILES_DAMAGED)

@@ -1,0 +1,199 @@
+"""Kernels: numba functions that start in a millisecond.
+
+Importing numba and loading one of its cached functions costs most of a second, several times what a gigabyte of
+packets costs. So numba is used once per machine, as a compiler: the machine code of each kernel is kept in a cache
+folder and later processes load it with llvmlite alone. Only public interfaces of both are used (`cfunc.inspect_llvm`,
+`TargetMachine.emit_object`).
+
+A kernel takes pointers and scalars, indexes pointers like arrays, returns one integer (a count or a status code),
+raises nothing and runs without the GIL. It is plain Python at the same time: `Kernel.function` runs it on numpy
+arrays, slowly.
+
+**No bounds are checked inside**: a kernel's caller owes it arrays of the sizes its docstring names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+SCALARS: dict[str, tuple[str, Any, Any]] = {
+    "i64": ("int64", ctypes.c_int64, np.int64),
+    "u64": ("uint64", ctypes.c_uint64, np.uint64),
+    "f64": ("float64", ctypes.c_double, np.float64),
+    "u8": ("uint8", ctypes.c_uint8, np.uint8),
+}
+"""Types in a kernel's signature: their numba, C and numpy names. A `*` behind one makes a pointer."""
+
+kernels: list[Kernel] = []
+"""Every kernel that has been declared in this process."""
+
+_engines: list[Any] = []  # machine code lives as long as the engine that loaded it
+
+
+def helper(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function that kernels call; it is compiled into them."""
+    function.__kernel_helper__ = True  # type: ignore[attr-defined]
+    return function
+
+
+def kernel(signature: str) -> Callable[[Any], Kernel]:
+    """Declare a kernel by its C-like signature, such as `i64(u8*, i64, i64*)`."""
+    return lambda function: Kernel(function, signature)
+
+
+def pointer(array: np.ndarray[Any, Any], kind: str) -> int:
+    """Address of a contiguous array's first element, after a check of its type. The caller keeps the array alive."""
+    wanted = SCALARS[kind][2]
+    if array.dtype != wanted or not array.flags.c_contiguous:
+        raise TypeError(f"a kernel needs a contiguous array of {wanted.__name__}, got {array.dtype} {array.strides}")
+    return int(array.__array_interface__["data"][0])
+
+
+def cache_folder() -> Path:
+    """Folder of the machine code: `$XDG_CACHE_HOME/wiretide/kernels`, by default below `~/.cache`."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "wiretide" / "kernels"
+
+
+def missing() -> list[Kernel]:
+    """Kernels that are not in the cache and will be compiled when first called."""
+    return [each for each in kernels if each.stored() is None]
+
+
+class Kernel:
+    """One kernel. Calling it takes numpy arrays, or addresses from `pointer`, for pointers and numbers for scalars."""
+
+    def __init__(self, function: FunctionType, signature: str) -> None:
+        """Declare; nothing is compiled or loaded before the first call."""
+        self.function = function
+        self.name = function.__name__
+        self.__doc__ = function.__doc__
+        result, _, arguments = signature.rstrip(")").partition("(")
+        self.result = result
+        self.arguments = [argument.strip() for argument in arguments.split(",")]
+        self.signature = signature
+        self._native: Callable[..., int] | None = None
+        kernels.append(self)
+
+    def __call__(self, *arguments: Any) -> int:
+        """Run the machine code, compiling it first where the cache has none."""
+        if self._native is None:
+            self._native = self._load(self.stored() or self.compile())
+        return self._native(
+            *[
+                pointer(value, kind[:-1]) if kind[-1] == "*" and not isinstance(value, int) else value
+                for kind, value in zip(self.arguments, arguments, strict=True)
+            ]
+        )
+
+    def path(self) -> Path:
+        """File of the machine code; its name covers the sources, the signature and the processor."""
+        import llvmlite.binding as llvm
+
+        features = llvm.get_host_cpu_features().flatten()
+        parts = [self.signature, llvm.__name__, llvm.get_host_cpu_name(), features, str(llvm.llvm_version_info)]
+        digest = hashlib.sha256("\0".join(parts).encode())
+        for source in sorted({each.__code__.co_filename for each in self._functions().values()}):
+            digest.update(Path(source).read_bytes())
+        return cache_folder() / f"{self.name}-{digest.hexdigest()[:32]}.o"
+
+    def stored(self) -> tuple[str, bytes] | None:
+        """Symbol and machine code from the cache, or None where there is no whole and unharmed file."""
+        try:
+            header, _, code = self.path().read_bytes().partition(b"\n")
+            described = json.loads(header)
+            whole = described["sha256"] == hashlib.sha256(code).hexdigest()
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return (described["symbol"], code) if whole else None
+
+    def compile(self) -> tuple[str, bytes]:
+        """Compile with numba (seconds) and store; an unwritable cache costs the next process the same again."""
+        import llvmlite.binding as llvm
+        import numba
+
+        types = {kind: getattr(numba.types, names[0]) for kind, names in SCALARS.items()}
+        spelled = [
+            numba.types.CPointer(types[kind[:-1]])  # type: ignore[no-untyped-call]
+            if kind[-1] == "*"
+            else types[kind]
+            for kind in self.arguments
+        ]
+        compiled = numba.cfunc(types[self.result](*spelled), error_model="numpy")(self._with_compiled_helpers(numba))
+        module = llvm.parse_assembly(compiled.inspect_llvm())
+        machine = llvm.Target.from_default_triple().create_target_machine(
+            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
+        )
+        # Inlined into its C entry point the kernel is seen to raise nothing, and the way out into Python falls away.
+        for each in module.functions:
+            if not each.is_declaration and each.name != compiled.native_name:
+                each.linkage = "internal"
+        passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+        passes.getModulePassManager().run(module, passes)
+        foreign = {each.name for each in module.functions if each.is_declaration} - {"memset", "memcpy", "memmove"}
+        foreign = {name for name in foreign if not name.startswith("llvm.")}
+        if foreign:
+            raise TypeError(f"kernel {self.name} is not self-contained: it calls {', '.join(sorted(foreign))}")
+        code = machine.emit_object(module)
+        self._store(compiled.native_name, code)
+        return compiled.native_name, code
+
+    def _store(self, symbol: str, code: bytes) -> None:
+        header = json.dumps({"symbol": symbol, "sha256": hashlib.sha256(code).hexdigest()}).encode()
+        target = self.path()
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as part:
+                part.write(header + b"\n" + code)
+            Path(part.name).replace(target)  # readers see the whole file or none
+        except OSError:
+            return  # a read-only home is no reason to fail: the code is in memory
+
+    def _load(self, stored: tuple[str, bytes]) -> Callable[..., int]:
+        import llvmlite.binding as llvm
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        symbol, code = stored
+        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        _engines.append(engine)
+        kinds = [ctypes.c_void_p if kind[-1] == "*" else SCALARS[kind][1] for kind in self.arguments]
+        prototype = ctypes.CFUNCTYPE(SCALARS[self.result][1], *kinds)
+        return prototype(engine.get_function_address(symbol))  # ctypes releases the GIL during the call
+
+    def _functions(self) -> dict[str, FunctionType]:
+        """Collect the kernel's function and every helper it reaches, by name."""
+        found: dict[str, FunctionType] = {}
+        todo = [self.function]
+        while todo:
+            function = todo.pop()
+            found[function.__name__] = function
+            reached: list[Any] = [function.__globals__.get(name) for name in function.__code__.co_names]
+            todo += [each for each in reached if hasattr(each, "__kernel_helper__") and each.__name__ not in found]
+        return found
+
+    def _with_compiled_helpers(self, numba: Any) -> FunctionType:
+        """Copy the kernel's function so that the helpers it calls are numba functions (numba compiles no others)."""
+        namespaces: dict[str, dict[str, Any]] = {}
+        copies: dict[str, FunctionType] = {}
+        for name, function in self._functions().items():
+            namespaces[name] = dict(function.__globals__)
+            copies[name] = FunctionType(function.__code__, namespaces[name], name)
+        for name, function in self._functions().items():
+            for called in function.__code__.co_names:
+                if called in copies and called != self.name:
+                    namespaces[name][called] = numba.njit(error_model="numpy", forceinline=True)(copies[called])
+        return copies[self.name]
