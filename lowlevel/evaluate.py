@@ -1,0 +1,213 @@
+"""Evaluate expressions over columns, whole batches at a time, with SQL's NULL.
+
+A `Vector` is numpy data and, where a value may be NULL, a mask of those that are not. Logic is three-valued: NULL AND
+FALSE is FALSE, NULL OR TRUE is TRUE, and every other operation on a NULL is NULL. A WHERE or HAVING keeps the rows
+that are TRUE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowlevel.expressions import (
+    COMPARISON,
+    Address,
+    Binary,
+    Column,
+    Expression,
+    InList,
+    InPrefix,
+    IsNull,
+    Literal,
+    Mean,
+    Op,
+    Prefix,
+    Present,
+    Type,
+    Unary,
+)
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """Values of one column or of one constant (then 0-dimensional). `valid` None means that none is NULL."""
+
+    data: npt.NDArray[Any]
+    valid: Mask | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddressVector:
+    """IP addresses: `version` is 4 or 6, `high` and `low` the two halves as uint64; `high` is 0 for IPv4."""
+
+    version: npt.NDArray[Any]
+    high: npt.NDArray[np.uint64]
+    low: npt.NDArray[np.uint64]
+    valid: Mask | None = None
+
+    @classmethod
+    def of(cls, address: Address) -> AddressVector:
+        """Make a constant."""
+        high, low = divmod(address.value, 2**64)
+        return cls(np.array(address.version), np.array(high, np.uint64), np.array(low, np.uint64))
+
+
+Columns = Mapping[str, Vector | AddressVector]
+
+
+def true_rows(condition: Expression, columns: Columns, rows: int) -> Mask:
+    """Return where a condition is TRUE (neither FALSE nor NULL), as one bool per row."""
+    vector = evaluate(condition, columns)
+    assert isinstance(vector, Vector)
+    chosen = vector.data if vector.valid is None else vector.data & vector.valid
+    return np.ascontiguousarray(np.broadcast_to(chosen, rows))
+
+
+def evaluate(expression: Expression, columns: Columns) -> Vector | AddressVector:
+    """Evaluate a tree whose types have been checked when it was built."""
+    match expression:
+        case Column(name=name):
+            return columns[name]
+        case Literal():
+            return _literal(expression)
+        case Unary(op, operand):
+            return _unary(op, _values(operand, columns))
+        case Binary(Op.AND | Op.OR as op, left, right):
+            return _logic(op, _values(left, columns), _values(right, columns))
+        case Binary(op, left, right) if op in COMPARISON:
+            return _compare(op, evaluate(left, columns), evaluate(right, columns))
+        case Binary(op, left, right):
+            return _arithmetic(op, _values(left, columns), _values(right, columns))
+        case InList(operand, values):
+            tests = [_compare(Op.EQ, evaluate(operand, columns), evaluate(value, columns)) for value in values]
+            return reduce(lambda one, other: _logic(Op.OR, one, other), tests)
+        case InPrefix(operand, prefixes):
+            return _in_prefixes(evaluate(operand, columns), prefixes)
+        case IsNull(operand):
+            vector = evaluate(operand, columns)
+            shape = vector.low if isinstance(vector, AddressVector) else vector.data
+            return Vector(np.zeros(shape.shape, np.bool_) if vector.valid is None else ~vector.valid)
+        case Present(value, count):
+            vector = _values(value, columns)
+            return Vector(vector.data, _both(vector.valid, _values(count, columns).data > 0))
+        case Mean(total, count):
+            counts = _values(count, columns).data
+            present = counts > 0
+            totals = _values(total, columns).data.astype(np.float64)
+            return Vector(np.divide(totals, counts, out=np.zeros_like(totals), where=present), present)
+
+
+def _values(expression: Expression, columns: Columns) -> Vector:
+    vector = evaluate(expression, columns)
+    assert isinstance(vector, Vector)
+    return vector
+
+
+def _literal(literal: Literal) -> Vector | AddressVector:
+    value = literal.value
+    if isinstance(value, Address):
+        return AddressVector.of(value)
+    if value is None:
+        zero = {Type.FLOAT: np.float64, Type.BOOL: np.bool_}.get(literal.type, np.int64)
+        return Vector(np.zeros((), zero), np.zeros((), np.bool_))
+    return Vector(np.array(value))
+
+
+def _both(one: Mask | None, other: Mask | None) -> Mask | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _unary(op: Op, operand: Vector) -> Vector:
+    functions: dict[Op, Callable[[Any], Any]] = {Op.NOT: np.logical_not, Op.NEG: np.negative, Op.BIT_NOT: np.invert}
+    return Vector(functions[op](operand.data), operand.valid)
+
+
+def _logic(op: Op, left: Vector, right: Vector) -> Vector:
+    data = left.data & right.data if op is Op.AND else left.data | right.data
+    if left.valid is None and right.valid is None:
+        return Vector(data)
+    decides = np.False_ if op is Op.AND else np.True_
+    known_left = np.True_ if left.valid is None else left.valid
+    known_right = np.True_ if right.valid is None else right.valid
+    decided = (known_left & (left.data == decides)) | (known_right & (right.data == decides))
+    data = np.where(decided, decides, data)
+    return Vector(data, np.asarray((known_left & known_right) | decided))
+
+
+def _arithmetic(op: Op, left: Vector, right: Vector) -> Vector:
+    valid = _both(left.valid, right.valid)
+    functions: dict[Op, Callable[[Any, Any], Any]] = {
+        Op.ADD: np.add,
+        Op.SUB: np.subtract,
+        Op.MUL: np.multiply,
+        Op.BIT_AND: np.bitwise_and,
+        Op.BIT_OR: np.bitwise_or,
+        Op.BIT_XOR: np.bitwise_xor,
+        Op.SHIFT_LEFT: np.left_shift,
+        Op.SHIFT_RIGHT: np.right_shift,
+    }
+    if op in functions:
+        return Vector(functions[op](left.data, right.data), valid)
+    divisible = np.asarray(right.data != 0)
+    divisor = np.where(divisible, right.data, 1)
+    if np.float64 in (left.data.dtype, right.data.dtype):
+        data = np.true_divide(left.data, divisor) if op is Op.DIV else np.fmod(left.data, divisor)
+    else:
+        remainder = np.fmod(left.data, divisor)  # towards zero, with the dividend's sign, as in C and in SQL
+        data = (left.data - remainder) // divisor if op is Op.DIV else remainder
+    return Vector(data, _both(valid, divisible))
+
+
+def _compare(op: Op, left: Vector | AddressVector, right: Vector | AddressVector) -> Vector:
+    valid = _both(left.valid, right.valid)
+    if isinstance(left, AddressVector) and isinstance(right, AddressVector):
+        return Vector(_compare_addresses(op, left, right), valid)
+    functions: dict[Op, Callable[[Any, Any], Any]] = {
+        Op.EQ: np.equal,
+        Op.NE: np.not_equal,
+        Op.LT: np.less,
+        Op.LE: np.less_equal,
+        Op.GT: np.greater,
+        Op.GE: np.greater_equal,
+    }
+    assert isinstance(left, Vector)
+    assert isinstance(right, Vector)
+    return Vector(functions[op](left.data, right.data), valid)
+
+
+def _compare_addresses(op: Op, left: AddressVector, right: AddressVector) -> Any:
+    equal = (left.low == right.low) & (left.high == right.high) & (left.version == right.version)
+    if op is Op.EQ:
+        return equal
+    if op is Op.NE:
+        return ~equal
+    below = (left.version < right.version) | (
+        (left.version == right.version)
+        & ((left.high < right.high) | ((left.high == right.high) & (left.low < right.low)))
+    )
+    return {Op.LT: below, Op.LE: below | equal, Op.GT: ~(below | equal), Op.GE: ~below}[op]
+
+
+def _in_prefixes(vector: Vector | AddressVector, prefixes: tuple[Prefix, ...]) -> Vector:
+    assert isinstance(vector, AddressVector)
+    inside = reduce(lambda one, other: one | other, [_in_prefix(vector, prefix) for prefix in prefixes])
+    return Vector(np.asarray(inside), vector.valid)
+
+
+def _in_prefix(vector: AddressVector, prefix: Prefix) -> Any:
+    width = 32 if prefix.version == 4 else 128
+    mask = (2**width - 1) ^ (2 ** (width - prefix.length) - 1)
+    mask_high, mask_low = divmod(mask, 2**64)
+    high, low = divmod(prefix.value, 2**64)
+    inside = (vector.version == prefix.version) & ((vector.low & np.uint64(mask_low)) == np.uint64(low))
+    return inside & ((vector.high & np.uint64(mask_high)) == np.uint64(high)) if mask_high else inside

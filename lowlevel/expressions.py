@@ -1,0 +1,235 @@
+"""Expressions over columns: the tree that queries compile to and both levels evaluate.
+
+The tree is plain immutable data, so that a plan can be pickled into a Spark task. It knows types and NULL-ability
+but not how it is evaluated: `lowlevel.evaluate` does that over numpy columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+
+class Type(StrEnum):
+    """The types of GSQL values; times are INT nanoseconds."""
+
+    INT = "integer"
+    FLOAT = "float"
+    BOOL = "boolean"
+    ADDRESS = "address"
+    TEXT = "text"
+
+
+class Op(StrEnum):
+    """Operators by their SQL spelling. `/` on two integers divides towards zero; by zero it is NULL."""
+
+    ADD = "+"
+    SUB = "-"
+    MUL = "*"
+    DIV = "/"
+    MOD = "%"
+    BIT_AND = "&"
+    BIT_OR = "|"
+    BIT_XOR = "^"
+    SHIFT_LEFT = "<<"
+    SHIFT_RIGHT = ">>"
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    AND = "AND"
+    OR = "OR"
+    NOT = "NOT"
+    NEG = "NEG"
+    BIT_NOT = "~"
+
+
+ARITHMETIC = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD})
+BITWISE = frozenset({Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR, Op.SHIFT_LEFT, Op.SHIFT_RIGHT})
+COMPARISON = frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE})
+LOGICAL = frozenset({Op.AND, Op.OR})
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An IP address literal: version 4 or 6 and its value as one integer."""
+
+    version: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A network: every address of `version` whose first `length` bits are those of `value`."""
+
+    version: int
+    value: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A named input column. `bits` is the width an integer column needs (0..2**bits-1), 64 when unknown."""
+
+    name: str
+    type: Type
+    nullable: bool = False
+    bits: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant; `value` None is NULL of that type."""
+
+    value: int | float | bool | str | Address | None
+    type: Type
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the value may be NULL."""
+        return self.value is None
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """NOT, minus or bitwise complement of one operand."""
+
+    op: Op
+    operand: Expression
+
+    @property
+    def type(self) -> Type:
+        """Type of the result."""
+        return Type.BOOL if self.op is Op.NOT else self.operand.type
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the value may be NULL."""
+        return self.operand.nullable
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Two operands and an operator, checked for types by whoever builds the tree."""
+
+    op: Op
+    left: Expression
+    right: Expression
+
+    @property
+    def type(self) -> Type:
+        """Type of the result: FLOAT as soon as one operand is."""
+        if self.op in COMPARISON or self.op in LOGICAL:
+            return Type.BOOL
+        return Type.FLOAT if Type.FLOAT in (self.left.type, self.right.type) else Type.INT
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the value may be NULL; division may make a NULL of its own."""
+        return self.left.nullable or self.right.nullable or self.op in (Op.DIV, Op.MOD)
+
+
+@dataclass(frozen=True, slots=True)
+class InList:
+    """`operand IN (v1, v2, …)` over literals of the operand's type; none of them NULL."""
+
+    operand: Expression
+    values: tuple[Literal, ...]
+
+    @property
+    def type(self) -> Type:
+        """Always BOOL."""
+        return Type.BOOL
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the value may be NULL."""
+        return self.operand.nullable
+
+
+@dataclass(frozen=True, slots=True)
+class InPrefix:
+    """`address IN '10.0.0.0/8'`, or in any of several prefixes."""
+
+    operand: Expression
+    prefixes: tuple[Prefix, ...]
+
+    @property
+    def type(self) -> Type:
+        """Always BOOL."""
+        return Type.BOOL
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the value may be NULL."""
+        return self.operand.nullable
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """`operand IS NULL`."""
+
+    operand: Expression
+
+    @property
+    def type(self) -> Type:
+        """Always BOOL."""
+        return Type.BOOL
+
+    @property
+    def nullable(self) -> bool:
+        """Never NULL itself."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """`value` where `count` > 0, else NULL: what an aggregate over no value is (SQL: NULL, not 0)."""
+
+    value: Expression
+    count: Expression
+
+    @property
+    def type(self) -> Type:
+        """Type of the value."""
+        return self.value.type
+
+    @property
+    def nullable(self) -> bool:
+        """NULL is the point of it."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """`total` / `count` as FLOAT, NULL where `count` is 0."""
+
+    total: Expression
+    count: Expression
+
+    @property
+    def type(self) -> Type:
+        """Always FLOAT."""
+        return Type.FLOAT
+
+    @property
+    def nullable(self) -> bool:
+        """NULL over no value."""
+        return True
+
+
+Expression = Column | Literal | Unary | Binary | InList | InPrefix | IsNull | Present | Mean
+
+
+def columns_of(expression: Expression) -> Iterator[Column]:
+    """Every column of the tree, depth first, repeats included."""
+    if isinstance(expression, Column):
+        yield expression
+        return
+    for field in fields(expression):
+        child = getattr(expression, field.name)
+        if isinstance(child, Expression):
+            yield from columns_of(child)

@@ -1,0 +1,61 @@
+"""What the low level does for one query: predicate, keys, sub-aggregates and the pane they are kept for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from lowlevel.expressions import Expression, Type, columns_of
+from lowlevel.subaggregates import SubAggregate
+
+ARROW_TYPES: dict[Type, pa.DataType] = {
+    Type.INT: pa.int64(),
+    Type.FLOAT: pa.float64(),
+    Type.BOOL: pa.bool_(),
+    Type.ADDRESS: pa.binary(),
+    Type.TEXT: pa.string(),
+}
+"""The Arrow type of each value between the levels. An address is its 4 or 16 bytes in network order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One grouping column of the low level: its name in the partial and the expression it is computed by."""
+
+    name: str
+    expression: Expression
+
+
+@dataclass(frozen=True)
+class LowLevelPlan:
+    """Everything the low level needs of one query.
+
+    `pane` is the length in ns of the intervals that partials are kept for, counted from `origin`: pane p is `[origin
+    + p*pane, origin + (p+1)*pane)`. The `link` is a column of every partial, never a key of the table: a table serves
+    one link.
+    """
+
+    where: Expression | None
+    keys: tuple[Key, ...]
+    subaggregates: tuple[SubAggregate, ...]
+    pane: int
+    origin: int = 0
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """Names of the packet columns the decoder must fill."""
+        trees = [key.expression for key in self.keys]
+        trees += [sub.argument for sub in self.subaggregates if sub.argument is not None]
+        if self.where is not None:
+            trees.append(self.where)
+        return frozenset(column.name for tree in trees for column in columns_of(tree)) | {"ts"}
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Schema of the partials: `link, pane`, the keys, the sub-aggregates."""
+        fields = [pa.field("link", pa.string()), pa.field("pane", pa.int64())]
+        fields += [pa.field(key.name, ARROW_TYPES[key.expression.type]) for key in self.keys]
+        fields += [pa.field(sub.name, ARROW_TYPES[sub.type]) for sub in self.subaggregates]
+        return pa.schema(fields)

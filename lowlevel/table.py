@@ -1,0 +1,221 @@
+"""The fixed-size table next to the packets (Gigascope's LFTA; Li 2008, §8.2).
+
+A slot is a row of int64 words: `pane, key words…, sub-aggregates…`; an empty slot has pane EMPTY. A packet looks at
+up to PROBES neighbouring slots: it updates the entry with its pane and key, else fills an empty slot, else **evicts**
+the entry in its home slot, which leaves as a partial. No memory is ever allocated for a packet. The same group may
+leave several times; partials merge (`lowlevel.subaggregates`), so results do not depend on the table's size, on
+evictions or on the order of packets. Only traffic between the levels does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.native import kernel, pointer
+from lowlevel.expressions import Type
+from lowlevel.subaggregates import INT_MAX, INT_MIN, Kind, SubAggregate
+
+EMPTY = INT_MIN
+"""The pane of a slot that holds nothing."""
+
+PROBES = 4
+"""Slots a packet may look at before it evicts: with entries of 32 bytes they are two cache lines."""
+
+COUNT, SUM, MIN, MAX, SUM_FLOAT, MIN_FLOAT, MAX_FLOAT = range(7)
+
+OPCODES: dict[tuple[Kind, Type], int] = {
+    (Kind.COUNT, Type.INT): SUM,  # over the 0/1 column that says where the argument is present
+    (Kind.SUM, Type.INT): SUM,
+    (Kind.MIN, Type.INT): MIN,
+    (Kind.MAX, Type.INT): MAX,
+    (Kind.SUM, Type.FLOAT): SUM_FLOAT,
+    (Kind.MIN, Type.FLOAT): MIN_FLOAT,
+    (Kind.MAX, Type.FLOAT): MAX_FLOAT,
+}
+"""How a slot's word takes in an argument; `count(*)` alone takes none and is COUNT."""
+
+IDENTITIES: dict[int, int | float] = {
+    SUM: 0,
+    MIN: INT_MAX,
+    MAX: INT_MIN,
+    SUM_FLOAT: 0.0,
+    MIN_FLOAT: float("inf"),
+    MAX_FLOAT: float("-inf"),
+}
+"""What an absent (NULL) argument is replaced by: the value that changes nothing."""
+
+
+def opcode(sub: SubAggregate) -> int:
+    """Return how the kernel updates this sub-aggregate."""
+    return COUNT if sub.argument is None else OPCODES[sub.kind, sub.type]
+
+
+@kernel(
+    "i64(i64*, f64*, i64, i64, i64, i64*, i64, i64*, i64, i64*, f64*, i64*, u8*, i64, i64, i64, i64, i64, i64*, i64)"
+)
+def update_table(  # type: ignore[no-untyped-def]
+    slots, slots_float, slot_count, width, key_words, ops, op_count, words, capacity, args, args_float, times,
+    chosen, choose, rows, pane_length, origin, probes, out, out_rows,
+):  # fmt: skip
+    """Add packets to the table; return how many rows `out` holds then.
+
+    `slots` is slot_count (a power of two) x width. `words` is key_words x capacity, `args` op_count x capacity,
+    `times` capacity ts in ns. Where `choose`, only packets with `chosen` = 1 count. Evicted entries are appended to
+    `out`, which has room for out_rows + rows. The `_float` pointers are the same memory seen as float64.
+    """
+    mask = np.uint64(slot_count - 1)
+    pane = np.int64(0)
+    pane_start = np.int64(0)
+    pane_end = np.int64(0)  # an empty interval: the first packet finds its pane by division
+    for row in range(rows):
+        if choose and not chosen[row]:
+            continue
+        time = times[row]
+        if time < pane_start or time >= pane_end:
+            pane = (time - origin) // pane_length
+            pane_start = origin + pane * pane_length
+            pane_end = pane_start + pane_length
+        mixed = np.uint64(pane) * np.uint64(0x9E3779B97F4A7C15)
+        for word in range(key_words):
+            mixed = (mixed ^ np.uint64(words[word * capacity + row])) * np.uint64(0xFF51AFD7ED558CCD)
+            mixed ^= mixed >> np.uint64(32)
+        slot = np.int64(mixed & mask)
+        home = slot * width
+        at = home
+        state = 0  # 0 evict, 1 found, 2 empty
+        for _ in range(probes):
+            at = slot * width
+            resident = slots[at]
+            if resident == EMPTY:
+                state = 2
+                break
+            if resident == pane:
+                same = True
+                for word in range(key_words):
+                    if slots[at + 1 + word] != words[word * capacity + row]:
+                        same = False
+                        break
+                if same:
+                    state = 1
+                    break
+            slot = (slot + 1) & (slot_count - 1)
+        if state == 1:
+            at += 1 + key_words
+            for op in range(op_count):
+                kind = ops[op]
+                if kind == COUNT:
+                    slots[at + op] += 1
+                elif kind == SUM:
+                    slots[at + op] += args[op * capacity + row]
+                elif kind == MIN:
+                    slots[at + op] = min(slots[at + op], args[op * capacity + row])
+                elif kind == MAX:
+                    slots[at + op] = max(slots[at + op], args[op * capacity + row])
+                elif kind == SUM_FLOAT:
+                    slots_float[at + op] += args_float[op * capacity + row]
+                elif kind == MIN_FLOAT:
+                    slots_float[at + op] = min(slots_float[at + op], args_float[op * capacity + row])
+                else:
+                    slots_float[at + op] = max(slots_float[at + op], args_float[op * capacity + row])
+            continue
+        if state == 0:
+            at = home
+            for word in range(width):
+                out[out_rows * width + word] = slots[at + word]
+            out_rows += 1
+        slots[at] = pane
+        for word in range(key_words):
+            slots[at + 1 + word] = words[word * capacity + row]
+        at += 1 + key_words
+        for op in range(op_count):
+            slots[at + op] = 1 if ops[op] == COUNT else args[op * capacity + row]
+    return out_rows
+
+
+@kernel("i64(i64*, i64, i64, i64, i64*, i64*)")
+def flush_table(slots, slot_count, width, before, out, oldest):  # type: ignore[no-untyped-def]
+    """Move every entry whose pane is below `before` to `out` (room for slot_count rows); return how many.
+
+    `oldest` (1) becomes the smallest pane that stays, or INT_MAX where none does.
+    """
+    rows = 0
+    smallest = np.int64(INT_MAX)
+    for slot in range(slot_count):
+        at = slot * width
+        pane = slots[at]
+        if pane == EMPTY:
+            continue
+        if pane >= before:
+            smallest = min(smallest, pane)
+            continue
+        for word in range(width):
+            out[rows * width + word] = slots[at + word]
+        slots[at] = EMPTY
+        rows += 1
+    oldest[0] = smallest
+    return rows
+
+
+class Table:
+    """One table: fixed slots, an eviction buffer, no clock and no I/O. Not thread safe.
+
+    Memory is `slots * width * 8` bytes, twice (the second half takes what a flush moves out), plus the eviction buffer.
+    """
+
+    def __init__(self, key_words: int, subaggregates: Sequence[SubAggregate], slots: int, capacity: int) -> None:
+        """Make a table of `slots` (a power of two) for batches of up to `capacity` packets."""
+        if slots < PROBES or slots & (slots - 1):
+            raise ValueError(f"a table needs a power of two of at least {PROBES} slots, got {slots}")
+        self.key_words = key_words
+        self.width = 1 + key_words + len(subaggregates)
+        self.ops = np.array([opcode(sub) for sub in subaggregates], np.int64)
+        self.capacity = capacity
+        self.slots = np.full((slots, self.width), EMPTY, np.int64)
+        self.moved = np.empty((slots, self.width), np.int64)
+        self.evicted = np.empty((4 * capacity, self.width), np.int64)
+        self.evicted_rows = 0
+        self.oldest = np.array([INT_MAX], np.int64)
+        self.words = np.zeros((max(1, key_words), capacity), np.int64)
+        self.args = np.zeros((max(1, len(subaggregates)), capacity), np.int64)
+        self._everyone = np.ones(1, np.uint8)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the table and its buffers."""
+        return sum(each.nbytes for each in (self.slots, self.moved, self.evicted, self.words, self.args))
+
+    def update(
+        self,
+        times: npt.NDArray[np.int64],
+        chosen: npt.NDArray[np.uint8] | None,
+        pane: int,
+        origin: int,
+    ) -> None:
+        """Add the packets whose key words and arguments stand in `words` and `args`. `evictions_due` first."""
+        slots = pointer(self.slots, "i64")
+        args = pointer(self.args, "i64")
+        self.evicted_rows = update_table(
+            slots, slots, len(self.slots), self.width, self.key_words, self.ops, len(self.ops), self.words.reshape(-1),
+            self.capacity, args, args, times, self._everyone if chosen is None else chosen, chosen is not None,
+            len(times), pane, origin, PROBES, self.evicted.reshape(-1), self.evicted_rows,
+        )  # fmt: skip
+
+    @property
+    def evictions_due(self) -> bool:
+        """Whether the eviction buffer must be taken before the next full batch."""
+        return self.evicted_rows + self.capacity > len(self.evicted)
+
+    def take_evicted(self) -> npt.NDArray[np.int64]:
+        """Hand out the evicted entries, rows of the table's words; valid until the next update."""
+        rows, self.evicted_rows = self.evicted_rows, 0
+        return self.evicted[:rows]
+
+    def flush(self, before: int) -> npt.NDArray[np.int64]:
+        """Hand out every entry of a pane below `before`; valid until the next flush."""
+        rows = flush_table(
+            self.slots.reshape(-1), len(self.slots), self.width, before, self.moved.reshape(-1), self.oldest
+        )
+        return self.moved[:rows]
