@@ -1,0 +1,140 @@
+"""Aggregate: rolls partials up per window and group; punctuation closes each window once (WID; Li 2008, §6.1.2).
+
+The window id is one more grouping column, so arrival order is of no concern. State is kept per *range of window ids*:
+partials with the same `[first_wid, end_wid)` share one table, and window w is the merge of the tables whose range
+holds w. For tumbling windows that is a table per window; for sliding ones a table per pane, and a partial is stored
+once however many windows it is in. Tables live in a map, so a gap of years between two of them costs nothing.
+
+A table is compacted (its partials merged by group) whenever it has doubled: amortised constant work, and memory in
+proportion to groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.bucket import END_WID, FIRST_WID
+from lowlevel.punctuation import END, Item, Punctuation
+from lowlevel.subaggregates import MERGE, SubAggregate
+
+WID = "wid"
+COMPACT_ROWS = 65_536
+"""Partials a table may hold beyond twice its groups before they are merged."""
+
+
+@dataclass(slots=True)
+class Pile:
+    """Partials of one range of window ids; `merged` is how many rows the last compaction left."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    merged: int = 0
+
+
+class Aggregate:
+    """Merges partials; closes windows at punctuation. Rows of the result: `wid`, the groups, the merged sub-aggregates.
+
+    A partial for a window that is already final is left out of that window and counted in `late`; it still reaches
+    its open windows. A window without a partial is not emitted.
+    """
+
+    def __init__(self, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
+        """Group by the columns `groups`; merge each sub-aggregate by its rule in MERGE."""
+        self.groups = list(groups)
+        self.subaggregates = list(subaggregates)
+        self.columns = self.groups + [sub.name for sub in subaggregates]
+        self.piles: dict[tuple[int, int], Pile] = {}
+        self.closed = 0  # every window with a smaller id is final
+        self.received = 0
+        self.late = 0
+        self.windows_closed = 0
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Store partials with their range of open windows."""
+        self.received += batch.num_rows
+        first = batch.column(FIRST_WID).to_numpy()
+        end = batch.column(END_WID).to_numpy()
+        late = np.clip(np.minimum(end, self.closed) - first, 0, None)
+        self.late += int(late.sum())
+        first = np.maximum(first, self.closed)
+        batch = batch.select(self.columns)
+        if first[0] == first[-1] and end[0] == end[-1] and (first == first[0]).all() and (end == end[0]).all():
+            self._store(int(first[0]), int(end[0]), batch)
+            return iter(())
+        order = np.lexsort((end, first))  # of this batch alone, to cut it into ranges
+        batch = batch.take(pa.array(order))
+        first, end = first[order], end[order]
+        cuts = np.flatnonzero((np.diff(first) != 0) | (np.diff(end) != 0)) + 1
+        for start, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(first)], strict=True):
+            self._store(int(first[start]), int(end[start]), batch.slice(start, stop - start))
+        return iter(())
+
+    def _store(self, first: int, end: int, batch: pa.RecordBatch) -> None:
+        if first >= end:
+            return  # late for all its windows, and counted
+        pile = self.piles.setdefault((first, end), Pile())
+        pile.batches.append(batch)
+        pile.rows += batch.num_rows
+        if pile.rows > 2 * pile.merged + COMPACT_ROWS:
+            self._compact(pile)
+
+    def _compact(self, pile: Pile) -> None:
+        pile.batches = self._merge(pile.batches).to_batches()
+        pile.rows = pile.merged = sum(batch.num_rows for batch in pile.batches)
+
+    def _merge(self, batches: list[pa.RecordBatch]) -> pa.Table:
+        merges = [(sub.name, MERGE[sub.kind]) for sub in self.subaggregates]
+        table = pa.Table.from_batches(batches)
+        merged = table.group_by(self.groups, use_threads=False).aggregate(merges)
+        named = merged.select(self.groups + [f"{name}_{merge}" for name, merge in merges]).rename_columns(self.columns)
+        return named.cast(table.schema) if named.schema != table.schema else named
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Emit every window with an id below the mark, in order of their ids, then pass the mark on."""
+        due = {wid for first, end in self.piles for wid in range(max(first, self.closed), min(end, mark.low))}
+        for wid in sorted(due):
+            batches = [
+                batch for (first, end), pile in self.piles.items() if first <= wid < end for batch in pile.batches
+            ]
+            for batch in self._merge(batches).combine_chunks().to_batches():
+                self.windows_closed += 1
+                wids = pa.array(np.full(batch.num_rows, wid, np.int64))
+                yield pa.RecordBatch.from_arrays([wids, *batch.columns], [WID, *self.columns])
+            self.closed = wid + 1
+            for spent in [key for key in self.piles if key[1] <= wid + 1]:
+                del self.piles[spent]
+        if mark.low != END:
+            self.closed = max(self.closed, mark.low)
+        yield mark
+
+    @property
+    def windows_open(self) -> int:
+        """Windows that hold partials and are not final."""
+        return len({wid for first, end in self.piles for wid in range(max(first, self.closed), end)})
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the partials held."""
+        return sum(batch.nbytes for pile in self.piles.values() for batch in pile.batches)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """One compacted table per range of window ids, named `first-end`, and the last id closed."""
+        tables = {"closed": pa.table({"closed": [self.closed]})}
+        for (first, end), pile in self.piles.items():
+            if pile.rows > pile.merged:
+                self._compact(pile)
+            tables[f"{first}-{end}"] = pa.Table.from_batches(pile.batches)
+        return tables
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the piles of a snapshot."""
+        for name, table in tables.items():
+            if name == "closed":
+                self.closed = table["closed"][0].as_py()
+                continue
+            first, end = (int(number) for number in name.split("-"))
+            self.piles[first, end] = Pile(table.to_batches(), table.num_rows, table.num_rows)

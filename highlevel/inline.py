@@ -1,0 +1,146 @@
+"""The inline engine: captures in, results out, in this process and without a JVM."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from capture.metrics import METRICS as CAPTURE_METRICS
+from capture.metrics import Samples, by_name
+from capture.pcap import PcapFile
+from capture.scan import Index, scan
+from highlevel.metrics import METRICS as HIGH_METRICS
+from highlevel.pipeline import Pipeline
+from highlevel.plan import QueryPlan
+from lowlevel.metrics import METRICS as LOW_METRICS
+from lowlevel.node import TABLE_SLOTS, Node
+from lowlevel.punctuation import Punctuation
+
+ALL_METRICS = by_name(CAPTURE_METRICS, LOW_METRICS, HIGH_METRICS)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One capture file and the link it belongs to; several files may be one link."""
+
+    link: str
+    path: Path
+
+
+class InlineRun:
+    """One pass over finite inputs for any number of queries.
+
+    Of all inputs the one with the smallest low watermark goes on, a block at a time, so that the links advance
+    together and as few windows as possible are open. A file's tables exist from its first block to its last.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[QueryPlan],
+        inputs: Sequence[Input],
+        slots: int = TABLE_SLOTS,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Open and check every input. `progress` is called with (bytes done, bytes in all); each byte is passed twice.
+
+        Raises InputError for a file that is no capture.
+        """
+        self.plans = plans
+        self.inputs = inputs
+        self.slots = slots
+        self.files = [PcapFile.open(each.path) for each in inputs]
+        self.total = 2 * sum(len(file.data) for file in self.files)
+        self.done = 0
+        self.progress = progress
+        self.newest = 0
+        self.finished = Samples()
+        self.nodes: dict[int, Node] = {}
+        # Ports of a query are the inputs that its streams name, in the order of the inputs.
+        self.ports = [
+            {
+                number: port
+                for port, number in enumerate(n for n, each in enumerate(inputs) if each.link in plan.streams)
+            }
+            for plan in plans
+        ]
+        self.pipelines = [
+            Pipeline(plan, [inputs[number].link for number in ports])
+            for plan, ports in zip(plans, self.ports, strict=True)
+        ]
+
+    def results(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Run; yields (number of the plan, rows of one closed window) as windows become final."""
+        indexes = [self._scan(file) for file in self.files]
+        waiting = [(index.low, number, 0) for number, index in enumerate(indexes)]
+        for low, number, _ in waiting:
+            yield from self._promise(number, low)
+        heapq.heapify(waiting)
+        while waiting:
+            _, number, place = heapq.heappop(waiting)
+            index = indexes[number]
+            if place < len(index.blocks):
+                yield from self._block(number, index, place)
+                heapq.heappush(waiting, (index.blocks[place].low, number, place + 1))
+            else:
+                self._close(number, index)
+
+    def _scan(self, file: PcapFile) -> Index:
+        before = self.done
+        index = scan(file, progress=self._advance_to(before))
+        self._advance(before + len(file.data))
+        return index
+
+    def _advance_to(self, before: int) -> Callable[[int], None]:
+        return lambda offset: self._advance(before + offset)
+
+    def _advance(self, done: int) -> None:
+        self.done = done
+        if self.progress:
+            self.progress(done, self.total)
+
+    def _readers(self, number: int) -> list[int]:
+        """Numbers of the plans that read this input."""
+        return [plan for plan, ports in enumerate(self.ports) if number in ports]
+
+    def _block(self, number: int, index: Index, place: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        block = index.blocks[place]
+        readers = self._readers(number)
+        if number not in self.nodes:
+            plans = [self.plans[reader].low for reader in readers]
+            self.nodes[number] = Node(self.inputs[number].link, self.files[number], plans, self.slots)
+        self.newest = max(self.newest, block.last)
+        for reader, item in self.nodes[number].process(block):
+            yield from self._feed(readers[reader], number, item)
+        self._advance(self.done + block.end - block.start)
+
+    def _promise(self, number: int, low: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Before its first row an input already promises: its index knows its smallest time."""
+        for reader in self._readers(number):
+            yield from self._feed(reader, number, Punctuation(self.inputs[number].link, low))
+
+    def _feed(self, plan: int, number: int, item: pa.RecordBatch | Punctuation) -> Iterator[tuple[int, pa.RecordBatch]]:
+        pipeline, port = self.pipelines[plan], self.ports[plan][number]
+        items = pipeline.punctuate(port, item) if isinstance(item, Punctuation) else pipeline.rows(port, item)
+        for result in items:
+            if isinstance(result, pa.RecordBatch):
+                yield plan, result
+
+    def _close(self, number: int, index: Index) -> None:
+        """Keep a finished input's counters and give its memory back."""
+        node = self.nodes.pop(number, None) or Node(self.inputs[number].link, self.files[number], [], self.slots)
+        names = [self.plans[reader].name for reader in self._readers(number)][: len(node.queries)]
+        self.finished.merge(node.samples(names, index.damage), ALL_METRICS)
+
+    def samples(self) -> Samples:
+        """Return every counter and gauge so far."""
+        samples = Samples(self.finished)
+        for number, node in self.nodes.items():
+            names = [self.plans[reader].name for reader in self._readers(number)]
+            samples.merge(node.samples(names), ALL_METRICS)
+        for pipeline in self.pipelines:
+            samples.merge(pipeline.samples(self.newest), ALL_METRICS)
+        return samples

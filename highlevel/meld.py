@@ -1,0 +1,46 @@
+"""Meld: the union of any number of inputs, without order and without a buffer (Li 2008, §8.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from lowlevel.punctuation import BEGINNING, Item, Punctuation
+
+UNION = "*"
+"""The link that punctuation of a union speaks for."""
+
+
+class Meld:
+    """Passes rows through at once; promises the smallest of its inputs' promises, once.
+
+    An input that has never spoken holds the promise back. State: one value per input.
+    """
+
+    def __init__(self, inputs: int) -> None:
+        """Unite `inputs` (at least one) inputs, ports 0 to inputs - 1."""
+        self.bounds = [BEGINNING] * inputs
+        self.promised = BEGINNING
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Pass on."""
+        yield batch
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Raise the input's bound; speak when the minimum over all inputs has grown."""
+        self.bounds[port] = max(self.bounds[port], mark.low)
+        low = min(self.bounds)
+        if low > self.promised:
+            self.promised = low
+            yield Punctuation(UNION, low)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """The bounds of all inputs in port order, and what was promised, as one table."""
+        return {"meld": pa.table({"bound": [*self.bounds, self.promised]})}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take the bounds over; inputs added since start at what has been promised, so that it is never taken back."""
+        *bounds, self.promised = tables["meld"]["bound"].to_pylist()
+        self.bounds[: len(bounds)] = bounds
+        self.bounds = [max(bound, self.promised) for bound in self.bounds]

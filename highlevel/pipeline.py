@@ -1,0 +1,96 @@
+"""The operators of one query in a row: Meld, Bucket, Aggregate, Finish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from capture.metrics import Samples
+from highlevel.aggregate import Aggregate
+from highlevel.bucket import Bucket
+from highlevel.finish import Finish
+from highlevel.meld import Meld
+from highlevel.metrics import (
+    LATE_PARTIALS,
+    LOW_WATERMARK,
+    OUTSIDE_WINDOWS,
+    PARTIALS_RECEIVED,
+    PUNCTUATION_LAG,
+    RESULT_ROWS,
+    STATE_BYTES,
+    WINDOWS_CLOSED,
+    WINDOWS_OPEN,
+)
+from highlevel.operator import Operator
+from highlevel.plan import QueryPlan
+from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
+
+SECOND = 1_000_000_000
+
+
+class Pipeline:
+    """Runs one query's high level over any number of links; itself an operator. Not thread safe.
+
+    Partials of link i go to port i, whatever their order; results leave as windows become final.
+    """
+
+    def __init__(self, plan: QueryPlan, links: Sequence[str]) -> None:
+        """Unite `links`; two ports may have the same name (several files of one link)."""
+        self.plan = plan
+        self.links = list(links)
+        self.meld = Meld(len(links))
+        self.bucket = Bucket(plan.window, plan.low.pane)
+        self.aggregate = Aggregate(plan.group_by, plan.low.subaggregates)
+        self.finish = Finish(plan)
+        self.stages: list[Operator] = [self.meld, self.bucket, self.aggregate, self.finish]
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Take partials of one link."""
+        yield from self._pass_on(0, port, batch)
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Take a promise of one link."""
+        yield from self._pass_on(0, port, mark)
+
+    def _pass_on(self, stage: int, port: int, item: Item) -> Iterator[Item]:
+        if stage == len(self.stages):
+            yield item
+            return
+        operator = self.stages[stage]
+        items = operator.punctuate(port, item) if isinstance(item, Punctuation) else operator.rows(port, item)
+        for following in items:
+            yield from self._pass_on(stage + 1, 0, following)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """State of all stages, names prefixed by the stage's number."""
+        return {
+            f"{number}.{name}": table
+            for number, each in enumerate(self.stages)
+            for name, table in each.snapshot().items()
+        }
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of all stages."""
+        for number, stage in enumerate(self.stages):
+            mine = {name.partition(".")[2]: table for name, table in tables.items() if name.startswith(f"{number}.")}
+            if mine:
+                stage.restore(mine)
+
+    def samples(self, newest: int) -> Samples:
+        """Return counters and gauges; `newest` is the largest packet time seen on any link, in ns."""
+        query = self.plan.name
+        samples = Samples()
+        samples.add(PARTIALS_RECEIVED, self.aggregate.received + self.bucket.outside, query)
+        samples.add(OUTSIDE_WINDOWS, self.bucket.outside, query)
+        samples.add(LATE_PARTIALS, self.aggregate.late, query)
+        samples.add(WINDOWS_CLOSED, self.aggregate.windows_closed, query)
+        samples.add(RESULT_ROWS, self.finish.results, query)
+        samples.set(WINDOWS_OPEN, self.aggregate.windows_open, query)
+        samples.set(STATE_BYTES, self.aggregate.bytes, query)
+        for link in set(self.links):
+            low = min(bound for bound, name in zip(self.meld.bounds, self.links, strict=True) if name == link)
+            if low not in (BEGINNING, END):
+                samples.set(LOW_WATERMARK, low / SECOND, query, link)
+                samples.set(PUNCTUATION_LAG, max(0, newest - low) / SECOND, query, link)
+        return samples

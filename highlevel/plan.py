@@ -1,0 +1,49 @@
+"""A query as the engines run it: a low-level part, a high-level part, and the links it reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from highlevel.window import WHOLE_INPUT, Window
+from lowlevel.expressions import Expression
+from lowlevel.plan import ARROW_TYPES, LowLevelPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One column of the select list: its name and the expression over keys and merged sub-aggregates."""
+
+    name: str
+    expression: Expression
+
+
+@dataclass(frozen=True)
+class QueryPlan:
+    """One query. Immutable and picklable.
+
+    `streams` are the names in FROM. `group_by` names the columns of the partials that form a group: keys of the low
+    level, and `link` where the query groups by it. `having` and `select` are expressions over those columns and the
+    merged sub-aggregates.
+    """
+
+    name: str
+    sql: str
+    streams: tuple[str, ...]
+    window: Window
+    low: LowLevelPlan
+    group_by: tuple[str, ...]
+    having: Expression | None
+    select: tuple[Output, ...]
+
+    @property
+    def windowed(self) -> bool:
+        """Whether results carry `window_start, window_end`."""
+        return self.window != WHOLE_INPUT
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the results: `window_start, window_end` (ns, half-open) where windowed, then the select list."""
+        bounds = [pa.field("window_start", pa.int64()), pa.field("window_end", pa.int64())] if self.windowed else []
+        return pa.schema(bounds + [pa.field(out.name, ARROW_TYPES[out.expression.type]) for out in self.select])

@@ -1,0 +1,55 @@
+"""Window ids: which windows a time belongs to (Li 2008, §5.1, with the floors that its errata call for).
+
+Windows are numbered by their **end**: window w is `[o + (w+1)*s - r, o + (w+1)*s)` for origin o, range r, slide s,
+and ids start at 0, so that the first `ceil(r/s) - 1` windows are partial: they begin before the origin. All in
+integer nanoseconds.
+
+    extent(w) = { t : o + (w+1)*s - r <= t < o + (w+1)*s }
+    wids(t)   = { w : (t-o)//s <= w < (t-o+r)//s, w >= 0 }        dual to extent; empty for some t where r < s
+"""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import dataclass
+from math import gcd
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A sliding time window: `RANGE range, SLIDE slide` from `origin`, all in ns. Tumbling where range equals slide."""
+
+    range: int
+    slide: int
+    origin: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse sizes for which no window, or endlessly many, would hold a time."""
+        if self.range <= 0 or self.slide <= 0:
+            raise ValueError(f"RANGE and SLIDE must be positive, got RANGE {self.range} ns, SLIDE {self.slide} ns")
+
+    @property
+    def pane(self) -> int:
+        """Length in ns of the largest sub-window that all windows are made of."""
+        return gcd(self.range, self.slide)
+
+    def wids(self, time: int) -> builtins.range:
+        """Return the ids of the windows that contain `time`, half-open."""
+        first = max(0, (time - self.origin) // self.slide)
+        return builtins.range(first, max(first, (time - self.origin + self.range) // self.slide))
+
+    def start(self, wid: int) -> int:
+        """First instant of window `wid`, in ns."""
+        return self.end(wid) - self.range
+
+    def end(self, wid: int) -> int:
+        """First instant after window `wid`, in ns."""
+        return self.origin + (wid + 1) * self.slide
+
+    def closed_before(self, low: int) -> int:
+        """Map a low watermark in ns to window ids: every window with an id below the result is final."""
+        return max(0, (low - self.origin) // self.slide)
+
+
+WHOLE_INPUT = Window(range=2**62, slide=2**62)
+"""The window of a query without one: all of a finite input, closed by its end. (2**62 ns is the year 2116.)"""
