@@ -24,7 +24,8 @@ NULL = -1
 
 FIELDS = (
     "ts", "ip_version", "src_high", "src_low", "dest_high", "dest_low", "len", "caplen", "protocol", "srcPort",
-    "destPort", "ip_len", "ttl", "tos", "fragment_offset", "more_fragments", "tcp_flags", "icmp_type", "icmp_code", "vlan",
+    "destPort", "ip_len", "ttl", "tos", "fragment_offset", "more_fragments", "tcp_flags", "icmp_type", "icmp_code",
+    "vlan",
 )  # fmt: skip
 """Physical columns in the order of the matrix's rows."""
 
@@ -40,7 +41,7 @@ PHYSICAL: dict[str, tuple[str, ...]] = {
 """Columns of the stream that are made of several physical ones."""
 
 SKIPPED = ("non_ip", "ip_header_cut", "ip_header_malformed")
-"""Why a record becomes no row: it announces no IP packet; its addresses were not captured; its header contradicts itself."""
+"""Why a record is no row: it announces no IP packet; its addresses were not captured; its header contradicts itself."""
 
 TRANSPORT = 1 << PROTOCOL | 1 << SRC_PORT | 1 << DEST_PORT | 1 << TCP_FLAGS | 1 << ICMP_TYPE | 1 << ICMP_CODE
 FRAGMENT = 1 << FRAGMENT_OFFSET | 1 << MORE_FRAGMENTS

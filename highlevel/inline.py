@@ -25,10 +25,18 @@ ALL_METRICS = by_name(CAPTURE_METRICS, LOW_METRICS, HIGH_METRICS)
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One capture file and the link it belongs to; several files may be one link."""
+    """One capture file and the link it belongs to; several files may be one link.
+
+    `stream` is the name in FROM that reads it (without regard to case); None where every name does.
+    """
 
     link: str
     path: Path
+    stream: str | None = None
+
+    def feeds(self, plan: QueryPlan) -> bool:
+        """Whether the plan reads this input."""
+        return self.stream is None or self.stream.lower() in {stream.lower() for stream in plan.streams}
 
 
 class InlineRun:
@@ -63,7 +71,7 @@ class InlineRun:
         self.ports = [
             {
                 number: port
-                for port, number in enumerate(n for n, each in enumerate(inputs) if each.link in plan.streams)
+                for port, number in enumerate(n for n, each in enumerate(inputs) if each.feeds(plan))
             }
             for plan in plans
         ]
