@@ -1,0 +1,79 @@
+"""Attacks: what their packets look like. When and how many is decided by the timeline.
+
+All are IPv4. The victim is 198.19.0.1 and sends nothing, the scanner is 198.19.0.2, and neither is an end of
+background traffic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capture.generate.layers import Kind
+from capture.generate.packets import Traffic
+
+VICTIM = (198 << 24) | (19 << 16) | 1
+SCANNER = VICTIM + 1
+RESOLVERS = (198 << 24) | (19 << 16) | (1 << 8)
+SPOOFED = range(11 << 24, 127 << 24)
+"""Spoofed sources, 11.0.0.0 to 126.255.255.255: clear of clients, servers and the loopback network."""
+SYN = 0x02
+KINDS = {
+    "syn-flood": "spoofed sources open connections to port 443 of one victim",
+    "port-scan": "one source tries random TCP ports of one victim",
+    "dns-amplification": "256 open resolvers send large answers to one victim that never asked",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """Packets of `kind` (a key of `KINDS`) sent at `rate` packets/s, on top of the rest, in `[start, end)`.
+
+    Times are ns from the start of the capture. Raises `ValueError` for an unknown kind, an empty interval or a rate of
+    nothing.
+    """
+
+    kind: str
+    start: int
+    end: int
+    rate: float
+
+    def __post_init__(self) -> None:
+        """Refuse an attack that would not be seen."""
+        if self.kind not in KINDS:
+            raise ValueError(f"attack: got kind {self.kind!r}, expected one of {', '.join(KINDS)}")
+        if not 0 <= self.start < self.end:
+            raise ValueError(
+                f"attack: got [{self.start}, {self.end}), expected 0 <= start < end, in ns from the start of the "
+                "capture"
+            )
+        if not 0 < self.rate <= 1_000_000_000:
+            raise ValueError(
+                f"attack: got {self.rate} packets/s, expected more than 0, at most 1000000000: it would send nothing"
+            )
+
+
+def overlay(traffic: Traffic, attack: Attack, rows: NDArray[np.int64], draws: NDArray[np.uint64]) -> None:
+    """Make `rows` of `traffic` packets of `attack`, with one 64-bit draw for each row of `traffic`."""
+    low = draws[rows] & np.uint64(0xFFFFFFFF)
+    high = draws[rows] >> np.uint64(32)
+    traffic.destination[rows] = VICTIM
+    if attack.kind == "dns-amplification":
+        traffic.kind[rows] = Kind.UDP4
+        traffic.source[rows] = np.uint64(RESOLVERS) + (low & np.uint64(0xFF))
+        traffic.source_port[rows] = 53
+        traffic.destination_port[rows] = np.uint64(1024) + high % np.uint64(64512)
+        traffic.length[rows] = 1200 + (low >> np.uint64(8)) % np.uint64(315)
+        return
+    traffic.kind[rows] = Kind.TCP4
+    traffic.tcp_flags[rows] = SYN
+    traffic.length[rows] = 0
+    traffic.source_port[rows] = np.uint64(1024) + (high >> np.uint64(16)) % np.uint64(64512)
+    if attack.kind == "syn-flood":
+        traffic.source[rows] = np.uint64(SPOOFED.start) + low % np.uint64(len(SPOOFED))
+        traffic.destination_port[rows] = 443
+    else:
+        traffic.source[rows] = SCANNER
+        traffic.destination_port[rows] = np.uint64(1) + high % np.uint64(65535)

@@ -1,0 +1,112 @@
+"""Background traffic: who talks to whom, with which protocol, ports, flags and lengths."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capture.generate.addresses import Groups
+from capture.generate.layers import Kind
+from capture.generate.packets import Traffic
+from capture.generate.profile import Profile
+
+TCP_SERVICES = np.array(
+    [443, 443, 443, 443, 80, 80, 22, 25, 53, 143, 993, 3306, 5432, 8080, 8443, 9092], dtype=np.uint16
+)
+UDP_SERVICES = np.array(
+    [53, 53, 53, 443, 443, 123, 161, 514, 1194, 1812, 2055, 3478, 4500, 4739, 5353, 51820], dtype=np.uint16
+)
+"""Server ports, more often those seen more often. Each conversation has one."""
+CLIENT_PORTS = range(32768, 60999)
+"""Linux's range of ephemeral ports. Each conversation uses four of them."""
+ACK, SYN, FIN, PSH = 0x10, 0x02, 0x01, 0x08
+TCP_FLAGS = np.array([ACK] * 40 + [ACK | PSH] * 20 + [SYN, SYN, FIN | ACK, FIN | ACK], dtype=np.uint8)
+GOLDEN = 0x9E3779B97F4A7C15
+LENGTH_STEPS = 1 << 16
+
+
+class Background:
+    """Makes columns of background traffic from random draws, the same number for every packet."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.groups = Groups(profile.groups, profile.skew, profile.ipv6, profile.seed)
+        rest = 1 - profile.arp - profile.fragments
+        shares = [profile.arp, profile.fragments, rest * profile.tcp, rest * profile.udp]
+        self._kind_edges = np.minimum(np.cumsum(shares) * 2.0**32, 2**32).astype(np.uint64)
+        self._depth_edges = np.round(np.cumsum(profile.vlan_depths)[:-1] * LENGTH_STEPS).astype(np.uint64)
+        shares_of_lengths = np.array([share for _, _, share in profile.sizes])
+        edges = np.round(np.cumsum(shares_of_lengths) * LENGTH_STEPS).astype(np.int64)
+        choice = np.searchsorted(edges, np.arange(LENGTH_STEPS), side="right").clip(max=len(profile.sizes) - 1)
+        self._shortest = np.array([low for low, _, _ in profile.sizes], dtype=np.int32)[choice]
+        self._spread = np.array([high - low + 1 for low, high, _ in profile.sizes], dtype=np.uint32)[choice]
+
+    def traffic(
+        self, ts: NDArray[np.int64], draws: NDArray[np.uint64], background: NDArray[np.bool_] | None
+    ) -> Traffic:
+        """Return columns for packets at `ts`, from `draws` of shape (4, packets).
+
+        `background` says which of them really are background (None: all); only those count as pairs seen, the others
+        are to be overlaid.
+        """
+        pair, kinds, lengths, noise = draws
+        ranks = self.groups.ranks(pair)
+        ends = self.groups.ends(ranks)
+        kind = self._kinds(kinds, ends.ipv6)
+        has_pair = kind != Kind.ARP
+        if background is not None:
+            has_pair &= background
+        self.groups.mark(ranks if has_pair.all() else ranks[has_pair])
+        flags = TCP_FLAGS[(lengths & np.uint64(63)).astype(np.int64)]
+        flags[(flags == SYN) & ~ends.from_client] = SYN | ACK
+        source_port, destination_port = self._ports(ends.conversation, lengths, kind, ends.from_client)
+        step = (lengths >> np.uint64(48)).astype(np.int64)
+        place = ((lengths >> np.uint64(32)) & np.uint64(0xFFFF)).astype(np.uint32)
+        length = self._shortest[step] + (place * self._spread[step] >> np.uint32(16)).astype(np.int32)
+        length[(flags & SYN != 0) & (kind <= Kind.TCP6)] = 0  # a handshake carries no data: headers only
+        return Traffic(
+            ts=ts,
+            kind=kind,
+            depth=np.searchsorted(self._depth_edges, kinds & np.uint64(0xFFFF), side="right").astype(np.uint8),
+            source=np.where(ends.from_client, ends.client, ends.server),
+            destination=np.where(ends.from_client, ends.server, ends.client),
+            source_port=source_port,
+            destination_port=destination_port,
+            tcp_flags=flags,
+            length=length,
+            noise=noise,
+        )
+
+    def _kinds(self, draws: NDArray[np.uint64], ipv6: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        """Choose what each packet is by the upper half of its draw, and which fragment by a bit of the lower."""
+        chance = draws >> np.uint64(32)
+        arp, fragment, tcp, udp = (chance < edge for edge in self._kind_edges)
+        kind = np.full(len(draws), Kind.ICMP4, dtype=np.uint8)
+        kind[udp] = Kind.UDP4
+        kind[tcp] = Kind.TCP4
+        last = (draws >> np.uint64(16)) & np.uint64(1) != 0
+        kind[fragment] = np.where(last, Kind.LAST4, Kind.FIRST4)[fragment]
+        kind += ipv6
+        kind[arp] = Kind.ARP
+        return kind
+
+    def _ports(
+        self,
+        conversation: NDArray[np.uint64],
+        draws: NDArray[np.uint64],
+        kind: NDArray[np.uint8],
+        from_client: NDArray[np.bool_],
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Return source and destination ports: a conversation has one service; for ICMP see `Traffic`."""
+        flow = (draws >> np.uint64(6)) & np.uint64(3)
+        mixed = (conversation * np.uint64(4) + flow + np.uint64(1)) * np.uint64(GOLDEN) >> np.uint64(32)
+        client = (np.uint64(CLIENT_PORTS.start) + (mixed * np.uint64(len(CLIENT_PORTS)) >> np.uint64(32))).astype(
+            np.uint16
+        )
+        service = (conversation * np.uint64(GOLDEN) >> np.uint64(60)).astype(np.int64)
+        server = np.where(kind <= Kind.TCP6, TCP_SERVICES[service], UDP_SERVICES[service])
+        source, destination = np.where(from_client, client, server), np.where(from_client, server, client)
+        echo = np.flatnonzero((kind == Kind.ICMP4) | (kind == Kind.ICMP6))
+        source[echo] = client[echo]
+        ipv6, request = kind[echo] == Kind.ICMP6, from_client[echo]
+        destination[echo] = np.where(ipv6, np.where(request, 128, 129), np.where(request, 8, 0)) << 8
+        return source, destination

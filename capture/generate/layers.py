@@ -1,0 +1,211 @@
+"""Header stacks as numpy record types: each layer is a table of (RFC field name, format, constant value).
+
+A stack is a record header, a link layer, its VLAN tags, a network layer and a transport layer, joined without gaps.
+Fields are named `layer.field`. Values that differ between packets are 0 here and set by `capture.generate.packets`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Field = tuple[str, str, object]
+
+
+class Kind(IntEnum):
+    """What is above the link layer; odd ones are IPv6. `FIRST` and `LAST` are the two fragments of a datagram."""
+
+    TCP4 = 0
+    TCP6 = 1
+    UDP4 = 2
+    UDP6 = 3
+    ICMP4 = 4
+    ICMP6 = 5
+    FIRST4 = 6
+    FIRST6 = 7
+    LAST4 = 8
+    LAST6 = 9
+    ARP = 10
+
+
+FRAGMENT_BYTES = {4: 1480, 6: 1448}
+"""Data bytes of a first fragment, by IP version: the most that fit into 1500 bytes, in whole units of 8."""
+
+RECORD: tuple[Field, ...] = (
+    ("seconds", "@u4", 0),
+    ("fraction", "@u4", 0),
+    ("captured_length", "@u4", 0),
+    ("wire_length", "@u4", 0),
+)
+"""The record header of a classic pcap file. `@` stands for the byte order of the file."""
+
+LINKS: dict[int, tuple[Field, ...]] = {
+    0: (("family", "@u4", 0),),
+    1: (("destination", ">u2,>u4", (0x0200, 1)), ("source", ">u2,>u4", (0x0200, 2)), ("type", ">u2", 0)),
+    101: (),
+    113: (
+        ("packet_type", ">u2", 0),
+        ("arphrd_type", ">u2", 1),
+        ("address_length", ">u2", 6),
+        ("address", ">u2,>u4,>u2", (0x0200, 2, 0)),
+        ("type", ">u2", 0),
+    ),
+    276: (
+        ("type", ">u2", 0),
+        ("reserved", ">u2", 0),
+        ("interface_index", ">u4", 1),
+        ("arphrd_type", ">u2", 1),
+        ("packet_type", "u1", 0),
+        ("address_length", "u1", 6),
+        ("address", ">u2,>u4,>u2", (0x0200, 2, 0)),
+    ),
+}
+"""Link layers by link type. The null link's family is in the order of the capturing host, hence of the file."""
+
+TAG: tuple[Field, ...] = (("control", ">u2", 0), ("type", ">u2", 0))
+
+IPV4: tuple[Field, ...] = (
+    ("version_ihl", "u1", 0x45),
+    ("type_of_service", "u1", 0),
+    ("total_length", ">u2", 0),
+    ("identification", ">u2", 0),
+    ("flags_offset", ">u2", 0x4000),
+    ("time_to_live", "u1", 64),
+    ("protocol", "u1", 0),
+    ("checksum", "=u2", 0),
+    ("source", ">u4", 0),
+    ("destination", ">u4", 0),
+)
+IPV6: tuple[Field, ...] = (
+    ("version_class_flow", ">u4", 0x60000000),
+    ("payload_length", ">u2", 0),
+    ("next_header", "u1", 0),
+    ("hop_limit", "u1", 64),
+    ("source_prefix", ">u4,>u4,>u4", (0x20010DB8, 0, 0)),
+    ("source", ">u4", 0),
+    ("destination_prefix", ">u4,>u4,>u4", (0x20010DB8, 0, 0)),
+    ("destination", ">u4", 0),
+)
+FRAGMENT: tuple[Field, ...] = (
+    ("next_header", "u1", 17),
+    ("reserved", "u1", 0),
+    ("offset_flags", ">u2", 0),
+    ("identification", ">u4", 0),
+)
+ARP: tuple[Field, ...] = (
+    ("hardware_type", ">u2", 1),
+    ("protocol_type", ">u2", 0x0800),
+    ("lengths", "u1,u1", (6, 4)),
+    ("operation", ">u2", 1),
+    ("sender_hardware", ">u2,>u4", (0x0200, 2)),
+    ("sender", ">u4", 0),
+    ("target_hardware", ">u2,>u4", (0, 0)),
+    ("target", ">u4", 0),
+)
+TCP: tuple[Field, ...] = (
+    ("source_port", ">u2", 0),
+    ("destination_port", ">u2", 0),
+    ("sequence", ">u4", 0),
+    ("acknowledgment", ">u4", 0),
+    ("data_offset", "u1", 0x50),
+    ("flags", "u1", 0),
+    ("window", ">u2", 64240),
+    ("checksum", "=u2", 0),
+    ("urgent_pointer", ">u2", 0),
+)
+UDP: tuple[Field, ...] = (
+    ("source_port", ">u2", 0),
+    ("destination_port", ">u2", 0),
+    ("length", ">u2", 0),
+    ("checksum", "=u2", 0),
+)
+ICMP: tuple[Field, ...] = (
+    ("type_code", ">u2", 0),
+    ("checksum", "=u2", 0),
+    ("identifier", ">u2", 0),
+    ("sequence", ">u2", 0),
+)
+
+ETHERTYPES = {4: 0x0800, 6: 0x86DD, 0: 0x0806}
+FAMILIES = {4: 2, 6: 24}
+"""Address families of the null link: AF_INET everywhere, AF_INET6 as OpenBSD and NetBSD number it."""
+PROTOCOLS = {Kind.TCP4: 6, Kind.TCP6: 6, Kind.ICMP4: 1, Kind.ICMP6: 58}
+"""IP protocol numbers by kind; all other IP kinds are UDP, 17."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The headers of one kind of packet: `template` is one record with the constants.
+
+    `network` and `transport` are the byte offsets of these layers in it. `link_length` and `length` count the bytes
+    from the start of the packet to the network layer and to the end of the headers.
+    """
+
+    template: NDArray[np.void]
+    network: int
+    transport: int
+    link_length: int
+    length: int
+
+
+def stack(link_type: int, depth: int, kind: Kind, byte_order: str) -> Stack:
+    """Join the layers of a `kind` of packet below `depth` VLAN tags; `byte_order` (`<` or `>`) is that of the file."""
+    version = 0 if kind == Kind.ARP else 6 if kind & 1 else 4
+    fragment = FRAGMENT if kind in (Kind.FIRST6, Kind.LAST6) else ()
+    network = {0: ARP, 4: IPV4, 6: IPV6}[version]
+    layers = [
+        ("record", RECORD),
+        ("link", LINKS[link_type]),
+        *((f"tag{tag}", TAG) for tag in range(depth)),
+        ("ip", network),
+        ("fragment", fragment),
+        ("transport", _transport(kind)),
+    ]
+    fields = [
+        (f"{layer}.{name}", form.replace("@", byte_order), value)
+        for layer, table in layers
+        for name, form, value in table
+    ]
+    template = np.zeros(1, dtype=np.dtype([(name, form) for name, form, _ in fields]))
+    for name, _, value in fields:
+        template[name] = value
+    _set_types(template, depth, version, kind)
+    sizes = {
+        layer: np.dtype([(name, form.replace("@", ">")) for name, form, _ in table]).itemsize for layer, table in layers
+    }
+    record, transport = sizes["record"], sizes["transport"]
+    link = sizes["link"] + sum(sizes[f"tag{tag}"] for tag in range(depth))
+    total = template.dtype.itemsize
+    return Stack(template, record + link, total - transport, link, total - record)
+
+
+def _transport(kind: Kind) -> tuple[Field, ...]:
+    """Return the table of what is above the network layer."""
+    if kind in (Kind.LAST4, Kind.LAST6, Kind.ARP):
+        return ()
+    return {Kind.TCP4: TCP, Kind.TCP6: TCP, Kind.ICMP4: ICMP, Kind.ICMP6: ICMP}.get(kind, UDP)
+
+
+def _set_types(template: NDArray[np.void], depth: int, version: int, kind: Kind) -> None:
+    """Fill in what names the next layer: EtherTypes, families, protocols, and where a fragment lies in its datagram."""
+    names = template.dtype.names or ()
+    chain = ["link.type", *(f"tag{tag}.type" for tag in range(depth))]
+    for tag, name in enumerate(chain[:-1]):
+        template[name] = 0x88A8 if depth - tag > 1 else 0x8100  # IEEE 802.1Q: outer tags are service tags
+        template[f"tag{tag}.control"] = 100 + tag
+    if "link.type" in names:
+        template[chain[-1]] = ETHERTYPES[version]
+    if "link.family" in names:
+        template["link.family"] = FAMILIES[version]
+    protocol = PROTOCOLS.get(kind, 17)
+    if version == 4:
+        template["ip.protocol"] = protocol
+        units = FRAGMENT_BYTES[4] // 8
+        template["ip.flags_offset"] = {Kind.FIRST4: 0x2000, Kind.LAST4: units}.get(kind, 0x4000)
+    if version == 6:
+        template["ip.next_header"] = 44 if "fragment.next_header" in names else protocol
+        if kind in (Kind.FIRST6, Kind.LAST6):
+            template["fragment.offset_flags"] = 1 if kind == Kind.FIRST6 else FRAGMENT_BYTES[6]

@@ -1,0 +1,81 @@
+"""The three links of the demo: two busy mains whose clocks disagree, and a nearly silent, late control link."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from capture.generate.attacks import Attack
+from capture.generate.profile import Profile
+from capture.generate.timeline import SECOND
+from capture.generate.write import Summary, generate
+
+MAIN2_OFFSET = 3 * SECOND
+CONTROL_OFFSET = -20 * SECOND
+MAIN_BAND = 2 * SECOND
+CONTROL_BAND = 10 * SECOND
+CONTROL_RATE = 0.5
+
+
+def three_links(folder: str | Path, duration_s: float, rate: float, seed: int = 1) -> dict[str, Summary]:
+    """Write `Main1.pcap`, `Main2.pcap` and `Control.pcap` into `folder`, made when missing; return what each holds.
+
+    The mains send `rate` and `0.6 * rate` packets/s for `duration_s` seconds, each packet up to 2 s late; Main2's
+    clock is 3 s ahead. Control sends one packet in 2 s, up to 10 s late by a clock 20 s behind, and is silent for two
+    stretches, a third and a sixth of the duration: minutes, from twelve minutes on. Main1 is flooded with SYN packets
+    (as many again as its own) in the middle fifth and scanned at the end of it. Durations below 20 s are refused with
+    `ValueError`: Control would have no packet to be late.
+    """
+    if duration_s < 20:
+        raise ValueError(
+            f"duration_s: got {duration_s}, expected at least 20: the control link sends one packet in 2 s and is "
+            "silent half of the time"
+        )
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    duration = round(duration_s) * SECOND
+    sixth = duration // 6
+    flood = (duration * 2 // 5, duration * 3 // 5)
+    main1 = Profile(
+        duration=duration,
+        rate=rate,
+        groups=20_000,
+        arp=0.002,
+        fragments=0.005,
+        vlan_depths=(0.7, 0.3),
+        disorder="band",
+        disorder_span=MAIN_BAND,
+        attacks=(
+            Attack("syn-flood", *flood, rate),
+            Attack("port-scan", flood[1], min(flood[1] + 10 * SECOND, duration), max(1.0, rate / 10)),
+        ),
+        seed=3 * seed,
+    )
+    main2 = Profile(
+        duration=duration,
+        rate=rate * 0.6,
+        groups=10_000,
+        ipv6=0.3,
+        arp=0.002,
+        disorder="band",
+        disorder_span=MAIN_BAND,
+        clock_offset=MAIN2_OFFSET,
+        seed=3 * seed + 1,
+    )
+    control = Profile(
+        duration=duration,
+        rate=CONTROL_RATE,
+        groups=20,
+        skew=0.5,
+        tcp=0.3,
+        udp=0.4,
+        icmp=0.3,
+        disorder="band",
+        disorder_span=CONTROL_BAND,
+        clock_offset=CONTROL_OFFSET,
+        lulls=((sixth, 3 * sixth), (4 * sixth, 5 * sixth)),
+        seed=3 * seed + 2,
+    )
+    return {
+        name: generate(profile, folder / f"{name}.pcap")
+        for name, profile in (("Main1", main1), ("Main2", main2), ("Control", control))
+    }

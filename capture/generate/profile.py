@@ -1,0 +1,209 @@
+"""What a synthetic link looks like: one immutable, checked configuration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from capture.generate.attacks import Attack
+from capture.generate.timeline import SECOND, Piece, periodic_lulls, pieces
+
+LINK_TYPES = {0: "null", 1: "Ethernet", 101: "raw IP", 113: "Linux cooked v1", 276: "Linux cooked v2"}
+DISORDERS = ("none", "band", "blocks")
+MAX_GROUPS = 10_000_000
+MAX_TIME = 2**32 * SECOND
+"""First instant, ns, that the 32-bit seconds of a classic pcap record cannot say."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A synthetic link. Times in ns, lengths in bytes, shares in 0..1; raises `ValueError` for what cannot be made.
+
+    How much: exactly one of `packets` (in the file, attacks included) and `duration` (lulls included), at `rate`
+    packets/s outside lulls.
+
+    Who: at most `groups` distinct (source, destination) pairs in the background traffic, pair of rank k drawn with
+    probability ~ `1 / k**skew`. `ipv6` is the share of the pairs that are IPv6: of the packets it is close to that
+    share only where no pair dominates.
+
+    What: `arp` and `fragments` are shares of the background packets; of the rest, `tcp`, `udp` and `icmp` (ICMPv6
+    over IPv6) are, and sum to 1. `sizes` are (lowest wire length, highest wire length, share), both ends included; a
+    packet is never shorter than its headers, and never shorter than 60 bytes on Ethernet. `vlan_depths[d]` is the
+    share of packets that carry d VLAN tags.
+
+    When: packets are spread evenly, each at a random place in its slot. `lulls` are silent times `[start, end)` from
+    the start of the capture; `lull_length` silences the end of every `lull_every`. `disorder` is `none`, `band` (each
+    packet is late by U(0, `disorder_span`)), or `blocks` (stretches of `disorder_span`, in order among themselves and
+    shuffled inside, as a router's cache purge writes them; Li 2008, Fig. 6-9). Disorder never moves a packet over the
+    edge of a lull or of an attack. `clock_offset` is added to every timestamp.
+
+    How written: `snap_length` cuts the captured bytes; `link_type`, `byte_order` (`little`, `big`) and `precision`
+    (`us`, `ns`) are those of the file.
+    """
+
+    packets: int | None = None
+    duration: int | None = None
+    rate: float = 100_000.0
+    groups: int = 100_000
+    skew: float = 1.0
+    ipv6: float = 0.1
+    tcp: float = 0.8
+    udp: float = 0.17
+    icmp: float = 0.03
+    arp: float = 0.0
+    fragments: float = 0.0
+    sizes: tuple[tuple[int, int, float], ...] = ((66, 66, 0.35), (67, 1513, 0.3), (1514, 1514, 0.35))
+    vlan_depths: tuple[float, ...] = (1.0,)
+    start: int = 1_700_000_000 * SECOND
+    clock_offset: int = 0
+    disorder: str = "none"
+    disorder_span: int = 0
+    lulls: tuple[tuple[int, int], ...] = ()
+    lull_every: int = 0
+    lull_length: int = 0
+    attacks: tuple[Attack, ...] = ()
+    snap_length: int = 86
+    link_type: int = 1
+    byte_order: str = "little"
+    precision: str = "ns"
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be written, or would not be what its name says."""
+        self._check_amount()
+        self._check_traffic()
+        self._check_times()
+        self._check_file()
+        if not self.pieces:
+            raise ValueError(
+                f"duration: got {self.duration} ns at {self.rate} packets/s, expected time for one packet outside "
+                "lulls: the file would be empty"
+            )
+        first, last = self.start + self.clock_offset, self.start + self.clock_offset + self.pieces[-1].end
+        if first < 0 or last > MAX_TIME:
+            raise ValueError(
+                f"start, clock_offset: the capture would span {first}..{last} ns, expected 0..{MAX_TIME}: "
+                "a pcap record counts seconds from 1970 in 32 bits"
+            )
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The pieces of constant rate that hold the packets, in order."""
+        end = self.duration or 0
+        if self.packets is not None:
+            silent = sum(stop - start for start, stop in self.lulls)
+            active = self.lull_every - self.lull_length
+            stretch = self.lull_every / active if self.lull_length else 1.0
+            end = math.ceil((self.packets / self.rate * SECOND + silent) * stretch) + silent + self.lull_every + 1
+        bursts = [(attack.start, attack.end, attack.rate) for attack in self.attacks]
+        silences = [*self.lulls, *periodic_lulls(self.lull_every, self.lull_length, end)]
+        return pieces(self.rate, bursts, silences, end, self.packets)
+
+    @property
+    def total(self) -> int:
+        """Packets the file will hold."""
+        return self.pieces[-1].last
+
+    def _check_amount(self) -> None:
+        if (self.packets is None) == (self.duration is None):
+            raise ValueError(
+                f"packets, duration: got {self.packets} and {self.duration}, expected exactly one of them: "
+                "the other follows from rate"
+            )
+        for name, value in (("packets", self.packets), ("duration", self.duration)):
+            if value is not None and value <= 0:
+                raise ValueError(f"{name}: got {value}, expected more than 0: the file would be empty")
+        if not 0 < self.rate <= SECOND:
+            raise ValueError(
+                f"rate: got {self.rate} packets/s, expected more than 0, at most {SECOND}: timestamps count nanoseconds"
+            )
+        if not 1 <= self.groups <= MAX_GROUPS:
+            raise ValueError(f"groups: got {self.groups}, expected 1..{MAX_GROUPS}: each rank takes 9 bytes of memory")
+        if not 0 <= self.skew <= 10:
+            raise ValueError(f"skew: got {self.skew}, expected 0 (all pairs alike) .. 10 (one pair has nearly all)")
+        if self.seed < 0:
+            raise ValueError(f"seed: got {self.seed}, expected 0 or more")
+
+    def _check_traffic(self) -> None:
+        for name in ("ipv6", "tcp", "udp", "icmp", "arp", "fragments"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}: got {getattr(self, name)}, expected a share in 0..1")
+        _check_shares("tcp + udp + icmp", (self.tcp, self.udp, self.icmp))
+        if self.arp + self.fragments > 1:
+            raise ValueError(
+                f"arp + fragments: got {self.arp + self.fragments}, expected at most 1: "
+                "both are shares of the same packets"
+            )
+        if self.arp and self.link_type in (0, 101):
+            raise ValueError(
+                f"arp: got {self.arp}, expected 0 with link type {self.link_type} ({LINK_TYPES[self.link_type]}): "
+                "it carries IP only"
+            )
+        for low, high, _ in self.sizes:
+            if not 1 <= low <= high <= 65535:
+                raise ValueError(
+                    f"sizes: got lengths {low}..{high}, expected 1 <= lowest <= highest <= 65535: "
+                    "no IPv4 packet is longer"
+                )
+        _check_shares("sizes", tuple(share for _, _, share in self.sizes))
+        if not 1 <= len(self.vlan_depths) <= 4:
+            raise ValueError(
+                f"vlan_depths: got {len(self.vlan_depths)} shares, expected 1..4: those of 0, 1, 2 and 3 tags"
+            )
+        _check_shares("vlan_depths", self.vlan_depths)
+        if sum(self.vlan_depths[1:]) and self.link_type != 1:
+            raise ValueError(
+                f"vlan_depths: got {self.vlan_depths}, expected (1.0,) with link type {self.link_type}: "
+                "only Ethernet carries VLAN tags here"
+            )
+
+    def _check_times(self) -> None:
+        for start, end in self.lulls:
+            if not 0 <= start < end:
+                raise ValueError(
+                    f"lulls: got [{start}, {end}), expected 0 <= start < end, in ns from the start of the capture"
+                )
+        if self.lull_length and not 0 < self.lull_length < self.lull_every:
+            raise ValueError(
+                f"lull_length: got {self.lull_length} of every {self.lull_every} ns, expected 0 < lull_length < "
+                "lull_every: "
+                "the link would never send"
+            )
+        if self.lull_every and not self.lull_length:
+            raise ValueError(f"lull_every: got {self.lull_every} ns without a lull_length: no lull would happen")
+        if self.disorder not in DISORDERS:
+            raise ValueError(f"disorder: got {self.disorder!r}, expected one of {', '.join(DISORDERS)}")
+        if (self.disorder == "none") != (self.disorder_span == 0) or self.disorder_span < 0:
+            raise ValueError(
+                f"disorder_span: got {self.disorder_span} ns with disorder {self.disorder!r}, expected 0 with none, "
+                "more than 0 with band and blocks"
+            )
+        if self.precision == "us":
+            edges = [edge for interval in (*self.lulls, *((a.start, a.end) for a in self.attacks)) for edge in interval]
+            for time in (self.start, self.clock_offset, self.disorder_span, self.lull_every, self.lull_length, *edges):
+                if time % 1000:
+                    raise ValueError(
+                        f"precision: got us and a time of {time} ns, expected whole microseconds (or precision ns): "
+                        "cutting timestamps would move packets into lulls"
+                    )
+
+    def _check_file(self) -> None:
+        if self.link_type not in LINK_TYPES:
+            known = ", ".join(f"{number} ({name})" for number, name in LINK_TYPES.items())
+            raise ValueError(f"link_type: got {self.link_type}, expected one of {known}")
+        if self.byte_order not in ("little", "big"):
+            raise ValueError(f"byte_order: got {self.byte_order!r}, expected little or big")
+        if self.precision not in ("us", "ns"):
+            raise ValueError(f"precision: got {self.precision!r}, expected us or ns")
+        if not 1 <= self.snap_length <= 262144:
+            raise ValueError(
+                f"snap_length: got {self.snap_length} bytes, expected 1..262144: "
+                "libpcap refuses files with longer records"
+            )
+
+
+def _check_shares(name: str, shares: tuple[float, ...]) -> None:
+    """Refuse shares that are negative or do not add up to 1."""
+    if any(share < 0 for share in shares) or not math.isclose(sum(shares), 1, abs_tol=1e-6):
+        raise ValueError(f"{name}: got shares {shares}, expected none below 0 and a sum of 1")
