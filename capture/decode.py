@@ -212,11 +212,17 @@ class Decoder:
         self.out = pointer(self.matrix.reshape(-1), "i64")
 
     def decode(self, block: Block) -> Packets:
-        """Decode one block. Records that hold no readable IP packet are counted in `skipped`."""
+        """Decode one block. Records that hold no readable IP packet are counted in `skipped`.
+
+        ValueError where the block has more records than the buffers have room for: the kernel would write behind them.
+        """
+        capacity = self.matrix.shape[1]
+        if block.records > capacity:
+            raise ValueError(f"got a block of {block.records} records, expected at most {capacity}: scan in smaller blocks")
         header = self.file.header
         rows = decode_records(
             self.data, block.start, block.records, header.big_endian, 1 if header.nanoseconds else 1000,
-            header.record_header, header.length_order, header.link_type, self.want, self.out, self.matrix.shape[1],
+            header.record_header, header.length_order, header.link_type, self.want, self.out, capacity,
             self.skipped,
         )  # fmt: skip
         only_ipv4 = rows == 0 or int(self.matrix[VERSION, :rows].max()) == 4
