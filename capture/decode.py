@@ -218,7 +218,9 @@ class Decoder:
         """
         capacity = self.matrix.shape[1]
         if block.records > capacity:
-            raise ValueError(f"got a block of {block.records} records, expected at most {capacity}: scan in smaller blocks")
+            raise ValueError(
+                f"got a block of {block.records} records, expected at most {capacity}: scan in smaller blocks"
+            )
         header = self.file.header
         rows = decode_records(
             self.data, block.start, block.records, header.big_endian, 1 if header.nanoseconds else 1000,
