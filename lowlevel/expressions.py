@@ -128,8 +128,10 @@ class Binary:
 
     @property
     def nullable(self) -> bool:
-        """Whether the value may be NULL; division may make a NULL of its own."""
-        return self.left.nullable or self.right.nullable or self.op in (Op.DIV, Op.MOD)
+        """Whether the value may be NULL; division makes a NULL of its own, unless by a constant other than 0."""
+        by_constant = isinstance(self.right, Literal) and bool(self.right.value)
+        divides = self.op in (Op.DIV, Op.MOD) and not by_constant
+        return self.left.nullable or self.right.nullable or divides
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,60 @@
+"""What the command line says beside the answer, on standard error: progress, warnings, counters."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_READ, Samples
+
+
+def compile_kernels() -> None:
+    """Compile the kernels that the cache lacks, and say so: the first run on a machine takes seconds for it."""
+    # Declaring them is a matter of importing where they stand.
+    from capture import decode, native, scan  # noqa: F401
+    from lowlevel import keys, table  # noqa: F401
+
+    missing = native.missing()
+    if not missing:
+        return
+    print(f"wiretide: first run on this machine: compiling {len(missing)} kernels …", file=sys.stderr, flush=True)
+    for kernel in missing:
+        kernel.compile()
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[int, int], None] | None]:
+    """Give a callback (done, of all) that moves a progress bar, or None where standard error is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading")
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def report(samples: Samples | None, *, stats: bool = False) -> None:
+    """Warn of damaged files; on a terminal, or with `stats`, say what was read."""
+    if samples is None:
+        return
+    for (name, labels), value in samples.items():
+        if name == FILES_DAMAGED.name and value:
+            link, cause = labels
+            whole = int(samples.total(RECORDS_READ, link=link))
+            text = cause.replace("_", " ")
+            print(f"wiretide: warning: {link}: {text}, after {whole} whole records", file=sys.stderr)
+    if stats:
+        for (name, labels), value in sorted(samples.items()):
+            print(f"{name}{{{','.join(labels)}}} {value:.15g}", file=sys.stderr)
+    elif sys.stderr.isatty():
+        records, decoded = samples.total(RECORDS_READ), samples.total(PACKETS_DECODED)
+        read = samples.total(BYTES_READ) / 1e6
+        print(
+            f"{records:,.0f} records ({read:,.1f} MB), {decoded:,.0f} IP packets, {records - decoded:,.0f} others counted",
+            file=sys.stderr,
+        )

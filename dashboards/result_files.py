@@ -1,0 +1,156 @@
+"""Results as text and files: the formats of `wiretide query`.
+
+CSV: a header, then RFC 4180 rows, nothing else; times are integer nanoseconds, addresses text, NULL an empty field.
+Table: aligned text, one block per window, times in ISO 8601. JSON: one object per line. Parquet and Arrow: the same
+columns as CSV, in their own formats.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from capture.errors import InputError
+from dashboards.formats import Format
+from lowlevel.addresses import to_text
+
+BOUNDS = ("window_start", "window_end")
+
+
+@contextmanager
+def open_output(path: Path | None) -> Iterator[BinaryIO]:
+    """Open standard output, or a file that appears under its name only when all is written.
+
+    Raises InputError where the file cannot be written.
+    """
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        part = tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, suffix=".part", delete=False)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+    try:
+        with part:
+            yield part  # type: ignore[misc]  # a wrapper that is no BinaryIO by name
+        os.chmod(part.name, 0o666 & ~_umask())
+        Path(part.name).replace(path)
+    finally:
+        Path(part.name).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """Return the process's umask; it can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Spell the address columns of a batch."""
+    arrays = [to_text(column) if pa.types.is_binary(column.type) else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+def readable_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of what `readable` makes."""
+    fields = [pa.field(each.name, pa.string()) if pa.types.is_binary(each.type) else each for each in schema]
+    return pa.schema(fields)
+
+
+def write_results(batches: Iterable[pa.RecordBatch], schema: pa.Schema, kind: Format, sink: BinaryIO) -> None:
+    """Write result batches as they come. `schema` is the plan's: it makes the header even where there are no rows."""
+    writers: dict[Format, Callable[[Iterable[pa.RecordBatch], pa.Schema, BinaryIO], None]] = {
+        Format.TABLE: _write_table,
+        Format.CSV: _write_csv,
+        Format.JSON: _write_json,
+        Format.PARQUET: _write_parquet,
+        Format.ARROW: _write_arrow,
+    }
+    writers[kind]((readable(batch) for batch in batches), readable_schema(schema), sink)
+
+
+def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:
+    import pyarrow.csv as pa_csv
+
+    header = pa.RecordBatch.from_arrays([pa.array([name]) for name in schema.names], names=schema.names)
+    for batch in itertools.chain([header], batches):
+        # Arrow's "needed" quotes every text; an address or a name should stay plain.
+        quoting = "needed" if any(_needs_quotes(column) for column in batch.columns) else "none"
+        pa_csv.write_csv(batch, sink, pa_csv.WriteOptions(include_header=False, quoting_style=quoting))
+        sink.flush()
+
+
+def _needs_quotes(column: pa.Array) -> bool:
+    if not pa.types.is_string(column.type):
+        return False
+    return bool(pc.any(pc.match_substring_regex(column, r'[",\r\n]')).as_py())
+
+
+def _write_json(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:
+    for batch in batches:
+        sink.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist()).encode())
+        sink.flush()
+
+
+def _write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:
+    import pyarrow.parquet as pa_parquet
+
+    with pa_parquet.ParquetWriter(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _write_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:
+    """Write aligned columns: numbers to the right, text to the left; widths are those of each window."""
+    empty = True
+    for batch in batches:
+        sink.write(aligned(batch).encode())
+        sink.flush()
+        empty = False
+    if empty:
+        sink.write(f"no rows ({', '.join(schema.names)})\n".encode())
+
+
+def aligned(batch: pa.RecordBatch) -> str:
+    """Lay a batch out as text: a header, a rule, the rows, a blank line."""
+    lines: list[pa.Array] = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        texts = _iso(column) if name in BOUNDS else _texts(column)
+        longest = pc.max(pc.utf8_length(texts)).as_py() or 0
+        width = max(longest, len(name))
+        pad = pc.utf8_lpad if numeric and name not in BOUNDS else pc.utf8_rpad
+        head = name.rjust(width) if pad is pc.utf8_lpad else name.ljust(width)
+        lines.append(pa.concat_arrays([pa.array([head, "-" * width]), pad(texts, width)]))
+    rows = pc.binary_join_element_wise(*lines, "  ")
+    return "\n".join(pc.utf8_rtrim(rows, " ").to_pylist()) + "\n\n"
+
+
+def _iso(column: pa.Array) -> pa.Array:
+    """Spell times in ns as ISO 8601, whole seconds without a fraction."""
+    texts = column.cast(pa.timestamp("ns", tz="UTC")).cast(pa.timestamp("ns")).cast(pa.string())
+    return pc.binary_join_element_wise(pc.replace_substring_regex(texts, r"\.?0{9}$", ""), "Z", "")
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    if pa.types.is_floating(column.type):
+        return pa.array(["NULL" if value is None else f"{value:.6g}" for value in column.to_pylist()], pa.string())
+    return column.cast(pa.string()).fill_null("NULL")

@@ -1,0 +1,64 @@
+"""A capture's packets as Arrow batches, row by row: for looking, and for other tools. Queries never go this way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from capture.columns import COLUMNS
+from capture.decode import Decoder
+from capture.pcap import PcapFile
+from capture.scan import BLOCK_RECORDS, Block, scan
+from lowlevel.addresses import to_arrow
+from lowlevel.evaluate import AddressVector
+from lowlevel.expressions import Type
+from lowlevel.packet_columns import PacketColumns
+from lowlevel.plan import ARROW_TYPES
+
+
+def packet_schema(columns: Iterable[str]) -> pa.Schema:
+    """Schema of the batches; raises KeyError for an unknown column."""
+    return pa.schema([pa.field(name, ARROW_TYPES[Type(COLUMNS[name].type)]) for name in columns])
+
+
+def packet_batches(path: Path, columns: Iterable[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Decode a capture, a batch per block, in file order. Addresses are 4 or 16 bytes, an absent field is NULL."""
+    names = list(COLUMNS if columns is None else columns)
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown:
+        raise ValueError(f"no column is named {unknown[0]}; the columns are {', '.join(COLUMNS)}")
+    file = PcapFile.open(path)
+    decoder = Decoder(file, names, BLOCK_RECORDS)
+    for block in scan(file).blocks:
+        yield block_batch(path.stem, decoder, block, names)
+
+
+def block_batch(link: str, decoder: Decoder, block: Block, names: list[str]) -> pa.RecordBatch:
+    """Decode one block into one batch of the columns `names`."""
+    packets = decoder.decode(block)
+    columns = PacketColumns(link, packets)
+    arrays = []
+    for name in names:
+        vector = columns[name]
+        if isinstance(vector, AddressVector):
+            arrays.append(_addresses(vector))
+            continue
+        data = np.broadcast_to(vector.data, packets.rows)
+        absent = None if vector.valid is None else ~vector.valid
+        arrays.append(pa.array(data.copy() if data.ndim else data, mask=absent))
+    return pa.RecordBatch.from_arrays(arrays, schema=packet_schema(names))
+
+
+def _addresses(vector: AddressVector) -> pa.Array:
+    """Bring the addresses of both versions into one column, in their order."""
+    narrow = np.asarray(vector.version == 4)
+    both = pa.concat_arrays(
+        [to_arrow(version, vector.high[rows], vector.low[rows]) for version, rows in ((4, narrow), (6, ~narrow))]
+    )
+    places = np.empty(len(narrow), np.int64)
+    places[narrow] = np.arange(np.count_nonzero(narrow))
+    places[~narrow] = np.arange(np.count_nonzero(narrow), len(narrow))
+    return both.take(pa.array(places))
