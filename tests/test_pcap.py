@@ -1,0 +1,167 @@
+"""The file header: which files are read, and what the others are told.
+
+* Every container of the same records catches a byte order, a unit or an exchanged length read the wrong way.
+* The table of foreign files catches a message that does not say what the file is, and an exception that is no
+  InputError.
+"""
+
+import gzip
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from capture.errors import InputError
+from capture.pcap import PcapFile, PcapHeader, parse_header
+from tests.capture_oracle import read_pcap
+from tests.packet_rows import decode_file
+from tests.pcap_bytes import NS, pcap_bytes
+
+PACKET = bytes.fromhex("4500001c 00010000 40110000 0a000001 0a000002 0035 1234 0008 0000")
+RAW = 101
+TIMES = [1_600_000_000 * NS + 123_456_000, 7_000, 2**31 * NS, (2**32 - 1) * NS + 999_999_000]
+
+
+@pytest.mark.parametrize("version", [(2, 0), (2, 1), (2, 2), (2, 3), (2, 4), (2, 5)])
+@pytest.mark.parametrize("nanoseconds, modified", [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_every_container_holds_the_same_records(
+    order: str, nanoseconds: bool, modified: bool, version: tuple[int, int], tmp_path: Path
+) -> None:
+    path = tmp_path / "container.pcap"
+    records = [(ts, PACKET) for ts in TIMES]
+    path.write_bytes(
+        pcap_bytes(
+            records, RAW, order=order, nanoseconds=nanoseconds, modified=modified, version=version, more_on_wire=100
+        )
+    )
+    rows, skipped, index = decode_file(path)
+    assert [(row["ts"], row["len"], row["caplen"], row["srcPort"]) for row in rows] == [
+        (ts, 128, 28, 0x35) for ts in TIMES
+    ]
+    assert (skipped, index.damage, index.records) == ({}, None, 4)
+    assert list(read_pcap(path).rows()) == rows
+
+
+def test_version_2_3_is_read_with_its_lengths_either_way_round(tmp_path: Path) -> None:
+    path = tmp_path / "2.3.pcap"
+    head = struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 3, 0, 0, 65535, RAW)
+    path.write_bytes(head + struct.pack("<4I", 1, 0, 28, 90) + PACKET + struct.pack("<4I", 2, 0, 90, 28) + PACKET)
+    rows, _, index = decode_file(path)
+    assert [(row["len"], row["caplen"]) for row in rows] == [(90, 28), (90, 28)]
+    assert index.damage is None
+
+
+@pytest.mark.parametrize(
+    "fraction, nanoseconds, ts",
+    [
+        (999_999, False, 5 * NS + 999_999_000),
+        (1_000_000, False, 6 * NS),
+        (2**32 - 1, False, 5 * NS + (2**32 - 1) * 1000),
+        (2**32 - 1, True, 5 * NS + 2**32 - 1),
+    ],
+)
+def test_a_fraction_of_a_second_or_more_is_carried_over(
+    fraction: int, nanoseconds: bool, ts: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "fraction.pcap"
+    path.write_bytes(
+        pcap_bytes([], RAW, nanoseconds=nanoseconds) + struct.pack("<4I", 5, fraction, len(PACKET), 28) + PACKET
+    )
+    rows, _, index = decode_file(path)
+    assert [row["ts"] for row in rows] == [ts]
+    assert (index.blocks[0].first, index.blocks[0].last) == (ts, ts)
+
+
+HEAD = pcap_bytes([], RAW)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", "it is empty"),
+        (b"\xd4", "it begins with d4"),
+        (b"\xd4\xc3\xb2\xa1", "got 4 bytes, expected 24"),
+        (HEAD[:23], "cut inside the pcap file header: got 23 bytes, expected 24"),
+        (b"time,src,dst\n", "not a classic pcap file: it begins with 74 69 6d 65"),
+        (b"\n\r\r\n\x1c\0\0\0\x4d\x3c\x2b\x1a", "it is a pcapng capture; convert it with: editcap -F pcap IN OUT"),
+        (gzip.compress(HEAD), "it is gzip-compressed"),
+        (b"\x28\xb5\x2f\xfd\x00", "it is zstd-compressed"),
+        (b"\xfd7zXZ\x00", "it is xz-compressed"),
+        (b"BZh91AY", "it is bzip2-compressed"),
+        (b"\x04\x22\x4d\x18", "it is lz4-compressed"),
+        (pcap_bytes([], RAW, version=(3, 0)), "pcap version 3.0 is not supported, expected 2.x"),
+        (pcap_bytes([], 105), "link type 105 is not supported; supported are 0 (BSD null), 1 (Ethernet)"),
+        (pcap_bytes([], 1, order=">").replace(b"\0\0\0\1", b"\0\0\0\x77"), "link type 119 is not supported"),
+    ],
+)
+def test_a_file_that_is_no_classic_pcap_is_refused_by_name_and_reason(
+    content: bytes, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "foreign.bin"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        PcapFile.open(path)
+    assert str(path) in str(error.value)
+    assert message in str(error.value)
+
+
+def test_what_cannot_be_opened_is_refused_with_the_systems_reason(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for path, reason in [
+        (tmp_path, "Is a directory"),
+        (tmp_path / "absent.pcap", "No such file or directory"),
+        (tmp_path / "loop", "Too many levels of symbolic links"),
+    ]:
+        with pytest.raises(InputError, match=f"{path}: cannot be read: {reason}"):
+            PcapFile.open(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux" and os.geteuid() == 0, reason="only Linux lets root give up its rights")
+def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "secret.pcap"
+    path.write_bytes(HEAD)
+    path.chmod(0)
+    tmp_path.chmod(0o755)
+    source = f"""
+import os, sys
+file = {str(path)!r}
+from capture.pcap import PcapFile
+from capture.errors import InputError
+os.chdir(os.path.dirname(file))
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+try:
+    PcapFile.open("secret.pcap")
+except InputError as error:
+    print(error)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "secret.pcap: cannot be read: Permission denied\n"
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, HEAD)
+    os.close(writing)
+    try:
+        with pytest.raises(InputError, match="cannot be read"):
+            PcapFile.open(f"/dev/fd/{reading}")
+    finally:
+        os.close(reading)
+
+
+def test_the_upper_bits_of_the_link_type_are_the_frame_check_sequences() -> None:
+    header = parse_header(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 0xF400_0001), "x.pcap")
+    assert header == PcapHeader(
+        big_endian=False, nanoseconds=False, record_header=16, length_order=0, snaplen=96, link_type=1
+    )
+
+
+def test_a_capture_without_records_is_a_capture(tmp_path: Path) -> None:
+    (tmp_path / "empty.pcap").write_bytes(HEAD)
+    assert decode_file(tmp_path / "empty.pcap")[:2] == ([], {})

@@ -1,0 +1,118 @@
+"""The index of a capture: blocks, times and the true low watermark.
+
+* The low watermark is compared with its definition on random disordered files, so that an off-by-one between a block
+  and its promise shows.
+* The blocks must tile the file, so that a record read twice or never shows.
+"""
+
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from capture.pcap import PcapFile
+from capture.scan import END_OF_FILE, FILE_HEADER, Block, Index, scan, scan_blocks
+from tests.capture_oracle import read_pcap
+from tests.pcap_bytes import NS, pcap_bytes
+
+RECORD_HEADER = 16
+SIZES = [1, 2, 7, 64]
+
+
+def disordered(seed: int, count: int) -> list[tuple[int, bytes]]:
+    """Records whose times mostly grow, with equal neighbours, lateness, and jumps of years both ways."""
+    random = Random(seed)
+    now = 1_700_000_000 * NS
+    records = []
+    for _ in range(count):
+        now += random.choice([0, 0, 1, 1000, NS])
+        ts = now - random.choice([0, 0, 0, random.randrange(60 * NS)])
+        ts = random.choice([ts] * 30 + [0, 2**31 * NS, (2**32 - 1) * NS])
+        records.append((ts, bytes(random.randrange(40))))
+    return records
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 14, 63, 64, 65, 500])
+def test_low_is_the_smallest_time_of_all_later_records(count: int, size: int, tmp_path: Path) -> None:
+    path = tmp_path / "disordered.pcap"
+    records = disordered(count * 100 + size, count)
+    path.write_bytes(pcap_bytes(records))
+    index = scan(PcapFile.open(path), size)
+    times = [ts for ts, _ in records]
+    seen = 0
+    for block in index.blocks:
+        here = times[seen : seen + block.records]
+        seen += block.records
+        assert (block.first, block.last) == (min(here), max(here))
+        assert block.low == min(times[seen:], default=END_OF_FILE)
+    assert index.low == min(times, default=END_OF_FILE)
+    assert (seen, index.records, index.damage) == (count, count, None)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_blocks_tile_the_file(size: int, tmp_path: Path) -> None:
+    path = tmp_path / "tiles.pcap"
+    records = disordered(3, 130)
+    path.write_bytes(pcap_bytes(records))
+    blocks = scan(PcapFile.open(path), size).blocks
+    edges = [FILE_HEADER, *(block.end for block in blocks)]
+    assert [block.start for block in blocks] == edges[:-1]
+    assert edges[-1] == path.stat().st_size
+    assert [block.records for block in blocks[:-1]] == [size] * (len(blocks) - 1)
+    assert 1 <= blocks[-1].records <= size
+    for number, block in enumerate(blocks):
+        inside = records[number * size : number * size + block.records]
+        assert block.end - block.start == sum(RECORD_HEADER + len(frame) for _, frame in inside)
+
+
+def test_blocks_of_a_damaged_file_end_before_the_damage(tmp_path: Path) -> None:
+    path = tmp_path / "cut.pcap"
+    whole = pcap_bytes([(9, b"abc"), (4, b"de")])
+    path.write_bytes(whole + b"\0" * 15)
+    index = scan(PcapFile.open(path), 1)
+    cut = len(whole)
+    assert index == Index([Block(24, 43, 1, 9, 9, 4), Block(43, cut, 1, 4, 4, END_OF_FILE)], "cut_in_record_header")
+
+
+def test_times_of_2038_and_2106_and_the_end_of_32_bits_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "late.pcap"
+    times = [(2**31 - 1) * NS, 2**31 * NS, (2**32 - 1) * NS + NS - 1]
+    path.write_bytes(pcap_bytes([(ts, b"") for ts in times]))
+    assert [(block.first, block.last) for block in scan(PcapFile.open(path), 1).blocks] == [(ts, ts) for ts in times]
+
+
+def test_the_walk_goes_on_where_it_was_left_and_tells_its_progress(tmp_path: Path) -> None:
+    path = tmp_path / "long.pcap"
+    records = disordered(8, 37)
+    path.write_bytes(pcap_bytes(records))
+    data = PcapFile.open(path).data
+    rows = np.zeros((2, 5), np.int64)
+    state = np.array([FILE_HEADER, 1], np.int64)
+    found = []
+    while state[1] == 1:
+        count = scan_blocks(data, len(data), False, 1, 16, 0, 262_144, 3, 2, rows.reshape(-1), state)
+        found += rows[:count].tolist()
+    reached: list[int] = []
+    index = scan(PcapFile.open(path), 3, reached.append)
+    assert found == [[block.start, block.end, block.records, block.first, block.last] for block in index.blocks]
+    assert reached[-1] == len(data)
+
+
+def test_the_kernel_as_plain_python_agrees_with_its_machine_code(tmp_path: Path) -> None:
+    path = tmp_path / "both.pcap"
+    records = disordered(11, 90)
+    for cut in (0, 1, 20):
+        whole = pcap_bytes(records, order=">", nanoseconds=False, version=(2, 3), more_on_wire=4)
+        path.write_bytes(whole[: len(whole) - cut])
+        data = PcapFile.open(path).data
+        results = []
+        for run in (scan_blocks, scan_blocks.function):
+            rows = np.zeros(5 * 20, np.int64)
+            state = np.array([FILE_HEADER, 1], np.int64)
+            results.append(
+                (run(data, len(data), True, 1000, 16, 2, 262_144, 7, 20, rows, state), rows.tolist(), state.tolist())
+            )
+        assert results[0] == results[1]
+        assert sum(row[2] for row in np.reshape(results[0][1], (20, 5))) == len(read_pcap(path).records)
