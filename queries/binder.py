@@ -1,0 +1,228 @@
+"""From sqlglot's tree of an expression to ours: names resolved, types checked, literals read.
+
+Types do not mix, save INT with FLOAT. Each rule that is broken is a `QueryError` at the first token of the operand
+that breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import NoReturn
+
+from sqlglot import exp
+
+from lowlevel.expressions import (
+    ARITHMETIC,
+    BITWISE,
+    COMPARISON,
+    LOGICAL,
+    Binary,
+    Column,
+    Expression,
+    IsNull,
+    Literal,
+    Op,
+    Type,
+    Unary,
+)
+from queries.comparisons import Operand, compare, member
+from queries.errors import QueryError
+from queries.grammar import Item
+from queries.literals import number_literal
+from queries.precedence import Tree
+from queries.reserved_words import SUPPORTED
+from queries.tokens import Kind, Token
+
+MAX_DEPTH = 100
+"""Levels of a tree, at most: both levels evaluate it by recursion."""
+
+AGGREGATES = ("count", "sum", "min", "max", "avg")
+
+_BINARY: dict[type[exp.Expr], Op] = {
+    exp.Add: Op.ADD,
+    exp.Sub: Op.SUB,
+    exp.Mul: Op.MUL,
+    exp.Div: Op.DIV,
+    exp.Mod: Op.MOD,
+    exp.BitwiseAnd: Op.BIT_AND,
+    exp.BitwiseOr: Op.BIT_OR,
+    exp.BitwiseXor: Op.BIT_XOR,
+    exp.BitwiseLeftShift: Op.SHIFT_LEFT,
+    exp.BitwiseRightShift: Op.SHIFT_RIGHT,
+    exp.EQ: Op.EQ,
+    exp.NEQ: Op.NE,
+    exp.LT: Op.LT,
+    exp.LTE: Op.LE,
+    exp.GT: Op.GT,
+    exp.GTE: Op.GE,
+    exp.And: Op.AND,
+    exp.Or: Op.OR,
+}
+_UNARY: dict[type[exp.Expr], Op] = {exp.Not: Op.NOT, exp.Neg: Op.NEG, exp.BitwiseNot: Op.BIT_NOT}
+_NUMBERS = (Type.INT, Type.FLOAT)
+
+Resolve = Callable[[Token, Token | None], Expression | None]
+"""Find what a name means; the second token is the stream before its dot. None: nothing, so it may be a string."""
+
+Aggregate = Callable[[str, Expression | None], Expression]
+"""Take an aggregate's name and argument (None for `*`), return what stands for its result."""
+
+
+class Binder:
+    """Binds one item of a clause.
+
+    Without `aggregate`, aggregates are refused; `inside` resolves the names in their arguments.
+    """
+
+    def __init__(
+        self,
+        sql: str,
+        clause: str,
+        item: Item,
+        resolve: Resolve,
+        aggregate: Aggregate | None = None,
+        inside: Resolve | None = None,
+    ) -> None:
+        """`clause` is the name that messages use."""
+        self._sql = sql
+        self._clause = clause
+        self._tree = Tree(sql, item.tokens)
+        self._resolve = resolve
+        self._aggregate = aggregate
+        self._inside = inside or resolve
+        self.columns: dict[Column, Token] = {}
+        """Input columns outside aggregates, with the first place of each."""
+
+    def bind(self) -> Expression:
+        """Bind the whole item."""
+        return self._bind(self._tree.root, 1)
+
+    def _bind(self, node: exp.Expr, depth: int) -> Expression:
+        if depth > MAX_DEPTH:
+            self._fail(f"an expression of more than {MAX_DEPTH} levels", node, "IN (a, b, …) instead of a chain of OR")
+        if isinstance(node, exp.Paren):
+            return self._bind(node.this, depth)
+        if type(node) in _BINARY:
+            return self._binary(_BINARY[type(node)], node, depth)
+        if type(node) in _UNARY:
+            return self._unary(_UNARY[type(node)], node, depth)
+        if isinstance(node, exp.Literal | exp.Column | exp.Identifier):
+            return self._leaf(node)
+        if isinstance(node, exp.Between):
+            operand = self._operand(node.this, depth)
+            lower = compare(Op.GE, operand, self._operand(node.args["low"], depth))
+            upper = compare(Op.LE, operand, self._operand(node.args["high"], depth))
+            return Binary(Op.AND, lower, upper)
+        if isinstance(node, exp.In):
+            return self._in(node, depth)
+        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
+            return IsNull(self._bind(node.this, depth + 1))
+        if isinstance(node, exp.Anonymous):
+            return self._call(node, depth)
+        problem = f"got an expression that is not supported in {self._clause}"
+        raise QueryError(problem, self._sql, self._tree.token(node).start, SUPPORTED)
+
+    def _leaf(self, node: exp.Expr) -> Expression:
+        """A name or a literal."""
+        token = self._tree.token(node)
+        if token.kind is Kind.NUMBER:
+            return self._number(token, node)
+        if token.kind is Kind.STRING:
+            return Literal(token.text, Type.TEXT)
+        if token.keyword in ("TRUE", "FALSE"):
+            return Literal(token.keyword == "TRUE", Type.BOOL)
+        stream = None
+        if isinstance(node, exp.Column) and node.args.get("table"):
+            stream, token = self._tree.token(node.args["table"]), self._tree.token(node.this)
+        found = self._resolve(token, stream)
+        if found is None:
+            return Literal(token.text, Type.TEXT)
+        if isinstance(found, Column):
+            self.columns.setdefault(found, token)
+        return found
+
+    def _number(self, token: Token, node: exp.Expr) -> Literal:
+        value = number_literal(token.text, isinstance(node.parent, exp.Neg))
+        if value is None:
+            self._fail(
+                f"the number {token.text} is out of range", node, "integers of 64 bits with sign, or finite decimals"
+            )
+        return Literal(value, Type.FLOAT if isinstance(value, float) else Type.INT)
+
+    def _unary(self, op: Op, node: exp.Expr, depth: int) -> Expression:
+        operand = self._bind(node.this, depth + 1)
+        if op is Op.NOT:
+            self._need((Type.BOOL,), operand, node.this, op)
+        elif op is Op.NEG:
+            self._need(_NUMBERS, operand, node.this, op)
+            if isinstance(operand, Literal) and isinstance(operand.value, int | float):
+                if operand.type is Type.INT and operand.value == -(2**63):
+                    self._fail("the number is out of range", node, "integers of 64 bits with sign")
+                return Literal(-operand.value, operand.type)
+        else:
+            self._need((Type.INT,), operand, node.this, op)
+        return Unary(op, operand)
+
+    def _binary(self, op: Op, node: exp.Expr, depth: int) -> Expression:
+        if op in COMPARISON:
+            return compare(op, self._operand(node.this, depth), self._operand(node.expression, depth))
+        left = self._bind(node.this, depth + 1)
+        right = self._bind(node.expression, depth + 1)
+        types: tuple[Type, ...] = (Type.BOOL,) if op in LOGICAL else (Type.INT,)
+        if op in ARITHMETIC and op is not Op.MOD:
+            types = _NUMBERS
+        self._need(types, left, node.this, op)
+        self._need(types, right, node.expression, op)
+        shift = op in BITWISE and op in (Op.SHIFT_LEFT, Op.SHIFT_RIGHT)
+        if shift and isinstance(right, Literal) and isinstance(right.value, int) and not 0 <= right.value < 64:
+            self._fail(f"got a shift by {right.value} bits", node.expression, "0 to 63")
+        return Binary(op, left, right)
+
+    def _operand(self, node: exp.Expr, depth: int) -> Operand:
+        plain = isinstance(node, exp.Column) and not node.args.get("table")
+        return Operand(self._sql, self._tree.token(node), self._bind(node, depth + 1), plain)
+
+    def _in(self, node: exp.In, depth: int) -> Expression:
+        nodes = [node.args["field"]] if node.args.get("field") is not None else node.expressions
+        return member(self._operand(node.this, depth), [self._operand(value, depth) for value in nodes])
+
+    def _call(self, node: exp.Anonymous, depth: int) -> Expression:
+        name_token = self._tree.token(node)
+        name = name_token.text.lower()
+        if name not in AGGREGATES:
+            raise QueryError(
+                f"unknown function '{name_token.text}'", self._sql, name_token.start, "an aggregate", AGGREGATES, name
+            )
+        if self._aggregate is None:
+            self._fail(
+                f"the aggregate {name} in {self._clause}",
+                node,
+                "aggregates in SELECT and HAVING only, not within each other",
+            )
+        if len(node.expressions) != 1:
+            self._fail(f"{name} with {len(node.expressions)} arguments", node, "one argument")
+        argument = node.expressions[0]
+        if isinstance(argument, exp.Star):
+            if name != "count":
+                self._fail(f"{name}(*)", node, f"count(*), or {name} of a number")
+            return self._aggregate(name, None)
+        inner = self._argument_binder(name)
+        bound = inner._bind(argument, depth + 1)
+        if name != "count":
+            self._need(_NUMBERS, bound, argument, name)
+        return self._aggregate(name, bound)
+
+    def _argument_binder(self, function: str) -> Binder:
+        """Return a binder of the same tree for what stands in the parentheses of an aggregate."""
+        inner = copy(self)
+        inner._clause, inner._aggregate, inner._resolve = f"the argument of {function}", None, self._inside
+        inner.columns = {}
+        return inner
+
+    def _need(self, types: Sequence[Type], operand: Expression, node: exp.Expr, what: str) -> None:
+        if operand.type not in types:
+            self._fail(f"{what} over a value of type {operand.type}", node, " or ".join(types))
+
+    def _fail(self, problem: str, node: exp.Expr, expected: str) -> NoReturn:
+        raise QueryError(problem, self._sql, self._tree.token(node).start, expected)

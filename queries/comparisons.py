@@ -1,0 +1,98 @@
+"""Comparisons and IN: what may be compared with what, and text that becomes an address where it meets one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from lowlevel.expressions import Address, Binary, Column, Expression, InList, InPrefix, Literal, Op, Type
+from queries.addresses import AddressError, parse_address, parse_prefix
+from queries.errors import QueryError
+from queries.tokens import Kind, Token
+
+_NUMBERS = (Type.INT, Type.FLOAT)
+_TEXTS = (Type.TEXT, Type.ADDRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One side of a comparison: its first token, what it is bound to, and whether it is a name on its own."""
+
+    sql: str
+    token: Token
+    bound: Expression
+    is_name: bool
+
+    @property
+    def type(self) -> Type:
+        """Type of the value."""
+        return self.bound.type
+
+    def meeting(self, other: Type) -> Operand:
+        """Take a column's name in double quotes for a string where it meets an address or text, as papers print it."""
+        quoted = self.is_name and self.token.kind is Kind.QUOTED and isinstance(self.bound, Column)
+        if quoted and other in _TEXTS and self.type not in _TEXTS:
+            return replace(self, bound=Literal(self.token.text, Type.TEXT))
+        return self
+
+    def as_address(self) -> Operand:
+        """Read a string as an address; leave anything else as it is."""
+        if not isinstance(self.bound, Literal) or not isinstance(self.bound.value, str):
+            return self
+        text = self.bound.value
+        try:
+            return replace(self, bound=Literal(parse_address(text), Type.ADDRESS))
+        except AddressError as error:
+            if "/" in text:
+                self.fail(f"'{text}' is not one address", "IN to compare with a prefix")
+            self.fail(str(error), "an address like '10.0.0.1' or '2001:db8::1'")
+
+    def fail(self, problem: str, expected: str) -> NoReturn:
+        """Refuse the operand at its place."""
+        raise QueryError(problem, self.sql, self.token.start, expected)
+
+
+def compare(op: Op, left: Operand, right: Operand) -> Binary:
+    """Compare numbers, or addresses (by version, then value), or texts (for equality) with their like."""
+    left, right = left.meeting(right.type), right.meeting(left.type)
+    if Type.ADDRESS in (left.type, right.type):
+        left, right = left.as_address(), right.as_address()
+    if left.type is not right.type and not (left.type in _NUMBERS and right.type in _NUMBERS):
+        right.fail(f"{op} between {left.type} and {right.type}", f"a value of type {left.type}")
+    if left.type is Type.BOOL:
+        left.fail(f"{op} between two conditions", "AND, OR and NOT to combine conditions")
+    if left.type is Type.TEXT and op not in (Op.EQ, Op.NE):
+        left.fail(f"{op} between texts", "=, <> or IN: texts have no order")
+    return Binary(op, left.bound, right.bound)
+
+
+def member(operand: Operand, values: Sequence[Operand]) -> InList | InPrefix:
+    """IN over constants of the operand's type; over an address, also over prefixes."""
+    if operand.type is Type.BOOL:
+        operand.fail("IN over a condition", "a number, an address or a text before IN")
+    constants = [(value, _constant(operand.type, value.meeting(operand.type))) for value in values]
+    if operand.type is not Type.ADDRESS:
+        return InList(operand.bound, tuple(constant for _, constant in constants))
+    prefixes = []
+    for value, constant in constants:
+        try:
+            prefixes.append(parse_prefix(str(constant.value)))
+        except AddressError as error:
+            value.fail(str(error), "addresses and prefixes like '10.0.0.1', '10.0.0.0/8' or '2001:db8::/32'")
+    if any("/" in str(constant.value) for _, constant in constants):
+        return InPrefix(operand.bound, tuple(prefixes))
+    addresses = (Address(prefix.version, prefix.value) for prefix in prefixes)
+    return InList(operand.bound, tuple(Literal(address, Type.ADDRESS) for address in addresses))
+
+
+def _constant(wanted: Type, value: Operand) -> Literal:
+    """Return a value of an IN list, an integer made a decimal where those are wanted; an address is still text."""
+    bound = value.bound
+    if not isinstance(bound, Literal):
+        value.fail("IN takes constants", "numbers, addresses or texts; OR for anything else")
+    if wanted is Type.FLOAT and bound.type is Type.INT and isinstance(bound.value, int):
+        return Literal(float(bound.value), Type.FLOAT)
+    if bound.type is not (Type.TEXT if wanted is Type.ADDRESS else wanted):
+        value.fail(f"IN over {wanted} got a value of type {bound.type}", f"constants of type {wanted}")
+    return bound

@@ -1,0 +1,61 @@
+"""What is wrong with a query, and where: the one error that GSQL text can cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+SHOWN = 100
+"""Characters of the offending line that a message shows at most; longer lines are cut around the position."""
+
+
+class QueryError(ValueError):
+    """A query that cannot be compiled; the caller's next step is to fix its text.
+
+    `position` is the 0-based offset into the text, `line` and `column` count characters from 1. `str()` of it is what
+    the command line prints: position, what was got and expected, the line with a caret under the position, and the
+    valid names, close matches first.
+    """
+
+    def __init__(
+        self, message: str, sql: str, position: int, expected: str = "", choices: Iterable[str] = (), got: str = ""
+    ) -> None:
+        """`got` is the name that the `choices` are ordered by likeness to."""
+        self.message = message
+        self.sql = sql
+        self.position = min(max(position, 0), len(sql))
+        self.expected = expected
+        self.choices = _closest_first(got, choices)
+        before = sql[: self.position]
+        self.line = before.count("\n") + 1
+        self.column = len(before) - (before.rfind("\n") + 1) + 1
+        super().__init__(self._text())
+
+    def __reduce__(self) -> tuple[type[QueryError], tuple[str, str, int, str, tuple[str, ...]]]:
+        """Pickle by the arguments, so that the error survives the way back from another process."""
+        return QueryError, (self.message, self.sql, self.position, self.expected, self.choices)
+
+    def _text(self) -> str:
+        head = f"line {self.line}, column {self.column}: {self.message}"
+        if self.expected:
+            head += f"; expected {self.expected}"
+        lines = [head, *self._excerpt()]
+        if self.choices:
+            lines.append(f"valid: {', '.join(self.choices)}")
+        return "\n".join(lines)
+
+    def _excerpt(self) -> list[str]:
+        """Return the offending line and a line with a caret under the position, both indented by four blanks."""
+        line = self.sql.split("\n")[self.line - 1].rstrip("\r")
+        at = self.column - 1
+        first = max(0, min(at - SHOWN // 2, len(line) - SHOWN))
+        shown = "".join(character if character.isprintable() else " " for character in line[first : first + SHOWN])
+        return ["    " + shown, "    " + " " * (at - first) + "^"]
+
+
+def _closest_first(got: str, choices: Iterable[str]) -> tuple[str, ...]:
+    """Order names by likeness to `got`, without regard to case; those unlike it keep their order behind."""
+    names = list(dict.fromkeys(choices))
+    by_key = {name.casefold(): name for name in names}
+    close = [by_key[key] for key in get_close_matches(got.casefold(), by_key, n=3, cutoff=0.5)] if got else []
+    return tuple(close + [name for name in names if name not in close])

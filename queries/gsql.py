@@ -1,0 +1,137 @@
+"""GSQL text to plan: which part of a query runs next to the packets, and which above.
+
+    SELECT exprs FROM a [UNION b …] [RANGE …, SLIDE …, WA ts] WHERE … GROUP BY … HAVING …
+
+WHERE, the grouping expressions and the arguments of aggregates need the packet, so they go low; HAVING and the select
+list are computed high, over keys and merged sub-aggregates. `docs/gsql.md` describes the language.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from highlevel.plan import Output, QueryPlan
+from lowlevel.expressions import Column, Expression, Type, columns_of
+from lowlevel.plan import Key, LowLevelPlan
+from queries.aggregates import Aggregates
+from queries.binder import Binder, Resolve
+from queries.clauses import Clause, Clauses, read_clauses
+from queries.errors import QueryError
+from queries.grammar import ExpressionGrammar, Item
+from queries.output_names import output_names
+from queries.scope import Scope
+from queries.tokens import Token
+
+
+def compile_query(sql: str, name: str = "query") -> QueryPlan:
+    """Compile one query. Raises `QueryError`, with the position, for anything that is not one.
+
+    >>> plan = compile_query("SELECT srcIP, count(*) [RANGE 10 minutes, SLIDE 1 minute, WA ts] FROM M GROUP BY srcIP")
+    >>> plan.low.pane // 10**9, [out.name for out in plan.select]
+    (60, ['srcIP', 'count'])
+    """
+    return _Compiler(read_clauses(sql)).compile(name)
+
+
+class _Compiler:
+    """One query on its way to a plan."""
+
+    def __init__(self, clauses: Clauses) -> None:
+        self._clauses = clauses
+        self._sql = clauses.sql
+        self._scope = Scope(clauses.sql, clauses.streams)
+        self._aggregates = Aggregates()
+        self._group_names: dict[Expression, str] = {}  # names given in GROUP BY as they are spelled
+
+    def compile(self, name: str) -> QueryPlan:
+        """Bind the clauses in the order in which they give names to each other."""
+        clauses, scope = self._clauses, self._scope
+        items = ExpressionGrammar(self._sql, clauses.select).items()
+        for item in items:
+            if item.alias is not None:
+                binder = Binder(self._sql, "GROUP BY", item, scope.in_packet)
+                scope.given_in_select.setdefault(item.alias.text.lower(), binder.bind)
+        where = None
+        if clauses.where is not None:
+            item = ExpressionGrammar(self._sql, clauses.where).expression()
+            where = self._condition(clauses.where, Binder(self._sql, "WHERE", item, scope.in_packet).bind())
+        keys = self._keys()
+        select = self._select(items)
+        having = None
+        if clauses.having is not None:
+            item = ExpressionGrammar(self._sql, clauses.having).expression()
+            binder = self._over_groups("HAVING", item, scope.in_having)
+            having = self._condition(clauses.having, self._lift(binder.bind(), binder.columns, item))
+        low = LowLevelPlan(where, keys, self._aggregates.subaggregates, clauses.window.pane, clauses.window.origin)
+        group_by = tuple(column.name for column in scope.groups.values())
+        return QueryPlan(name, self._sql, clauses.streams, clauses.window, low, group_by, having, select)
+
+    def _condition(self, clause: Clause, condition: Expression) -> Expression:
+        if condition.type is not Type.BOOL:
+            problem = f"{clause.keyword.keyword} over a value of type {condition.type}"
+            raise self._error(problem, clause.tokens[0], "a condition, for example len > 100")
+        return condition
+
+    def _keys(self) -> tuple[Key, ...]:
+        """Bind GROUP BY. The link is no key: a table serves one link, and every partial names it."""
+        clause, groups = self._clauses.group_by, self._scope.groups
+        keys: list[Key] = []
+        for item in ExpressionGrammar(self._sql, clause).items() if clause is not None else []:
+            expression = Binder(self._sql, "GROUP BY", item, self._scope.in_group_by).bind()
+            if not any(columns_of(expression)):
+                raise self._error("GROUP BY over a constant", item.tokens[0], "a column, or an expression over columns")
+            if item.alias is not None:
+                self._name_group(item.alias, expression)
+            if expression == Column("link", Type.TEXT):
+                groups[expression] = expression
+            elif expression not in groups:
+                key = Key(f"k{len(keys)}", expression)
+                keys.append(key)
+                bits = expression.bits if isinstance(expression, Column) else 64
+                groups[expression] = Column(key.name, expression.type, expression.nullable, bits)
+        return tuple(keys)
+
+    def _name_group(self, alias: Token, expression: Expression) -> None:
+        """Take a name given in GROUP BY. It may not hide a column: the same name would mean two things in one query."""
+        known = self._scope.column(alias, None) or self._scope.given_in_group_by.get(alias.text.lower())
+        if known not in (None, expression):
+            raise self._error(f"the name '{alias.text}' already means something else", alias, "a name of its own")
+        self._scope.given_in_group_by[alias.text.lower()] = expression
+        self._group_names.setdefault(expression, alias.text)
+
+    def _select(self, items: list[Item]) -> tuple[Output, ...]:
+        binders = [self._over_groups("SELECT", item, self._scope.in_select) for item in items]
+        bound = [binder.bind() for binder in binders]
+        if self._clauses.group_by is None and not self._aggregates.finished:
+            problem = "a selection of packets, without aggregates and GROUP BY, is not supported"
+            raise self._error(problem, items[0].tokens[0], "an aggregate like count(*), or GROUP BY")
+        names = output_names(self._sql, items, bound, self._group_names)
+        outputs = []
+        for item, binder, expression, name in zip(items, binders, bound, names, strict=True):
+            self._scope.selected.setdefault(name.lower(), expression)
+            outputs.append(Output(name, self._lift(expression, binder.columns, item)))
+        return tuple(outputs)
+
+    def _over_groups(self, clause: str, item: Item, resolve: Resolve) -> Binder:
+        """Return a binder for SELECT or HAVING: to names over packets, and stand-ins for aggregates."""
+        return Binder(self._sql, clause, item, resolve, self._aggregates.add, self._scope.in_packet)
+
+    def _lift(self, expression: Expression, places: dict[Column, Token], item: Item) -> Expression:
+        """Put columns of partials in place of grouping expressions, largest first, and of stand-ins."""
+        if expression in self._scope.groups:
+            return self._scope.groups[expression]
+        if isinstance(expression, Column):
+            if expression.name in self._aggregates.finished:
+                return self._aggregates.finished[expression.name]
+            problem = f"column '{expression.name}' is neither grouped by nor inside an aggregate"
+            expected = f"GROUP BY {expression.name}, or an aggregate of it"
+            raise self._error(problem, places.get(expression, item.tokens[0]), expected)
+        children = {field.name: getattr(expression, field.name) for field in fields(expression)}
+        lifted: dict[str, Any] = {
+            name: self._lift(child, places, item) for name, child in children.items() if isinstance(child, Expression)
+        }
+        return replace(expression, **lifted) if lifted else expression
+
+    def _error(self, problem: str, token: Token, expected: str) -> QueryError:
+        return QueryError(problem, self._sql, token.start, expected)

@@ -1,0 +1,53 @@
+"""Names of the columns of a result.
+
+AS gives a name; it must differ from the others. Without it an item is named after what it is: `srcIP` in the spelling
+of the table of columns, `count` for `count(*)`, `sum_len` for `sum(len)`, the name given in GROUP BY, or `column_3`
+for another expression in third place. Where such a name is taken, `_2`, `_3`, … is put behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lowlevel.expressions import Column, Expression
+from queries.errors import QueryError
+from queries.grammar import Item
+
+BOUNDS = ("window_start", "window_end")
+"""What results call the bounds of a window, so that no item may be called that."""
+
+
+def output_names(
+    sql: str, items: Sequence[Item], bound: Sequence[Expression], given: Mapping[Expression, str]
+) -> list[str]:
+    """Name `items`, bound as `bound`; `given` are names given in GROUP BY. A name given twice is a `QueryError`."""
+    taken = set(BOUNDS)
+    for item in items:
+        if item.alias is not None:
+            if item.alias.text.lower() in taken:
+                problem = f"the name '{item.alias.text}' is already taken"
+                expected = f"a name of its own for each column, none of them {' or '.join(BOUNDS)}"
+                raise QueryError(problem, sql, item.alias.start, expected)
+            taken.add(item.alias.text.lower())
+    names = []
+    for place, (item, expression) in enumerate(zip(items, bound, strict=True), 1):
+        if item.alias is not None:
+            names.append(item.alias.text)
+            continue
+        wanted = given.get(expression) or _name_of(expression) or f"column_{place}"
+        name, copies = wanted, 1
+        while name.lower() in taken:
+            copies += 1
+            name = f"{wanted}_{copies}"
+        taken.add(name.lower())
+        names.append(name)
+    return names
+
+
+def _name_of(expression: Expression) -> str | None:
+    """Name of a column, or of the stand-in of an aggregate: `sum(len)` is `sum_len`."""
+    if not isinstance(expression, Column):
+        return None
+    function, _, argument = expression.name.rstrip(")").partition("(")
+    name = f"{function}_{argument}" if argument not in ("", "*") else function
+    return name if name.isidentifier() else None

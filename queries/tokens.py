@@ -1,0 +1,103 @@
+"""The words of a query, each with its place in the text.
+
+sqlglot's own tokenizer knows neither the bracketed window clause nor the curly quotes that papers are printed with, and
+it gives hundreds of plain words a meaning. GSQL has few words, and every message needs a position.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from queries.errors import QueryError
+
+
+class Kind(StrEnum):
+    """What a token is. QUOTED is text in double quotes: a name, or a string where a name makes no sense."""
+
+    WORD = "name"
+    QUOTED = "quoted name"
+    STRING = "string"
+    NUMBER = "number"
+    SYMBOL = "symbol"
+    END = "end of the query"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token at the half-open interval `[start, end)` of the query; `text` is without quotes."""
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+
+    @property
+    def keyword(self) -> str:
+        """The text in capitals where it is a symbol or may be a keyword, which no quoted word is; else nothing."""
+        return self.text.upper() if self.kind in (Kind.WORD, Kind.SYMBOL) else ""
+
+    @property
+    def shown(self) -> str:
+        """The token as a message names it."""
+        return "the end of the query" if self.kind is Kind.END else f"'{self.text}'"
+
+
+_PATTERN = re.compile(
+    r"""(?P<blank>\s+|--[^\n]*|/\*.*?\*/)
+      | (?P<dotted>[0-9]+(?:\.[0-9]+){2,}(?:/[0-9]+)?)
+      | (?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+      | (?P<word>[^\W\d]\w*)
+      | (?P<string>'(?:[^']|'')*'|[‘’][^‘’]*[‘’]|[“”][^“”]*[“”])
+      | (?P<quoted>"(?:[^"]|"")*")
+      | (?P<symbol><>|!=|<=|>=|<<|>>|[-+*/%&|^~=<>().,;\[\]∪])""",
+    re.VERBOSE | re.DOTALL,
+)
+
+_UNCLOSED = {
+    "'": "a string that is never closed",
+    '"': "a quoted name that is never closed",
+    "/": "a comment that is never closed",
+    "‘": "a string that is never closed",
+    "’": "a string that is never closed",
+    "“": "a string that is never closed",
+    "”": "a string that is never closed",
+}
+
+
+def tokenise(sql: str) -> list[Token]:
+    """Return the tokens of `sql`, the last of them END; comments (`-- …`, `/* … */`) are blanks."""
+    tokens: list[Token] = []
+    position = 0
+    while position < len(sql):
+        match = _PATTERN.match(sql, position)
+        if match is None or (sql.startswith("/*", position) and match.lastgroup != "blank"):
+            problem = _UNCLOSED.get(sql[position], f"got the character {sql[position]!r}")
+            raise QueryError(
+                problem,
+                sql,
+                position,
+                "" if sql[position] in _UNCLOSED else "a word, a number, a string or an operator",
+            )
+        position = match.end()
+        if match.lastgroup == "dotted":
+            raise QueryError(
+                f"got {match.group()} without quotes", sql, match.start(), f"'{match.group()}': addresses are strings"
+            )
+        if match.lastgroup != "blank":
+            tokens.append(_token(match))
+    # Where something is missing at the end, the caret goes behind the last word, not behind blanks and comments.
+    end = tokens[-1].end if tokens else 0
+    return [*tokens, Token(Kind.END, "", end, end)]
+
+
+def _token(match: re.Match[str]) -> Token:
+    text = match.group()
+    kind = Kind[(match.lastgroup or "").upper()]
+    if kind in (Kind.STRING, Kind.QUOTED):
+        quote = text[0]
+        text = text[1:-1].replace(quote * 2, quote) if quote in "'\"" else text[1:-1]
+    elif text == "!=":
+        text = "<>"
+    return Token(kind, text, match.start(), match.end())

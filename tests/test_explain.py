@@ -1,0 +1,63 @@
+"""What explain says of a plan, whole, and that every query of the catalogue compiles and can be explained."""
+
+import pytest
+
+from queries.catalogue import CATALOGUE
+from queries.explain import explain
+from queries.gsql import compile_query
+
+SLIDING = """\
+query q: SELECT destIP, sum(len) / count(*) AS mean FROM Main1 UNION Main2 [RANGE 5 minutes, SLIDE 2 minutes, WA ts] \
+WHERE protocol = 6 AND srcIP IN '10.0.0.0/8' GROUP BY destIP, destPort, link HAVING count(*) > 9
+
+low level: next to the packets, once per link, in a table of fixed size
+  streams         Main1 UNION Main2: each link of the union on its own
+  columns         destIP, destPort, len, protocol, srcIP, ts: all that is decoded
+  keep            protocol = 6 AND srcIP IN '10.0.0.0/8', before anything is kept for the packet
+  key             k0 = destIP: 32 bits for IPv4, 128 for IPv6, in tables of their own
+  key             k1 = destPort: 17 bits, NULL included
+  key words       1 of 64 bits for IPv4, 3 for IPv6
+  keep per group  s0 = sum(len)
+  keep per group  s1 = count(*)
+  pane            1 minute: the largest interval that all windows are made of, gcd of RANGE and SLIDE; \
+each packet is counted once
+
+high level: over partials, in any order of arrival, up to what punctuation has closed
+  windows         sliding, RANGE 5 minutes, SLIDE 2 minutes, from the epoch
+  roll up         5 panes per window, each row in 2 or 3 windows
+  meld            2 links: progress is that of the slowest
+  group by        k0 = destIP, k1 = destPort, link
+  merge           s0 by sum
+  merge           s1 by sum
+  having          s1 > 9
+  output          window_start, window_end: ns since the epoch, half-open
+  output          destIP = k0 (address)
+  output          mean = s0 / s1 (integer)"""
+
+
+def test_explain_shows_both_levels_and_the_reasons() -> None:
+    sql = SLIDING.split("\n", 1)[0].removeprefix("query q: ")
+    assert explain(compile_query(sql, "q")) == SLIDING
+
+
+def test_explain_says_when_a_query_without_a_window_answers() -> None:
+    text = explain(compile_query("SELECT avg(vlan)\n FROM M"))
+    assert text.startswith("query query: SELECT avg(vlan) FROM M\n")
+    assert "pane            the whole input" in text
+    assert "group by        nothing: one row per window, none for a window without packets" in text
+    assert "output          avg_vlan = mean(s0, s1) (float)" in text
+    assert "window_start" not in text
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_a_ready_query_compiles_with_any_window_and_links(name: str) -> None:
+    query = CATALOGUE[name]
+    plan = compile_query(query.sql("Main1", "Main 2", "select", every="5 seconds"), name)
+    assert plan.streams == ("Main1", "Main 2", "select")
+    assert (plan.window.range, plan.window.slide) == (query.panes * 5 * 10**9, 5 * 10**9)
+    assert explain(plan).startswith(f"query {name}: ")
+
+
+def test_a_ready_query_refuses_a_window_that_is_no_whole_number() -> None:
+    with pytest.raises(ValueError, match="expected whole units like '10 seconds'"):
+        CATALOGUE["links"].sql("M", every="1.5 seconds")

@@ -1,0 +1,259 @@
+"""GSQL to plans, as pairs of text: a clause that runs wrong, or on the wrong level, differs in one line here."""
+
+import pickle
+
+import pytest
+
+from highlevel.plan import QueryPlan
+from highlevel.window import WHOLE_INPUT, Window
+from lowlevel.expressions import Binary, Column, Expression, InPrefix, Literal, Mean, Op, Prefix, Present, Type
+from queries.expression_text import expression_text
+from queries.gsql import compile_query
+
+SECOND = 10**9
+MINUTE = 60 * SECOND
+
+
+def parts(plan: QueryPlan) -> str:
+    """The plan on one line: WHERE | keys | sub-aggregates | groups | HAVING | select list."""
+    low = plan.low
+
+    def text(tree: Expression | None) -> str:
+        return "" if tree is None else expression_text(tree)
+
+    words = [f"{sub.name}={sub.kind}({text(sub.argument) or '*'})" for sub in low.subaggregates]
+    return " | ".join(
+        [
+            text(low.where),
+            " ".join(f"{key.name}={text(key.expression)}" for key in low.keys),
+            " ".join(words),
+            " ".join(plan.group_by),
+            text(plan.having),
+            " ".join(f"{out.name}={text(out.expression)}" for out in plan.select),
+        ]
+    )
+
+
+PAIRS = [
+    # aggregates are split by the table of lowlevel.subaggregates
+    ("count(*) FROM M", " |  | s0=count(*) |  |  | count=s0"),
+    ("count(len) FROM M", " |  | s0=count(*) |  |  | count_len=s0"),
+    ("count(vlan) FROM M", " |  | s0=count(vlan) |  |  | count_vlan=s0"),
+    ("sum(len) FROM M", " |  | s0=sum(len) |  |  | sum_len=s0"),
+    ("sum(vlan) FROM M", " |  | s0=sum(vlan) s1=count(vlan) |  |  | sum_vlan=(s0 if s1 > 0)"),
+    (
+        "avg(len), sum(len), count(*) FROM M",
+        " |  | s0=sum(len) s1=count(*) |  |  | avg_len=mean(s0, s1) sum_len=s0 count=s1",
+    ),
+    (
+        "min(ttl), max(vlan) FROM M",
+        " |  | s0=min(ttl) s1=max(vlan) s2=count(vlan) |  |  | min_ttl=s0 max_vlan=(s1 if s2 > 0)",
+    ),
+    ("sum(len * 8) / count(*) AS bits FROM M", " |  | s0=sum(len * 8) s1=count(*) |  |  | bits=s0 / s1"),
+    ("sum(len / 100) FROM M", " |  | s0=sum(len / 100) |  |  | column_1=s0"),
+    ("sum(len / ttl) FROM M", " |  | s0=sum(len / ttl) s1=count(len / ttl) |  |  | column_1=(s0 if s1 > 0)"),
+    # keys go low, the link never does
+    ("srcIP, count(*) FROM M GROUP BY srcIP", " | k0=srcIP | s0=count(*) | k0 |  | srcIP=k0 count=s0"),
+    ("link, count(*) FROM M GROUP BY link", " |  | s0=count(*) | link |  | link=link count=s0"),
+    ("count(*) FROM M GROUP BY ttl, link, tos", " | k0=ttl k1=tos | s0=count(*) | k0 link k1 |  | count=s0"),
+    ("count(*) FROM M GROUP BY ttl, TTL, m.ttl", " | k0=ttl | s0=count(*) | k0 |  | count=s0"),
+    ("srcIP FROM M GROUP BY srcIP", " | k0=srcIP | s0=count(*) | k0 |  | srcIP=k0"),
+    ("count(*) FROM M GROUP BY link = 'a'", " | k0=link = 'a' | s0=count(*) | k0 |  | count=s0"),
+    # names between the clauses
+    ("size * 100 AS least FROM M GROUP BY len / 100 AS size", " | k0=len / 100 | s0=count(*) | k0 |  | least=k0 * 100"),
+    ("size FROM M GROUP BY len / 100 AS Size", " | k0=len / 100 | s0=count(*) | k0 |  | Size=k0"),
+    ("len / 100 AS size FROM M GROUP BY size", " | k0=len / 100 | s0=count(*) | k0 |  | size=k0"),
+    ("len / 100 + 1 FROM M GROUP BY len / 100", " | k0=len / 100 | s0=count(*) | k0 |  | column_1=k0 + 1"),
+    ("ttl + 1 AS ttl FROM M GROUP BY ttl HAVING ttl = 5", " | k0=ttl | s0=count(*) | k0 | k0 = 5 | ttl=k0 + 1"),
+    ("max(len) AS len FROM M GROUP BY ttl HAVING len > 5", " | k0=ttl | s0=max(len) | k0 | s0 > 5 | len=s0"),
+    ("count(*) FROM M HAVING count > 5", " |  | s0=count(*) |  | s0 > 5 | count=s0"),
+    ("count(*) AS n FROM M HAVING sum(len) / n > 9", " |  | s0=count(*) s1=sum(len) |  | s1 / s0 > 9 | n=s0"),
+    ("count(*) AS len FROM M HAVING sum(len) > 9", " |  | s0=count(*) s1=sum(len) |  | s1 > 9 | len=s0"),
+    ("count(*), count(*), 1 FROM M", " |  | s0=count(*) |  |  | count=s0 count_2=s0 column_3=1"),
+    ("count(*), max(len) AS count FROM M", " |  | s0=count(*) s1=max(len) |  |  | count_2=s0 count=s1"),
+    ("SRCip, Count (*) FROM M group By srcip", " | k0=srcIP | s0=count(*) | k0 |  | srcIP=k0 count=s0"),
+    ('count(*) AS "number of" FROM M', " |  | s0=count(*) |  |  | number of=s0"),
+]
+
+
+@pytest.mark.parametrize("sql, expected", PAIRS)
+def test_a_query_is_split_between_the_levels(sql: str, expected: str) -> None:
+    assert parts(compile_query("SELECT " + sql)) == expected
+
+
+CONDITIONS = [
+    ("len > 100", "len > 100"),
+    ("LEN != 0x1f", "len <> 31"),
+    ("len BETWEEN 1 + 1 AND 5 AND ttl = 1", "len >= 1 + 1 AND len <= 5 AND ttl = 1"),
+    ("NOT len BETWEEN 1 AND 5", "NOT (len >= 1 AND len <= 5)"),
+    ("len NOT BETWEEN 1 AND 5", "NOT (len >= 1 AND len <= 5)"),
+    ("ttl IN (1, -2, 0x3)", "ttl IN (1, -2, 3)"),
+    ("ttl NOT IN (1)", "NOT ttl IN (1)"),
+    ("ttl / 2.0 IN (1, 2.5)", "ttl / 2.0 IN (1.0, 2.5)"),
+    ("vlan IS NULL OR vlan IS NOT NULL", "vlan IS NULL OR NOT vlan IS NULL"),
+    ("(TRUE)", "TRUE"),
+    ("NOT NOT ttl = 1", "NOT NOT ttl = 1"),
+    # precedence: unary, * / %, + -, & | ^ << >>, IN BETWEEN IS, < >, = <>, NOT, AND, OR
+    ("tcp_flags & 18 = 2", "tcp_flags & 18 = 2"),
+    ("1 + 2 * 3 << 1 | 4 > -ttl % 5", "1 + 2 * 3 << 1 | 4 > -ttl % 5"),
+    ("(1 + 2) * ~(3 & ttl) - (4 - 5) = +6", "(1 + 2) * ~(3 & ttl) - (4 - 5) = 6"),
+    ("ttl = 1 OR tos = 2 AND NOT len = 3", "ttl = 1 OR tos = 2 AND NOT len = 3"),
+    ("(ttl = 1 OR tos = 2) AND len = 3", "(ttl = 1 OR tos = 2) AND len = 3"),
+    ("- -ttl = -(-5)", "-(-ttl) = 5"),
+    # addresses
+    ("srcIP = '10.0.0.1'", "srcIP = '10.0.0.1'"),
+    ("'2001:DB8:0::1' > srcIP", "'2001:db8::1' > srcIP"),
+    ("srcIP BETWEEN '10.0.0.1' AND '10.0.0.9'", "srcIP >= '10.0.0.1' AND srcIP <= '10.0.0.9'"),
+    ("srcIP IN '10.0.0.0/8'", "srcIP IN '10.0.0.0/8'"),
+    ("srcIP NOT IN '::/0'", "NOT srcIP IN '::/0'"),
+    ("srcIP IN '10.0.0.1'", "srcIP IN ('10.0.0.1')"),
+    ("srcIP IN ('10.0.0.1', '::ffff:10.0.0.1')", "srcIP IN ('10.0.0.1', '::ffff:a00:1')"),
+    ("srcIP IN ('10.0.0.0/8', '1.2.3.4')", "srcIP IN ('10.0.0.0/8', '1.2.3.4/32')"),
+    ("srcIP IN ('10.0.0.0/8', '2001:db8::/32')", "srcIP IN ('10.0.0.0/8', '2001:db8::/32')"),
+    ("M.srcIP <> destIP", "srcIP <> destIP"),
+    # quotes as they are printed
+    ('srcIP = “202.101.0.0” or srcIP = "202.101.0.1"', "srcIP = '202.101.0.0' OR srcIP = '202.101.0.1'"),
+    ("link = ‘a’ OR link IN (“b”, \"c\", 'it''s')", "link = 'a' OR link IN ('b', 'c', 'it''s')"),
+    ('"TTL" = 1 AND "len" > "tos"', "ttl = 1 AND len > tos"),
+    ('link = "len" AND "link" = \'x\'', "link = 'len' AND link = 'x'"),
+    ('link IN "len"', "link IN ('len')"),
+    # comments are blanks
+    ("len /* ' [ */ > -- ] \n 5", "len > 5"),
+]
+
+
+@pytest.mark.parametrize("sql, expected", CONDITIONS)
+def test_a_condition_is_read_with_its_precedence_and_types(sql: str, expected: str) -> None:
+    where = compile_query("SELECT count(*) FROM M WHERE " + sql).low.where
+    assert where is not None
+    assert expression_text(where) == expected
+
+
+def test_an_ipv4_prefix_keeps_its_version() -> None:
+    where = compile_query("SELECT count(*) FROM M WHERE srcIP IN '10.0.0.0/8'").low.where
+    assert where == InPrefix(Column("srcIP", Type.ADDRESS, bits=128), (Prefix(4, 10 << 24, 8),))
+
+
+WINDOWS = [
+    ("RANGE 10 minutes, SLIDE 1 minute, WA ts", Window(10 * MINUTE, MINUTE)),
+    ("range 10 MINUTES slide 1 minute wa TS", Window(10 * MINUTE, MINUTE)),
+    ("WA ts, SLIDE 1 sec, RANGE 10 sec", Window(10 * SECOND, SECOND)),
+    ("RANGE 10 minutes, SLIDE 1 minute, WATTR ts", Window(10 * MINUTE, MINUTE)),
+    ("RANGE TUMBLING 60 seconds, WA ts", Window(MINUTE, MINUTE)),
+    ("RANGE 6.4 seconds", Window(6_400_000_000, 6_400_000_000)),
+    ("RANGE .5us SLIDE 1 ns", Window(500, 1)),
+    ("RANGE 1 day, SLIDE 1 h", Window(86400 * SECOND, 3600 * SECOND)),
+    ("RANGE 4 m, SLIDE 6 m", Window(4 * MINUTE, 6 * MINUTE)),
+    ("RANGE 1 minute, ORIGIN 5", Window(MINUTE, MINUTE, 5)),
+    ("RANGE 1 minute, ORIGIN -5", Window(MINUTE, MINUTE, -5)),
+    ("RANGE 1 minute, ORIGIN '1970-01-01T00:00:01.5Z'", Window(MINUTE, MINUTE, 1_500_000_000)),
+    ("RANGE 1 minute, ORIGIN '1970-01-02'", Window(MINUTE, MINUTE, 86400 * SECOND)),
+    ("RANGE 1 minute, ORIGIN '1970-01-01 01:00:00+01:00'", Window(MINUTE, MINUTE, 0)),
+]
+
+
+@pytest.mark.parametrize("clause, window", WINDOWS)
+@pytest.mark.parametrize("place", ["SELECT count(*) [{}] FROM M", "SELECT count(*) FROM M [{}] WHERE len > 5"])
+def test_a_window_clause_means_the_same_in_either_place(clause: str, window: Window, place: str) -> None:
+    plan = compile_query(place.format(clause))
+    assert plan.window == window
+    assert (plan.low.pane, plan.low.origin) == (window.pane, window.origin)
+    assert plan.schema.names == ["window_start", "window_end", "count"]
+
+
+def test_a_query_without_a_window_is_answered_once_over_the_whole_input() -> None:
+    plan = compile_query("SELECT count(*) FROM M;")
+    assert (plan.window, plan.low.pane, plan.windowed) == (WHOLE_INPUT, 2**62, False)
+    assert plan.schema.names == ["count"]
+
+
+THESIS = {
+    "Q1-1": (
+        "SELECT    srcIP, count(*) [RANGE 10 minutes, SLIDE 1 minute, WA ts]\nFROM      M\nGROUP BY  srcIP",
+        ("M",),
+        " | k0=srcIP | s0=count(*) | k0 |  | srcIP=k0 count=s0",
+    ),
+    "Q1-2": (
+        "SELECT count (*) [RANGE 1 minute, SLIDE 1 minute, WA ts]  \nFROM Control union Main1 union Main2",
+        ("Control", "Main1", "Main2"),
+        " |  | s0=count(*) |  |  | count=s0",
+    ),
+    "Q2-1": (
+        (
+            "SELECT    srcIP, ts, count (*)\nFROM      Main1\n"
+            "WHERE     srcIP = “202.101.0.0” or srcIP = “202.101.0.1”\nGROUP BY  srcIP, ts"
+        ),
+        ("Main1",),
+        (
+            "srcIP = '202.101.0.0' OR srcIP = '202.101.0.1' | k0=srcIP k1=ts | s0=count(*) | k0 k1 |  | "
+            "srcIP=k0 ts=k1 count=s0"
+        ),
+    ),
+    "Q5-1": (
+        "Select srcIP, count(*) [RANGE 10 minutes, SLIDE 1 minute, WATTR ts]\nFrom Main\nGroup By srcIP",
+        ("Main",),
+        " | k0=srcIP | s0=count(*) | k0 |  | srcIP=k0 count=s0",
+    ),
+    "Q6-5": (
+        "SELECT srcIP, sum(len)\n      [RANGE 10 seconds, SLIDE 1 second, WA ts]\nFROM packets\nGROUPBY srcIP",
+        ("packets",),
+        " | k0=srcIP | s0=sum(len) | k0 |  | srcIP=k0 sum_len=s0",
+    ),
+    "Q6-8": (
+        "SELECT count(*)\n      [RANGE 10 sec, SLIDE 1 sec, WA ts]\nFROM (Main2 ∪ (Main1 ∪ Control))\nGROUP-BY srcIP",
+        ("Main2", "Main1", "Control"),
+        " | k0=srcIP | s0=count(*) | k0 |  | count=s0",
+    ),
+    "Q8-2": (
+        (
+            "SELECT    srcIP, destIP, count(*)\n          [RANGE 1 minute, SLIDE 1 minute, WA ts]\n"
+            "FROM      M1 UNION M2\nGROUP BY  srcIP, destIP"
+        ),
+        ("M1", "M2"),
+        " | k0=srcIP k1=destIP | s0=count(*) | k0 k1 |  | srcIP=k0 destIP=k1 count=s0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", THESIS)
+def test_a_query_of_the_thesis_compiles_as_printed(name: str) -> None:
+    sql, streams, expected = THESIS[name]
+    plan = compile_query(sql, name)
+    assert (plan.name, plan.sql, plan.streams) == (name, sql, streams)
+    assert parts(plan) == expected
+
+
+def test_columns_of_partials_keep_type_width_and_null() -> None:
+    plan = compile_query("SELECT srcPort, sum(vlan), avg(len), srcIP FROM M GROUP BY srcPort, srcIP")
+    total, count = Column("s0", Type.INT), Column("s1", Type.INT)
+    assert [out.expression for out in plan.select] == [
+        Column("k0", Type.INT, nullable=True, bits=16),
+        Present(total, count),
+        Mean(Column("s2", Type.INT), Column("s3", Type.INT)),
+        Column("k1", Type.ADDRESS, bits=128),
+    ]
+
+
+def test_an_arithmetic_aggregate_keeps_integer_division_apart_from_the_mean() -> None:
+    (out,) = compile_query("SELECT sum(len) / count(*) FROM M").select
+    assert out.expression == Binary(Op.DIV, Column("s0", Type.INT), Column("s1", Type.INT))
+    assert out.expression.type is Type.INT
+
+
+def test_the_smallest_integer_is_a_literal() -> None:
+    where = compile_query("SELECT count(*) FROM M WHERE len > -9223372036854775808").low.where
+    assert isinstance(where, Binary)
+    assert where.right == Literal(-(2**63), Type.INT)
+
+
+def test_stream_names_keep_their_spelling_and_may_be_quoted() -> None:
+    assert compile_query('SELECT count(*) FROM eth0 UNION ALL "Link 1" UNION "select"').streams == (
+        "eth0",
+        "Link 1",
+        "select",
+    )
+
+
+def test_a_plan_can_be_pickled_into_a_task() -> None:
+    plan = compile_query(THESIS["Q8-2"][0])
+    assert pickle.loads(pickle.dumps(plan)) == plan

@@ -1,0 +1,216 @@
+"""Queries that are wrong: a table of them, and texts from a random source.
+
+The table fails when a message loses its place or its advice; the random texts find inputs that break the compiler.
+"""
+
+import pickle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queries.errors import QueryError
+from queries.gsql import compile_query
+
+# SQL with « before the place that the message must point at, then parts of the message.
+MALFORMED = [
+    ("«", "got the end of the query", "expected SELECT"),
+    ("«UPDATE M", "got 'UPDATE'"),
+    ("«WITH a AS (SELECT 1) SELECT count(*) FROM a", "common table expression"),
+    ("SELECT count(*)«", "has no FROM"),
+    ("SELECT «FROM M", "got 'FROM' in SELECT", "a column"),
+    ("SELECT count(*) FROM«", "the name of a stream"),
+    ("SELECT count(*) FROM «WHERE len > 5", "the name of a stream"),
+    ("SELECT count(*) FROM M«, N", "a join"),
+    ("SELECT count(*) FROM M [WA ts, RANGE 3 min]«, N [WA ts, RANGE 2 min]", "a join"),
+    ("SELECT count(*) FROM M «AS x", "UNION"),
+    ("SELECT count(*) FROM M UNION «m", "listed twice"),
+    ("SELECT count(*) FROM M UNION «SELECT count(*) FROM N", "a second SELECT"),
+    ("SELECT count(*) FROM («SELECT len FROM M)", "a subquery"),
+    ("SELECT count(*) FROM «(M UNION N", "never closed"),
+    ("SELECT count(*) FROM M«) WHERE len > 5", "closes nothing"),
+    ("SELECT count(*) FROM M «ORDER BY len", "ORDER BY is not supported"),
+    ("SELECT count(*) FROM M «LIMIT 5", "LIMIT is not supported"),
+    ("SELECT «DISTINCT srcIP FROM M", "DISTINCT is not supported"),
+    ("SELECT count(«DISTINCT srcIP) FROM M", "DISTINCT is not supported"),
+    ("SELECT count(*) «OVER () FROM M", "window function"),
+    (
+        "SELECT count(*) FROM M GROUP BY len «WHERE len > 5",
+        "WHERE behind GROUP BY",
+        "SELECT, FROM, WHERE, GROUP BY, HAVING",
+    ),
+    ("SELECT count(*) FROM M WHERE len > 5 «WHERE len > 6", "given twice"),
+    ("SELECT count(*) FROM M«; SELECT count(*) FROM M", "several statements"),
+    ("SELECT count(*)\nFROM M\nWHERE «lenn > 5", "line 3, column 7", "unknown column 'lenn'", "valid: len, "),
+    ("SELECT count(*) FROM M WHERE «N.len > 5", "a column of 'N'", "valid: M"),
+    ("SELECT count(*) FROM M UNION N WHERE «M.len > 5", "the column alone"),
+    ("SELECT «medain(len) FROM M", "unknown function", "valid: "),
+    ("SELECT «length(len) FROM M", "unknown function"),
+    ("SELECT «count(len, ttl) FROM M", "one argument"),
+    ("SELECT count(«) FROM M", "an argument"),
+    ("SELECT «sum(*) FROM M", "sum(*)"),
+    ("SELECT sum(«count(*)) FROM M", "not within each other"),
+    ("SELECT sum(«srcIP) FROM M", "sum over a value of type address"),
+    ("SELECT sum(«len > 5) FROM M", "sum over a value of type boolean"),
+    ("SELECT avg(«link) FROM M", "avg over a value of type text"),
+    ("SELECT «* FROM M", "named columns, or count(*)"),
+    ("SELECT «srcIP, len FROM M", "a selection of packets"),
+    ("SELECT count(*), «len FROM M", "'len' is neither grouped by nor inside an aggregate"),
+    ("SELECT ttl + «len FROM M GROUP BY ttl", "'len' is neither"),
+    ("SELECT count(*) FROM M HAVING «len > 5", "'len' is neither"),
+    ("SELECT count(*) FROM M HAVING «cuont > 5", "unknown column", "valid: count, "),
+    ("SELECT count(*) FROM M GROUP BY «1", "a constant"),
+    ("SELECT count(*) AS n FROM M GROUP BY «m", "unknown column"),
+    ("SELECT «count(*) AS n FROM M GROUP BY n", "the aggregate count in GROUP BY"),
+    ("SELECT count(*) FROM M GROUP BY len / 100 AS «ttl", "already means something else"),
+    ("SELECT count(*) AS n, sum(len) AS «N FROM M", "already taken"),
+    ("SELECT count(*) AS «window_end FROM M", "already taken"),
+    ("SELECT count(*) AS «and FROM M", "a name behind AS"),
+    ("SELECT count(*) AS «FROM M", "a name behind AS"),
+    ("SELECT count(*) «n FROM M", "AS and a name"),
+    ("SELECT count(*), «, len FROM M", "got ','"),
+    ("SELECT count(*), «FROM M", "got 'FROM'"),
+    ("SELECT count(*) FROM M WHERE «len", "WHERE over a value of type integer", "a condition"),
+    ("SELECT count(*) FROM M HAVING «count(*)", "HAVING over a value of type integer"),
+    ("SELECT count(*) FROM M WHERE len >« ", "got the end of the query in WHERE"),
+    ("SELECT count(*) FROM M WHERE len > 5 «GROUP", "got 'GROUP'"),
+    ("SELECT count(*) FROM M WHERE len «5", "an operator"),
+    ("SELECT count(*) FROM M WHERE len > «5x", "got '5x'"),
+    ("SELECT count(*) FROM M WHERE len > «= 5", "got '='"),
+    ("SELECT count(*) FROM M WHERE len BETWEEN 1 «OR 2", "AND and the upper bound"),
+    ("SELECT count(*) FROM M WHERE (len BETWEEN 1«) AND ttl = 2", "AND and the upper bound"),
+    ("SELECT count(*) FROM M WHERE len NOT «5", "IN or BETWEEN"),
+    ("SELECT count(*) FROM M WHERE len = «NULL", "IS NULL"),
+    ("SELECT count(*) FROM M WHERE len IS «5", "NULL or NOT NULL"),
+    ("SELECT count(*) FROM M WHERE len IN «5", "a list in parentheses"),
+    ("SELECT count(*) FROM M WHERE len IN («)", "got ')'"),
+    ("SELECT count(*) FROM M WHERE len IN (5, «ttl)", "IN takes constants"),
+    ("SELECT count(*) FROM M WHERE len IN (5, «5.5)", "type float"),
+    ("SELECT count(*) FROM M WHERE len IN («'x')", "type text"),
+    ("SELECT count(*) FROM M WHERE len = «'abc'", "= between integer and text"),
+    ("SELECT count(*) FROM M WHERE «srcIP + 1 > 5", "+ over a value of type address"),
+    ("SELECT count(*) FROM M WHERE «len AND ttl = 5", "AND over a value of type integer"),
+    ("SELECT count(*) FROM M WHERE NOT «len", "NOT over a value of type integer"),
+    ("SELECT count(*) FROM M WHERE len & «5.5 = 5", "& over a value of type float"),
+    ("SELECT count(*) FROM M WHERE len << «64 = 5", "0 to 63"),
+    ("SELECT count(*) FROM M WHERE «TRUE = TRUE", "AND, OR and NOT"),
+    ("SELECT count(*) FROM M WHERE «link < 'x'", "texts have no order"),
+    ("SELECT count(*) FROM M WHERE len > «9223372036854775808", "out of range"),
+    ("SELECT count(*) FROM M WHERE len > «1e999", "out of range"),
+    ("SELECT count(*) FROM M WHERE srcIP = «10.0.0.1", "addresses are strings"),
+    ("SELECT count(*) FROM M WHERE srcIP = «'10.0.0'", "is not an address"),
+    ("SELECT count(*) FROM M WHERE srcIP = «'10.0.0.0/8'", "IN to compare with a prefix"),
+    ("SELECT count(*) FROM M WHERE srcIP = «'fe80::1%eth0'", "names a zone"),
+    ("SELECT count(*) FROM M WHERE srcIP IN «'10.1.0.0/8'", "host bits", "'10.0.0.0/8'"),
+    ("SELECT count(*) FROM M WHERE srcIP IN ('10.0.0.0/8', «'10.0.0.0/33')", "IPv4 has 0 to 32"),
+    ("SELECT count(*) FROM M WHERE link = «'x", "never closed"),
+    ("SELECT count(*) FROM M «/* x", "never closed"),
+    ("SELECT count(*) FROM M WHERE len > «$5", "the character '$'"),
+    ("SELECT count(*) FROM M WHERE " + "(" * 20 + "«(len > 5)" + ")" * 20, "nested too deeply"),
+    ("SELECT count(*) FROM M WHERE «len" + " + len" * 200 + " > 5", "more than 100 levels"),
+    ("SELECT count(*) FROM M [«]", "no RANGE"),
+    ("SELECT count(*) FROM M [«SLIDE 5 s]", "no RANGE"),
+    ("SELECT count(*) FROM M [RANGE «ALL, SLIDE 1 minute]", "landmark"),
+    ("SELECT count(*) FROM M [RANGE 1000 «rows, SLIDE 10 rows, WA row]", "windows of a number of rows"),
+    ("SELECT count(*) FROM M [RANGE 5 minutes, «RATTR ts]", "slide-by-tuple"),
+    ("SELECT count(*) FROM M [RANGE 5 «fortnights]", "a unit of time", "valid: "),
+    ("SELECT count(*) FROM M [RANGE 5«]", "a unit of time"),
+    ("SELECT count(*) FROM M [RANGE «0 s]", "more than nothing"),
+    ("SELECT count(*) FROM M [RANGE «0.5 ns]", "no whole number of nanoseconds"),
+    ("SELECT count(*) FROM M [RANGE «99999 days]", "less than 146 years"),
+    ("SELECT count(*) FROM M [«RANGE 1 day, SLIDE 1 ms]", "panes per window"),
+    ("SELECT count(*) FROM M [RANGE 1 s, WA «time]", "WA ts"),
+    ("SELECT count(*) FROM M [RANGE 1 s, «RANGE 2 s]", "given twice"),
+    ("SELECT count(*) FROM M [RANGE 1 s«,]", "got ','"),
+    ("SELECT count(*) FROM M [RANGE 1 s, «SLID 2 s]", "valid: SLIDE"),
+    ("SELECT count(*) FROM M [RANGE 1 s, ORIGIN «'2008-13-01']", "got ORIGIN"),
+    ("SELECT count(*) FROM M [RANGE 1 s, ORIGIN «'9999-01-01']", "out of range"),
+    ("SELECT count(*) [RANGE 1 s] FROM M «[RANGE 1 s]", "a second window clause"),
+    ("SELECT count(*) FROM M WHERE len > 5 «[RANGE 1 s]", "behind the last stream"),
+    ("SELECT count(*) FROM M «[RANGE 1 s] UNION N", "behind the last stream"),
+    ("SELECT count(*) «[RANGE 1 s] + 1 FROM M", "behind an item"),
+    ("SELECT «[RANGE 1 s] count(*) FROM M", "behind an item"),
+    ("SELECT count(*) FROM M «[RANGE 1 s", "never closed"),
+]
+
+
+@pytest.mark.parametrize("marked, parts", [(row[0], row[1:]) for row in MALFORMED])
+def test_a_wrong_query_is_told_where_and_why(marked: str, parts: tuple[str, ...]) -> None:
+    sql = marked.replace("«", "")
+    with pytest.raises(QueryError) as caught:
+        compile_query(sql)
+    assert caught.value.position == marked.index("«"), str(caught.value)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_the_message_shows_the_line_with_a_caret_and_the_closest_names_first() -> None:
+    with pytest.raises(QueryError) as caught:
+        compile_query("SELECT count(*)\n\tFROM M WHERE scrIP = '10.0.0.1'")
+    head, line, caret, valid = str(caught.value).split("\n")
+    assert head.startswith("line 2, column 15: unknown column 'scrIP'; expected")
+    assert line == "     FROM M WHERE scrIP = '10.0.0.1'"
+    assert caret.index("^") == line.index("scrIP")
+    assert valid.startswith("valid: srcIP, ")
+
+
+def test_a_long_line_is_shown_around_the_position() -> None:
+    with pytest.raises(QueryError) as caught:
+        compile_query("SELECT count(*) FROM M WHERE ttl IN (" + "1, " * 500 + "x" + ", 1" * 500 + ")")
+    _, line, caret, _ = str(caught.value).split("\n")
+    assert len(line) <= 104
+    assert line[caret.index("^")] == "x"
+
+
+def test_an_error_survives_the_way_between_processes() -> None:
+    with pytest.raises(QueryError) as caught:
+        compile_query("SELECT count(*) FROM M WHERE scrIP = 5")
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert str(error) == str(caught.value)
+
+
+WORDS = """
+SELECT FROM WHERE GROUP BY GROUPBY HAVING UNION AS AND OR NOT IN BETWEEN IS NULL TRUE RANGE SLIDE TUMBLING WA ORIGIN
+ts minute rows ALL CASE count sum avg len srcIP vlan link M N x if date interval top . , ; ( ) [ ] + - * / % & | ^ ~
+<< >> = <> < <= > ∪ 1 0x1F 2.5 1e9 9999999999999999999 '10.0.0.0/8' '10.0.0.1' 'a' "len" "y" “z” ' " /* -- $
+count(*) len>5 M.len [RANGE GROUP-BY
+"""
+SOUP = st.lists(st.sampled_from(WORDS.split()), max_size=25).map(" ".join)
+FRAMES = st.sampled_from(
+    [
+        "{}",
+        "SELECT {} FROM M",
+        "SELECT count(*) FROM M WHERE {}",
+        "SELECT count(*) FROM {}",
+        "SELECT count(*) FROM M [{}]",
+        "SELECT count(*) FROM M GROUP BY {}",
+        "SELECT srcIP, sum(len) AS b FROM M GROUP BY srcIP HAVING {}",
+    ]
+)
+
+
+@settings(max_examples=1500)
+@given(FRAMES, SOUP)
+def test_any_soup_of_tokens_compiles_or_is_a_query_error(frame: str, soup: str) -> None:
+    _compiles_or_is_refused(frame.replace("{}", soup))
+
+
+@settings(max_examples=300)
+@given(FRAMES, st.text(max_size=40))
+def test_any_text_compiles_or_is_a_query_error(frame: str, text: str) -> None:
+    _compiles_or_is_refused(frame.replace("{}", text))
+
+
+def _compiles_or_is_refused(sql: str) -> None:
+    refused = _refusal(sql)
+    if refused is not None:
+        assert 0 <= refused.position <= len(sql)
+        assert str(refused).startswith(f"line {refused.line}, column {refused.column}: ")
+
+
+def _refusal(sql: str) -> QueryError | None:
+    try:
+        compile_query(sql)
+    except QueryError as error:
+        return error
+    return None
