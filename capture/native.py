@@ -70,6 +70,11 @@ def missing() -> list[Kernel]:
     return [each for each in kernels if each.stored() is None]
 
 
+def _fingerprint(symbol: str, code: bytes) -> str:
+    """Digest of both: calling a symbol that the code does not have is a jump to address 0."""
+    return hashlib.sha256(symbol.encode() + b"\n" + code).hexdigest()
+
+
 class Kernel:
     """One kernel. Calling it takes numpy arrays, or addresses from `pointer`, for pointers and numbers for scalars."""
 
@@ -112,10 +117,11 @@ class Kernel:
         try:
             header, _, code = self.path().read_bytes().partition(b"\n")
             described = json.loads(header)
-            whole = described["sha256"] == hashlib.sha256(code).hexdigest()
-        except (OSError, ValueError, KeyError, TypeError):
+            symbol = described["symbol"]
+            whole = described["sha256"] == _fingerprint(symbol, code)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return (described["symbol"], code) if whole else None
+        return (symbol, code) if whole else None
 
     def compile(self) -> tuple[str, bytes]:
         """Compile with numba (seconds) and store; an unwritable cache costs the next process the same again."""
@@ -149,7 +155,7 @@ class Kernel:
         return compiled.native_name, code
 
     def _store(self, symbol: str, code: bytes) -> None:
-        header = json.dumps({"symbol": symbol, "sha256": hashlib.sha256(code).hexdigest()}).encode()
+        header = json.dumps({"symbol": symbol, "sha256": _fingerprint(symbol, code)}).encode()
         target = self.path()
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
