@@ -1,0 +1,211 @@
+"""Kernels between processes: the cache, what harms it, and what is refused.
+
+* Every harm to a cache file catches machine code or a symbol that is believed unseen, which would crash the process.
+* Processes of their own catch an import of numba, a race between two compilers, and a folder that cannot be written.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capture import native
+from capture.native import Kernel, cache_folder, helper, kernel, missing, pointer
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@helper
+def doubled(value):
+    return value * 2
+
+
+def sum_doubled(values, count):
+    """Sum of twice each value."""
+    total = 0
+    for place in range(count):
+        total += doubled(values[place])
+    return total
+
+
+SIGNATURE = "i64(i64*, i64)"
+VALUES = np.array([1, 2, 39], np.int64)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and a list of kernels that forgets what a test declares."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(native, "kernels", list(native.kernels))
+    return tmp_path / "wiretide" / "kernels"
+
+
+def fresh() -> Kernel:
+    return kernel(SIGNATURE)(sum_doubled)
+
+
+def test_a_kernel_is_compiled_once_and_loaded_after_that(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fresh()
+    assert first.stored() is None
+    assert first in missing()
+    assert first(VALUES, 3) == 84
+    assert [path.name for path in cache.iterdir()] == [first.path().name]
+    second = fresh()
+    assert second not in missing()
+    monkeypatch.setattr(Kernel, "compile", lambda kernel: pytest.fail("compiled again"))
+    assert second(VALUES, 3) == 84
+    assert second.function(VALUES, 3) == 84
+    assert second.__doc__ == "Sum of twice each value."
+
+
+def test_another_signature_has_another_file(cache: Path) -> None:
+    assert kernel("i64(i64*, i64)")(sum_doubled).path() != kernel("i64(u8*, i64)")(sum_doubled).path()
+    assert fresh().path().parent == cache_folder() == cache
+
+
+def test_a_harmed_cache_file_is_compiled_again_whatever_byte_is_harmed(cache: Path) -> None:
+    fresh()(VALUES, 3)
+    path = fresh().path()
+    whole = path.read_bytes()
+    code = whole.index(b"\n") + 1
+    places = [*range(code + 64), *range(code + 64, len(whole), 37), len(whole) - 1]
+    believed = []
+    for place in places:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        stored = fresh().stored()
+        if stored is not None and stored != (json.loads(whole[:code])["symbol"], whole[code:]):
+            believed.append((place, stored[0]))
+    assert believed == []
+    assert fresh()(VALUES, 3) == 84
+    assert fresh().stored() is not None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"{}\n",
+        b"[]\ncode",
+        b"null\n",
+        b"\xff\xfe\n",
+        b'{"symbol": "s"}\ncode',
+        b'{"symbol": "", "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}\n',
+    ],
+)
+def test_a_foreign_cache_file_is_compiled_again(content: bytes, cache: Path) -> None:
+    path = fresh().path()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    assert fresh()(VALUES, 3) == 84
+    assert fresh().stored() is not None
+
+
+def test_every_cut_of_a_cache_file_is_no_cache_file(cache: Path) -> None:
+    fresh()(VALUES, 3)
+    path = fresh().path()
+    whole = path.read_bytes()
+    for size in {*range(0, len(whole), 53), len(whole) - 1}:
+        path.write_bytes(whole[:size])
+        assert fresh().stored() is None
+
+
+def test_a_cache_folder_that_cannot_be_made_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(native, "kernels", list(native.kernels))
+    assert fresh()(VALUES, 3) == 84
+    assert fresh().stored() is None
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_cache_folder_is_where_the_desktop_rules_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/nowhere/me")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache_folder() == Path("/nowhere/me/.cache/wiretide/kernels")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/nowhere/cache")
+    assert cache_folder() == Path("/nowhere/cache/wiretide/kernels")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.zeros(3, np.int32),
+        np.zeros(3, np.uint64),
+        np.zeros(3, np.float64),
+        np.zeros(6, np.int64)[::2],
+        np.zeros((2, 3), np.int64, order="F"),
+        np.zeros(3, ">i8"),
+    ],
+)
+def test_an_array_of_another_type_or_layout_is_refused(wrong: np.ndarray, cache: Path) -> None:
+    with pytest.raises(TypeError, match="a kernel needs a contiguous array of int64, got"):
+        fresh()(wrong, 3)
+    with pytest.raises(TypeError, match="a kernel needs a contiguous array of int64, got"):
+        pointer(wrong, "i64")
+
+
+def test_a_call_with_too_few_or_too_many_arguments_is_refused(cache: Path) -> None:
+    for arguments in [(VALUES,), (VALUES, 3, 3)]:
+        with pytest.raises(ValueError, match="zip"):
+            fresh()(*arguments)
+
+
+def test_a_kernel_that_would_call_into_python_is_refused(cache: Path) -> None:
+    def prints(count):
+        print(count)
+        return count
+
+    with pytest.raises(TypeError, match=r"kernel prints is not self-contained: it calls \w+"):
+        kernel("i64(i64)")(prints)(3)
+
+
+USES_ALL = """
+import sys
+import numpy as np
+import lowlevel.node  # declares every kernel
+from capture.native import kernels, missing
+from capture.scan import scan_blocks
+before = len(missing())
+state = np.array([24, 1], np.int64)
+print(before, scan_blocks(np.zeros(24, np.uint8), 24, 0, 1, 16, 0, 9, 1, 1, np.zeros(5, np.int64), state), state.tolist())
+print(*sorted({"numba", "scapy", "dpkt", "pyspark", "pandas"} & set(sys.modules)))
+"""
+
+
+def start(cache: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache)}
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", USES_ALL],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def test_two_processes_may_compile_at_once_and_a_third_imports_no_numba(tmp_path: Path) -> None:
+    both = [start(tmp_path), start(tmp_path)]
+    for process in both:
+        output, errors = process.communicate()
+        assert (process.returncode, errors) == (0, "")
+        assert output.splitlines()[0].endswith(" 0 [24, 0]")
+    files = list((tmp_path / "wiretide" / "kernels").iterdir())
+    assert [path.suffix for path in files] == [".o"]
+    third = start(tmp_path)
+    output, errors = third.communicate()
+    assert (third.returncode, errors) == (0, "")
+    compiled, imported = output.splitlines()
+    assert compiled == f"{len(native_kernels()) - 1} 0 [24, 0]"
+    assert imported == ""
+
+
+def native_kernels() -> set[str]:
+    """Names of the product's kernels, whatever a test has declared beside them."""
+    import lowlevel.node  # noqa: F401
+
+    return {each.name for each in native.kernels if "tests" not in each.function.__module__}
