@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from capture.columns import COLUMNS
 from lowlevel.expressions import Column, Expression
 from queries.errors import QueryError
 from queries.grammar import Item
@@ -48,6 +49,9 @@ def _name_of(expression: Expression) -> str | None:
     """Name of a column, or of the stand-in of an aggregate: `sum(len)` is `sum_len`."""
     if not isinstance(expression, Column):
         return None
-    function, _, argument = expression.name.rstrip(")").partition("(")
-    name = f"{function}_{argument}" if argument not in ("", "*") else function
-    return name if name.isidentifier() else None
+    if expression.name in COLUMNS:
+        return expression.name
+    function, _, argument = expression.name.removesuffix(")").partition("(")
+    if argument == "*":
+        return function
+    return f"{function}_{argument}" if argument in COLUMNS else None

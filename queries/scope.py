@@ -76,4 +76,4 @@ class Scope:
         if column is not None or (name.kind is Kind.QUOTED and stream is None):
             return column
         problem = f"unknown column '{name.text}'"
-        raise QueryError(problem, self._sql, name.start, "a name that is valid here", (*names, *COLUMNS), name.text)
+        raise QueryError(problem, self._sql, name.start, "one of the valid names", (*names, *COLUMNS), name.text)

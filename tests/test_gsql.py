@@ -37,6 +37,7 @@ def parts(plan: QueryPlan) -> str:
 PAIRS = [
     # aggregates are split by the table of lowlevel.subaggregates
     ("count(*) FROM M", " |  | s0=count(*) |  |  | count=s0"),
+    ("count(1) FROM M", " |  | s0=count(*) |  |  | column_1=s0"),
     ("count(len) FROM M", " |  | s0=count(*) |  |  | count_len=s0"),
     ("count(vlan) FROM M", " |  | s0=count(vlan) |  |  | count_vlan=s0"),
     ("sum(len) FROM M", " |  | s0=sum(len) |  |  | sum_len=s0"),
