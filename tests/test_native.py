@@ -172,7 +172,8 @@ from capture.native import kernels, missing
 from capture.scan import scan_blocks
 before = len(missing())
 state = np.array([24, 1], np.int64)
-print(before, scan_blocks(np.zeros(24, np.uint8), 24, 0, 1, 16, 0, 9, 1, 1, np.zeros(5, np.int64), state), state.tolist())
+rows = np.zeros(5, np.int64)
+print(before, scan_blocks(np.zeros(24, np.uint8), 24, 0, 1, 16, 0, 9, 1, 1, rows, state), state.tolist())
 print(*sorted({"numba", "scapy", "dpkt", "pyspark", "pandas"} & set(sys.modules)))
 """
 
