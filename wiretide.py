@@ -23,9 +23,11 @@ from dashboards.formats import BINARY, Format
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from capture.generate import Attack
     from capture.metrics import Samples
     from highlevel.inline import Input
     from highlevel.plan import QueryPlan
+    from queries.pipeline_file import PipelineFile
 
 INLINE = "inline"
 
@@ -51,9 +53,9 @@ def query(
 
 
 def packets(path: str | os.PathLike[str], columns: Iterable[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Read one capture as Arrow batches of the stream `packets`, in file order; `columns` as in `docs/gsql.md`, all by default.
+    """Read one capture as Arrow batches of the stream `packets`, in file order.
 
-    A field that a packet lacks is NULL; addresses are text.
+    `columns` are names of `docs/gsql.md`, all by default. A field that a packet lacks is NULL; addresses are text.
     """
     from dashboards.result_files import readable
     from lowlevel.packet_batches import packet_batches
@@ -121,10 +123,10 @@ class _Answer:
 
 
 class _WithoutPandas:
-    """Hides pandas from Arrow, which would import it (0.13 s) only to ask whether a value is one of its own; none is."""
+    """Hides pandas from Arrow, which would import it (0.13 s) only to ask whether a value is one of its; none is."""
 
     @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+    def find_spec(name: str, *_: Any) -> None:
         """Refuse pandas, and have no opinion on the rest."""
         if name == "pandas":
             raise ModuleNotFoundError(name)
@@ -176,7 +178,7 @@ def _query(
     from dashboards.result_files import open_output, write_results
 
     if on == INLINE:
-        sys.meta_path.insert(0, _WithoutPandas())  # type: ignore[arg-type]  # only find_spec is ever asked for
+        sys.meta_path.insert(0, _WithoutPandas())
     *files, sql = words
     if format in BINARY and output is None and sys.stdout.isatty():
         raise typer.BadParameter(
@@ -198,6 +200,143 @@ def _explain(sql: Annotated[str, typer.Argument(help="The query.")]) -> None:
     print(explain(sql))
 
 
+@app.command(name="run")
+def _run(
+    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE.toml", help="Links, queries and where results go.")],
+    until_done: Annotated[
+        bool, typer.Option("--until-done", help="End when the inputs have ended, instead of serving until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Run a monitoring pipeline on Spark: links, queries, metrics for Prometheus, results as files.
+
+    State is kept in the pipeline's folder: a run that was stopped or killed goes on where it was.
+    """
+    from dashboards.console import compile_kernels
+    from queries.pipeline_file import read_pipeline
+
+    described = read_pipeline(pipeline)
+    compile_kernels()
+    _monitor(described, until_done)
+
+
+def _monitor(pipeline: PipelineFile, until_done: bool) -> None:
+    from dashboards.monitor import Monitor, say_line
+
+    with Monitor(pipeline, say_line) as monitor:
+        monitor.wait()
+        say_line(f"\nall input read\n\n{monitor.summary()}\n")
+        if not until_done:
+            say_line("serving the last windows; Ctrl-C ends")
+            monitor.serve_until_stopped()
+
+
+@app.command(name="generate")
+def _generate(
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="The capture to write (classic pcap).")],
+    packets: Annotated[int | None, typer.Option(help="Packets in all; or give --duration.")] = None,
+    duration: Annotated[float | None, typer.Option(help="Seconds in all; or give --packets.")] = None,
+    rate: Annotated[float, typer.Option(help="Packets per second.")] = 100_000,
+    groups: Annotated[int, typer.Option(help="Distinct address pairs.")] = 100_000,
+    skew: Annotated[float, typer.Option(help="Zipf exponent of the pairs; 0 makes them equal.")] = 1.0,
+    ipv6: Annotated[float, typer.Option(help="Share of the pairs that are IPv6.")] = 0.1,
+    vlan: Annotated[int, typer.Option(help="VLAN tags of each packet.")] = 0,
+    disorder: Annotated[
+        str, typer.Option(help="none, band (late by up to the span) or blocks (shuffled in blocks).")
+    ] = "none",
+    span: Annotated[float, typer.Option(help="Span of the disorder, in seconds.")] = 1.0,
+    lull: Annotated[
+        list[str] | None, typer.Option(metavar="FROM-TO", help="Silence, in seconds from the start.")
+    ] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND:FROM-TO:RATE",
+            help="syn-flood, port-scan or dns-amplification, with its seconds and packets/s.",
+        ),
+    ] = None,
+    snap: Annotated[int, typer.Option(help="Bytes captured of each packet at most.")] = 86,
+    link_type: Annotated[int, typer.Option(help="1 Ethernet, 101 raw IP, 113 and 276 Linux cooked, 0 null.")] = 1,
+    skewed_clock: Annotated[float, typer.Option(help="Seconds added to every timestamp.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same file.")] = 1,
+) -> None:
+    """Write a synthetic capture: rate, groups, skew, disorder, lulls and attacks to choose."""
+    from capture.generate import Profile, generate
+    from dashboards.console import progress_bar
+
+    if packets is None and duration is None:
+        packets = 1_000_000
+    try:
+        profile = Profile(
+            packets=packets,
+            duration=None if duration is None else _ns(duration),
+            rate=rate, groups=groups, skew=skew, ipv6=ipv6, disorder=disorder, seed=seed, snap_length=snap,
+            link_type=link_type,
+            disorder_span=_ns(span) if disorder != "none" else 0,
+            vlan_depths=(0.0,) * vlan + (1.0,),
+            lulls=tuple(_interval(each) for each in lull or []),
+            attacks=tuple(_attack(each) for each in attack or []),
+            clock_offset=_ns(skewed_clock),
+        )  # fmt: skip
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    with progress_bar("packets") as progress:
+        summary = generate(profile, output, progress)
+    seconds = (summary.high - summary.low) / 1e9
+    amounts = f"{summary.groups:,} address pairs, {summary.file_size:,} bytes"
+    print(f"{output}: {summary.packets:,} packets over {seconds:,.1f} s, {amounts}")
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1_000_000_000)
+
+
+def _interval(text: str) -> tuple[int, int]:
+    start, dash, end = text.partition("-")
+    if not dash:
+        raise ValueError(f"{text}: got no FROM-TO, expected seconds such as 60-120")
+    return _ns(float(start)), _ns(float(end))
+
+
+def _attack(text: str) -> Attack:
+    from capture.generate import Attack
+
+    parts = text.split(":")
+    if len(parts) != 3:
+        raise ValueError(f"{text}: got {len(parts)} parts, expected KIND:FROM-TO:RATE such as syn-flood:60-120:5000")
+    kind, when, rate = parts
+    return Attack(kind, *_interval(when), float(rate))
+
+
+@app.command(name="demo")
+def _demo(
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep captures, state and results here; by default a temporary folder.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Length of the generated captures.")] = 600,
+    rate: Annotated[float, typer.Option(help="Packets per second of the busiest link.")] = 2000,
+    speed: Annotated[float, typer.Option(help="Capture seconds per second.")] = 20,
+    port: Annotated[int, typer.Option(help="Port of the metrics; 0 takes any free one.")] = 9464,
+    until_done: Annotated[bool, typer.Option("--until-done", help="End by itself when the replay has ended.")] = False,
+) -> None:
+    """Watch a replay being monitored: three generated links, five queries, metrics for Prometheus.
+
+    Main1 and Main2 are busy, out of order and disagree on the time; Control is nearly silent and late. Main1 is
+    flooded with SYNs in the middle.
+    """
+    import tempfile
+
+    from dashboards.console import compile_kernels
+    from dashboards.demo import demo_pipeline
+
+    compile_kernels()
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wiretide-demo-")))
+        described = demo_pipeline(folder, seconds=seconds, rate=rate, speed=speed, port=port)
+        # In a pipe or a job nobody presses Ctrl-C.
+        _monitor(described, until_done or not sys.stdin.isatty())
+
+
 def _bindings(pairs: list[str]) -> dict[str, list[str]]:
     bound: dict[str, list[str]] = {}
     for pair in pairs:
@@ -209,7 +348,10 @@ def _bindings(pairs: list[str]) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Run the command line. Exit status: 0 done, 1 the input or the run failed, 2 the command line or the query is wrong."""
+    """Run the command line.
+
+    Exit status: 0 done, 1 the input or the run failed, 2 the command line or the query is wrong.
+    """
     from capture.errors import InputError
 
     try:
@@ -218,8 +360,9 @@ def main() -> None:
         sys.exit(_complain(error, 1))
     except ValueError as error:
         from queries.errors import QueryError
+        from queries.pipeline_file import PipelineError
 
-        if not isinstance(error, QueryError):
+        if not isinstance(error, QueryError | PipelineError):
             raise
         sys.exit(_complain(error, 2))
     except BrokenPipeError:

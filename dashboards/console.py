@@ -24,17 +24,17 @@ def compile_kernels() -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[int, int], None] | None]:
-    """Give a callback (done, of all) that moves a progress bar, or None where standard error is no terminal."""
+def progress_bar(unit: str = "bytes") -> Iterator[Callable[[int, int], None] | None]:
+    """Give a callback (done, of all `unit`) that moves a progress bar, or None where standard error is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    columns = (BarColumn(), DownloadColumn() if unit == "bytes" else MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading")
+        task = bar.add_task(unit)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
@@ -54,7 +54,5 @@ def report(samples: Samples | None, *, stats: bool = False) -> None:
     elif sys.stderr.isatty():
         records, decoded = samples.total(RECORDS_READ), samples.total(PACKETS_DECODED)
         read = samples.total(BYTES_READ) / 1e6
-        print(
-            f"{records:,.0f} records ({read:,.1f} MB), {decoded:,.0f} IP packets, {records - decoded:,.0f} others counted",
-            file=sys.stderr,
-        )
+        text = f"{records:,.0f} records ({read:,.1f} MB), {decoded:,.0f} IP packets, {records - decoded:,.0f} others"
+        print(text, file=sys.stderr)

@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,24 +36,17 @@ def open_output(path: Path | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part = tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, suffix=".part", delete=False)
+        sink = part.open("wb")
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
     try:
-        with part:
-            yield part  # type: ignore[misc]  # a wrapper that is no BinaryIO by name
-        os.chmod(part.name, 0o666 & ~_umask())
-        Path(part.name).replace(path)
+        with sink:
+            yield sink
+        part.replace(path)
     finally:
-        Path(part.name).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """Return the process's umask; it can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        part.unlink(missing_ok=True)
 
 
 def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -71,10 +63,12 @@ def readable_schema(schema: pa.Schema) -> pa.Schema:
 
 def write_results(batches: Iterable[pa.RecordBatch], schema: pa.Schema, kind: Format, sink: BinaryIO) -> None:
     """Write result batches as they come. `schema` is the plan's: it makes the header even where there are no rows."""
+    if kind is Format.JSON:
+        _write_json(map(readable, batches), sink)
+        return
     writers: dict[Format, Callable[[Iterable[pa.RecordBatch], pa.Schema, BinaryIO], None]] = {
         Format.TABLE: _write_table,
         Format.CSV: _write_csv,
-        Format.JSON: _write_json,
         Format.PARQUET: _write_parquet,
         Format.ARROW: _write_arrow,
     }
@@ -98,7 +92,7 @@ def _needs_quotes(column: pa.Array) -> bool:
     return bool(pc.any(pc.match_substring_regex(column, r'[",\r\n]')).as_py())
 
 
-def _write_json(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:
+def _write_json(batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> None:
     for batch in batches:
         sink.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist()).encode())
         sink.flush()

@@ -34,11 +34,17 @@ def expand(path: str) -> list[Path]:
         return found
     if place.exists() or not glob.has_magic(path):
         return [place]
-    matches = sorted(Path(match) for match in glob.glob(path, recursive=True))
-    found = [match for match in matches if match.is_file()]
+    found = sorted(match for match in _matches(Path(path)) if match.is_file())
     if not found:
         raise InputError(f"{path}: no file matches")
     return found
+
+
+def _matches(pattern: Path) -> Iterable[Path]:
+    """Return the matches of a glob; a folder's own name may hold one too."""
+    if pattern.is_absolute():
+        return Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
+    return Path().glob(str(pattern))
 
 
 def check_streams(plans: Iterable[QueryPlan], inputs: Iterable[Input]) -> None:

@@ -1,0 +1,154 @@
+"""The monitoring pipeline put together: links and queries on Spark, results to Prometheus, files and the console."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from capture.metrics import (
+    BYTES_READ,
+    FILES_DAMAGED,
+    PACKETS_DECODED,
+    RECORDS_READ,
+    RECORDS_SKIPPED,
+    Samples,
+)
+from capture.metrics import METRICS as CAPTURE_METRICS
+from dashboards.exporter import Exporter
+from dashboards.server import Server, serve
+from dashboards.window_lines import window_lines
+from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
+from highlevel.metrics import METRICS as HIGH_METRICS
+from lowlevel.metrics import METRICS as LOW_METRICS
+from queries.pipeline_file import PipelineFile
+
+if TYPE_CHECKING:
+    from highlevel.spark.stream import StreamRun
+
+Say = Callable[[str], None]
+
+
+class Monitor:
+    """Runs a pipeline file. Use as a context manager: leaving it stops Spark and the metrics server."""
+
+    def __init__(self, pipeline: PipelineFile, say: Say = print) -> None:
+        """Check everything that can be wrong before a JVM is started; `say` takes lines for the user."""
+        self.pipeline = pipeline
+        self.say = say
+        self.plans = pipeline.plans()
+        self.inputs = pipeline.inputs(self.plans)
+        self.exporter = Exporter(
+            self.plans, (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS), pipeline.top, pipeline.ranks
+        )
+        self.by_name = {plan.name: plan for plan in self.plans}
+        self.samples = Samples()
+        self.server: Server | None = None
+        self.run: StreamRun | None = None
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Monitor:
+        """Serve metrics, then start Spark and the stream."""
+        self.server = serve(self.exporter, self.pipeline.host, self.pipeline.port)
+        self.say(f"metrics at {self.server.url}metrics")
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _start(self) -> None:
+        from highlevel.spark.session import session
+        from highlevel.spark.stream import StreamRun
+
+        self.say("starting Spark (takes some seconds) …")
+        self.run = StreamRun(
+            session(self.pipeline.master, partitions=self.pipeline.partitions),
+            self.plans,
+            self.inputs,
+            self.pipeline.folder,
+            partitions=self.pipeline.partitions,
+            speed=self.pipeline.speed,
+            on_batch=self._batch,
+        )
+        self.run.start()
+        at = f"at {self.pipeline.speed:g} times its speed" if self.pipeline.speed else "as fast as possible"
+        self.say(f"replaying {len(self.inputs)} captures {at}; state and results in {self.pipeline.folder}")
+
+    def _batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
+        """Show what a micro-batch closed. After a failure it may be called again with the same id and content."""
+        self.samples = samples
+        self.exporter.samples(samples)
+        for name, table in results.items():
+            if table.num_rows:
+                self.exporter.results(name, table)
+                for line in window_lines(self.by_name[name], table):
+                    self.say(line)
+
+    def wait(self) -> None:
+        """Return when the inputs have ended and all results are out; raises what the run failed with."""
+        assert self.run is not None, "wait() is for a started monitor"
+        while not self.run.wait(0.2):
+            pass
+
+    def serve_until_stopped(self) -> None:
+        """Go on serving the last windows; Ctrl-C (KeyboardInterrupt) ends it."""
+        self._stop.wait()
+
+    def summary(self) -> str:
+        """Lay out what was read and what came of it, as two tables."""
+        links = [
+            [link, *(f"{self.samples.total(metric, link=link):,.0f}" for metric in _LINK_COLUMNS.values())]
+            for link in self.pipeline.links
+        ]
+        queries = [
+            [name, *(f"{self.samples.total(metric, query=name):,.0f}" for metric in _QUERY_COLUMNS.values())]
+            for name in self.by_name
+        ]
+        return "\n\n".join([_table(["link", *_LINK_COLUMNS], links), _table(["query", *_QUERY_COLUMNS], queries)])
+
+    def close(self) -> None:
+        """Stop everything that was started; may be called twice."""
+        if self.run is not None:
+            self.run.stop()
+            self.run.spark.stop()
+            self.run = None
+        if self.server is not None:
+            self.server.close()
+            self.server = None
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self.close()
+
+
+_LINK_COLUMNS = {
+    "records": RECORDS_READ,
+    "IP packets": PACKETS_DECODED,
+    "others": RECORDS_SKIPPED,
+    "bytes": BYTES_READ,
+    "damaged files": FILES_DAMAGED,
+}
+_QUERY_COLUMNS = {"windows": WINDOWS_CLOSED, "rows": RESULT_ROWS, "late": LATE_PARTIALS}
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    """Align: the first column to the left, numbers to the right."""
+    widths = [max(len(row[place]) for row in [header, *rows]) for place in range(len(header))]
+    lines = []
+    for row in [header, ["-" * width for width in widths], *rows]:
+        cells = [
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def say_line(line: str) -> None:
+    """Print a line at once, also into a pipe."""
+    print(line, file=sys.stdout, flush=True)

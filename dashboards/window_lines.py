@@ -1,0 +1,47 @@
+"""Closed windows as lines of text, for whoever watches a pipeline run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dashboards.result_files import readable
+from highlevel.plan import QueryPlan
+
+SHOWN = 3
+"""Windows of one query that are printed at a time; the count of the others follows."""
+
+
+def window_lines(plan: QueryPlan, table: pa.Table, shown: int = SHOWN) -> Iterator[str]:
+    """Yield a line for each of the newest windows of `table`: its end, its rows, and the one with the largest value."""
+    ends = sorted(pc.unique(table["window_end"]).to_pylist())
+    if len(ends) > shown:
+        yield f"{'':20}  {plan.name}: {len(ends) - shown} earlier windows"
+    for end in ends[-shown:]:
+        rows = table.filter(pc.equal(table["window_end"], end)).drop_columns(["window_start", "window_end"])
+        yield f"{_clock(end)}  {plan.name}: {_groups(rows)}{_largest(rows)}"
+
+
+def _clock(time: int) -> str:
+    seconds = pa.scalar(time // 1_000_000_000, pa.timestamp("s"))
+    return pc.strftime(seconds, "%Y-%m-%dT%H:%M:%SZ").as_py()
+
+
+def _groups(rows: pa.Table) -> str:
+    return "1 row, " if rows.num_rows == 1 else f"{rows.num_rows:,} rows, the largest "
+
+
+def _largest(rows: pa.Table) -> str:
+    """Spell the row with the largest value in the last numeric column; of equals the first."""
+    numeric = [
+        field.name for field in rows.schema if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+    ]
+    if numeric:
+        order = pc.sort_indices(rows, sort_keys=[(numeric[-1], "descending")])
+        rows = rows.take(order[:1])
+    row = readable(rows.slice(0, 1).combine_chunks().to_batches()[0]).to_pylist()[0]
+    return ", ".join(
+        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in row.items()
+    )
