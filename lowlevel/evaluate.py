@@ -116,8 +116,11 @@ def _literal(literal: Literal) -> Vector | AddressVector:
     if isinstance(value, Address):
         return AddressVector.of(value)
     if value is None:
-        zero = {Type.FLOAT: np.float64, Type.BOOL: np.bool_}.get(literal.type, np.int64)
-        return Vector(np.zeros((), zero), np.zeros((), np.bool_))
+        nowhere = np.zeros((), np.bool_)
+        if literal.type is Type.ADDRESS:
+            return AddressVector(np.array(4), np.zeros((), np.uint64), np.zeros((), np.uint64), nowhere)
+        zero = {Type.FLOAT: np.float64, Type.BOOL: np.bool_, Type.TEXT: np.str_}.get(literal.type, np.int64)
+        return Vector(np.zeros((), zero), nowhere)
     return Vector(np.array(value))
 
 
