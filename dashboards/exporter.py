@@ -1,0 +1,165 @@
+"""The state of the pipeline as Prometheus sees it: counters, and each query's last closed window.
+
+No sample carries a timestamp: Prometheus refuses old ones, and a replay is old. Samples are as of the scrape; which
+time of the capture they speak of is in `wiretide_query_window_*_seconds`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from threading import Lock
+
+import pyarrow as pa
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from capture.metrics import LabelledName, Metric, Samples
+from dashboards.last_window import ClosedWindow, LastWindow
+from dashboards.metrics import GROUPS, METRICS, SERIES_FOLDED, WINDOW_END, WINDOW_START
+from dashboards.names import Names
+from dashboards.query_series import QuerySeries
+from highlevel.plan import QueryPlan
+
+Family = CounterMetricFamily | GaugeMetricFamily
+
+
+class Exporter:
+    """A prometheus-client collector in a registry of its own (`registry`).
+
+    `metrics` are the declarations of what `samples` will carry. `top` bounds the groups shown per query; `rank` names,
+    by query, the column they are chosen by (otherwise the first column of values). Names that clash, and names that
+    Prometheus does not take, raise ValueError here rather than at a scrape.
+
+    Thread safe: the pipeline feeds from its thread while others scrape. A scrape sees one window per query, whole.
+    """
+
+    def __init__(
+        self,
+        plans: Iterable[QueryPlan],
+        metrics: Iterable[Metric],
+        top: int = 10,
+        rank: Mapping[str, str] | None = None,
+    ) -> None:
+        if top < 1:
+            raise ValueError(f"top must be at least 1 group per query, got {top}")
+        rank = dict(rank or {})
+        self.plans = tuple(plans)
+        self._metrics = _declarations([*metrics, *METRICS])
+        queries = Names("query")
+        for place, plan in enumerate(self.plans):
+            queries.take(plan.name, f"query {place + 1}")
+        if unknown := rank.keys() - {plan.name for plan in self.plans}:
+            raise ValueError(f"no query is named {', '.join(sorted(unknown))}; {self._choices()}")
+        series = [QuerySeries(plan, top, rank.get(plan.name)) for plan in self.plans]
+        _check_names(self._metrics.values(), series)
+        self._lock = Lock()
+        self._windows = {one.plan.name: LastWindow(one) for one in series}
+        self._series = series
+        self._samples: Mapping[LabelledName, float] = {}
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+
+    def _choices(self) -> str:
+        return f"the queries are {', '.join(plan.name for plan in self.plans) or 'none'}"
+
+    def results(self, query: str, table: pa.Table) -> None:
+        """Take rows of one or more closed windows: `window_start, window_end` (ns), then the select list.
+
+        The window with the greatest end is shown. Calls with rows of the same window add up, so none may be repeated.
+        """
+        last = self._window(query)
+        with self._lock:
+            last.rows(table)
+
+    def progress(self, query: str, low: int) -> None:
+        """Say that all windows that end by `low` (ns) are closed and their rows delivered, so that none means none.
+
+        Without it, a window that had no rows (none passed HAVING, say) leaves the one before it on display.
+        """
+        last = self._window(query)
+        with self._lock:
+            last.progress(low)
+
+    def _window(self, query: str) -> LastWindow:
+        if query not in self._windows:
+            raise ValueError(f"got results of query {query!r}; {self._choices()}")
+        return self._windows[query]
+
+    def samples(self, samples: Mapping[LabelledName, float]) -> None:
+        """Take the pipeline's counters and gauges so far, all of them: they replace those of the last call."""
+        for name, labels in samples:
+            if name not in self._metrics:
+                raise ValueError(f"metric {name!r} is not declared; declared are {', '.join(sorted(self._metrics))}")
+            if len(labels) != len(self._metrics[name].labels):
+                wanted = ", ".join(self._metrics[name].labels) or "none"
+                raise ValueError(f"metric {name!r} got the label values {labels}; its labels are {wanted}")
+        # The caller goes on counting in its own mapping.
+        copy = dict(samples)
+        with self._lock:
+            self._samples = copy
+
+    def describe(self) -> Iterator[Family]:
+        """Yield every family without samples: they are all known from the start."""
+        yield from self._families({}, {})
+
+    def collect(self) -> Iterator[Family]:
+        """Yield every family with the samples of this moment, in an order that depends on nothing but the content."""
+        with self._lock:
+            samples = self._samples
+            windows = {name: last.current for name, last in self._windows.items() if last.current is not None}
+        yield from self._families(samples, windows)
+
+    def _families(self, samples: Mapping[LabelledName, float], windows: Mapping[str, ClosedWindow]) -> Iterator[Family]:
+        about = Samples()
+        for one in self._series:
+            if window := windows.get(one.plan.name):
+                if one.plan.windowed:
+                    about.set(WINDOW_START, window.start / 1e9, one.plan.name)
+                    about.set(WINDOW_END, window.end / 1e9, one.plan.name)
+                about.set(GROUPS, window.shown.groups, one.plan.name)
+                about.set(SERIES_FOLDED, window.shown.folded, one.plan.name)
+        declared = {metric.name: _family(metric) for metric in self._metrics.values()}
+        for (name, labels), number in sorted([*samples.items(), *about.items()]):
+            declared[name].add_metric(labels, number)
+        yield from declared.values()
+        for one in self._series:
+            shown = windows[one.plan.name].shown.series if one.plan.name in windows else ((),) * len(one.values)
+            for value, series in zip(one.values, shown, strict=True):
+                family = GaugeMetricFamily(value.name, value.help, labels=one.labels)
+                for labels, number in series:
+                    family.add_metric(labels, number)
+                yield family
+
+
+def _family(metric: Metric) -> Family:
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    return kind(metric.name, metric.help, labels=metric.labels)
+
+
+def _declarations(metrics: Iterable[Metric]) -> dict[str, Metric]:
+    """Index the declarations by name; raise ValueError for one that is against Prometheus's rules, or given twice."""
+    declared: dict[str, Metric] = {}
+    for metric in metrics:
+        if metric.kind not in ("counter", "gauge"):
+            raise ValueError(f"metric {metric.name!r} is a {metric.kind!r}; expected counter or gauge")
+        if (metric.kind == "counter") != metric.name.endswith("_total"):
+            raise ValueError(f"metric {metric.name!r} is a {metric.kind}; counters end in _total, nothing else does")
+        for name in (metric.name, *metric.labels):
+            if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]*", name):
+                raise ValueError(f"metric {metric.name!r} has the name {name!r}; expected letters, digits, underscores")
+        if declared.setdefault(metric.name, metric) != metric:
+            raise ValueError(f"metric {metric.name!r} is declared twice, differently")
+    return declared
+
+
+def _check_names(metrics: Iterable[Metric], series: Iterable[QuerySeries]) -> None:
+    """Raise ValueError where two families would have one name."""
+    names = Names("metric")
+    for metric in metrics:
+        # OpenMetrics names a counter without its suffix.
+        for name in {metric.name, metric.name.removesuffix("_total")}:
+            names.take(name, f"the declared metric {metric.name}")
+    for one in series:
+        for value in one.values:
+            names.take(value.name, f"column {value.column!r} of query {one.plan.name!r}")

@@ -1,0 +1,26 @@
+"""The page at `/`: which queries are exposed, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from highlevel.plan import QueryPlan
+
+
+def index_page(plans: Sequence[QueryPlan]) -> bytes:
+    """Render the page as UTF-8: plain HTML without scripts, styles from elsewhere, or any link but `/metrics`."""
+    queries = "\n".join(
+        f"<h2>{escape(plan.name)}</h2>\n<p>from {escape(', '.join(plan.streams))}</p>\n<pre>{escape(plan.sql)}</pre>"
+        for plan in plans
+    )
+    page = f"""<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8">
+<title>Wiretide</title>
+<h1>Wiretide</h1>
+<p>The last closed window of each query, and the counters of the pipeline, are at <a href="/metrics">/metrics</a>.</p>
+{queries}
+</html>
+"""
+    return page.encode()

@@ -1,0 +1,49 @@
+"""Names that Prometheus takes, made from names of the query language."""
+
+from __future__ import annotations
+
+import re
+
+
+def prometheus_name(text: str) -> str:
+    """Spell `text` in snake_case, with only the letters, digits and underscores that Prometheus takes.
+
+    Raises ValueError where nothing is left to make a name of.
+
+    >>> [prometheus_name(text) for text in ("srcIP", "Q1-1", "count(*)", "sum(len) * 8", "__name__")]
+    ['src_ip', 'q1_1', 'count', 'sum_len_8', 'name']
+    """
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text)
+    name = re.sub(r"[^a-zA-Z0-9]+", "_", words).strip("_").lower()
+    if not name:
+        raise ValueError(
+            f"got the name {text!r}, which has no letter and no digit (a-z, A-Z, 0-9) to make a Prometheus name of; "
+            "give the query or the column another name (columns: AS name)"
+        )
+    return name
+
+
+def label_name(text: str) -> str:
+    """Spell `text` as the name of a label, which must not begin with a digit.
+
+    >>> [label_name(text) for text in ("destPort", "8021q")]
+    ['dest_port', '_8021q']
+    """
+    name = prometheus_name(text)
+    return f"_{name}" if name[0].isdigit() else name
+
+
+class Names:
+    """Names that are taken, each with what it is for, so that a clash can name both sides."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._owners: dict[str, str] = {}
+
+    def take(self, name: str, owner: str) -> None:
+        """Reserve `name` for `owner`; raises ValueError where another owner has it."""
+        taken = self._owners.setdefault(name, owner)
+        if taken != owner:
+            raise ValueError(
+                f"{taken} and {owner} would both be the {self._kind} {name!r}; rename one of them (columns: AS name)"
+            )
