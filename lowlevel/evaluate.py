@@ -147,6 +147,7 @@ def _logic(op: Op, left: Vector, right: Vector) -> Vector:
     return Vector(data, np.asarray((known_left & known_right) | decided))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # integers wrap, floats become infinite; nobody needs a warning
 def _arithmetic(op: Op, left: Vector, right: Vector) -> Vector:
     valid = _both(left.valid, right.valid)
     functions: dict[Op, Callable[[Any, Any], Any]] = {
