@@ -1,0 +1,154 @@
+"""The slow, obvious twin of `lowlevel`: expressions over one row at a time with None for NULL, and groups in a
+dictionary.
+
+Integers wrap at 64 bits as the product's do; everything else is Python's own arithmetic, `ipaddress` and `dict`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_network
+from typing import Any
+
+from lowlevel.expressions import (
+    Address,
+    Binary,
+    Column,
+    Expression,
+    InList,
+    InPrefix,
+    IsNull,
+    Literal,
+    Mean,
+    Op,
+    Prefix,
+    Present,
+    Unary,
+)
+from lowlevel.plan import LowLevelPlan
+from lowlevel.subaggregates import Kind
+
+Row = Mapping[str, Any]
+COMPARE: dict[Op, Callable[[Any, Any], bool]] = {
+    Op.EQ: operator.eq,
+    Op.NE: operator.ne,
+    Op.LT: operator.lt,
+    Op.LE: operator.le,
+    Op.GT: operator.gt,
+    Op.GE: operator.ge,
+}
+INTEGER: dict[Op, Callable[[Any, Any], Any]] = {
+    Op.ADD: operator.add,
+    Op.SUB: operator.sub,
+    Op.MUL: operator.mul,
+    Op.BIT_AND: operator.and_,
+    Op.BIT_OR: operator.or_,
+    Op.BIT_XOR: operator.xor,
+    Op.SHIFT_LEFT: operator.lshift,
+    Op.SHIFT_RIGHT: operator.rshift,
+}
+
+
+def wrapped(value: int) -> int:
+    """The value in 64 bits, two's complement."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def ip(address: Address) -> IPv4Address | IPv6Address:
+    return IPv4Address(address.value) if address.version == 4 else IPv6Address(address.value)
+
+
+def inside(address: IPv4Address | IPv6Address, prefix: Prefix) -> bool:
+    network = ip_network((prefix.value, prefix.length)) if prefix.version == 4 else None
+    network = network or ip_network(f"{IPv6Address(prefix.value)}/{prefix.length}")
+    return address.version == network.version and address in network
+
+
+def value(expression: Expression, row: Row) -> Any:
+    """What an expression is for one row; addresses are those of `ipaddress`."""
+    match expression:
+        case Column(name=name):
+            return row[name]
+        case Literal(value=Address() as address):
+            return ip(address)
+        case Literal(value=constant):
+            return constant
+        case Unary(op, operand):
+            x = value(operand, row)
+            if x is None:
+                return None
+            return not x if op is Op.NOT else ~x if op is Op.BIT_NOT else wrapped(-x) if isinstance(x, int) else -x
+        case Binary(Op.AND | Op.OR as op, left, right):
+            both = [value(left, row), value(right, row)]
+            decides = op is Op.OR
+            return decides if decides in [x for x in both if x is not None] else None if None in both else not decides
+        case Binary(op, left, right):
+            return binary(op, value(left, row), value(right, row))
+        case InList(operand, values):
+            x = value(operand, row)
+            return None if x is None else any(binary(Op.EQ, x, value(each, row)) for each in values)
+        case InPrefix(operand, prefixes):
+            x = value(operand, row)
+            return None if x is None else any(inside(x, prefix) for prefix in prefixes)
+        case IsNull(operand):
+            return value(operand, row) is None
+        case Present(x, count):
+            return value(x, row) if value(count, row) > 0 else None
+        case Mean(total, count):
+            return float(value(total, row)) / value(count, row) if value(count, row) > 0 else None
+
+
+def binary(op: Op, x: Any, y: Any) -> Any:
+    if x is None or y is None:
+        return None
+    if op in COMPARE:
+        if isinstance(x, IPv4Address | IPv6Address):
+            return COMPARE[op]((x.version, int(x)), (y.version, int(y)))
+        return COMPARE[op](float(x), float(y)) if float in (type(x), type(y)) else COMPARE[op](x, y)
+    if float in (type(x), type(y)):
+        x, y = float(x), float(y)
+        if op in (Op.DIV, Op.MOD):
+            return None if y == 0 else x / y if op is Op.DIV else math.fmod(x, y)
+        return INTEGER[op](x, y)
+    if op in (Op.DIV, Op.MOD):
+        if y == 0:
+            return None
+        quotient = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+        return wrapped(quotient) if op is Op.DIV else x - quotient * y
+    return wrapped(INTEGER[op](x, y))
+
+
+def groups(plan: LowLevelPlan, rows: Iterable[Row]) -> dict[tuple, list[Any]]:
+    """(pane, key values…) to sub-aggregates, over all rows at once: no table, no eviction, no order.
+
+    An address key is its bytes. A minimum or maximum over no value is None.
+    """
+    found: dict[tuple, list[list[Any]]] = {}
+    for row in rows:
+        if plan.where is not None and value(plan.where, row) is not True:
+            continue
+        keys = [value(key.expression, row) for key in plan.keys]
+        keys = [key.packed if isinstance(key, IPv4Address | IPv6Address) else key for key in keys]
+        place = found.setdefault(((row["ts"] - plan.origin) // plan.pane, *keys), [[] for _ in plan.subaggregates])
+        for seen, sub in zip(place, plan.subaggregates, strict=True):
+            argument = True if sub.argument is None else value(sub.argument, row)
+            if argument is not None:
+                seen.append(argument)
+    return {
+        key: [aggregate(sub.kind, seen) for sub, seen in zip(plan.subaggregates, place, strict=True)]
+        for key, place in found.items()
+    }
+
+
+def aggregate(kind: Kind, seen: list[Any]) -> Any:
+    match kind:
+        case Kind.COUNT:
+            return len(seen)
+        case Kind.SUM:
+            return math.fsum(seen) if float in map(type, seen) else wrapped(sum(seen))
+        case Kind.MIN:
+            return min(seen, default=None)
+        case Kind.MAX:
+            return max(seen, default=None)

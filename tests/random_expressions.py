@@ -1,0 +1,110 @@
+"""Seeded random expressions of every type over given columns, as whoever builds trees would: types fit, shifts are in
+0..63."""
+
+from __future__ import annotations
+
+from random import Random
+
+from lowlevel.expressions import (
+    COMPARISON,
+    Address,
+    Binary,
+    Column,
+    Expression,
+    InList,
+    InPrefix,
+    IsNull,
+    Literal,
+    Op,
+    Prefix,
+    Type,
+    Unary,
+)
+
+NUMERIC = [Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD]
+BITS = [Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR]
+ADDRESSES = [
+    Address(4, 0),
+    Address(4, 0x0A000001),
+    Address(4, 2**32 - 1),
+    Address(6, 0),
+    Address(6, 0xFFFF0A000001),
+    Address(6, 0x20010DB8 << 96 | 1),
+    Address(6, 2**128 - 1),
+]
+
+
+def literal(random: Random, type_: Type) -> Literal:
+    """A constant: small, on an edge, or (seldom) NULL."""
+    match type_:
+        case Type.INT:
+            return Literal(random.choice([-7, -2, -1, 0, 1, 2, 3, 6, 17, 80, 443, 65535, 2**40]), type_)
+        case Type.FLOAT:
+            return Literal(random.choice([-2.25, -1.0, 0.0, 0.5, 1.0, 3.75, 1e6]), type_)
+        case Type.BOOL:
+            return Literal(random.random() < 0.5, type_)
+        case Type.ADDRESS:
+            return Literal(random.choice(ADDRESSES), type_)
+    return Literal(random.choice(["main1", "main2", ""]), type_)
+
+
+def prefix(random: Random) -> Prefix:
+    """A network around one of the addresses, of any length, without host bits."""
+    address = random.choice(ADDRESSES)
+    width = 32 if address.version == 4 else 128
+    length = random.choice([0, 1, 8, width // 2 - 1, width // 2, width // 2 + 1, width - 1, width])
+    return Prefix(address.version, address.value >> (width - length) << (width - length), length)
+
+
+def expression(random: Random, columns: list[Column], type_: Type, depth: int) -> Expression:
+    """A tree of at most `depth` levels above its leaves."""
+
+    def below(kind: Type) -> Expression:
+        return expression(random, columns, kind, depth - 1)
+
+    leaves = [column for column in columns if column.type is type_]
+    if depth == 0 or type_ in (Type.ADDRESS, Type.TEXT):
+        if random.random() < 0.05:
+            return Literal(None, type_)
+        return random.choice(leaves) if leaves and random.random() < 0.7 else literal(random, type_)
+    if type_ is Type.INT:
+        match random.randrange(5):
+            case 0:
+                return Unary(random.choice([Op.NEG, Op.BIT_NOT]), below(type_))
+            case 1:
+                return Binary(random.choice(BITS), below(type_), below(type_))
+            case 2:
+                shift = Literal(random.randrange(64), Type.INT)
+                return Binary(random.choice([Op.SHIFT_LEFT, Op.SHIFT_RIGHT]), below(type_), shift)
+        return Binary(random.choice(NUMERIC), below(type_), below(type_))
+    if type_ is Type.FLOAT:
+        if random.random() < 0.2:
+            return Unary(Op.NEG, below(type_))
+        other = random.choice([Type.INT, Type.FLOAT])
+        operands = [below(type_), below(other)]
+        random.shuffle(operands)
+        return Binary(random.choice(NUMERIC), *operands)
+    return condition(random, columns, depth)
+
+
+def condition(random: Random, columns: list[Column], depth: int) -> Expression:
+    """A BOOL tree with something above its leaves."""
+
+    def below(kind: Type) -> Expression:
+        return expression(random, columns, kind, depth - 1)
+
+    comparison = sorted(COMPARISON)
+    kind = random.choice([Type.INT, Type.FLOAT, Type.ADDRESS, Type.TEXT])
+    match random.randrange(8):
+        case 0 | 1:
+            return Binary(random.choice([Op.AND, Op.OR]), below(Type.BOOL), below(Type.BOOL))
+        case 2:
+            return Unary(Op.NOT, below(Type.BOOL))
+        case 3:
+            return IsNull(below(kind))
+        case 4:
+            return InList(below(kind), tuple(literal(random, kind) for _ in range(random.randrange(1, 5))))
+        case 5:
+            return InPrefix(below(Type.ADDRESS), tuple(prefix(random) for _ in range(random.randrange(1, 4))))
+    other = random.choice([Type.INT, Type.FLOAT]) if kind in (Type.INT, Type.FLOAT) else kind
+    return Binary(random.choice(comparison), below(kind), below(other))

@@ -1,0 +1,268 @@
+"""Expressions over columns against a twin that takes one row at a time with None for NULL.
+
+* Random trees catch a mask that is forgotten on the way up, a constant that is not broadcast, and a result of another
+  type.
+* Whole tables of logic, division and prefixes catch the cases that random trees seldom meet.
+"""
+
+import itertools
+from ipaddress import IPv4Address, IPv6Address
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lowlevel.evaluate import AddressVector, Vector, evaluate, true_rows
+from lowlevel.expressions import (
+    Address,
+    Binary,
+    Column,
+    Expression,
+    InList,
+    InPrefix,
+    IsNull,
+    Literal,
+    Mean,
+    Op,
+    Prefix,
+    Present,
+    Type,
+    Unary,
+    columns_of,
+)
+from tests import lowlevel_oracle, random_expressions
+
+ROWS = 37
+COLUMNS = [
+    Column("a", Type.INT, nullable=True),
+    Column("b", Type.INT),
+    Column("x", Type.FLOAT, nullable=True),
+    Column("y", Type.FLOAT),
+    Column("p", Type.BOOL, nullable=True),
+    Column("q", Type.BOOL),
+    Column("src", Type.ADDRESS, nullable=True),
+    Column("dst", Type.ADDRESS),
+    Column("link", Type.TEXT),
+]
+DTYPES = {Type.INT: np.int64, Type.FLOAT: np.float64, Type.BOOL: np.bool_}
+
+
+def random_rows(random: Random, rows: int = ROWS) -> list[dict[str, Any]]:
+    def of(column: Column) -> Any:
+        if column.nullable and random.random() < 0.3:
+            return None
+        if column.name == "link":
+            return "main1"
+        return lowlevel_oracle.value(random_expressions.literal(random, column.type), {})
+
+    return [{column.name: of(column) for column in COLUMNS} for _ in range(rows)]
+
+
+def vectors(rows: list[dict[str, Any]]) -> dict[str, Vector | AddressVector]:
+    """Columns of rows. What stands under a NULL is arbitrary, as in a buffer that is used again."""
+    made: dict[str, Vector | AddressVector] = {"link": Vector(np.array("main1"))}
+    for column in COLUMNS[:-1]:
+        values = [row[column.name] for row in rows]
+        valid = np.array([value is not None for value in values]) if column.nullable else None
+        if column.type is Type.ADDRESS:
+            under = [IPv4Address(7) if value is None else value for value in values]
+            halves = np.array([divmod(int(value), 2**64) for value in under], np.uint64).reshape(-1, 2)
+            version = np.array([value.version for value in under], np.int64)
+            made[column.name] = AddressVector(version, halves[:, 0], halves[:, 1], valid)
+        else:
+            made[column.name] = Vector(np.array([value or 0 for value in values], DTYPES[column.type]), valid)
+    return made
+
+
+def values_of(vector: Vector, rows: int = ROWS) -> list[Any]:
+    data = np.broadcast_to(vector.data, rows).tolist()
+    valid = [True] * rows if vector.valid is None else np.broadcast_to(vector.valid, rows).tolist()
+    return [value if present else None for value, present in zip(data, valid, strict=True)]
+
+
+@pytest.mark.parametrize("type_", [Type.INT, Type.FLOAT, Type.BOOL])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_random_tree_is_what_it_is_row_by_row(type_: Type, seed: int) -> None:
+    random = Random(f"{type_}{seed}")
+    rows = random_rows(random)
+    columns = vectors(rows)
+    for _ in range(150):
+        tree = random_expressions.expression(random, COLUMNS, type_, random.randrange(5))
+        vector = evaluate(tree, columns)
+        expected = [lowlevel_oracle.value(tree, row) for row in rows]
+        assert values_of(vector) == expected, tree
+        assert vector.data.dtype == DTYPES[type_], tree
+        assert tree.type is type_
+        assert tree.nullable or None not in expected, tree
+        if type_ is Type.BOOL:
+            chosen = true_rows(tree, columns, ROWS)
+            assert chosen.tolist() == [value is True for value in expected], tree
+            assert chosen.flags.c_contiguous
+            assert chosen.dtype == np.bool_
+
+
+TRUTH = [True, False, None]
+
+
+def constant(value: Any, type_: Type = Type.INT) -> Literal:
+    return Literal(value, type_)
+
+
+def one(tree: Expression) -> Any:
+    return values_of(evaluate(tree, {}), 1)[0]
+
+
+def logic(op: Op, left: bool | None, right: bool | None) -> Any:
+    """Of two constants, which must be what it is of two columns."""
+    columns = {
+        name: Vector(np.array([bool(value)]), np.array([value is not None]))
+        for name, value in [("l", left), ("r", right)]
+    }
+    of_columns = evaluate(Binary(op, Column("l", Type.BOOL, True), Column("r", Type.BOOL, True)), columns)
+    of_constants = one(Binary(op, constant(left, Type.BOOL), constant(right, Type.BOOL)))
+    assert values_of(of_columns, 1) == [of_constants]
+    return of_constants
+
+
+def test_logic_has_three_values() -> None:
+    pairs = list(itertools.product(TRUTH, TRUTH))
+    assert [logic(Op.AND, left, right) for left, right in pairs] == [
+        *(True, False, None),
+        *(False, False, False),
+        *(None, False, None),
+    ]
+    assert [logic(Op.OR, left, right) for left, right in pairs] == [
+        *(True, True, True),
+        *(True, False, None),
+        *(True, None, None),
+    ]
+    assert [one(Unary(Op.NOT, constant(value, Type.BOOL))) for value in TRUTH] == [False, True, None]
+    assert [one(IsNull(constant(value, Type.BOOL))) for value in TRUTH] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "dividend, divisor, quotient, remainder",
+    [
+        (7, 2, 3, 1),
+        (-7, 2, -3, -1),
+        (7, -2, -3, 1),
+        (-7, -2, 3, -1),
+        (6, 3, 2, 0),
+        (-1, 2, 0, -1),
+        (0, 5, 0, 0),
+        (1, 0, None, None),
+        (0, 0, None, None),
+        (2**63 - 1, 2, 2**62 - 1, 1),
+        (-(2**63), 2, -(2**62), 0),
+        (-(2**63), 2**63 - 1, -1, -1),
+        (-(2**63), -1, -(2**63), 0),
+        (None, 2, None, None),
+        (7, None, None, None),
+    ],
+)
+def test_division_goes_towards_zero_and_by_zero_is_null(
+    dividend: Any, divisor: Any, quotient: Any, remainder: Any
+) -> None:
+    for op, expected in [(Op.DIV, quotient), (Op.MOD, remainder)]:
+        assert one(Binary(op, constant(dividend), constant(divisor))) == expected
+        columns = {
+            name: Vector(np.array([value or 0]), np.array([value is not None]))
+            for name, value in [("l", dividend), ("r", divisor)]
+        }
+        tree = Binary(op, Column("l", Type.INT, True), Column("r", Type.INT, True))
+        assert values_of(evaluate(tree, columns), 1) == [expected]
+
+
+def test_float_division_is_exact_signed_and_null_by_zero() -> None:
+    for dividend, divisor, quotient, remainder in [
+        (7.5, 2.0, 3.75, 1.5),
+        (-7.5, 2.0, -3.75, -1.5),
+        (1.0, 0.0, None, None),
+    ]:
+        left, right = constant(dividend, Type.FLOAT), constant(divisor, Type.FLOAT)
+        assert (one(Binary(Op.DIV, left, right)), one(Binary(Op.MOD, left, right))) == (quotient, remainder)
+    assert one(Binary(Op.DIV, constant(7), constant(2.0, Type.FLOAT))) == 3.5
+    assert one(Binary(Op.DIV, constant(7.0, Type.FLOAT), constant(0))) is None
+
+
+def test_numbers_beyond_their_type_wrap_or_become_infinite_without_a_warning() -> None:
+    huge, lowest = Vector(np.array([1e308, -1e308])), Vector(np.array([2**63 - 1, -(2**63)]))
+    columns = {"x": huge, "a": lowest}
+    ten = Binary(Op.MUL, Column("x", Type.FLOAT), constant(10))
+    assert values_of(evaluate(ten, columns), 2) == [np.inf, -np.inf]
+    assert np.isnan(evaluate(Binary(Op.SUB, ten, ten), columns).data).all()
+    assert values_of(evaluate(Binary(Op.ADD, Column("a", Type.INT), constant(1)), columns), 2) == [-(2**63), 1 - 2**63]
+    assert values_of(evaluate(Unary(Op.NEG, Column("a", Type.INT)), columns), 2) == [1 - 2**63, -(2**63)]
+
+
+def test_in_over_a_null_is_null_and_keeps_no_row() -> None:
+    column = Column("a", Type.INT, nullable=True)
+    columns = {"a": Vector(np.array([1, 2, 3]), np.array([True, True, False]))}
+    tree = InList(column, (constant(3), constant(1)))
+    assert values_of(evaluate(tree, columns), 3) == [True, False, None]
+    assert true_rows(tree, columns, 3).tolist() == [True, False, False]
+    assert true_rows(Unary(Op.NOT, tree), columns, 3).tolist() == [False, True, False]
+
+
+def address_vector(texts: list[str]) -> AddressVector:
+    addresses = [IPv6Address(text) if ":" in text else IPv4Address(text) for text in texts]
+    halves = np.array([divmod(int(address), 2**64) for address in addresses], np.uint64)
+    return AddressVector(np.array([address.version for address in addresses]), halves[:, 0], halves[:, 1])
+
+
+SRC = Column("src", Type.ADDRESS)
+
+
+@pytest.mark.parametrize("version, width", [(4, 32), (6, 128)])
+def test_every_prefix_length_divides_addresses_at_its_edges(version: int, width: int) -> None:
+    random = Random(width)
+    address = IPv4Address if version == 4 else IPv6Address
+    for length in range(width + 1):
+        free = width - length
+        network = random.getrandbits(width) >> free << free
+        edges = [network, network + 2**free - 1, network - 1, network + 2**free, 0, 2**width - 1]
+        tried = [address(value % 2**width) for value in edges]
+        columns = {"src": address_vector([str(value) for value in tried] + ["::ffff:0.0.0.0", "255.255.255.255"])}
+        prefix = Prefix(version, network, length)
+        everything = [*tried, IPv6Address("::ffff:0.0.0.0"), IPv4Address("255.255.255.255")]
+        expected = [lowlevel_oracle.inside(value, prefix) for value in everything]
+        assert values_of(evaluate(InPrefix(SRC, (prefix,)), columns), 8) == expected, prefix
+
+
+def test_an_ipv4_address_inside_ipv6_is_no_ipv4_address() -> None:
+    columns = {"src": address_vector(["10.0.0.1", "::ffff:10.0.0.1", "::10.0.0.1", "::1"])}
+    ten = Prefix(4, 0x0A000000, 8)
+    mapped = Prefix(6, 0xFFFF << 32, 96)
+    assert true_rows(InPrefix(SRC, (ten,)), columns, 4).tolist() == [True, False, False, False]
+    assert true_rows(InPrefix(SRC, (mapped,)), columns, 4).tolist() == [False, True, False, False]
+    assert true_rows(InPrefix(SRC, (ten, mapped)), columns, 4).tolist() == [True, True, False, False]
+    assert true_rows(InPrefix(SRC, (Prefix(4, 0, 0),)), columns, 4).tolist() == [True, False, False, False]
+    assert true_rows(InPrefix(SRC, (Prefix(6, 0, 0),)), columns, 4).tolist() == [False, True, True, True]
+    equal = Binary(Op.EQ, SRC, Literal(Address(4, 0x0A000001), Type.ADDRESS))
+    assert true_rows(equal, columns, 4).tolist() == [True, False, False, False]
+
+
+def test_addresses_are_ordered_by_version_and_then_by_value() -> None:
+    texts = ["0.0.0.0", "10.0.0.1", "255.255.255.255", "::", "::1", "0:0:0:1::", "ffff::"]
+    columns = {"src": address_vector(texts)}
+    for place, text in enumerate(texts):
+        (version,), (high,), (low,) = (getattr(address_vector([text]), part) for part in ("version", "high", "low"))
+        other = Literal(Address(int(version), int(high) << 64 | int(low)), Type.ADDRESS)
+        below = true_rows(Binary(Op.LT, SRC, other), columns, len(texts)).tolist()
+        not_above = true_rows(Binary(Op.LE, SRC, other), columns, len(texts)).tolist()
+        assert below == [n < place for n in range(len(texts))]
+        assert not_above == [n <= place for n in range(len(texts))]
+
+
+def test_an_aggregate_over_no_value_is_null_not_zero() -> None:
+    columns = {"sum": Vector(np.array([6, 0, -9])), "n": Vector(np.array([4, 0, 2]))}
+    total, count = Column("sum", Type.INT), Column("n", Type.INT)
+    assert values_of(evaluate(Present(total, count), columns), 3) == [6, None, -9]
+    assert values_of(evaluate(Mean(total, count), columns), 3) == [1.5, None, -4.5]
+
+
+def test_the_columns_of_a_tree_are_found_depth_first() -> None:
+    a, b = COLUMNS[0], COLUMNS[1]
+    tree = Binary(Op.AND, InList(a, (constant(1),)), IsNull(Binary(Op.ADD, b, Unary(Op.NEG, a))))
+    assert list(columns_of(tree)) == [a, b, a]
