@@ -1,0 +1,48 @@
+"""What can go wrong on Spark, and how a clear error is read out of what Spark reports.
+
+An exception in a task crosses two processes as the text of a traceback inside a Java stack trace. The last line of the
+Python part says what happened; the rest is of use to nobody who runs a query.
+"""
+
+from __future__ import annotations
+
+import re
+
+from capture.errors import InputError
+
+RAISED = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
+"""The line of a Python traceback that names the exception."""
+
+OF_SPARK = ("org.", "java.", "scala.", "py4j.", "pyspark.")
+"""Exceptions that only pass on another one."""
+
+
+class RunError(Exception):
+    """A run on Spark failed for a reason outside the inputs; the message is the root cause in one line."""
+
+
+class FolderError(Exception):
+    """The folder of a run belongs to another run or is incomplete: take another one, or delete it."""
+
+
+MEANT_FOR_USERS: dict[str, type[Exception]] = {
+    f"{kind.__module__}.{kind.__qualname__}": kind for kind in (InputError, FolderError)
+}
+"""Exceptions whose text alone is the message, by the name they have in a traceback."""
+
+
+def root_cause(report: str) -> Exception:
+    r"""Make one exception of the text of a failed job: the class that was raised where users know it, else RunError.
+
+    >>> root_cause("Job aborted\nTraceback …\ncapture.errors.InputError: a.pcap: cut\n\\tat org.apache.spark.x(y)")
+    InputError('a.pcap: cut')
+    """
+    raised = [(name, text) for name, text in RAISED.findall(report) if not name.startswith(OF_SPARK)]
+    for name, text in raised:
+        if name in MEANT_FOR_USERS:
+            return MEANT_FOR_USERS[name](text)
+    if raised:
+        name, text = raised[-1]
+        return RunError(f"the job on Spark failed: {name.rpartition('.')[2]}: {text}")
+    first = next((line for line in report.splitlines() if line.strip()), "no reason given")
+    return RunError(f"the job on Spark failed: {first.strip()}")

@@ -1,0 +1,61 @@
+"""Which operator partition a group lives in: a hash of the group's columns that every process computes alike.
+
+All partials of a group meet in one partition, so partitions need nothing from each other. The hash is over values, not
+over their place or batch: it must be the same in every task, run and machine, or state would be looked for in the
+wrong partition after a restart. A query without groups lives in partition 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lowlevel.addresses import from_arrow
+
+ODD = np.uint64(0x9E3779B97F4A7C15)
+MULTIPLIER = np.uint64(0xFF51AFD7ED558CCD)
+HALF = np.uint64(32)
+ABSENT = np.uint64(0x5851F42D4C957F2D)
+"""Stands for NULL."""
+
+Words = npt.NDArray[np.uint64]
+
+
+def part_of(batch: pa.RecordBatch, columns: Sequence[str], parts: int) -> npt.NDArray[np.int64]:
+    """Return the partition, 0 to parts - 1, of each row of `batch` by its values in `columns`."""
+    mixed = np.zeros(batch.num_rows, np.uint64)
+    if not columns or parts == 1:
+        return mixed.astype(np.int64)
+    for name in columns:
+        for word in _words(batch.column(name)):
+            mixed = (mixed * ODD ^ word) * MULTIPLIER
+            mixed ^= mixed >> HALF
+    return (mixed % np.uint64(parts)).astype(np.int64)
+
+
+def _words(column: pa.Array) -> list[Words]:
+    """One or two words per value of a key column; equal values have equal words."""
+    if pa.types.is_binary(column.type):
+        addresses = from_arrow(column)
+        words = [addresses.low, addresses.high ^ addresses.version.astype(np.uint64)]
+    elif pa.types.is_string(column.type):
+        encoded = column.dictionary_encode()
+        digests = [
+            hashlib.blake2b((text or "").encode(), digest_size=8).digest() for text in encoded.dictionary.to_pylist()
+        ]
+        hashes = np.array([int.from_bytes(digest, "little") for digest in digests] or [0], np.uint64)
+        words = [hashes[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)]]
+    else:
+        zero = pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type)
+        data = column.fill_null(zero).to_numpy(zero_copy_only=False)
+        if data.dtype == np.float64:
+            data = np.where(np.isnan(data), np.nan, data + 0.0).view(np.int64)  # one NaN, one zero
+        words = [data.astype(np.int64).view(np.uint64)]
+    if column.null_count:
+        absent = np.asarray(column.is_null())
+        words = [np.where(absent, ABSENT, word) for word in words]
+    return words

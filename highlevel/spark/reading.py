@@ -1,0 +1,123 @@
+"""What a task of the stream source does: blocks of one input to packed partials, promises and counters.
+
+The low level runs inside the task. Its tables are emptied at the end of the run of blocks, which is right because
+partials merge, and nothing is kept between calls, which makes the task replayable: the same blocks give the same rows.
+
+    part      operator partition, or COUNTERS
+    query     number of the query, or COUNTERS
+    port      the query's port for this input
+    sequence  rows of one port are taken in this order
+    low       promise for the port once the payload is taken in, ns; BEGINNING promises nothing
+    payload   partials (packed Arrow), NULL for none; for counters JSON
+
+A promise goes to *every* partition, with or without rows, in the same Spark row as the partials that precede it: it
+can neither overtake them nor get lost in an empty partition.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from capture.errors import InputError
+from capture.pcap import PcapFile
+from capture.scan import Block
+from highlevel.plan import QueryPlan
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.operator_part import part_of
+from highlevel.spark.packing import pack
+from lowlevel.node import Node
+from lowlevel.punctuation import BEGINNING, Punctuation
+
+COUNTERS = -1
+
+SPARK_SCHEMA = "part int, query int, port int, sequence long, low long, payload binary"
+ARROW_SCHEMA = pa.schema(
+    {
+        "part": pa.int32(),
+        "query": pa.int32(),
+        "port": pa.int32(),
+        "sequence": pa.int64(),
+        "low": pa.int64(),
+        "payload": pa.binary(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of blocks of one input: all a task needs to know.
+
+    `first` is the number of its first block and `total` how many the input has; `low` is the promise it makes before
+    its first block, BEGINNING where it was made before. `size` is the file's length when it was scanned. `damage` is
+    how the file ends if badly, in the input's last run alone.
+    """
+
+    number: int
+    first: int
+    total: int
+    low: int
+    blocks: tuple[Block, ...]
+    size: int
+    damage: str | None
+
+
+def read_run(feeds: Feeds, run: Run, parts: int, slots: int, capacity: int) -> Iterator[pa.RecordBatch]:
+    """Read a run and yield its rows as one batch. Raises InputError where the file is not what was scanned."""
+    readers = feeds.readers(run.number)
+    plans = [feeds.plans[query] for query in readers]
+    each_input = feeds.inputs[run.number]
+    file = PcapFile.open(each_input.path)
+    if len(file.data) != run.size:
+        raise InputError(
+            f"{each_input.path}: changed while it was read: got {len(file.data)} bytes, expected {run.size}"
+        )
+    node = Node(each_input.link, file, [plan.low for plan in plans], slots, capacity)
+    lows = [run.low] * len(plans)
+    partials: list[list[pa.RecordBatch]] = [[] for _ in plans]
+    for block in run.blocks:
+        for number, item in node.process(block):
+            if isinstance(item, Punctuation):
+                lows[number] = item.low
+            else:
+                partials[number].append(item)
+    for number, item in node.flush():
+        if not isinstance(item, Punctuation):
+            partials[number].append(item)
+    rows = []
+    for query, plan, low, batches in zip(readers, plans, lows, partials, strict=True):
+        port = feeds.ports[query][run.number]
+        for part, payload in enumerate(split_by_part(plan, batches, parts)):
+            rows.append((part, query, port, run.first, low, payload))
+    samples = node.samples([plan.name for plan in plans], run.damage)
+    newest = max((block.last for block in run.blocks), default=0)
+    told = {
+        "samples": [[name, labels, value] for (name, labels), value in samples.items()],
+        "newest": newest,
+        "input": run.number,
+        "done": run.first + len(run.blocks),
+        "total": run.total,
+    }
+    rows.append((COUNTERS, COUNTERS, 0, run.first, BEGINNING, json.dumps(told).encode()))
+    columns = zip(*rows, strict=True)
+    yield pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, ARROW_SCHEMA, strict=True)], schema=ARROW_SCHEMA
+    )
+
+
+def split_by_part(plan: QueryPlan, batches: list[pa.RecordBatch], parts: int) -> list[bytes | None]:
+    """Pack the partials of each operator partition; only the columns that the high level reads."""
+    columns = ["pane", *plan.group_by, *(sub.name for sub in plan.low.subaggregates)]
+    batches = [batch.select(columns) for batch in batches if batch.num_rows]
+    if not batches:
+        return [None] * parts
+    table = pa.Table.from_batches(batches)
+    if parts == 1:
+        return [pack(table)]
+    part = np.concatenate([part_of(batch, plan.group_by, parts) for batch in batches])
+    shares = [table.filter(pa.array(part == number)) for number in range(parts)]
+    return [pack(share) if share.num_rows else None for share in shares]

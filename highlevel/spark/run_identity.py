@@ -1,0 +1,59 @@
+"""What a run's folder was made for, so that a checkpoint is never continued with something else.
+
+Offsets count blocks of certain files, and state belongs to certain queries in a certain number of partitions. All of
+it is written to `run.json` when a folder is first used, and compared ever after.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from capture.pcap import PcapFile
+from highlevel.spark.errors import FolderError
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.state import replace
+
+EDGE = 65_536
+"""Bytes at both ends of a file that, with its length, tell it from another one."""
+
+
+def fingerprint(file: PcapFile) -> str:
+    """Tell files apart by length and both ends; a touched or copied file stays the same."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(file.data[:EDGE].tobytes())
+    digest.update(file.data[-EDGE:].tobytes())
+    return f"{len(file.data)} bytes, {digest.hexdigest()}"
+
+
+def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[str, Any]:
+    """Describe a run, in the words of the error message. Raises InputError for a file that is no capture."""
+    described: dict[str, Any] = {
+        "operator partitions": parts,
+        "records in a block": block_records,
+        "paced by a speed": paced,
+    }
+    described |= {f"query {plan.name}": plan.sql for plan in feeds.plans}
+    for number, each in enumerate(feeds.inputs):
+        print_of = fingerprint(PcapFile.open(each.path))
+        described[f"input {number}"] = f"{each.path}, link {each.link}, stream {each.stream or 'any'}, {print_of}"
+    return described
+
+
+def claim(folder: Path, described: dict[str, Any]) -> None:
+    """Make `folder` this run's own, or check that it is. Raises FolderError that names the first difference."""
+    path = folder / "run.json"
+    if not path.exists():
+        if (folder / "checkpoint").exists():
+            raise FolderError(f"{path}: missing beside a checkpoint; take another folder, or delete {folder}")
+        replace(path, json.dumps(described, indent=1).encode())
+        return
+    before = json.loads(path.read_bytes())
+    for key in [*described, *before]:
+        if before.get(key) != described.get(key):
+            raise FolderError(
+                f"{folder} holds a run with a different {key}: got {described.get(key, 'none')!r}, "
+                f"expected {before.get(key, 'none')!r}; take another folder, or delete this one to start again"
+            )

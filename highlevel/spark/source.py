@@ -1,0 +1,174 @@
+"""The stream source of Spark: captures as micro-batches of packed partials.
+
+Spark asks a planning process beside the driver how far there is something to read and how to cut it into tasks, and
+writes the answer to its log before the first task runs: a micro-batch that failed is read again exactly. The planning
+process scans each file once and keeps the index; a restart scans again. An offset is the number of blocks read of
+each input, UNREAD before its first promise.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import time
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.types import StructType
+
+from capture.pcap import PcapFile
+from capture.scan import Index, scan
+from highlevel.spark.admission import UNREAD, Admission, low_at, split_run
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.reading import SPARK_SCHEMA, Run, read_run
+from lowlevel.punctuation import BEGINNING
+
+FORMAT = "wiretide_captures"
+PACED_BLOCKS = 64
+"""With a speed even a short file is cut into about as many blocks, or its link would say nothing until its end."""
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """All that the source is told. `tasks` is into how many tasks one input's blocks of a micro-batch are cut."""
+
+    feeds: Feeds
+    parts: int
+    slots: int
+    block_records: int
+    max_blocks: int
+    speed: float | None
+    tasks: int
+
+    def to_option(self) -> str:
+        """Spell as an option, the only thing a source is given."""
+        return base64.b64encode(pickle.dumps(self)).decode()
+
+    @classmethod
+    def from_option(cls, option: str) -> StreamSpec:
+        """Read back."""
+        spec = pickle.loads(base64.b64decode(option))
+        assert isinstance(spec, cls)
+        return spec
+
+
+class RunPartition(InputPartition):
+    """What a task is given."""
+
+    def __init__(self, run: Run) -> None:
+        """Carry a run."""
+        self.run = run
+
+
+class CaptureSource(DataSource):
+    """The source as Spark knows it."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Take the one option `spec`."""
+        super().__init__(options)
+        self.spec = StreamSpec.from_option(options["spec"])
+
+    @classmethod
+    def name(cls) -> str:
+        """Name for `readStream.format`."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Rows as `reading` makes them."""
+        return SPARK_SCHEMA
+
+    def streamReader(self, schema: StructType) -> CaptureReader:  # noqa: N802
+        """Make the reader."""
+        return CaptureReader(self.spec)
+
+
+class CaptureReader(DataSourceStreamReader):
+    """Plans micro-batches; `read` runs in the tasks and uses nothing but its partition and the spec."""
+
+    def __init__(self, spec: StreamSpec) -> None:
+        """Scan nothing yet: tasks make readers too."""
+        self.spec = spec
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the indexes behind."""
+        return {"spec": self.spec}
+
+    @cached_property
+    def files(self) -> list[tuple[int, Index]]:
+        """Length in bytes and index of each input."""
+        return [index_file(PcapFile.open(each.path), self.spec) for each in self.spec.feeds.inputs]
+
+    @cached_property
+    def admission(self) -> Admission:
+        """What comes next."""
+        return Admission([index for _, index in self.files], self.spec.max_blocks, self.spec.speed)
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Nothing read and nothing promised."""
+        return dict.fromkeys(self._keys(), UNREAD)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Limits are our own."""
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """Say how far the next micro-batch reads."""
+        keys = self._keys()
+        places = self.admission.latest([start[key] for key in keys], time.monotonic_ns())
+        return dict(zip(keys, places, strict=True))
+
+    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
+        """Say how far there is something to read, for progress reports."""
+        return {key: len(index.blocks) for key, (_, index) in zip(self._keys(), self.files, strict=True)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """Cut the blocks between two offsets into tasks."""
+        runs: list[InputPartition] = []
+        for number, key in enumerate(self._keys()):
+            size, index = self.files[number]
+            before, after = start[key], end[key]
+            if before == after:
+                continue
+            place = max(before, 0)
+            for blocks in split_run(index.blocks[place:after], self.spec.tasks):
+                promise = low_at(index, 0) if before == UNREAD and place == 0 else BEGINNING
+                last = place + len(blocks) == len(index.blocks)
+                damage = index.damage if last else None
+                runs.append(RunPartition(Run(number, place, len(index.blocks), promise, tuple(blocks), size, damage)))
+                place += len(blocks)
+        return runs
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Run one task."""
+        assert isinstance(partition, RunPartition)
+        spec = self.spec
+        return read_run(spec.feeds, partition.run, spec.parts, spec.slots, spec.block_records)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Keep nothing, so there is nothing to let go."""
+
+    def stop(self) -> None:
+        """Hold nothing, so there is nothing to close."""
+
+    def _keys(self) -> list[str]:
+        return [f"{number} {each.path}" for number, each in enumerate(self.spec.feeds.inputs)]
+
+
+def index_file(file: PcapFile, spec: StreamSpec) -> tuple[int, Index]:
+    """Scan a file into blocks of at most `block_records`, and into more of them where the replay is paced."""
+    index = scan(file, spec.block_records)
+    if spec.speed is not None and 0 < index.records < PACED_BLOCKS * spec.block_records:
+        index = scan(file, max(1, index.records // PACED_BLOCKS))
+    return len(file.data), index
+
+
+def open_stream(spark: SparkSession, spec: StreamSpec) -> Any:
+    """Return the streaming DataFrame of packed rows."""
+    spark.dataSource.register(CaptureSource)
+    return spark.readStream.format(FORMAT).option("spec", spec.to_option()).load()

@@ -1,0 +1,203 @@
+"""A run of the stream engine: captures in, final results out, restarted without loss or repetition.
+
+    folder/run.json      what the folder was made for
+    folder/lock          held by the process that runs it
+    folder/checkpoint    Spark's own: offsets planned and micro-batches committed
+    folder/state         the operators, by partition and batch id
+    folder/totals        counters, by batch id
+    folder/output        results, by query and batch id
+
+Exactly once: Spark writes the offsets of micro-batch n to its log before anything runs, and commits n after all of it
+is done. Tasks depend on those offsets alone, operators on the tasks and the state of n - 1, and every effect has a
+name with n in it. So however often n is done again, and wherever it was broken off, it leaves the same behind.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from capture.metrics import Samples
+from highlevel.inline import Input
+from highlevel.plan import QueryPlan
+from highlevel.spark.compiled import compile_kernels
+from highlevel.spark.errors import FolderError, RunError, root_cause
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.host import SPARK_SCHEMA, Host
+from highlevel.spark.packing import unpack
+from highlevel.spark.reading import COUNTERS
+from highlevel.spark.result_files import write_results
+from highlevel.spark.run_identity import claim, identity
+from highlevel.spark.source import StreamSpec, open_stream
+from highlevel.spark.totals import Totals, TotalsFiles
+from lowlevel.node import TABLE_SLOTS
+
+OnBatch = Callable[[int, dict[str, pa.Table], Samples], None]
+"""Called with the batch id, the rows that became final of each query, and all counters so far. After a crash it may
+be called again with the last batch id and the same rows."""
+
+BLOCK_RECORDS = 16_384
+PACED_BLOCK_RECORDS = 1024
+MAX_BLOCKS = 128
+
+
+class StreamRun:
+    """One run of any number of queries over finite inputs. Start it once; `stop` and a new object continue it.
+
+    `partitions` operator partitions, fixed for the life of the folder; `slots` of each low-level table; `speed` in
+    capture seconds per wall second, None for as fast as possible; up to `max_blocks` blocks of `block_records`
+    records of each input in a micro-batch. Memory: the partials of one micro-batch and the open windows, by partition.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plans: Sequence[QueryPlan],
+        inputs: Sequence[Input],
+        folder: Path,
+        *,
+        partitions: int = 2,
+        slots: int = TABLE_SLOTS,
+        speed: float | None = None,
+        max_blocks: int = MAX_BLOCKS,
+        block_records: int | None = None,
+        on_batch: OnBatch | None = None,
+    ) -> None:
+        """Open nothing yet but check the options."""
+        for option, value in (("partitions", partitions), ("max_blocks", max_blocks), ("speed", speed)):
+            if value is not None and value <= 0:
+                raise ValueError(f"{option} must be positive, got {value}")
+        self.spark = spark
+        self.feeds = Feeds.of(plans, [Input(each.link, Path(each.path).absolute(), each.stream) for each in inputs])
+        self.folder = folder.absolute()
+        self.partitions = partitions
+        self.slots = slots
+        self.speed = speed
+        self.max_blocks = max_blocks
+        self.block_records = block_records or (BLOCK_RECORDS if speed is None else PACED_BLOCK_RECORDS)
+        self.on_batch = on_batch
+        self.totals = Totals()
+        self._totals_files = TotalsFiles(self.folder / "totals")
+        self._query: StreamingQuery | None = None
+        self._lock: IO[str] | None = None
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+
+    @property
+    def samples(self) -> Samples:
+        """All counters after the last micro-batch."""
+        return self.totals.samples
+
+    def start(self) -> None:
+        """Start or continue. Raises InputError for an input, FolderError for a folder of another run or in use."""
+        described = identity(self.feeds, self.partitions, self.block_records, self.speed is not None)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = lock(self.folder)
+        claim(self.folder, described)
+        compile_kernels()
+        self.totals = self._totals_files.load(self._totals_files.last())
+        if self.totals.finished(len(self.feeds.inputs)):
+            self._ended.set()
+        tasks = max(1, self.spark.sparkContext.defaultParallelism // max(1, len(self.feeds.inputs)))
+        spec = StreamSpec(
+            self.feeds, self.partitions, self.slots, self.block_records, self.max_blocks, self.speed, tasks
+        )
+        writer = open_stream(self.spark, spec).writeStream.foreachBatch(self._batch)
+        self._query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
+
+    def _batch(self, rows: DataFrame, batch_id: int) -> None:
+        """One micro-batch, and every effect of it under its id."""
+        try:
+            self._do_batch(rows, batch_id)
+        except BaseException as failure:
+            self._failure = failure
+            raise
+
+    def _do_batch(self, rows: DataFrame, batch_id: int) -> None:
+        host = Host(self.feeds, self.folder / "state", batch_id)
+        answers = rows.repartitionById(self.partitions, "part").mapInArrow(host, SPARK_SCHEMA).toArrow()
+        tables: dict[int, list[pa.Table]] = {}
+        told_by_tasks: list[bytes] = []
+        told_by_hosts: list[bytes] = []
+        for part, query, payload in zip(*(answers.column(name) for name in answers.column_names), strict=True):
+            if query.as_py() != COUNTERS:
+                tables.setdefault(query.as_py(), []).append(unpack(payload.as_buffer()))
+            else:
+                (told_by_tasks if part.as_py() == COUNTERS else told_by_hosts).append(payload.as_py())
+        results = {
+            plan.name: pa.concat_tables(tables[query]) if query in tables else plan.schema.empty_table()
+            for query, plan in enumerate(self.feeds.plans)
+        }
+        write_results(self.folder / "output", batch_id, results)
+        totals = self._totals_files.load(batch_id - 1)
+        totals.add(self.feeds, told_by_tasks, told_by_hosts)
+        self._totals_files.save(batch_id, totals)
+        self.totals = totals
+        if self.on_batch is not None:
+            self.on_batch(batch_id, results, totals.samples)
+        if totals.finished(len(self.feeds.inputs)):
+            self._ended.set()
+
+    @property
+    def finished(self) -> bool:
+        """Whether every input has been read to its end, and all results are out."""
+        return self._ended.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait, in seconds, for the end of all inputs; return whether it has come and is committed.
+
+        Raises what went wrong: InputError, FolderError, RunError, or what `on_batch` raised.
+        """
+        query = self._started()
+        waited = 0.0
+        while not self._ended.is_set() and query.isActive and (timeout is None or waited < timeout):
+            self._ended.wait(0.2)
+            waited += 0.2
+        if self._ended.is_set() and query.isActive:
+            query.processAllAvailable()
+        self._raise_failure()
+        if not query.isActive and not self._ended.is_set():
+            raise RunError("the query on Spark was stopped from outside before the inputs ended")
+        return self._ended.is_set()
+
+    def stop(self) -> None:
+        """Stop after what is running; the folder can be continued. Does nothing when stopped already."""
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _started(self) -> StreamingQuery:
+        if self._query is None:
+            raise RuntimeError("the run is not started")
+        return self._query
+
+    def _raise_failure(self) -> None:
+        failure = self._started().exception()
+        if failure is None:
+            return
+        cause: Any = self._failure
+        if cause is not None and not isinstance(cause, PySparkException):
+            raise cause
+        raise root_cause(str(cause or failure)) from None
+
+
+def lock(folder: Path) -> IO[str]:
+    """Hold a folder for this process; raise FolderError where another one does. The lock goes with the process."""
+    file = (folder / "lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise FolderError(f"{folder} is in use by another run; take another folder, or stop that one") from None
+    return file

@@ -1,0 +1,122 @@
+"""The counters of a run over all its micro-batches, kept by batch id so that a restart neither loses nor doubles any.
+
+What a micro-batch counted comes with its rows: of a task that was repeated only one answer arrives. The totals after
+micro-batch n are those after n - 1 and what n counted, one file each, written like state. Counters add up; gauges are
+as the last micro-batch left them. Windows are counted over all partitions of a query, each once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from capture.metrics import LabelledName, Samples
+from highlevel.inline import ALL_METRICS
+from highlevel.metrics import (
+    LATE_PARTIALS,
+    LOW_WATERMARK,
+    OUTSIDE_WINDOWS,
+    PARTIALS_RECEIVED,
+    PUNCTUATION_LAG,
+    RESULT_ROWS,
+    STATE_BYTES,
+    WINDOWS_CLOSED,
+    WINDOWS_OPEN,
+)
+from highlevel.spark.errors import FolderError
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.state import KEEP, replace
+from highlevel.spark.wid_ranges import count, unite
+from lowlevel.punctuation import BEGINNING, END
+
+SECOND = 1_000_000_000
+
+
+@dataclass
+class Totals:
+    """Counters and progress after some micro-batch.
+
+    `newest` is the largest packet time seen, ns; `progress` has for each input that was begun its blocks read and its
+    blocks in all.
+    """
+
+    samples: Samples = field(default_factory=Samples)
+    newest: int = 0
+    progress: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def finished(self, inputs: int) -> bool:
+        """Whether each of `inputs` inputs has been read to its end."""
+        return len(self.progress) == inputs and all(done == total for done, total in self.progress.values())
+
+    def add(self, feeds: Feeds, told_by_tasks: Sequence[bytes], told_by_hosts: Sequence[bytes]) -> None:
+        """Take in what the tasks of the source and the hosts of the operators counted in one micro-batch."""
+        for told in map(json.loads, told_by_tasks):
+            counted = Samples({(name, tuple(labels)): value for name, labels, value in told["samples"]})
+            self.samples.merge(counted, ALL_METRICS)
+            self.newest = max(self.newest, told["newest"])
+            done, total = self.progress.get(told["input"], (0, 0))
+            self.progress[told["input"]] = max(done, told["done"]), max(total, told["total"])
+        by_query: dict[int, list[dict[str, Any]]] = {}
+        for part in map(json.loads, told_by_hosts):
+            for told in part:
+                by_query.setdefault(told["query"], []).append(told)
+        for query, parts in by_query.items():
+            self._add_query(feeds, query, parts)
+
+    def _add_query(self, feeds: Feeds, query: int, parts: list[dict[str, Any]]) -> None:
+        name = feeds.plans[query].name
+        samples = self.samples
+        samples.add(PARTIALS_RECEIVED, sum(part["received"] for part in parts), name)
+        samples.add(OUTSIDE_WINDOWS, sum(part["outside"] for part in parts), name)
+        samples.add(LATE_PARTIALS, sum(part["late"] for part in parts), name)
+        samples.add(RESULT_ROWS, sum(part["results"] for part in parts), name)
+        samples.add(WINDOWS_CLOSED, count(unite(tuple(pair) for part in parts for pair in part["closed"])), name)
+        samples.set(WINDOWS_OPEN, count(unite(tuple(pair) for part in parts for pair in part["open"])), name)
+        samples.set(STATE_BYTES, sum(part["bytes"] for part in parts), name)
+        links = feeds.links(query)
+        for link in set(links):
+            lows = [low for part in parts for low, of in zip(part["bounds"], links, strict=True) if of == link]
+            low = min(lows)
+            samples.pop((LOW_WATERMARK.name, (name, link)), None)
+            samples.pop((PUNCTUATION_LAG.name, (name, link)), None)
+            if low not in (BEGINNING, END):
+                samples.set(LOW_WATERMARK, low / SECOND, name, link)
+                samples.set(PUNCTUATION_LAG, max(0, self.newest - low) / SECOND, name, link)
+
+
+class TotalsFiles:
+    """Totals by batch id, one JSON file each; the last KEEP stay."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep them in `folder`."""
+        self.folder = folder
+
+    def last(self) -> int:
+        """The last batch id there are totals of; -1 for none."""
+        return max((int(path.stem) for path in self.folder.glob("*.json")), default=-1)
+
+    def load(self, batch_id: int) -> Totals:
+        """Totals after micro-batch `batch_id`; empty before the first. Raises FolderError where they are missing."""
+        if batch_id < 0:
+            return Totals()
+        path = self.folder / f"{batch_id}.json"
+        try:
+            stored = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            message = f"{path}: missing, but the checkpoint goes on after it; start again with another folder"
+            raise FolderError(message) from None
+        samples: dict[LabelledName, float] = {(name, tuple(labels)): value for name, labels, value in stored["samples"]}
+        progress = {int(number): (done, total) for number, (done, total) in stored["progress"].items()}
+        return Totals(Samples(samples), stored["newest"], progress)
+
+    def save(self, batch_id: int, totals: Totals) -> None:
+        """Write the totals after micro-batch `batch_id`; remove those that are too old."""
+        samples = [[name, labels, value] for (name, labels), value in totals.samples.items()]
+        stored = {"samples": samples, "newest": totals.newest, "progress": totals.progress}
+        replace(self.folder / f"{batch_id}.json", json.dumps(stored).encode())
+        for path in self.folder.glob("*.json"):
+            if int(path.stem) <= batch_id - KEEP:
+                path.unlink(missing_ok=True)
