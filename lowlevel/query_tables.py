@@ -122,9 +122,9 @@ class QueryTables:
         if len(entries) == 0:
             return
         link = pa.DictionaryArray.from_arrays(np.zeros(len(entries), np.int8), [self.link]).cast(pa.string())
-        columns = [link, pa.array(np.ascontiguousarray(entries[:, 0]))]
+        columns = [link, pa.array(entries[:, 0].copy())]
         columns += layout.unpack(entries[:, 1 : 1 + table.key_words])
         for number, sub in enumerate(self.plan.subaggregates):
-            values = np.ascontiguousarray(entries[:, 1 + table.key_words + number])
+            values = entries[:, 1 + table.key_words + number].copy()
             columns.append(pa.array(values.view(np.float64) if sub.type is Type.FLOAT else values))
         yield pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
