@@ -1,0 +1,30 @@
+"""A kernel's plain Python in place of its machine code, on the same memory, with numpy's bound checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from capture.native import SCALARS, Kernel
+
+
+def plain(kernel: Kernel, *arrays: np.ndarray) -> Callable[..., int]:
+    """A stand-in for `kernel` that finds the arrays again behind the addresses it is called with.
+
+    Wherever it is called with an address, that of one of `arrays` is expected; the array is seen as the signature says.
+    """
+    by_address = {array.__array_interface__["data"][0]: array for array in arrays}
+
+    def run(*arguments: Any) -> int:
+        values = [
+            by_address[value].reshape(-1).view(SCALARS[kind[:-1]][2])
+            if kind.endswith("*") and isinstance(value, int)
+            else value
+            for kind, value in zip(kernel.arguments, arguments, strict=True)
+        ]
+        with np.errstate(over="ignore"):  # hashes are meant to wrap
+            return kernel.function(*values)
+
+    return run

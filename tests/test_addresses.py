@@ -1,0 +1,88 @@
+"""Addresses between kernels, Arrow and text.
+
+Slices, chunks and NULLs catch an offset that is forgotten; random addresses of both versions catch a byte order that
+is wrong.
+"""
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lowlevel.addresses import from_arrow, to_arrow, to_text
+
+
+def random_addresses(version: int, count: int) -> list[IPv4Address] | list[IPv6Address]:
+    random = Random(version)
+    if version == 4:
+        return [IPv4Address(random.getrandbits(32)) for _ in range(count - 2)] + [
+            IPv4Address(0),
+            IPv4Address(2**32 - 1),
+        ]
+    return [IPv6Address(random.getrandbits(128)) for _ in range(count - 2)] + [IPv6Address(0), IPv6Address(2**128 - 1)]
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_an_address_becomes_its_bytes_in_network_order_and_comes_back(version: int) -> None:
+    addresses = random_addresses(version, 50)
+    halves = np.array([divmod(int(address), 2**64) for address in addresses], np.uint64)
+    column = to_arrow(version, halves[:, 0], halves[:, 1])
+    column.validate(full=True)
+    assert column.to_pylist() == [address.packed for address in addresses]
+    back = from_arrow(column)
+    assert (back.version.tolist(), back.valid) == ([version] * 50, None)
+    assert [back.high.tolist(), back.low.tolist()] == halves.T.tolist()
+
+
+def mixed() -> list[bytes | None]:
+    random = Random(9)
+    values = [address.packed for version in (4, 6) for address in random_addresses(version, 20)] + [None] * 8
+    random.shuffle(values)
+    return values
+
+
+def test_mixed_versions_and_nulls_are_read_from_any_slice() -> None:
+    values = mixed()
+    column = pa.array(values, pa.binary())
+    for start in range(len(values)):
+        for stop in (start, start + 1, len(values)):
+            part = values[start:stop]
+            vector = from_arrow(column.slice(start, stop - start))
+            valid = [True] * len(part) if vector.valid is None else vector.valid.tolist()
+            assert valid == [value is not None for value in part]
+            for place, value in enumerate(part):
+                if value is not None:
+                    number = int(vector.high[place]) << 64 | int(vector.low[place])
+                    assert (vector.version[place], number) == (4 if len(value) == 4 else 6, int.from_bytes(value))
+
+
+def test_no_address_at_all_is_an_empty_column() -> None:
+    for column in (pa.array([], pa.binary()), to_arrow(4, np.array([], np.uint64), np.array([], np.uint64))):
+        assert len(from_arrow(column).low) == 0
+        assert to_text(column).to_pylist() == []
+    assert to_arrow(6, np.array([], np.uint64), np.array([], np.uint64)).to_pylist() == []
+
+
+def test_text_is_the_shortest_and_reads_back_as_the_same_address() -> None:
+    values = mixed()
+    texts = to_text(pa.array(values, pa.binary())).to_pylist()
+    assert [None if text is None else ip_address(text).packed for text in texts] == values
+    chunks = pa.chunked_array([pa.array(values[:5], pa.binary()), pa.array(values[5:], pa.binary())])
+    assert to_text(chunks).to_pylist() == texts
+    assert to_text(pa.array(values, pa.binary()).slice(3, 7)).to_pylist() == texts[3:10]
+
+
+@pytest.mark.parametrize(
+    "address, text",
+    [
+        (bytes(16), "::"),
+        (bytes.fromhex("20010db8000000000000000000000001"), "2001:db8::1"),
+        (bytes.fromhex("20010db8000000010001000100010001"), "2001:db8:0:1:1:1:1:1"),
+        (bytes.fromhex("00000000000000000000ffff0a000001"), "::ffff:10.0.0.1"),
+        (bytes([192, 0, 2, 1]), "192.0.2.1"),
+    ],
+)
+def test_text_follows_rfc_5952(address: bytes, text: str) -> None:
+    assert to_text(pa.array([address])).to_pylist() == [text]

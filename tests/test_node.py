@@ -1,0 +1,250 @@
+"""The low-level node of a link: captures in, partials and punctuation out, against a dictionary over the twin's rows.
+
+* Random plans, captures and table sizes catch a partial that is lost or booked in another pane or group, NULLs that
+  count, and a promise that is broken or comes too early.
+* Items are kept until the end of the run, as a reader with a queue would: an item that shares memory with the table
+  shows.
+* The balance of the counters catches a packet that is neither accepted, filtered nor skipped.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED
+from capture.pcap import PcapFile
+from capture.scan import Index, scan
+from lowlevel.expressions import Binary, Literal, Op, Type
+from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
+from lowlevel.node import Node
+from lowlevel.plan import LowLevelPlan
+from lowlevel.punctuation import END, Item, Punctuation
+from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
+from lowlevel.table import EMPTY, IDENTITIES, opcode
+from tests import lowlevel_oracle
+from tests.capture_oracle import read_pcap
+from tests.pcap_bytes import NS, pcap_bytes
+from tests.random_frames import random_frame
+from tests.random_plans import COMPUTED, KEY_SHAPES, PACKET, keys_of, random_plan
+
+RAW = 101
+START = 1_700_000_000 * NS
+
+
+def added(values: Iterable[Any]) -> Any:
+    """Sums of integers wrap beyond 64 bits."""
+    total = sum(values)
+    return lowlevel_oracle.wrapped(total) if isinstance(total, int) else total
+
+
+MERGE = {Kind.COUNT: added, Kind.SUM: added, Kind.MIN: min, Kind.MAX: max}
+
+
+def write_capture(path: Path, seed: int, count: int = 300, versions: tuple[int, ...] = (228, 228, 229)) -> None:
+    """A disordered link of few groups, some years of jumps, and a few records that are no packets."""
+    random = Random(seed)
+    frames = [random_frame(random, random.choice(versions))[0] for _ in range(40)] + [b"", b"\x45" + bytes(9)]
+    records = []
+    now = START
+    for _ in range(count):
+        now += random.choice([0, 1, 1000, NS // 3, 2 * NS])
+        late = random.choice([0, 0, 0, random.randrange(90 * NS)])
+        records.append((random.choice([now - late] * 40 + [0, 2**32 * NS - 1]), random.choice(frames)))
+    path.write_bytes(pcap_bytes(records, RAW))
+
+
+def oracle_rows(path: Path) -> list[dict[str, Any]]:
+    return [{"link": "main1", **row} for row in read_pcap(path).rows() if isinstance(row, dict)]
+
+
+def node_of(path: Path, plans: list[LowLevelPlan], slots: int, block: int) -> tuple[Node, Index]:
+    file = PcapFile.open(path)
+    return Node("main1", file, plans, slots, block), scan(file, block)
+
+
+def merged(plan: LowLevelPlan, batches: list[pa.RecordBatch]) -> dict[tuple, list[Any]]:
+    """Partials by (pane, keys…), merged as the high level does; an aggregate that never met a value is None."""
+    found: dict[tuple, list[tuple]] = defaultdict(list)
+    width = 2 + len(plan.keys)
+    for batch in batches:
+        assert batch.schema == plan.schema
+        batch.validate(full=True)
+        for link, *row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            assert link == "main1"
+            found[tuple(row[: width - 1])].append(tuple(row[width - 1 :]))
+    result = {}
+    for key, parts in found.items():
+        values = [MERGE[sub.kind](part) for sub, part in zip(plan.subaggregates, zip(*parts, strict=True), strict=True)]
+        result[key] = [
+            None if sub.kind in (Kind.MIN, Kind.MAX) and value == IDENTITIES[opcode(sub)] else value
+            for sub, value in zip(plan.subaggregates, values, strict=True)
+        ]
+    return result
+
+
+def check_promises(plan: LowLevelPlan, items: list[Item], truth: dict[tuple, list[Any]]) -> None:
+    """Punctuation grows, is never contradicted, and says that everything below it has left."""
+    promised = -(2**63)
+    batches: list[pa.RecordBatch] = []
+    for item in items:
+        if isinstance(item, Punctuation):
+            assert item.link == "main1"
+            assert item.low > promised
+            assert item.low == END or (item.low - plan.origin) % plan.pane == 0
+            promised = item.low
+            below = {key: values for key, values in truth.items() if plan.origin + (key[0] + 1) * plan.pane <= promised}
+            so_far = merged(plan, batches)
+            assert {key: so_far.get(key) for key in below} == below
+        else:
+            panes = item.column("pane").to_pylist()
+            assert all(plan.origin + pane * plan.pane >= promised for pane in panes)
+            batches.append(item)
+    assert promised == END
+
+
+@pytest.mark.parametrize("keys", KEY_SHAPES, ids=lambda keys: "+".join(keys) or "none")
+@pytest.mark.parametrize("slots", [4, 16, 64])
+def test_partials_merge_to_the_exact_groups_and_promises_are_kept(
+    keys: tuple[str, ...], slots: int, tmp_path: Path
+) -> None:
+    for seed in range(3):
+        random = Random(f"{keys}{slots}{seed}")
+        path = tmp_path / f"{seed}.pcap"
+        write_capture(path, random.randrange(2**30))
+        rows = oracle_rows(path)
+        plans = [random_plan(random, keys) for _ in range(2)]
+        node, index = node_of(path, plans, slots, random.choice([1, 7, 16, 64]))
+        items: list[list[Item]] = [[], []]
+        for block in index.blocks:
+            for number, item in node.process(block):
+                items[number].append(item)
+            for query in node.queries:
+                panes = [table.slots[:, 0][table.slots[:, 0] != EMPTY] for _, table in query.tables.values()]
+                assert query.oldest <= min((pane.min(initial=INT_MAX) for pane in panes), default=INT_MAX)
+        for plan, query, given in zip(plans, node.queries, items, strict=True):
+            truth = lowlevel_oracle.groups(plan, rows)
+            batches = [item for item in given if isinstance(item, pa.RecordBatch)]
+            assert merged(plan, batches) == truth
+            check_promises(plan, given, truth)
+            assert node.packets == len(rows) == query.accepted + query.filtered
+            assert query.accepted == sum(values[0] for values in truth.values())
+            assert query.evicted + query.flushed == sum(batch.num_rows for batch in batches)
+        assert node.records == index.records == node.packets + int(node.decoder.skipped.sum())
+
+
+COUNT = SubAggregate("packets", Kind.COUNT)
+
+
+def minute(keys: tuple[str, ...] = ("srcIP", "destIP"), where: Any = None) -> LowLevelPlan:
+    return LowLevelPlan(where, keys_of(*keys), (COUNT, SubAggregate("bytes", Kind.SUM, PACKET["len"])), 60 * NS)
+
+
+def test_an_item_outlives_the_table_it_came_from(tmp_path: Path) -> None:
+    """The narrowest entries and the smallest batches are those that could share the table's memory."""
+    path = tmp_path / "steady.pcap"
+    write_capture(path, 1, versions=(228,))
+    for subs in [(), (COUNT,), (COUNT, SubAggregate("least", Kind.MIN, PACKET["len"]))]:
+        node, index = node_of(path, [LowLevelPlan(None, (), subs, NS)], 4, 1)
+        items = [item for block in index.blocks for _, item in node.process(block)]
+        kept = [item for item in items if isinstance(item, pa.RecordBatch)]
+        node, _ = node_of(path, [LowLevelPlan(None, (), subs, NS)], 4, 1)
+        read_at_once = [
+            item.to_pydict()
+            for block in index.blocks
+            for _, item in node.process(block)
+            if isinstance(item, pa.RecordBatch)
+        ]
+        assert [batch.to_pydict() for batch in kept] == read_at_once
+
+
+def test_memory_is_made_once_and_stays_the_same_to_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "long.pcap"
+    write_capture(path, 2, 3000)
+    node, index = node_of(path, [minute(("srcIP", "srcPort", "ts"))], 64, 16)
+    sizes = []
+    for block in index.blocks:
+        for _ in node.process(block):
+            pass
+        sizes.append(node.queries[0].bytes)
+    assert set(sizes[10:]) == {sizes[-1]}
+    assert sorted(node.queries[0].tables) == [4, 6]
+    assert sizes[-1] == sum(table.bytes for _, table in node.queries[0].tables.values())
+
+
+def test_a_gap_of_years_costs_one_punctuation(tmp_path: Path) -> None:
+    path = tmp_path / "gap.pcap"
+    frame = random_frame(Random(1), 228)[0]
+    times = [5 * NS, 6 * NS, 2**31 * NS]
+    path.write_bytes(pcap_bytes([(ts, frame) for ts in times], RAW))
+    node, index = node_of(path, [LowLevelPlan(None, (), (COUNT,), 60 * NS)], 4, 1)
+    items = [item for block in index.blocks for _, item in node.process(block)]
+    panes = [0, 2**31 // 60]
+    rows = [item.to_pydict() if isinstance(item, pa.RecordBatch) else item for item in items]
+    assert rows == [
+        Punctuation("main1", 0),
+        {"link": ["main1"], "pane": [panes[0]], "packets": [2]},
+        Punctuation("main1", panes[1] * 60 * NS),
+        {"link": ["main1"], "pane": [panes[1]], "packets": [1]},
+        Punctuation("main1", END),
+    ]
+
+
+def test_a_promise_is_made_for_every_query_even_with_nothing_to_say(tmp_path: Path) -> None:
+    path = tmp_path / "silent.pcap"
+    write_capture(path, 3)
+    nobody = minute(where=Binary(Op.LT, PACKET["ttl"], Literal(0, Type.INT)))
+    node, index = node_of(path, [minute(), nobody], 16, 16)
+    items: list[list[Item]] = [[], []]
+    for block in index.blocks:
+        for number, item in node.process(block):
+            items[number].append(item)
+    marks = [[item for item in given if isinstance(item, Punctuation)] for given in items]
+    assert marks[0] == marks[1] == items[1]
+    assert marks[1][-1] == Punctuation("main1", END)
+    assert (node.queries[1].accepted, node.queries[1].bytes) == (0, 0)
+
+
+def test_a_flush_empties_the_tables_without_a_promise(tmp_path: Path) -> None:
+    path = tmp_path / "range.pcap"
+    write_capture(path, 4)
+    plan = minute()
+    node, index = node_of(path, [plan], 64, 16)
+    items: list[Item] = []
+    for place, block in enumerate(index.blocks):
+        items += [item for _, item in node.process(block)]
+        if place % 5 == 0:
+            left = [item for _, item in node.flush()]
+            assert all(isinstance(item, pa.RecordBatch) for item in left)
+            assert list(node.flush()) == []
+            items += left
+    truth = lowlevel_oracle.groups(plan, oracle_rows(path))
+    assert merged(plan, [item for item in items if isinstance(item, pa.RecordBatch)]) == truth
+    check_promises(plan, items, truth)
+
+
+def test_the_counters_balance(tmp_path: Path) -> None:
+    path = tmp_path / "counted.pcap"
+    write_capture(path, 5)
+    path.write_bytes(path.read_bytes()[:-3])
+    some = minute(("protocol",), Binary(Op.GT, COMPUTED["wide_nullable"], Literal(0, Type.INT)))
+    node, index = node_of(path, [minute(), some], 4, 16)
+    partials = [
+        item.num_rows for block in index.blocks for _, item in node.process(block) if isinstance(item, pa.RecordBatch)
+    ]
+    samples = node.samples(["all", "some"], index.damage)
+    assert samples[RECORDS_READ.name, ("main1",)] == index.records
+    assert samples[BYTES_READ.name, ("main1",)] == index.blocks[-1].end - 24
+    assert samples.total(RECORDS_READ) == samples.total(PACKETS_DECODED) + samples.total(RECORDS_SKIPPED)
+    assert samples.total(RECORDS_SKIPPED, cause="ip_header_cut") > 0 < samples.total(RECORDS_SKIPPED, cause="non_ip")
+    for name in ("all", "some"):
+        rows = samples.total(ROWS_ACCEPTED, query=name) + samples.total(ROWS_FILTERED, query=name)
+        assert rows == samples.total(PACKETS_DECODED)
+    assert samples.total(ROWS_FILTERED, query="all") == 0 < samples.total(ROWS_FILTERED, query="some")
+    assert samples.total(TABLE_EVICTIONS) + samples.total(TABLE_FLUSHED) == sum(partials)
+    assert samples[TABLE_BYTES.name, ("all", "main1")] == node.queries[0].bytes
+    assert samples[FILES_DAMAGED.name, ("main1", "cut_in_record")] == 1
