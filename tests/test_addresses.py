@@ -16,12 +16,8 @@ from lowlevel.addresses import from_arrow, to_arrow, to_text
 
 def random_addresses(version: int, count: int) -> list[IPv4Address] | list[IPv6Address]:
     random = Random(version)
-    if version == 4:
-        return [IPv4Address(random.getrandbits(32)) for _ in range(count - 2)] + [
-            IPv4Address(0),
-            IPv4Address(2**32 - 1),
-        ]
-    return [IPv6Address(random.getrandbits(128)) for _ in range(count - 2)] + [IPv6Address(0), IPv6Address(2**128 - 1)]
+    address, width = (IPv4Address, 32) if version == 4 else (IPv6Address, 128)
+    return [address(random.getrandbits(width)) for _ in range(count - 2)] + [address(0), address(2**width - 1)]
 
 
 @pytest.mark.parametrize("version", [4, 6])

@@ -233,9 +233,8 @@ def test_the_counters_balance(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
     some = minute(("protocol",), Binary(Op.GT, COMPUTED["wide_nullable"], Literal(0, Type.INT)))
     node, index = node_of(path, [minute(), some], 4, 16)
-    partials = [
-        item.num_rows for block in index.blocks for _, item in node.process(block) if isinstance(item, pa.RecordBatch)
-    ]
+    items = [item for block in index.blocks for _, item in node.process(block)]
+    partials = [item.num_rows for item in items if isinstance(item, pa.RecordBatch)]
     samples = node.samples(["all", "some"], index.damage)
     assert samples[RECORDS_READ.name, ("main1",)] == index.records
     assert samples[BYTES_READ.name, ("main1",)] == index.blocks[-1].end - 24
