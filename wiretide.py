@@ -119,7 +119,9 @@ class _Answer:
     def close(self) -> None:
         """Stop what was started."""
         if self.session is not None:
-            self.session.stop()
+            from highlevel.spark.session import close
+
+            close(self.session)
 
 
 class _WithoutPandas:

@@ -46,6 +46,7 @@ class Monitor:
         )
         self.by_name = {plan.name: plan for plan in self.plans}
         self.samples = Samples()
+        self.shown = -1  # the last micro-batch whose results were handed on
         self.server: Server | None = None
         self.run: StreamRun | None = None
         self._stop = threading.Event()
@@ -67,7 +68,7 @@ class Monitor:
 
         self.say("starting Spark (takes some seconds) …")
         self.run = StreamRun(
-            session(self.pipeline.master, partitions=self.pipeline.partitions),
+            session(self.pipeline.master, partitions=self.pipeline.partitions, stream=True),
             self.plans,
             self.inputs,
             self.pipeline.folder,
@@ -81,6 +82,10 @@ class Monitor:
 
     def _batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         """Show what a micro-batch closed. After a failure it may be called again with the same id and content."""
+        if batch_id <= self.shown:
+            return
+        assert self.run is not None, "batches come from a started run"
+        self.shown = batch_id
         self.samples = samples
         self.exporter.samples(samples)
         for name, table in results.items():
@@ -88,6 +93,8 @@ class Monitor:
                 self.exporter.results(name, table)
                 for line in window_lines(self.by_name[name], table):
                     self.say(line)
+            # A window without rows closes too: what was shown before is then no longer the last one.
+            self.exporter.progress(name, self.run.totals.lows[name])
 
     def wait(self) -> None:
         """Return when the inputs have ended and all results are out; raises what the run failed with."""
@@ -114,8 +121,10 @@ class Monitor:
     def close(self) -> None:
         """Stop everything that was started; may be called twice."""
         if self.run is not None:
+            from highlevel.spark.session import close
+
             self.run.stop()
-            self.run.spark.stop()
+            close(self.run.spark)
             self.run = None
         if self.server is not None:
             self.server.close()

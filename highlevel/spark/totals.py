@@ -40,12 +40,13 @@ class Totals:
     """Counters and progress after some micro-batch.
 
     `newest` is the largest packet time seen, ns; `progress` has for each input that was begun its blocks read and its
-    blocks in all.
+    blocks in all. `lows` has the low watermark of each query, ns: what ends at or below it is final.
     """
 
     samples: Samples = field(default_factory=Samples)
     newest: int = 0
     progress: dict[int, tuple[int, int]] = field(default_factory=dict)
+    lows: dict[str, int] = field(default_factory=dict)
 
     def finished(self, inputs: int) -> bool:
         """Whether each of `inputs` inputs has been read to its end."""
@@ -77,6 +78,7 @@ class Totals:
         samples.set(WINDOWS_OPEN, count(unite(tuple(pair) for part in parts for pair in part["open"])), name)
         samples.set(STATE_BYTES, sum(part["bytes"] for part in parts), name)
         links = feeds.links(query)
+        self.lows[name] = min(low for part in parts for low in part["bounds"])
         for link in set(links):
             lows = [low for part in parts for low, of in zip(part["bounds"], links, strict=True) if of == link]
             low = min(lows)
@@ -110,12 +112,17 @@ class TotalsFiles:
             raise FolderError(message) from None
         samples: dict[LabelledName, float] = {(name, tuple(labels)): value for name, labels, value in stored["samples"]}
         progress = {int(number): (done, total) for number, (done, total) in stored["progress"].items()}
-        return Totals(Samples(samples), stored["newest"], progress)
+        return Totals(Samples(samples), stored["newest"], progress, stored["lows"])
 
     def save(self, batch_id: int, totals: Totals) -> None:
         """Write the totals after micro-batch `batch_id`; remove those that are too old."""
         samples = [[name, labels, value] for (name, labels), value in totals.samples.items()]
-        stored = {"samples": samples, "newest": totals.newest, "progress": totals.progress}
+        stored = {
+            "samples": samples,
+            "newest": totals.newest,
+            "progress": totals.progress,
+            "lows": totals.lows,
+        }
         replace(self.folder / f"{batch_id}.json", json.dumps(stored).encode())
         for path in self.folder.glob("*.json"):
             if int(path.stem) <= batch_id - KEEP:
