@@ -1,0 +1,179 @@
+"""Cut a capture into byte ranges that several readers can take at once, exactly at record boundaries.
+
+A pcap file has no marks to find a record by: the only proof of a boundary is the walk from the file's beginning. So
+cuts are **guessed and then verified**. A guess is an offset from which a chain of headers looks plausible; payloads
+can imitate that. Each reader walks its range from its guess to the first boundary at or after the next cut and says
+where it ended. By induction all ranges are exact when the first began at the file header and each other began where
+the one before it ended: then their walks joined are the walk from the beginning. A range that began elsewhere was
+guessed wrong and is walked again from the true boundary. Right guesses cost nothing, wrong ones time, never a row.
+
+    |header|  range 0   |·  range 1    |·   range 2        |
+                    cut ^          cut ^  the · is the record that straddles the cut: it belongs to the range before
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from capture.bytes import u32
+from capture.native import kernel
+from capture.pcap import FILE_HEADER, MAX_CAPTURED, PcapFile
+from capture.scan import BLOCK_RECORDS, DAMAGE, MORE, Block, captured_length, scan_blocks
+
+CHAIN = 24
+"""Headers in a row that must look plausible before a guess is made."""
+
+MAX_PAUSE = 86_400
+"""Seconds between neighbouring records of a plausible chain; a real pause that is longer costs a guess, not a row."""
+
+
+@kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64)")
+def guess_boundary(buf, at, stop, end, big_endian, fraction, header, length_order, max_captured, chain, pause):  # type: ignore[no-untyped-def]
+    """First offset of `[at, stop)` where `chain` plausible records begin (fewer if they end at `end`); -1 for none.
+
+    Plausible: a fraction of a second below `fraction`, no more bytes captured than `max_captured` or than were on
+    the wire, some captured, and not more than `pause` seconds from the record before.
+    """
+    for start in range(at, stop):
+        here = np.int64(start)
+        seen = 0
+        before = np.int64(-1)
+        while seen < chain and here + header <= end:
+            first = u32(buf, here + 8, big_endian)
+            second = u32(buf, here + 12, big_endian)
+            captured = captured_length(buf, here, big_endian, length_order)
+            seconds = u32(buf, here, big_endian)
+            if captured == 0 or captured > max_captured or captured > max(first, second):
+                break
+            if u32(buf, here + 4, big_endian) >= fraction or here + header + captured > end:
+                break
+            if before >= 0 and (seconds > before + pause or before > seconds + pause):
+                break
+            if length_order == 0 and second < first:
+                break
+            before = seconds
+            here += header + captured
+            seen += 1
+        if seen == chain or (seen > 0 and here == end):
+            return start
+    return -1
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Whole records in bytes `[start, end)` of a file, and how the file ends there if badly (a cause of DAMAGE)."""
+
+    start: int
+    end: int
+    damage: str | None = None
+
+
+def guess(file: PcapFile, cut: int) -> int | None:
+    """Guess the first record boundary at or after byte `cut`, or say that nothing there looks like one."""
+    header = file.header
+    if cut <= FILE_HEADER:
+        return FILE_HEADER
+    largest = min(MAX_CAPTURED, header.snaplen or MAX_CAPTURED)
+    found = guess_boundary(
+        file.data, cut, min(len(file.data), cut + header.record_header + largest), len(file.data), header.big_endian,
+        1_000_000_000 if header.nanoseconds else 1_000_000, header.record_header, header.length_order, largest, CHAIN,
+        MAX_PAUSE,
+    )  # fmt: skip
+    return None if found < 0 else found
+
+
+class RangeScan:
+    """The walk over one range: iterate for its blocks; afterwards `range` says what was walked. Not thread safe.
+
+    The `low` of a block is a guess, its own smallest ts, right where the file is in order. It promises nothing: what
+    other ranges hold is not known here.
+    """
+
+    def __init__(self, file: PcapFile, start: int, cut: int, block_records: int = BLOCK_RECORDS) -> None:
+        """Walk from the boundary `start` to the first boundary at or after `cut`, in blocks of `block_records`."""
+        self.file = file
+        self.start = start
+        self.cut = min(cut, len(file.data))
+        self.block_records = block_records
+        self.damage: str | None = None
+        self.state = np.array([start, MORE], np.int64)
+        self.row = np.empty(5, np.int64)
+
+    def __iter__(self) -> RangeScan:
+        """Iterate over the blocks that are left."""
+        return self
+
+    def __next__(self) -> Block:
+        """Walk the next block; a record that straddles the cut is one by itself."""
+        if int(self.state[0]) >= self.cut or self.damage is not None:
+            raise StopIteration
+        if not self._walk(self.cut, self.block_records) and not self._walk(len(self.file.data), 1):
+            self.damage = DAMAGE[int(self.state[1])]
+            raise StopIteration
+        start, end, records, first, last = self.row.tolist()
+        return Block(start, end, records, first, last, low=first)
+
+    def _walk(self, end: int, records: int) -> int:
+        """Walk up to `records` records that end at or before byte `end`; return whether there was one."""
+        header = self.file.header
+        return scan_blocks(
+            self.file.data, end, header.big_endian, 1 if header.nanoseconds else 1000, header.record_header,
+            header.length_order, MAX_CAPTURED, records, 1, self.row, self.state,
+        )  # fmt: skip
+
+    @property
+    def range(self) -> ByteRange:
+        """What has been walked; whole after the last block."""
+        return ByteRange(self.start, int(self.state[0]), self.damage)
+
+
+def cuts(size: int, count: int) -> list[int]:
+    """Cut `[FILE_HEADER, size)` into `count` ranges of about the same number of bytes: the count + 1 bounds."""
+    return [FILE_HEADER + (size - FILE_HEADER) * number // count for number in range(count + 1)]
+
+
+def joined(ranges: Sequence[ByteRange], size: int) -> bool:
+    """Whether ranges are one walk over a file of `size` bytes: the proof that their guesses were right."""
+    if not ranges or ranges[0].start != FILE_HEADER:
+        return False
+    if any(before.end != after.start or before.damage for before, after in pairwise(ranges)):
+        return False
+    return ranges[-1].damage is not None or ranges[-1].end == size
+
+
+def split(file: PcapFile, count: int) -> list[ByteRange]:
+    """Cut a file into up to `count` exact ranges, walking them in as many threads (kernels release the GIL).
+
+    The last range carries the file's damage; nothing after damage is in any range. A file without records has none.
+    """
+    bounds = cuts(len(file.data), count)
+
+    def walk(number: int) -> ByteRange | None:
+        start = guess(file, bounds[number])
+        return None if start is None else _walked(file, start, bounds[number + 1])
+
+    with ThreadPoolExecutor(count) as threads:
+        guessed = {found.start: found for found in threads.map(walk, range(count)) if found is not None}
+    ranges: list[ByteRange] = []
+    at, size = FILE_HEADER, len(file.data)
+    while at < size and (not ranges or ranges[-1].damage is None):
+        cut = next(bound for bound in bounds if bound > at)
+        found = guessed.get(at)
+        ranges.append(found if found is not None and found.end > at else _walked(file, at, cut))
+        at = ranges[-1].end
+    if len(ranges) > 1 and ranges[-1].start == ranges[-1].end:  # nothing but the damage is left: the one before tells
+        last = ranges.pop()
+        ranges[-1] = ByteRange(ranges[-1].start, last.end, last.damage)
+    return ranges
+
+
+def _walked(file: PcapFile, start: int, cut: int) -> ByteRange:
+    scan = RangeScan(file, start, cut)
+    for _ in scan:
+        pass
+    return scan.range

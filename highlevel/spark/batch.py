@@ -1,0 +1,160 @@
+"""The batch engine: a finite answer over archives of captures, on every core of a machine or a cluster.
+
+    byte ranges ──► decode + low-level table ──► partials ──► one partition per hash of the group ──► windows ──► rows
+      guessed          in the source's tasks       packed          every group meets itself           by definition
+
+Ranges are guessed and verified: what each task walked comes back with the results, and where the walks do not join,
+the answer is thrown away and computed again over ranges proved beforehand (`capture.split`). No pass over the file
+goes before the first task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from capture.metrics import Samples
+from capture.pcap import PcapFile
+from capture.split import ByteRange, joined
+from highlevel.inline import ALL_METRICS, Input
+from highlevel.metrics import RESULT_ROWS
+from highlevel.plan import QueryPlan
+from highlevel.spark.byte_ranges import SPARK_SCHEMA, RangeReader, RangeTask, exact_tasks, guessed_tasks
+from highlevel.spark.closed_windows import finished_windows
+from highlevel.spark.compiled import compile_kernels
+from highlevel.spark.errors import root_cause
+from highlevel.spark.packing import pack, unpack
+from highlevel.spark.reading import COUNTERS
+from lowlevel.expressions import Type
+from lowlevel.node import TABLE_SLOTS
+
+SPARK_TYPES = {
+    Type.INT: "bigint",
+    Type.FLOAT: "double",
+    Type.BOOL: "boolean",
+    Type.ADDRESS: "binary",
+    Type.TEXT: "string",
+}
+
+
+@dataclass(frozen=True)
+class Merger:
+    """The function of the second stage: partials of some partitions to rows of the query; picklable.
+
+    `packed` yields (part, payload), rows of the first stage for part COUNTERS passed on; else the rows themselves.
+    """
+
+    plan: QueryPlan
+    packed: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Merge what came from all ranges, partition by partition."""
+        parts: dict[int, list[pa.Table]] = {}
+        told: list[bytes] = []
+        for batch in batches:
+            for part, payload in zip(batch.column("part").to_pylist(), batch.column("payload"), strict=True):
+                if part == COUNTERS:
+                    told.append(payload.as_py())
+                else:
+                    parts.setdefault(part, []).append(unpack(payload.as_buffer()))
+        if self.packed and told:
+            yield pa.RecordBatch.from_pydict({"part": pa.array([COUNTERS] * len(told), pa.int32()), "payload": told})
+        for part, tables in sorted(parts.items()):
+            rows = finished_windows(self.plan, pa.concat_tables(tables))
+            if not self.packed:
+                yield from rows
+                continue
+            found = list(rows)
+            if found:
+                payloads = pa.array([pack(pa.Table.from_batches(found))], pa.binary())
+                yield pa.RecordBatch.from_arrays([pa.array([part], pa.int32()), payloads], ["part", "payload"])
+
+
+@dataclass
+class BatchRun:
+    """One finite answer. `run` once; afterwards `samples` holds what was counted. Raises InputError for an input."""
+
+    spark: SparkSession
+    plan: QueryPlan
+    inputs: Sequence[Input]
+    slots: int = TABLE_SLOTS
+    samples: Samples = field(default_factory=Samples)
+    guessed_wrong: bool = False
+
+    def __post_init__(self) -> None:
+        """Open and check the inputs that the query reads."""
+        read = [each for each in self.inputs if each.feeds(self.plan)]
+        self.inputs = [Input(each.link, Path(each.path).absolute(), each.stream) for each in read]
+        self.files = [PcapFile.open(each.path) for each in self.inputs]
+        compile_kernels()
+
+    def run(self) -> pa.Table:
+        """Compute the answer; rows in no particular order."""
+        wanted = self.spark.sparkContext.defaultParallelism
+        tasks = guessed_tasks(self.files, wanted)
+        answer = self._collect(tasks)
+        if answer is None:
+            self.guessed_wrong = True
+            answer = self._collect(exact_tasks(self.files, wanted))
+            assert answer is not None, "walks from proved boundaries join"
+        return answer
+
+    def frame(self) -> DataFrame:
+        """The answer as a lazy DataFrame with real columns; its ranges are proved now, its rows computed when asked."""
+        tasks = exact_tasks(self.files, self.spark.sparkContext.defaultParallelism)
+        bounds = ["`window_start` bigint", "`window_end` bigint"] if self.plan.windowed else []
+        columns = [f"`{out.name}` {SPARK_TYPES[out.expression.type]}" for out in self.plan.select]
+        return self._stages(tasks, packed=False, schema=", ".join(bounds + columns))
+
+    def _stages(self, tasks: Sequence[RangeTask], *, packed: bool, schema: str) -> DataFrame:
+        parts = self.spark.sparkContext.defaultParallelism if self.plan.group_by else 1
+        reader = RangeReader(self.plan, tuple(self.inputs), tuple(tasks), parts, self.slots)
+        ranges = self.spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, SPARK_SCHEMA)
+        return ranges.repartitionById(parts, "part").mapInArrow(Merger(self.plan, packed), schema)
+
+    def _collect(self, tasks: Sequence[RangeTask]) -> pa.Table | None:
+        """Run over ranges; None where their walks do not join, which makes the answer void."""
+        if not tasks:
+            return self.plan.schema.empty_table()
+        try:
+            answers = self._stages(tasks, packed=True, schema=SPARK_SCHEMA).toArrow()
+        except PySparkException as failure:
+            raise root_cause(str(failure)) from None
+        tables: list[pa.Table] = []
+        told: list[dict[str, Any]] = []
+        for part, payload in zip(answers.column("part").to_pylist(), answers.column("payload"), strict=True):
+            if part == COUNTERS:
+                told.append(json.loads(payload.as_py()))
+            else:
+                tables.append(unpack(payload.as_buffer()))
+        told.sort(key=lambda each: (each["task"]["number"], each["task"]["start"]))
+        for number, file in enumerate(self.files):
+            walked = [ByteRange(**each["walked"]) for each in told if each["task"]["number"] == number]
+            if not joined(walked, len(file.data)):
+                return None
+        self.samples = Samples()
+        for each in told:
+            counted = {(name, tuple(labels)): value for name, labels, value in each["samples"]}
+            self.samples.merge(counted, ALL_METRICS)
+        answer = pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
+        self.samples.add(RESULT_ROWS, answer.num_rows, self.plan.name)
+        return answer
+
+
+def run_batch(spark: SparkSession, plan: QueryPlan, inputs: Sequence[Input], slots: int = TABLE_SLOTS) -> pa.Table:
+    """Answer one query over finite inputs, as a table of the plan's schema with rows in no particular order."""
+    return BatchRun(spark, plan, inputs, slots).run()
+
+
+def batch_dataframe(
+    spark: SparkSession, plan: QueryPlan, inputs: Sequence[Input], slots: int = TABLE_SLOTS
+) -> DataFrame:
+    """Return the same answer as a lazy DataFrame; addresses are binary, times bigint ns."""
+    return BatchRun(spark, plan, inputs, slots).frame()
