@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.bucket import END_WID, FIRST_WID
-from lowlevel.punctuation import END, Item, Punctuation
+from lowlevel.punctuation import Item, Punctuation
 from lowlevel.subaggregates import MERGE, SubAggregate
 
 WID = "wid"
@@ -55,6 +55,8 @@ class Aggregate:
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Store partials with their range of open windows."""
+        if batch.num_rows == 0:
+            return iter(())
         self.received += batch.num_rows
         first = batch.column(FIRST_WID).to_numpy()
         end = batch.column(END_WID).to_numpy()
@@ -66,11 +68,11 @@ class Aggregate:
             self._store(int(first[0]), int(end[0]), batch)
             return iter(())
         order = np.lexsort((end, first))  # of this batch alone, to cut it into ranges
-        batch = batch.take(pa.array(order))
         first, end = first[order], end[order]
         cuts = np.flatnonzero((np.diff(first) != 0) | (np.diff(end) != 0)) + 1
         for start, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(first)], strict=True):
-            self._store(int(first[start]), int(end[start]), batch.slice(start, stop - start))
+            # A copy: a slice would keep all of the batch in memory for as long as its slowest window is open.
+            self._store(int(first[start]), int(end[start]), batch.take(pa.array(order[start:stop])))
         return iter(())
 
     def _store(self, first: int, end: int, batch: pa.RecordBatch) -> None:
@@ -94,7 +96,9 @@ class Aggregate:
         return named.cast(table.schema) if named.schema != table.schema else named
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Emit every window with an id below the mark, in order of their ids, then pass the mark on."""
+        """Emit every window with an id below the mark, in order of their ids, then pass the mark on if it has grown."""
+        if mark.low <= self.closed:
+            return
         due = {wid for first, end in self.piles for wid in range(max(first, self.closed), min(end, mark.low))}
         for wid in sorted(due):
             batches = [
@@ -107,8 +111,7 @@ class Aggregate:
             self.closed = wid + 1
             for spent in [key for key in self.piles if key[1] <= wid + 1]:
                 del self.piles[spent]
-        if mark.low != END:
-            self.closed = max(self.closed, mark.low)
+        self.closed = mark.low
         yield mark
 
     @property

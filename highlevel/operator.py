@@ -13,9 +13,10 @@ from lowlevel.punctuation import Item, Punctuation
 class Operator(Protocol):
     """The contract that each operator keeps and is tested for.
 
-    No row leaves after a punctuation that covers it. Punctuation is monotone, emitted only when it grows, and never
-    swallowed, even with nothing to say. Every arrival order that respects the punctuation gives the same multiset of
-    results. State is purged as soon as punctuation allows. `restore(snapshot())` changes nothing. Not thread safe.
+    No row leaves after a punctuation that covers it. Punctuation is monotone, emitted only when it grows (operators
+    without state may repeat it), and never swallowed, even with nothing to say. Every arrival order that respects the
+    punctuation gives the same multiset of results. State is purged as soon as punctuation allows.
+    `restore(snapshot())` changes nothing. Not thread safe.
     """
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:

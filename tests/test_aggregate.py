@@ -1,0 +1,186 @@
+"""Aggregate against a dictionary of lists, on ranges of window ids and promises about them.
+
+* The printed trace catches a window closed by equality of ids, and one that misses a late tuple of an open window.
+* Random streams catch everything that depends on order, on jumps of punctuation, on which partials share a table, and
+  on when tables are compacted or a restart happens.
+* Counted state, not time, catches a loop over a gap of years and a table that grows with rows instead of groups.
+"""
+
+from collections import defaultdict
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from highlevel import aggregate as module
+from highlevel.aggregate import WID, Aggregate
+from highlevel.bucket import END_WID, FIRST_WID
+from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
+from lowlevel.subaggregates import Kind, SubAggregate
+from tests.operator_contract import Contract, all_rows, batched, check, check_restart, feed, reordered, rows_of
+from tests.windows_oracle import Arrival, Spec, random_spec, random_stream
+
+SUBS = [SubAggregate("s0", Kind.COUNT), *(SubAggregate(f"s{n}", kind) for n, kind in enumerate(list(Kind)[1:], 1))]
+SCHEMA = pa.schema([(name, pa.int64()) for name in ("k0", "s0", "s1", "s2", "s3", FIRST_WID, END_WID)])
+
+
+def partials(spec: Spec, arrivals: list[Arrival]) -> pa.RecordBatch:
+    rows = [(each.group, 1, *[each.number] * 3, spec.wids(each.ts).start, spec.wids(each.ts).stop) for each in arrivals]
+    return pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
+
+
+def in_wids(spec: Spec, stream: list[Arrival | int]) -> list[Arrival | int]:
+    """The stream as Bucket hands it on: promises as ids, tuples of no window left out."""
+    return [
+        each if each == END else max(0, (each - spec.origin) // spec.slide) if isinstance(each, int) else each
+        for each in stream
+        if isinstance(each, int) or spec.wids(each.ts)
+    ]
+
+
+def contract() -> Contract:
+    return Contract(
+        make=lambda: Aggregate(["k0"], SUBS),
+        ports=1,
+        progress=lambda rows: min(rows[WID].to_pylist()),
+        promise=lambda lows: lows[0] if lows[0] > 0 else BEGINNING,  # no id is below 0: that says nothing
+        held=lambda tables: sum(table.num_rows for name, table in tables.items() if name != "closed"),
+    )
+
+
+def by_definition(spec: Spec, stream: list[Arrival | int]) -> set[tuple]:
+    seen: dict[tuple, list[int]] = defaultdict(list)
+    for each in stream:
+        if not isinstance(each, int):
+            for wid in spec.wids(each.ts):
+                seen[wid, each.group].append(each.number)
+    return {(*key, len(each), sum(each), min(each), max(each)) for key, each in seen.items()}
+
+
+def test_the_printed_trace_of_a_disordered_sliding_count() -> None:
+    spec, operator = Spec(10, 5), Aggregate(["k0"], SUBS[:1])
+    a, b = 0, 1
+
+    def out(*events: tuple[int, int] | int) -> list[tuple[int, int, int]]:
+        items: list[Item] = []
+        for event in events:
+            if isinstance(event, int):
+                items += operator.punctuate(0, Punctuation("M", event))
+            else:
+                items += operator.rows(0, partials(spec, [Arrival(*event, 0)]))
+        return sorted(rows_of(items).elements())
+
+    assert out((1, a), (7, a), (3, b)) == []
+    assert out(1) == [(0, a, 1), (0, b, 1)]
+    assert out((12, a), (6, b)) == []
+    assert out(2) == [(1, a, 2), (1, b, 2)]
+    assert out((11, b), 3) == [(2, a, 2), (2, b, 2)]
+    assert out(END) == [(3, a, 1), (3, b, 1)]
+
+
+def test_any_stream_in_any_order_gives_each_window_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(300):
+        random = Random(seed)
+        monkeypatch.setattr(module, "COMPACT_ROWS", random.choice([0, 3, 65_536]))
+        spec = random_spec(random)
+        stream = in_wids(spec, random_stream(random))
+
+        def batch(arrivals: list[Arrival], spec: Spec = spec) -> pa.RecordBatch:
+            return partials(spec, arrivals)
+
+        found = all_rows(check(contract(), batched(random, ((0, each) for each in stream), batch)))
+        assert set(found) == by_definition(spec, stream), seed
+        assert max(found.values(), default=1) == 1
+        # Arrivals are reordered by time, so promises go back to times: the first instant of their window.
+        times = [
+            each if not isinstance(each, int) or each == END else spec.origin + each * spec.slide for each in stream
+        ]
+        again = in_wids(spec, reordered(random, times))
+        events = batched(random, ((0, each) for each in again), batch)
+        trace = check(contract(), events)
+        assert all_rows(trace) == found, seed
+        check_restart(contract(), events, trace, random.randint(0, len(events)), ipc=seed % 2 == 0)
+
+
+def test_groups_may_be_none_at_all_or_many_columns() -> None:
+    batch = partials(Spec(10, 10), [Arrival(1, None, 4), Arrival(2, 1, 6), Arrival(3, None, 8)])
+    whole = Aggregate([], SUBS)
+    end = (0, Punctuation("M", END))
+    assert feed(whole, (0, batch)) == []
+    assert rows_of(feed(whole, end)) == {(0, 3, 18, 4, 8): 1}
+    pairs = Aggregate(["k0", "s1"], SUBS[:1])
+    assert feed(pairs, (0, batch)) == []
+    assert rows_of(feed(pairs, end)) == {(0, None, 4, 1): 1, (0, 1, 6, 1): 1, (0, None, 8, 1): 1}
+
+
+def test_a_promise_that_jumps_closes_all_windows_below_it_in_their_order() -> None:
+    operator = Aggregate(["k0"], SUBS[:1])
+    feed(operator, (0, partials(Spec(10, 5), [Arrival(ts, 0, 0) for ts in (31, 2, 12)])))
+    items = feed(operator, (0, Punctuation("M", 7)))
+    assert [item[WID].to_pylist() for item in items[:-1]] == [[0], [1], [2], [3], [6]]
+    assert items[-1] == Punctuation("M", 7)
+    assert operator.windows_open == 1  # window 7 holds the tuple at 31 too
+
+
+def test_late_rows_are_counted_per_window_and_never_open_one_again() -> None:
+    spec, operator = Spec(10, 5), Aggregate(["k0"], SUBS[:1])
+    feed(operator, (0, partials(spec, [Arrival(6, 0, 0)])))
+    assert rows_of(feed(operator, (0, Punctuation("M", 2)))) == {(1, 0, 1): 1}
+    # 7 is late for window 1 alone, 3 for windows 0 and 1; 12 is in time.
+    feed(operator, (0, partials(spec, [Arrival(7, 0, 0), Arrival(3, 0, 0), Arrival(12, 0, 0)])))
+    assert (operator.late, operator.received) == (3, 4)
+    assert rows_of(feed(operator, (0, Punctuation("M", END)))) == {(2, 0, 3): 1, (3, 0, 1): 1}
+
+
+def test_rows_after_the_end_are_late_and_leave_no_state() -> None:
+    operator = Aggregate(["k0"], SUBS[:1])
+    feed(operator, (0, partials(Spec(10, 10), [Arrival(1, 0, 0)])))
+    feed(operator, (0, Punctuation("M", END)))
+    feed(operator, (0, partials(Spec(10, 10), [Arrival(95, 0, 0)])))
+    assert (operator.late, operator.piles) == (1, {})
+
+
+def test_a_batch_without_rows_is_nothing() -> None:
+    operator = Aggregate(["k0"], SUBS)
+    assert feed(operator, (0, partials(Spec(10, 10), []))) == []
+    assert operator.snapshot()["closed"].num_rows == 1
+
+
+def test_a_gap_of_years_holds_two_tables_and_closes_two_windows() -> None:
+    year = 365 * 86_400 * 10**9
+    spec, operator = Spec(60 * 10**9, 60 * 10**9), Aggregate(["k0"], SUBS[:1])
+    feed(operator, (0, partials(spec, [Arrival(5, 0, 0), Arrival(30 * year, 0, 0)])))
+    assert (len(operator.piles), operator.windows_open) == (2, 2)
+    items = feed(operator, (0, Punctuation("M", END)))
+    assert [isinstance(item, Punctuation) for item in items] == [False, False, True]
+    assert operator.windows_closed == 2
+
+
+def test_a_table_never_holds_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMPACT_ROWS", 10)
+    random = Random(1)
+    operator = Aggregate(["k0"], SUBS)
+    groups = 5
+    for _ in range(200):
+        rows = [Arrival(random.randrange(20), random.randrange(groups), 1) for _ in range(random.randint(1, 7))]
+        feed(operator, (0, partials(Spec(10, 10), rows)))
+        assert all(pile.merged <= groups and pile.rows <= 2 * groups + 10 for pile in operator.piles.values())
+        assert all(pile.rows == sum(batch.num_rows for batch in pile.batches) for pile in operator.piles.values())
+
+
+def test_a_table_keeps_no_more_memory_alive_than_its_rows() -> None:
+    operator = Aggregate(["k0"], SUBS)
+    batch = partials(Spec(10, 10), [Arrival(0, group, 1) for group in range(5000)] + [Arrival(15, 0, 1)])
+    feed(operator, (0, batch))
+    small = operator.piles[1, 2].batches[0]
+    assert small.get_total_buffer_size() <= 2 * small.nbytes
+
+
+def test_compaction_changes_neither_columns_nor_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMPACT_ROWS", 0)
+    operator = Aggregate(["k0"], SUBS)
+    batch = partials(Spec(10, 10), [Arrival(1, 0, 3), Arrival(1, 0, 4)])
+    feed(operator, (0, batch))
+    merged = operator.piles[0, 1].batches
+    assert [each.schema for each in merged] == [batch.select(operator.columns).schema]
+    assert rows_of(merged) == {(0, 2, 7, 3, 4): 1}
