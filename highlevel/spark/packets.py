@@ -1,4 +1,4 @@
-"""The stream `packets` as a Spark DataFrame: every packet a row, for questions that the query language has no words for.
+"""The stream `packets` as a Spark DataFrame: every packet a row, for questions the query language has no words for.
 
 It is read in byte ranges, in parallel and lazily, and costs what a row of Spark costs: some hundred times more per
 packet than a query that reduces packets next to the bytes.
