@@ -1,0 +1,65 @@
+"""Run benches: `python -m bench [NAME]…`, all of them without a name.
+
+Each bench prints tables for people; at the end there is one line of JSON per criterion. Exit status: 0 all criteria
+hold, 1 one does not, 2 the command line is wrong. A criterion that could not be judged (a smoke run, a missing tool)
+has `"pass": null`, says why, and fails nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from bench.machine import machine
+from bench.report import Report
+from bench.setting import Setting
+from bench.traffic import default_folder
+
+BENCHES = {
+    "decode": "records to columns to partials on one core",
+    "query": "the whole process of `wiretide query`: rate, memory, the first run",
+    "peers": "the installed tools that answer the same question, side by side",
+    "spark": "Spark batch on two cores against the inline engine on one; the streaming engine",
+    "startup": "how long commands take that have nothing to do",
+}
+"""Names, each that of a module here with `run(setting) -> Report`, and what they measure."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benches asked for; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Wiretide.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(BENCHES)}; all without one")
+    parser.add_argument("--list", action="store_true", help="name the benches and end")
+    parser.add_argument("--quick", action="store_true", help="a smoke run: little work, sizes not judged")
+    parser.add_argument(
+        "--data", type=Path, default=default_folder(), help="folder of generated captures (%(default)s)"
+    )
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="write plots into this folder (needs matplotlib)")
+    asked = parser.parse_args(arguments)
+    if asked.list:
+        print("\n".join(f"{name:10} {what}" for name, what in BENCHES.items()))
+        return 0
+    unknown = [name for name in asked.names if name not in BENCHES]
+    if unknown:
+        parser.error(f"no bench is named {', '.join(unknown)}; expected any of {', '.join(BENCHES)}")
+    print(machine(), flush=True)
+    setting = Setting(asked.data, asked.quick, asked.plots)
+    reports = [run(name, setting) for name in asked.names or BENCHES]
+    print()
+    criteria = [criterion for report in reports for criterion in report.criteria]
+    for criterion in criteria:
+        print(criterion.line())
+    return 1 if any(criterion.passed is False for criterion in criteria) else 0
+
+
+def run(name: str, setting: Setting) -> Report:
+    """Run one bench and print its tables as soon as it is done."""
+    report: Report = importlib.import_module(f"bench.{name}").run(setting)
+    print(report.text(), flush=True)
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""The decode + table path on one core: records of a capture to columns to the partials of a fixed-size table.
+
+Everything runs in one process bound to one core, over a capture in the page cache. Its bytes are first copied to
+memory by the plainest loop there is: what no reader of the same bytes can beat by much. dpkt, the usual way to do
+this in Python, counts the same pairs on the first records.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import dpkt
+import numpy as np
+
+from bench.figure import Figure, figure
+from bench.one_core import core, on_one_core
+from bench.query_text import PAIRS
+from bench.report import Report
+from bench.setting import Setting
+from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.undisturbed import step, undisturbed
+
+COPY_BYTES = 1 << 20
+DPKT_RECORDS = 50_000
+STEPS = ("memory copy", "scan", "decode", "decode + table", "inline engine")
+
+
+def run(setting: Setting) -> Report:
+    """Measure the judged capture (IPv4 alone) and one with every fourth pair IPv6."""
+    packets = setting.packets(5 * MILLION)
+    report = Report("decode")
+    judged = 0.0
+    for title, ipv6 in (("IPv4", 0.0), ("a quarter of the pairs IPv6", 0.25)):
+        path = cached(address_pairs(packets, ipv6), setting.data)
+        size = warm(path)
+        seconds, repeated = on_one_core(measure, path, setting.runs(7))
+        rates = {name: figure(seconds[name]).rate(packets / MILLION) for name in STEPS}
+        rates["dpkt"] = figure(seconds["dpkt"]).rate(min(packets, DPKT_RECORDS) / MILLION)
+        report.table(
+            f"{packets:,} packets, {size / packets:.0f} bytes per record, {title}",
+            ("step", "M packets/s (min..max)", "GB/s", "of memory copy", "against dpkt"),
+            [_row(name, rate, rates, size / packets) for name, rate in rates.items()],
+        )
+        report.notes.append(f"{title}: {repeated} steps were made again because others had the core")
+        if not ipv6:
+            judged = rates["decode + table"].median
+    bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
+    report.notes += [
+        f"one process, {bound}; the files are in the page cache and mapped; columns decoded are those of the query",
+        "the inline engine is scan, decode, table, windows and results in Arrow, in this process",
+    ]
+    report.require("decode + table, one core, M packets/s", judged, ">= 25", judged=not setting.quick)
+    return report
+
+
+def _row(name: str, rate: Figure, rates: dict[str, Figure], record: float) -> tuple[str, ...]:
+    copy = rates["memory copy"].median
+    against = rate.median / rates["dpkt"].median
+    return name, str(rate), f"{rate.median * record / 1000:.2f}", f"{rate.median / copy:.1%}", f"{against:,.0f} x"
+
+
+def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], int]:
+    """Seconds of each step, `runs` times each and by turns, and how many were made again."""
+    from capture.decode import Decoder
+    from capture.pcap import PcapFile
+    from capture.scan import BLOCK_RECORDS, scan
+    from highlevel.inline import InlineRun, Input
+    from lowlevel.node import Node
+    from queries.gsql import compile_query
+
+    plan = compile_query(PAIRS)
+    file = PcapFile.open(path)
+    index = scan(file)
+    target = np.empty(COPY_BYTES, np.uint8)
+
+    def copy() -> None:
+        for start in range(0, len(file.data), COPY_BYTES):
+            piece = file.data[start : start + COPY_BYTES]
+            target[: len(piece)] = piece
+
+    def decode() -> None:
+        decoder = Decoder(file, plan.low.columns, BLOCK_RECORDS)
+        for block in index.blocks:
+            decoder.decode(block)
+
+    def decode_and_table() -> None:
+        node = Node("link", file, [plan.low])
+        for block in index.blocks:
+            for _ in node.process(block):
+                pass
+
+    def inline() -> None:
+        for _ in InlineRun([plan], [Input("link", path)]).results():
+            pass
+
+    work: dict[str, Callable[[], object]] = dict(
+        zip(STEPS, (copy, lambda: scan(file), decode, decode_and_table, inline), strict=True)
+    )
+    work["dpkt"] = lambda: count_with_dpkt(path, min(index.records, DPKT_RECORDS))
+    for each in work.values():
+        each()
+    again = 0
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
+    for _ in range(runs):
+        for name, each in work.items():
+            took, repeats = undisturbed(lambda each=each: step(each))  # type: ignore[misc]
+            seconds[name].append(took.seconds)
+            again += repeats
+    return dict(seconds), again
+
+
+def count_with_dpkt(path: Path, records: int) -> dict[tuple[bytes, bytes], list[int]]:
+    """Packets and bytes of each address pair in the first records of a capture, one object per packet."""
+    found: dict[tuple[bytes, bytes], list[int]] = {}
+    with path.open("rb") as file:
+        reader = dpkt.pcap.Reader(file)
+        for _, (_, data) in zip(range(records), reader, strict=False):
+            ip = dpkt.ethernet.Ethernet(data).data
+            if isinstance(ip, dpkt.ip.IP | dpkt.ip6.IP6):
+                pair = found.setdefault((ip.src, ip.dst), [0, 0])
+                pair[0] += 1
+                pair[1] += ip.len if isinstance(ip, dpkt.ip.IP) else ip.plen
+    return found

@@ -1,0 +1,38 @@
+"""One measured quantity: the median of several runs, and how far they lay apart."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What several runs gave, all in one unit; at least one value.
+
+    >>> Figure((3.0, 1.0, 2.0)).median
+    2.0
+    >>> str(Figure((3.0, 1.0, 2.0)))
+    '2 (1..3)'
+    """
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle value: one disturbed run does not move it."""
+        return statistics.median(self.values)
+
+    def rate(self, amount: float) -> Figure:
+        """Turn seconds into `amount` per second."""
+        return Figure(tuple(amount / value for value in self.values))
+
+    def __str__(self) -> str:
+        low, high = min(self.values), max(self.values)
+        return f"{self.median:.3g} ({low:.3g}..{high:.3g})" if len(self.values) > 1 else f"{self.median:.3g}"
+
+
+def figure(values: Iterable[float]) -> Figure:
+    """Collect the values of several runs."""
+    return Figure(tuple(values))

@@ -1,0 +1,54 @@
+"""One processor core: what "per core" means in a figure.
+
+Linux lets a process be bound to a core. Elsewhere nothing is bound and the figures are of a process that computes in
+one thread; `core()` is then None and the benches say so.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def core() -> int | None:
+    """The core that is used for one-core figures: the last this process may run on; None where none can be chosen."""
+    return max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
+def bind() -> None:
+    """Bind this process, and those it starts from now on, to one core."""
+    chosen = core()
+    if chosen is not None:
+        os.sched_setaffinity(0, {chosen})
+
+
+@contextmanager
+def children_bound(one: bool) -> Iterator[None]:
+    """Processes started inside run on one core; with `one` False, wherever this one may."""
+    if not one or core() is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    bind()
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def process_on_one_core() -> ProcessPoolExecutor:
+    """Make a fresh process that is bound to one core and runs what is submitted, one after the other."""
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=bind)
+
+
+def on_one_core(function: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+    """Call a module's function in a fresh process that is bound to one core; its errors are raised here."""
+    with process_on_one_core() as process:
+        return process.submit(function, *arguments, **named).result()

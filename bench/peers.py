@@ -1,0 +1,119 @@
+"""Installed tools that answer the same question, or a part of it, on the same capture.
+
+Each is a whole process from its start to its end, its answer written to a file, on all cores. What is not installed is
+named and left out. The slow ones get fewer packets: their rates do not depend on it, while ours rises with the length.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.command import wiretide
+from bench.figure import Figure, figure
+from bench.plots import bars
+from bench.process import timed
+from bench.query_text import PAIRS
+from bench.report import Report
+from bench.setting import Setting
+from bench.traffic import MILLION, address_pairs, cached, warm
+
+Commands = list[list[str | Path]]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A tool: what it does of the question, its programs, on how many packets, its commands for (capture, folder)."""
+
+    name: str
+    does: str
+    programs: tuple[str, ...]
+    packets: int
+    commands: Callable[[Path, Path], Commands]
+
+
+OURS = Peer(
+    "wiretide query",
+    "packets and bytes per pair and minute",
+    (),
+    5 * MILLION,
+    lambda path, folder: [wiretide("query", path, PAIRS, "--format", "csv", "-o", folder / "answer.csv")],
+)
+
+PEERS = (
+    Peer(
+        "nfpcapd + nfdump",
+        "packets and bytes per pair (flows, then pairs)",
+        ("nfpcapd", "nfdump"),
+        5 * MILLION,
+        lambda path, folder: [
+            ["nfpcapd", "-r", path, "-l", folder, "-t", "60"],
+            ["nfdump", "-R", folder, "-A", "srcip,dstip", "-o", "csv", "-n", "0", "-q"],
+        ],
+    ),
+    Peer(
+        "tshark -z conv,ip",
+        "packets and bytes per pair, both ways together",
+        ("tshark",),
+        MILLION // 5,
+        lambda path, _: [["tshark", "-n", "-r", path, "-q", "-z", "conv,ip"]],
+    ),
+    Peer(
+        "tcpdump -q",
+        "prints a line per packet, adds nothing up",
+        ("tcpdump",),
+        MILLION,
+        lambda path, _: [["tcpdump", "-nn", "-q", "-r", path]],
+    ),
+    Peer(
+        "tcpstat",
+        "packets and bytes per minute, no pairs",
+        ("tcpstat",),
+        5 * MILLION,
+        lambda path, _: [["tcpstat", "-r", path, "-o", "%S %n %N\\n", "60"]],
+    ),
+)
+
+
+def run(setting: Setting) -> Report:
+    """Measure ours and every peer that is installed."""
+    report = Report("peers")
+    rates: dict[str, Figure] = {}
+    rows = []
+    for peer in (OURS, *PEERS):
+        missing = [program for program in peer.programs if shutil.which(program) is None]
+        if missing:
+            report.notes.append(f"{peer.name}: left out, {' and '.join(missing)} not installed")
+            continue
+        packets = setting.packets(peer.packets)
+        path = cached(address_pairs(packets), setting.data)
+        warm(path)
+        seconds = figure(_seconds(peer, path) for _ in range(setting.runs(3)))
+        rates[peer.name] = seconds.rate(packets / MILLION)
+        ratio = rates[OURS.name].median / rates[peer.name].median
+        rows.append((peer.name, peer.does, f"{packets:,}", str(seconds), str(rates[peer.name]), f"{ratio:.1f} x"))
+    report.table(
+        "the same traffic, whole processes on all cores",
+        ("tool", "what it does", "packets", "seconds (min..max)", "M packets/s (min..max)", "ours is"),
+        rows,
+    )
+    if setting.plots:
+        bars(
+            setting.plots / "peers.svg",
+            "M packets/s, whole process",
+            {name: each.median for name, each in rates.items()},
+        )
+    return report
+
+
+def _seconds(peer: Peer, path: Path) -> float:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        total = 0.0
+        for command in peer.commands(path, folder):
+            with tempfile.TemporaryFile() as output:
+                total += timed(command, output=output).seconds
+        return total

@@ -1,0 +1,25 @@
+"""Plots of what a bench measured. matplotlib is the optional extra `plots`, imported only when a plot is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def bars(path: Path, title: str, values: Mapping[str, float]) -> None:
+    """Write horizontal bars on a logarithmic axis, the first at the top, as SVG or PNG by the name of the file."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure, axes = plt.subplots(figsize=(7, 0.6 + 0.45 * len(values)), layout="constrained")
+    drawn = axes.barh(list(values), list(values.values()), color="#3b6ea5")
+    axes.bar_label(drawn, fmt="%.3g", padding=3)
+    axes.set(title=title, xscale="log")
+    axes.margins(x=0.15)
+    axes.invert_yaxis()
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path)
+    plt.close(figure)

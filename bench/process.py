@@ -1,0 +1,92 @@
+"""One run of a command: how long it took, and how much memory of its own it had.
+
+Memory is `RssAnon` of `/proc/PID/status`, what a process holds that is not a mapped file: the pages of a capture
+belong to the system's cache. The kernel keeps no peak of it, so a thread reads it every few milliseconds; where there
+is no `/proc` it is None.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from bench.one_core import children_bound
+
+SAMPLE_EVERY = 0.004
+"""Seconds between two looks at a process's memory: each look costs 0.05 ms, not on the core of a bound command."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Wall time from before the start to after the end and processor time, s; largest anonymous memory, bytes."""
+
+    seconds: float
+    processor: float
+    memory: int | None
+    errors: str
+
+
+def timed(
+    command: Sequence[str | Path],
+    one_core: bool = False,
+    environment: Mapping[str, str] | None = None,
+    output: IO[bytes] | None = None,
+) -> Run:
+    """Run a command to its end, its standard output into `output` or nowhere.
+
+    Raises RuntimeError with its standard error where its exit status is not 0.
+    """
+    with tempfile.TemporaryFile() as errors:
+        begin, spent = time.perf_counter(), _spent_by_children()
+        with children_bound(one_core):
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output or subprocess.DEVNULL, stderr=errors, env=environment
+            )
+        peak = _Peak(Path(f"/proc/{child.pid}/status"))
+        status = child.wait()
+        seconds, processor = time.perf_counter() - begin, _spent_by_children() - spent
+        memory = peak.stop()
+        errors.seek(0)
+        said = errors.read().decode(errors="replace")
+    if status:
+        raise RuntimeError(f"{' '.join(map(str, command))}: exit status {status}, expected 0: {said.strip()[-2000:]}")
+    return Run(seconds, processor, memory, said)
+
+
+def _spent_by_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+class _Peak(threading.Thread):
+    """Watches the anonymous memory of a process until told to stop."""
+
+    def __init__(self, status: Path) -> None:
+        super().__init__(daemon=True)
+        self.status = status
+        self.peak: int | None = None
+        self.ended = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self.ended.wait(SAMPLE_EVERY):
+            try:
+                lines = self.status.read_text().splitlines()
+            except OSError:  # it has ended, or the system has no /proc
+                return
+            for line in lines:
+                if line.startswith("RssAnon:"):
+                    self.peak = max(self.peak or 0, int(line.split()[1]) * 1024)
+
+    def stop(self) -> int | None:
+        """End the watch; returns the peak in bytes."""
+        self.ended.set()
+        self.join()
+        return self.peak

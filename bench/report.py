@@ -1,0 +1,80 @@
+"""What a bench says: tables for people, then one JSON line per criterion."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+COMPARE: dict[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": operator.le}
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A figure that something was promised about.
+
+    `relation` is one of COMPARE. `judged` is False where the run was too small for the promise to be about it: the
+    line then has `"pass": null`. So it has where `measured` is None, and `why` says what was missing.
+
+    >>> print(Criterion("decode", "one core", 3.14159, ">=", 2).line())
+    {"bench": "decode", "criterion": "one core", "measured": 3.142, "target": ">= 2", "pass": true}
+    """
+
+    bench: str
+    name: str
+    measured: float | None
+    relation: str
+    target: float
+    judged: bool = True
+    why: str = ""
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the promise holds; None where it was not judged."""
+        if self.measured is None or not self.judged:
+            return None
+        return COMPARE[self.relation](self.measured, self.target)
+
+    def line(self) -> str:
+        """One line of JSON."""
+        said: dict[str, object] = {
+            "bench": self.bench,
+            "criterion": self.name,
+            "measured": None if self.measured is None else float(f"{self.measured:.4g}"),
+            "target": f"{self.relation} {self.target:g}",
+            "pass": self.passed,
+        }
+        if self.passed is None:
+            said["why"] = self.why or "the run was too small for it"
+        return json.dumps(said)
+
+
+@dataclass
+class Report:
+    """What one bench found: tables (title, column names, rows), notes, and criteria."""
+
+    bench: str
+    tables: list[tuple[str, tuple[str, ...], Sequence[tuple[str, ...]]]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    criteria: list[Criterion] = field(default_factory=list)
+
+    def table(self, title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+        """Add a table; every row has a cell for each column."""
+        self.tables.append((title, columns, rows))
+
+    def require(self, name: str, measured: float | None, target: str, judged: bool = True, why: str = "") -> None:
+        """Add a criterion; `target` is such as `>= 25`."""
+        relation, limit = target.split()
+        self.criteria.append(Criterion(self.bench, name, measured, relation, float(limit), judged, why))
+
+    def text(self) -> str:
+        """Render the tables and notes, in plain columns."""
+        lines = []
+        for title, columns, rows in self.tables:
+            widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+            lines += ["", f"{self.bench}: {title}"]
+            for cells in (columns, tuple("-" * width for width in widths), *rows):
+                left, *right = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+                lines.append("  ".join([f"  {left}", *right]).rstrip())
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])

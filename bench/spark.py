@@ -1,0 +1,134 @@
+"""The engines on Spark, in a session with two threads, against the inline engine on one core.
+
+The JVM, the session and the Python workers are started before, and a small query has warmed them. The inline engine
+runs in a process bound to one core, its kernels loaded, by turns with Spark. Every answer must hold all packets.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench.figure import figure
+from bench.one_core import process_on_one_core
+from bench.query_text import PAIRS
+from bench.report import Report
+from bench.setting import Setting
+from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.undisturbed import Took, step, undisturbed
+from highlevel.inline import InlineRun, Input
+from queries.gsql import compile_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CORES = 2
+
+
+def run(setting: Setting) -> Report:
+    """Measure batch on the long capture, and the stream on the short one."""
+    from highlevel.spark.session import close, session
+
+    report = Report("spark")
+    spark = session(f"local[{CORES}]", CORES)
+    try:
+        _batch(report, spark, setting)
+        _stream(report, spark, setting)
+    finally:
+        close(spark)
+    return report
+
+
+def _batch(report: Report, spark: SparkSession, setting: Setting) -> None:
+    from highlevel.spark.batch import run_batch
+
+    plan = compile_query(PAIRS)
+    small = cached(address_pairs(setting.packets(MILLION)), setting.data)
+    packets = setting.packets(50 * MILLION)
+    path = cached(address_pairs(packets), setting.data)
+    warm(path)
+    run_batch(spark, plan, [Input("link", small)])
+    batch: list[float] = []
+    inline: list[float] = []
+    again = 0
+    with process_on_one_core() as core:
+        core.submit(inline_engine, small).result()
+        for _ in range(setting.runs(5)):
+            batch.append(_timed(lambda: run_batch(spark, plan, [Input("link", path)]), packets))
+            took, repeats = undisturbed(lambda: core.submit(inline_engine, path).result())
+            inline.append(took.seconds)
+            again += repeats
+    rates = {
+        "inline, one core": figure(inline).rate(packets / MILLION),
+        f"Spark batch, {CORES} cores": figure(batch).rate(packets / MILLION),
+    }
+    _, ours = rates.values()
+    ratio = ours.median / rates["inline, one core"].median
+    report.table(
+        f"{packets:,} packets, JVM and session started before",
+        ("engine", "M packets/s (min..max)", "of inline"),
+        [(name, str(rate), f"{rate.median / rates['inline, one core'].median:.2f} x") for name, rate in rates.items()],
+    )
+    report.notes.append(f"inline: {again} runs were made again because others had the core; Spark: all runs count")
+    report.require(f"batch on {CORES} cores / inline on one", ratio, ">= 1.5", judged=not setting.quick)
+
+
+def inline_engine(path: Path) -> Took:
+    """Time the whole inline engine over one capture, in this process."""
+    plan = compile_query(PAIRS)
+    results: list[pa.RecordBatch] = []
+    return step(lambda: results.extend(rows for _, rows in InlineRun([plan], [Input("link", path)]).results()))
+
+
+def _timed(answer: Callable[[], pa.Table], packets: int) -> float:
+    begin = time.perf_counter()
+    table = answer()
+    seconds = time.perf_counter() - begin
+    counted = pc.sum(table["packets"]).as_py()
+    if counted != packets:
+        raise RuntimeError(f"got {counted} packets in the answer, expected {packets}")
+    return seconds
+
+
+def _stream(report: Report, spark: SparkSession, setting: Setting) -> None:
+    packets = setting.packets(5 * MILLION)
+    path = cached(address_pairs(packets), setting.data)
+    warm(path)
+    _timed(lambda: _streamed(spark, path), packets)
+    rates = figure(_timed(lambda: _streamed(spark, path), packets) for _ in range(setting.runs(3))).rate(
+        packets / MILLION
+    )
+    report.table(
+        "streaming engine, as fast as possible: index, micro-batches, checkpoints and result files included",
+        ("packets", "M packets/s (min..max)"),
+        [(f"{packets:,}", str(seconds.rate(packets / MILLION)))],
+    )
+
+
+def _streamed(spark: SparkSession, path: Path) -> pa.Table:
+    """Run the streaming engine over a capture to its end, in a folder of its own; returns the results."""
+    from highlevel.spark.stream import StreamRun
+
+    plan = compile_query(PAIRS)
+    tables: list[pa.Table] = []
+    with tempfile.TemporaryDirectory() as folder:
+        stream = StreamRun(
+            spark,
+            [plan],
+            [Input("link", path)],
+            Path(folder),
+            partitions=CORES,
+            on_batch=lambda _, results, __: tables.append(results[plan.name]),
+        )
+        stream.start()
+        try:
+            stream.wait()
+        finally:
+            stream.stop()
+    return pa.concat_tables(tables)

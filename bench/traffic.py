@@ -1,0 +1,61 @@
+"""The captures that are measured: generated once, kept outside the repository, named by what they are.
+
+The file of a profile never changes (`capture.generate` writes it byte for byte the same), so a digest of the profile
+is its name and a file that is there is right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from capture.generate import Profile, generate
+
+MILLION = 1_000_000
+RECORD_BYTES = 96
+"""About what a record takes in the file: 16 bytes of header and 80 of the packet."""
+
+
+def address_pairs(packets: int, ipv6: float = 0.0) -> Profile:
+    """100 000 Zipf address pairs at 100 000 packets/s, snapped to about 80 bytes: the traffic that figures are about.
+
+    At that rate 5 M packets are 50 s and 50 M are 500 s of capture time. `ipv6` is the share of pairs, 0..1.
+    """
+    return Profile(packets=packets, rate=100_000.0, groups=100_000, skew=1.0, ipv6=ipv6)
+
+
+def cached(profile: Profile, folder: Path) -> Path:
+    """The capture of a profile, generated into `folder` where it is not there yet; says so on standard error.
+
+    Raises OSError when the disk has no room for it.
+    """
+    digest = hashlib.sha256(repr(profile).encode()).hexdigest()[:16]
+    path = folder / f"{profile.total}-packets-{digest}.pcap"
+    if path.exists():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    needed, free = profile.total * RECORD_BYTES, shutil.disk_usage(folder).free
+    if needed > free:
+        raise OSError(f"{folder}: got {free / 1e9:.1f} GB free, expected {needed / 1e9:.1f} GB; --data names another")
+    print(f"bench: generating {profile.total:,} packets into {path} …", file=sys.stderr, flush=True)
+    generate(profile, path)
+    return path
+
+
+def warm(path: Path) -> int:
+    """Bring a file into the page cache by reading it; returns its bytes."""
+    buffer = bytearray(1 << 22)
+    size = 0
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            size += count
+    return size
+
+
+def default_folder() -> Path:
+    """Where captures are kept: `$XDG_CACHE_HOME/wiretide/bench`, by default below `~/.cache`."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "wiretide" / "bench"

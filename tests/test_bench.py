@@ -1,0 +1,146 @@
+"""What `python -m bench` promises to whoever reads its output: the protocol, never a speed.
+
+A wrong exit status or a criterion that is lost on the way hides a regression from CI; that is what these tests catch.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import __main__ as command_line
+from bench.figure import figure
+from bench.report import Criterion, Report
+from bench.setting import Setting
+from bench.traffic import address_pairs, cached
+from bench.undisturbed import ATTEMPTS, Took, undisturbed
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def bench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run `python -m bench` as a user does."""
+    return subprocess.run([sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_every_bench_is_listed_with_what_it_measures() -> None:
+    listed = bench("--list")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    names = [line.split()[0] for line in listed.stdout.splitlines()]
+    assert names == list(command_line.BENCHES)
+    assert {"decode", "query", "peers", "spark", "startup"} <= set(names)
+
+
+def test_every_listed_bench_is_a_module_with_a_run() -> None:
+    for name in command_line.BENCHES:
+        assert "\ndef run(setting: Setting) -> Report:" in (ROOT / "bench" / f"{name}.py").read_text("utf-8")
+
+
+def test_an_unknown_bench_is_refused_with_the_known_names() -> None:
+    refused = bench("decode", "sped")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "sped" in refused.stderr
+    assert ", ".join(command_line.BENCHES) in refused.stderr
+
+
+def test_a_smoke_run_prints_tables_and_then_one_json_line_per_criterion(tmp_path: Path) -> None:
+    ran = bench("--quick", "decode", "query", "startup", "--data", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    tables, empty, lines = ran.stdout.rpartition("\n\n{")
+    assert empty
+    assert tables.startswith("machine: ")
+    for title in ("decode: 100,000 packets", "query: wiretide query", "startup: from the start"):
+        assert title in tables
+    criteria = [json.loads(line) for line in ("{" + lines).splitlines()]
+    assert [each["bench"] for each in criteria] == ["decode"] + ["query"] * 6
+    for each in criteria:
+        assert set(each) - {"why"} == {"bench", "criterion", "measured", "target", "pass"}
+        assert re.fullmatch(r"(>=|<=) \d+(\.\d+)?", each["target"])
+    small = [each for each in criteria if each["pass"] is None]
+    assert all(each["why"] for each in small)
+    assert {each["criterion"] for each in criteria} - {each["criterion"] for each in small} == {
+        "first run, kernels compiled, s",
+        "first run, lines that say why",
+    }
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".pcap"] * 2
+
+
+@pytest.mark.parametrize(
+    ("measured", "target", "judged", "passed"),
+    [
+        (25.0, ">= 25", True, True),
+        (24.9, ">= 25", True, False),
+        (600.0, "<= 600", True, True),
+        (601.0, "<= 600", True, False),
+        (1.0, ">= 25", False, None),
+        (None, "<= 600", True, None),
+    ],
+)
+def test_a_criterion_is_judged_by_its_target(
+    measured: float | None, target: str, judged: bool, passed: bool | None
+) -> None:
+    report = Report("x")
+    report.require("a figure", measured, target, judged)
+    (criterion,) = report.criteria
+    assert criterion.passed is passed
+    told = json.loads(criterion.line())
+    assert (told["pass"], told["target"], "why" in told) == (passed, target, passed is None)
+
+
+def test_the_exit_status_is_1_when_a_criterion_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(value: float) -> Report:
+        return Report("x", criteria=[Criterion("x", "speed", value, ">=", 2)])
+
+    for value, status in ((1.0, 1), (2.0, 0)):
+        monkeypatch.setattr(command_line, "run", lambda name, setting, value=value: measured(value))
+        assert command_line.main(["startup", "--data", str(tmp_path)]) == status
+        assert json.loads(capsys.readouterr().out.splitlines()[-1])["pass"] is (status == 0)
+
+
+def test_a_table_lines_up_its_columns() -> None:
+    report = Report("x", notes=["a note"])
+    report.table("title", ("step", "rate"), [("scan", "1"), ("decode", "22")])
+    assert report.text().splitlines() == [
+        *("", "x: title", "  step    rate", "  ------  ----", "  scan    1", "  decode  22", "  a note")
+    ]
+
+
+def test_a_rate_is_the_median_of_rates() -> None:
+    assert figure([2.0, 1.0, 4.0]).rate(8).median == 4.0
+
+
+def test_a_run_that_others_disturbed_is_made_again() -> None:
+    runs = iter([Took(3, 1), Took(2, 1), Took(1, 1), Took(0.5, 0.5)])
+    assert undisturbed(lambda: next(runs)) == (Took(1, 1), 2)
+
+
+def test_of_runs_that_were_all_disturbed_the_least_disturbed_counts() -> None:
+    runs = iter([Took(4, 1), Took(2, 1), *[Took(3, 1)] * (ATTEMPTS - 2)])
+    assert undisturbed(lambda: next(runs)) == (Took(2, 1), ATTEMPTS - 1)
+
+
+def test_a_capture_is_generated_once_and_named_by_its_profile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = cached(address_pairs(1000), tmp_path)
+    assert "generating 1,000 packets" in capsys.readouterr().err
+    written = first.stat().st_mtime_ns
+    assert cached(address_pairs(1000), tmp_path) == first
+    assert (first.stat().st_mtime_ns, capsys.readouterr().err) == (written, "")
+    assert cached(address_pairs(1000, ipv6=0.5), tmp_path) != first
+
+
+def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"got .* GB free, expected 19200000\.0 GB"):
+        cached(address_pairs(2 * 10**14), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_smoke_run_is_small_and_a_full_one_is_not(tmp_path: Path) -> None:
+    assert [Setting(tmp_path, quick).packets(5_000_000) for quick in (True, False)] == [100_000, 5_000_000]
+    assert [Setting(tmp_path, quick).runs(7) for quick in (True, False)] == [1, 7]
