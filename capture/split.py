@@ -36,8 +36,9 @@ MAX_PAUSE = 86_400
 def guess_boundary(buf, at, stop, end, big_endian, fraction, header, length_order, max_captured, chain, pause):  # type: ignore[no-untyped-def]
     """First offset of `[at, stop)` where `chain` plausible records begin (fewer if they end at `end`); -1 for none.
 
-    Plausible: a fraction of a second below `fraction`, no more bytes captured than `max_captured` or than were on
-    the wire, some captured, and not more than `pause` seconds from the record before.
+    Plausible: a fraction of a second below `fraction`, some bytes captured but no more than `max_captured` or than
+    were on the wire, a believable length on the wire (it is what tells a header from one read 4 bytes late, among
+    packets of one size), and not more than `pause` seconds from the record before.
     """
     for start in range(at, stop):
         here = np.int64(start)
@@ -48,7 +49,7 @@ def guess_boundary(buf, at, stop, end, big_endian, fraction, header, length_orde
             second = u32(buf, here + 12, big_endian)
             captured = captured_length(buf, here, big_endian, length_order)
             seconds = u32(buf, here, big_endian)
-            if captured == 0 or captured > max_captured or captured > max(first, second):
+            if captured == 0 or captured > max_captured or max(first, second) > MAX_CAPTURED:
                 break
             if u32(buf, here + 4, big_endian) >= fraction or here + header + captured > end:
                 break
