@@ -109,7 +109,7 @@ def through_ipc(tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
 
 
 def check(contract: Contract, events: list[Event]) -> list[list[Item]]:
-    """Run an operator over events that end all ports, and check what every operator keeps; return its items by event."""
+    """Run an operator over events that end all ports, check what all keep, and return its items by event."""
     operator = contract.make()
     bounds = [BEGINNING] * contract.ports
     said = BEGINNING
