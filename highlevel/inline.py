@@ -69,10 +69,7 @@ class InlineRun:
         self.nodes: dict[int, Node] = {}
         # Ports of a query are the inputs that its streams name, in the order of the inputs.
         self.ports = [
-            {
-                number: port
-                for port, number in enumerate(n for n, each in enumerate(inputs) if each.feeds(plan))
-            }
+            {number: port for port, number in enumerate(n for n, each in enumerate(inputs) if each.feeds(plan))}
             for plan in plans
         ]
         self.pipelines = [
@@ -92,6 +89,7 @@ class InlineRun:
             index = indexes[number]
             if place < len(index.blocks):
                 yield from self._block(number, index, place)
+            if place + 1 < len(index.blocks):
                 heapq.heappush(waiting, (index.blocks[place].low, number, place + 1))
             else:
                 self._close(number, index)
