@@ -354,19 +354,12 @@ def main() -> None:
 
     Exit status: 0 done, 1 the input or the run failed, 2 the command line or the query is wrong.
     """
-    from capture.errors import InputError
+    from capture.errors import WiretideError
 
     try:
         app()
-    except InputError as error:
-        sys.exit(_complain(error, 1))
-    except ValueError as error:
-        from queries.errors import QueryError
-        from queries.pipeline_file import PipelineError
-
-        if not isinstance(error, QueryError | PipelineError):
-            raise
-        sys.exit(_complain(error, 2))
+    except WiretideError as error:
+        sys.exit(_complain(error, error.status))
     except BrokenPipeError:
         # The reader has gone, as `| head` does; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -374,6 +367,8 @@ def main() -> None:
     except KeyboardInterrupt:
         print("wiretide: stopped", file=sys.stderr)
         sys.exit(130)
+    except OSError as error:  # a full disk, a port in use
+        sys.exit(_complain(error, 1))
 
 
 def _complain(error: Exception, status: int) -> int:

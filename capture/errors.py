@@ -1,9 +1,18 @@
-"""What can go wrong with an input, split by what the caller does next."""
+"""What can go wrong, split by what the caller does next."""
 
 from __future__ import annotations
 
 
-class InputError(Exception):
+class WiretideError(Exception):
+    """Base of every error that is a message to the user; `status` is the exit status of the command line.
+
+    1: the input or the run failed; 2: the command line, the query or the pipeline file is wrong.
+    """
+
+    status = 1
+
+
+class InputError(WiretideError):
     """A file that cannot be used as a capture at all: fix the file, or name another.
 
     Damage inside a capture is no error: everything before it is read and the damage is counted.

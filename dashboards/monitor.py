@@ -67,8 +67,10 @@ class Monitor:
         from highlevel.spark.stream import StreamRun
 
         self.say("starting Spark (takes some seconds) …")
+        self.pipeline.folder.mkdir(parents=True, exist_ok=True)
+        log = self.pipeline.folder / "spark.log"
         self.run = StreamRun(
-            session(self.pipeline.master, partitions=self.pipeline.partitions, stream=True),
+            session(self.pipeline.master, partitions=self.pipeline.partitions, stream=True, log=log),
             self.plans,
             self.inputs,
             self.pipeline.folder,

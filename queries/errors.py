@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from capture.errors import WiretideError
+
 SHOWN = 100
 """Characters of the offending line that a message shows at most; longer lines are cut around the position."""
 
 
-class QueryError(ValueError):
+class QueryError(WiretideError, ValueError):
     """A query that cannot be compiled; the caller's next step is to fix its text.
 
     `position` is the 0-based offset into the text, `line` and `column` count characters from 1. `str()` of it is what
     the command line prints: position, what was got and expected, the line with a caret under the position, and the
     valid names, close matches first.
     """
+
+    status = 2
 
     def __init__(
         self, message: str, sql: str, position: int, expected: str = "", choices: Iterable[str] = (), got: str = ""

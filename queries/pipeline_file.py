@@ -29,15 +29,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from capture.errors import InputError
+from capture.errors import InputError, WiretideError
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 from queries.bindings import bind_streams, check_streams
 from queries.gsql import compile_query
 
 
-class PipelineError(ValueError):
+class PipelineError(WiretideError):
     """A pipeline file that says something impossible: fix the file. The message names the file and the place in it."""
+
+    status = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from capture.errors import InputError
+from capture.errors import InputError, WiretideError
 
 RAISED = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
 """The line of a Python traceback that names the exception."""
@@ -17,11 +17,11 @@ OF_SPARK = ("org.", "java.", "scala.", "py4j.", "pyspark.")
 """Exceptions that only pass on another one."""
 
 
-class RunError(Exception):
+class RunError(WiretideError):
     """A run on Spark failed for a reason outside the inputs; the message is the root cause in one line."""
 
 
-class FolderError(Exception):
+class FolderError(WiretideError):
     """The folder of a run belongs to another run or is incomplete: take another one, or delete it."""
 
 

@@ -21,6 +21,8 @@ from pathlib import Path
 import jdk
 from jdk.client.client import ClientError
 
+from capture.errors import WiretideError
+
 OLDEST = 17
 """The oldest Java version that runs Spark 4.3."""
 
@@ -34,7 +36,7 @@ APT_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-j
 """Debian's names, the tested version first; a release carries one or two of them."""
 
 
-class JavaMissingError(RuntimeError):
+class JavaMissingError(WiretideError):
     """No Java runtime that Spark can use. The message is one line and says what to install."""
 
 

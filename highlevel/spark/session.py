@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -31,12 +34,16 @@ FIRST_TIER = "-XX:TieredStopAtLevel=1"
 
 
 def session(
-    master: str = "local[*]", partitions: int = 2, stream: bool = False, name: str = "wiretide"
+    master: str = "local[*]",
+    partitions: int = 2,
+    stream: bool = False,
+    name: str = "wiretide",
+    log: Path = Path(os.devnull),
 ) -> SparkSession:
     """Start a session, or return the one of this process. End it with `close`.
 
-    `partitions` is the number of partitions of a shuffle. `stream` picks the JIT for micro-batches. Raises
-    JavaMissingError.
+    `partitions` is the number of partitions of a shuffle. `stream` picks the JIT for micro-batches. What the JVM has to
+    say goes to the file `log`: its warnings and traces are no message to a user. Raises JavaMissingError.
     """
     require_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -49,7 +56,22 @@ def session(
         settings["spark.driver.extraJavaOptions"] = FIRST_TIER
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with standard_error_to(log):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def standard_error_to(path: Path) -> Iterator[None]:
+    """Append what this process and the children it starts write to standard error to a file, meanwhile."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def close(spark: SparkSession) -> None:

@@ -8,12 +8,12 @@ each input, UNREAD before its first promise.
 
 from __future__ import annotations
 
-import base64
 import pickle
 import time
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from capture.scan import Index, scan
 from highlevel.spark.admission import UNREAD, Admission, low_at, split_run
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.reading import SPARK_SCHEMA, Run, read_run
+from highlevel.spark.state import replace
 from lowlevel.punctuation import BEGINNING
 
 FORMAT = "wiretide_captures"
@@ -46,14 +47,14 @@ class StreamSpec:
     speed: float | None
     tasks: int
 
-    def to_option(self) -> str:
-        """Spell as an option, the only thing a source is given."""
-        return base64.b64encode(pickle.dumps(self)).decode()
+    def save(self, path: Path) -> None:
+        """Write to a file: Spark matches long options against a recursive pattern, and its stack overflows."""
+        replace(path, pickle.dumps(self))
 
     @classmethod
-    def from_option(cls, option: str) -> StreamSpec:
+    def load(cls, path: Path) -> StreamSpec:
         """Read back."""
-        spec = pickle.loads(base64.b64decode(option))
+        spec = pickle.loads(path.read_bytes())
         assert isinstance(spec, cls)
         return spec
 
@@ -70,9 +71,9 @@ class CaptureSource(DataSource):
     """The source as Spark knows it."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Take the one option `spec`."""
+        """Take the one option `spec`, the path of a saved StreamSpec."""
         super().__init__(options)
-        self.spec = StreamSpec.from_option(options["spec"])
+        self.spec = StreamSpec.load(Path(options["spec"]))
 
     @classmethod
     def name(cls) -> str:
@@ -168,7 +169,8 @@ def index_file(file: PcapFile, spec: StreamSpec) -> tuple[int, Index]:
     return len(file.data), index
 
 
-def open_stream(spark: SparkSession, spec: StreamSpec) -> Any:
-    """Return the streaming DataFrame of packed rows."""
+def open_stream(spark: SparkSession, spec: StreamSpec, path: Path) -> Any:
+    """Return the streaming DataFrame of packed rows; `path` is where the source is told its spec."""
+    spec.save(path)
     spark.dataSource.register(CaptureSource)
-    return spark.readStream.format(FORMAT).option("spec", spec.to_option()).load()
+    return spark.readStream.format(FORMAT).option("spec", str(path)).load()

@@ -2,6 +2,7 @@
 
     folder/run.json      what the folder was made for
     folder/lock          held by the process that runs it
+    folder/spec          what the source is told
     folder/checkpoint    Spark's own: offsets planned and micro-batches committed
     folder/state         the operators, by partition and batch id
     folder/totals        counters, by batch id
@@ -110,7 +111,7 @@ class StreamRun:
         spec = StreamSpec(
             self.feeds, self.partitions, self.slots, self.block_records, self.max_blocks, self.speed, tasks
         )
-        writer = open_stream(self.spark, spec).writeStream.foreachBatch(self._batch)
+        writer = open_stream(self.spark, spec, self.folder / "spec").writeStream.foreachBatch(self._batch)
         self._query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
 
     def _batch(self, rows: DataFrame, batch_id: int) -> None:
