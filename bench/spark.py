@@ -101,9 +101,7 @@ def _stream(report: Report, spark: SparkSession, setting: Setting) -> None:
     path = cached(address_pairs(packets), setting.data)
     warm(path)
     _timed(lambda: _streamed(spark, path), packets)
-    rates = figure(_timed(lambda: _streamed(spark, path), packets) for _ in range(setting.runs(3))).rate(
-        packets / MILLION
-    )
+    seconds = figure(_timed(lambda: _streamed(spark, path), packets) for _ in range(setting.runs(3)))
     report.table(
         "streaming engine, as fast as possible: index, micro-batches, checkpoints and result files included",
         ("packets", "M packets/s (min..max)"),
