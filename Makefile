@@ -36,7 +36,7 @@ check: setup java servers ## Run what CI runs: lint, format, types, then all tes
 	@$(PY) -m mypy
 	@$(PY) -m pytest
 
-demo: setup java ## Replay three generated links through the pipeline, with metrics and a live page
+demo: setup java ## Replay three generated links through the pipeline, with metrics for Prometheus
 	@.venv/bin/wiretide demo
 
 bench: setup java ## Measure everything; fails when a criterion does
