@@ -1,0 +1,149 @@
+"""The stream engine without Spark: planning, tasks and hosts called in the order in which Spark calls them.
+
+Hundreds of micro-batches cost what one costs on a JVM, so this is where cuts, retries and restarts are tried at every
+place. Compared with the inline engine: a promise that overtakes its rows, gets lost in a partition without rows, or is
+made too early closes a window without all of its rows. Doing each micro-batch twice, the first time perhaps not whole,
+catches state that depends on more than the micro-batch before.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from capture.decode import SKIPPED
+from capture.metrics import PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED
+from highlevel.inline import InlineRun, Input
+from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
+from highlevel.plan import QueryPlan
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.host import Host
+from highlevel.spark.packing import unpack
+from highlevel.spark.reading import COUNTERS
+from highlevel.spark.source import CaptureReader, StreamSpec
+from highlevel.spark.totals import Totals
+from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
+from queries.gsql import compile_query
+from tests.links import write_links
+from tests.window_queries import QUERIES
+
+PLANS = [compile_query(query.gsql, query.name) for query in QUERIES]
+
+
+def spec(inputs: list[Input], random: Random, plans: list[QueryPlan] = PLANS) -> StreamSpec:
+    block_records, max_blocks = random.choice([(1, 400), (10, 9), (100, 1), (100, 3), (5000, 100)])
+    return StreamSpec(
+        Feeds.of(plans, inputs),
+        parts=random.choice([1, 2, 5]),
+        slots=random.choice([4, 64, 1 << 12]),
+        block_records=block_records,
+        max_blocks=max_blocks,
+        speed=None,
+        tasks=random.choice([1, 3]),
+    )
+
+
+def source_rows(reader: CaptureReader, start: dict[str, int], end: dict[str, int]) -> list[pa.RecordBatch]:
+    return [batch for run in reader.partitions(start, end) for batch in reader.read(run)]
+
+
+def hosted(host: Host, batches: list[pa.RecordBatch], parts: int) -> pa.Table:
+    """The rows of all partitions, each from a task of its own, as a shuffle by `part` would spread them."""
+    rows = pa.Table.from_batches(batches)
+    tasks = [
+        rows.filter(pa.array([part % parts == each for part in rows["part"].to_pylist()])) for each in range(parts)
+    ]
+    return pa.Table.from_batches([batch for task in tasks for batch in host(iter(task.to_batches()))])
+
+
+def steps(spec: StreamSpec, folder: Path, random: Random) -> Iterator[tuple[dict[str, pa.Table], Totals]]:
+    """Run to the end; every micro-batch may be done again, on a restarted planner, in another order of its rows."""
+    reader = CaptureReader(spec)
+    start, batch_id, totals = reader.initialOffset(), 0, Totals()
+    while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
+        host = Host(spec.feeds, folder, batch_id)
+        for _ in range(random.choice([1, 1, 2])):
+            batches = source_rows(reader, start, end)
+            random.shuffle(batches)
+            answers = hosted(host, batches, spec.parts)
+            reader = CaptureReader(spec)
+        results: dict[str, pa.Table] = {}
+        told: dict[bool, list[bytes]] = {True: [], False: []}
+        for part, query, payload in zip(*(answers[name].to_pylist() for name in answers.column_names), strict=True):
+            if query == COUNTERS:
+                told[part == COUNTERS].append(payload)
+            else:
+                name = spec.feeds.plans[query].name
+                results[name] = pa.concat_tables(
+                    [each for each in (results.get(name), unpack(payload)) if each is not None]
+                )
+        totals.add(spec.feeds, told[True], told[False])
+        yield results, totals
+        start, batch_id = end, batch_id + 1
+
+
+def same_rows(one: pa.Table, other: pa.Table) -> bool:
+    order = [(name, "ascending") for name in one.column_names]
+    return one.sort_by(order).equals(other.sort_by(order))
+
+
+def inline(plans: list[QueryPlan], inputs: list[Input]) -> tuple[dict[str, pa.Table], InlineRun]:
+    run = InlineRun(plans, inputs)
+    found: dict[str, list[pa.RecordBatch]] = {plan.name: [] for plan in plans}
+    for number, batch in run.results():
+        found[plans[number].name].append(batch)
+    return {plan.name: pa.Table.from_batches(found[plan.name], plan.schema) for plan in plans}, run
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_stream_and_inline_give_the_same_rows_and_counters(seed: int, tmp_path: Path) -> None:
+    random = Random(seed)
+    inputs = write_links(tmp_path, seed)
+    made = spec(inputs, random)
+    got: dict[str, list[pa.Table]] = {plan.name: [] for plan in PLANS}
+    totals = Totals()
+    for results, after in steps(made, tmp_path / "state", random):
+        totals = after
+        for name, table in results.items():
+            got[name].append(table)
+    want, run = inline(PLANS, inputs)
+    for plan in PLANS:
+        assert same_rows(pa.concat_tables([plan.schema.empty_table(), *got[plan.name]]), want[plan.name]), plan.name
+    expected = run.samples()
+    for metric in (RECORDS_READ, PACKETS_DECODED, ROWS_ACCEPTED, ROWS_FILTERED, RESULT_ROWS, WINDOWS_CLOSED):
+        assert totals.samples.total(metric) == expected.total(metric), metric.name
+    for cause in SKIPPED:
+        assert totals.samples.total(RECORDS_SKIPPED, cause=cause) == expected.total(RECORDS_SKIPPED, cause=cause)
+    left = totals.samples.total(TABLE_EVICTIONS) + totals.samples.total(TABLE_FLUSHED)
+    assert totals.samples.total(PARTIALS_RECEIVED) == left
+    assert totals.samples.total(LATE_PARTIALS) == totals.samples.total(WINDOWS_OPEN) == 0
+    assert totals.finished(len(inputs))
+
+
+def test_a_window_closes_in_the_micro_batch_that_brings_the_promise(tmp_path: Path) -> None:
+    inputs = write_links(tmp_path, 1)[:1]
+    random = Random(0)
+    made = StreamSpec(Feeds.of(PLANS[:1], inputs), 2, 64, 100, 1, None, 1)
+    arrived = [results for results, _ in steps(made, tmp_path / "state", random)]
+    assert len(arrived) == 18
+    assert sum("pairs" in results for results in arrived) > 10
+
+
+def test_inputs_without_a_packet_end_in_the_first_micro_batch(tmp_path: Path) -> None:
+    inputs = [each for each in write_links(tmp_path, 2) if each.link == "silent"]
+    made = StreamSpec(Feeds.of(PLANS, inputs), 2, 64, 100, 1, None, 1)
+    (only,) = steps(made, tmp_path / "state", Random(0))
+    assert only[0] == {}
+    assert only[1].finished(1)
+
+
+def test_a_query_reads_the_inputs_that_its_streams_name(tmp_path: Path) -> None:
+    inputs = [Input(each.link, each.path, stream=each.link) for each in write_links(tmp_path, 3)]
+    plans = [
+        compile_query(f"SELECT link, count(*) AS n FROM {name} GROUP BY link", name) for name in ("main1", "jumps")
+    ]
+    made = spec(inputs, Random(5), plans)
+    got = {name: table for results, _ in steps(made, tmp_path / "state", Random(0)) for name, table in results.items()}
+    assert {name: table["link"].to_pylist() for name, table in got.items()} == {"main1": ["main1"], "jumps": ["jumps"]}

@@ -1,0 +1,71 @@
+"""Queries for all engines, each twice: in GSQL, and over packets in Spark's SQL with the windows by definition.
+
+The second form knows nothing of panes, partials, tables or merging: a packet is joined with every window whose extent
+holds its time, and grouped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MINUTE = 60_000_000_000
+
+
+@dataclass(frozen=True)
+class WindowQuery:
+    """`gsql` has the window; `by_definition` is a SELECT list and what follows FROM, over columns of packets."""
+
+    name: str
+    gsql: str
+    range: int
+    slide: int
+    select: str
+    rest: str
+
+    def definition(self) -> str:
+        """SQL text over the view `packets`; wids that can hold a time are listed, the definition picks among them."""
+        extent = f"wid >= 0 AND (wid + 1) * {self.slide}L - {self.range}L <= ts AND ts < (wid + 1) * {self.slide}L"
+        candidates = f"explode(sequence(ts div {self.slide} - 1, (ts + {self.range}) div {self.slide} + 1)) AS wid"
+        bounds = f"(wid + 1) * {self.slide}L - {self.range}L AS window_start, (wid + 1) * {self.slide}L AS window_end"
+        return f"SELECT {bounds}, {self.select} FROM (SELECT *, {candidates} FROM packets) WHERE {extent} {self.rest}"
+
+
+QUERIES = (
+    WindowQuery(
+        "pairs",
+        "SELECT srcIP, destIP, count(*) AS packets, sum(len) AS bytes FROM packets "
+        "[RANGE 1 minute, SLIDE 1 minute, WA ts] GROUP BY srcIP, destIP",
+        MINUTE,
+        MINUTE,
+        "srcIP, destIP, count(*) AS packets, sum(len) AS bytes",
+        "GROUP BY wid, srcIP, destIP",
+    ),
+    WindowQuery(
+        "ports",
+        "SELECT destPort, count(*) AS packets, avg(len) AS mean, max(srcPort) AS highest, sum(len) / count(*) AS size "
+        "FROM packets [RANGE 5 minutes, SLIDE 1 minute, WA ts] WHERE srcIP IN '10.0.0.0/8' OR ip_version = 6 "
+        "GROUP BY destPort HAVING count(*) > 2",
+        5 * MINUTE,
+        MINUTE,
+        "destPort, count(*) AS packets, avg(len) AS mean, max(srcPort) AS highest, sum(len) div count(*) AS size",
+        "AND (substring(srcIP, 1, 1) = X'0A' AND ip_version = 4 OR ip_version = 6) "
+        "GROUP BY wid, destPort HAVING count(*) > 2",
+    ),
+    WindowQuery(
+        "gaps",
+        "SELECT link, count(srcPort) AS ports, min(ts) AS earliest FROM packets "
+        "[RANGE 30 seconds, SLIDE 50 seconds, WA ts] GROUP BY link",
+        MINUTE // 2,
+        MINUTE * 5 // 6,
+        "link, count(srcPort) AS ports, min(ts) AS earliest",
+        "GROUP BY wid, link",
+    ),
+    WindowQuery(
+        "all",
+        "SELECT count(*) AS packets, sum(caplen) AS bytes FROM packets [RANGE 90 seconds, SLIDE 20 seconds, WA ts]",
+        MINUTE * 3 // 2,
+        MINUTE // 3,
+        "count(*) AS packets, sum(caplen) AS bytes",
+        "GROUP BY wid",
+    ),
+)
