@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from queries.pipeline_file import PipelineFile
 
 INLINE = "inline"
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it: 128 + SIGINT."""
 
 
 def query(
@@ -103,7 +105,7 @@ class _Answer:
             self.session = session("local[*]" if on == "local" else on)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Result batches, each of one window on the inline engine."""
+        """Result batches, of whole windows on the inline engine."""
         if self.run is not None:
             for _, batch in self.run.results():
                 yield batch
@@ -182,13 +184,17 @@ def _query(
     if on == INLINE:
         sys.meta_path.insert(0, _WithoutPandas())
     *files, sql = words
+    if not (files or stream):
+        raise typer.BadParameter("no input: name at least one capture before the query, or bind one with -s NAME=PATH")
+    if on not in (INLINE, "local") and not on.startswith(("local[", "spark://")):
+        raise typer.BadParameter(f"--on {on}: expected inline, local, or the URL of a Spark master, spark://HOST:PORT")
+    if slots is not None and (slots < 4 or slots & (slots - 1)):
+        raise typer.BadParameter(f"--slots {slots}: expected a power of two, at least 4")
     if format in BINARY and output is None and sys.stdout.isatty():
         raise typer.BadParameter(
             f"{format} is not text: give --output PATH, or send standard output to a file or a pipe"
         )
     plan, inputs = _prepare(sql, files, _bindings(stream or []))
-    if not inputs:
-        raise typer.BadParameter("no input: name at least one capture before the query, or bind one with -s NAME=PATH")
     compile_kernels()
     with progress_bar() as progress, contextlib.closing(_Answer(plan, inputs, on, slots, progress)) as answer:
         with open_output(output) as sink:
@@ -358,15 +364,18 @@ def main() -> None:
 
     try:
         app()
+    except (KeyboardInterrupt, SystemExit) as ended:
+        # Typer turns Ctrl-C into this status and says nothing.
+        if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:
+            raise
+        print("wiretide: stopped", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     except WiretideError as error:
         sys.exit(_complain(error, error.status))
     except BrokenPipeError:
         # The reader has gone, as `| head` does; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("wiretide: stopped", file=sys.stderr)
-        sys.exit(130)
     except OSError as error:  # a full disk, a port in use
         sys.exit(_complain(error, 1))
 

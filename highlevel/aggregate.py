@@ -25,6 +25,9 @@ WID = "wid"
 COMPACT_ROWS = 65_536
 """Partials a table may hold beyond twice its groups before they are merged."""
 
+CLOSE_ROWS = 65_536
+"""Partials of small windows that are merged at a time: a merge costs as much as some thousands of rows."""
+
 
 @dataclass(slots=True)
 class Pile:
@@ -85,39 +88,55 @@ class Aggregate:
             self._compact(pile)
 
     def _compact(self, pile: Pile) -> None:
-        pile.batches = self._merge(pile.batches).to_batches()
+        pile.batches = self._merge(self.groups, pile.batches).to_batches()
         pile.rows = pile.merged = sum(batch.num_rows for batch in pile.batches)
 
-    def _merge(self, batches: list[pa.RecordBatch]) -> pa.Table:
+    def _merge(self, groups: list[str], batches: list[pa.RecordBatch]) -> pa.Table:
         merges = [(sub.name, MERGE[sub.kind]) for sub in self.subaggregates]
         table = pa.Table.from_batches(batches)
-        merged = table.group_by(self.groups, use_threads=False).aggregate(merges)
-        named = merged.select(self.groups + [f"{name}_{merge}" for name, merge in merges]).rename_columns(self.columns)
+        merged = table.group_by(groups, use_threads=False).aggregate(merges)
+        named = merged.select(groups + [f"{name}_{merge}" for name, merge in merges]).rename_columns(
+            groups + [name for name, _ in merges]
+        )
         return named.cast(table.schema) if named.schema != table.schema else named
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
         """Emit every window with an id below the mark, in order of their ids, then pass the mark on if it has grown."""
         if mark.low <= self.closed:
             return
-        due = {wid for first, end in self.piles for wid in range(max(first, self.closed), min(end, mark.low))}
-        for wid in sorted(due):
-            batches = [
-                batch for (first, end), pile in self.piles.items() if first <= wid < end for batch in pile.batches
-            ]
-            for batch in self._merge(batches).combine_chunks().to_batches():
-                self.windows_closed += 1
-                wids = pa.array(np.full(batch.num_rows, wid, np.int64))
-                yield pa.RecordBatch.from_arrays([wids, *batch.columns], [WID, *self.columns])
-            self.closed = wid + 1
-            for spent in [key for key in self.piles if key[1] <= wid + 1]:
-                del self.piles[spent]
+        members: dict[int, list[Pile]] = {}
+        for (first, end), pile in self.piles.items():
+            for wid in range(max(first, self.closed), min(end, mark.low)):
+                members.setdefault(wid, []).append(pile)
+        for wids in _runs(members):
+            yield self._close(wids, members)
         self.closed = mark.low
         yield mark
+
+    def _close(self, wids: list[int], members: dict[int, list[Pile]]) -> pa.RecordBatch:
+        """Merge the piles of some windows in one go, the id of the window a grouping column like the others."""
+        tagged = [
+            pa.RecordBatch.from_arrays([pa.repeat(wid, batch.num_rows), *batch.columns], [WID, *self.columns])
+            for wid in wids
+            for pile in members[wid]
+            for batch in pile.batches
+        ]
+        merged = self._merge([WID, *self.groups], tagged).combine_chunks().to_batches()[0]
+        self.windows_closed += len(wids)
+        self.closed = wids[-1] + 1
+        for spent in [key for key in self.piles if key[1] <= self.closed]:
+            del self.piles[spent]
+        return merged
 
     @property
     def windows_open(self) -> int:
         """Windows that hold partials and are not final."""
-        return len({wid for first, end in self.piles for wid in range(max(first, self.closed), end)})
+        count = 0
+        counted = self.closed  # every window with a smaller id is counted or closed
+        for first, end in sorted(self.piles):
+            count += max(0, end - max(first, counted))
+            counted = max(counted, end)
+        return count
 
     @property
     def bytes(self) -> int:
@@ -141,3 +160,18 @@ class Aggregate:
                 continue
             first, end = (int(number) for number in name.split("-"))
             self.piles[first, end] = Pile(table.to_batches(), table.num_rows, table.num_rows)
+
+
+def _runs(members: dict[int, list[Pile]]) -> Iterator[list[int]]:
+    """Cut the window ids to close, in their order, into runs of up to CLOSE_ROWS partials, a window at least."""
+    run: list[int] = []
+    rows = 0
+    for wid in sorted(members):
+        size = sum(pile.rows for pile in members[wid])
+        if run and rows + size > CLOSE_ROWS:
+            yield run
+            run, rows = [], 0
+        run.append(wid)
+        rows += size
+    if run:
+        yield run

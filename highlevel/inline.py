@@ -78,7 +78,7 @@ class InlineRun:
         ]
 
     def results(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Run; yields (number of the plan, rows of one closed window) as windows become final."""
+        """Run; yields (number of the plan, rows of closed windows in order of their end) as they become final."""
         indexes = [self._scan(file) for file in self.files]
         waiting = [(index.low, number, 0) for number, index in enumerate(indexes)]
         for low, number, _ in waiting:
