@@ -79,22 +79,22 @@ PEERS = (
 
 
 def run(setting: Setting) -> Report:
-    """Measure ours and every peer that is installed."""
+    """Measure ours and every peer that is installed, by turns, so that a disturbance does not hit one alone."""
     report = Report("peers")
-    rates: dict[str, Figure] = {}
-    rows = []
+    seconds: dict[Peer, list[float]] = {}
     for peer in (OURS, *PEERS):
         missing = [program for program in peer.programs if shutil.which(program) is None]
         if missing:
             report.notes.append(f"{peer.name}: left out, {' and '.join(missing)} not installed")
-            continue
-        packets = setting.packets(peer.packets)
-        path = cached(address_pairs(packets), setting.data)
-        warm(path)
-        seconds = figure(_seconds(peer, path) for _ in range(setting.runs(3)))
-        rates[peer.name] = seconds.rate(packets / MILLION)
-        ratio = rates[OURS.name].median / rates[peer.name].median
-        rows.append((peer.name, peer.does, f"{packets:,}", str(seconds), str(rates[peer.name]), f"{ratio:.1f} x"))
+        else:
+            seconds[peer] = []
+    paths = {peer: cached(address_pairs(setting.packets(peer.packets)), setting.data) for peer in seconds}
+    for _ in range(setting.runs(5)):
+        for peer, path in paths.items():
+            warm(path)
+            seconds[peer].append(_seconds(peer, path))
+    rates = {peer: figure(values).rate(setting.packets(peer.packets) / MILLION) for peer, values in seconds.items()}
+    rows = [_row(peer, setting.packets(peer.packets), figure(seconds[peer]), rates) for peer in seconds]
     report.table(
         "the same traffic, whole processes on all cores",
         ("tool", "what it does", "packets", "seconds (min..max)", "M packets/s (min..max)", "ours is"),
@@ -104,9 +104,14 @@ def run(setting: Setting) -> Report:
         bars(
             setting.plots / "peers.svg",
             "M packets/s, whole process",
-            {name: each.median for name, each in rates.items()},
+            {peer.name: each.median for peer, each in rates.items()},
         )
     return report
+
+
+def _row(peer: Peer, packets: int, seconds: Figure, rates: dict[Peer, Figure]) -> tuple[str, ...]:
+    ratio = rates[OURS].median / rates[peer].median
+    return peer.name, peer.does, f"{packets:,}", str(seconds), str(rates[peer]), f"{ratio:.1f} x"
 
 
 def _seconds(peer: Peer, path: Path) -> float:

@@ -32,6 +32,11 @@ class Run:
     memory: int | None
     errors: str
 
+    @property
+    def share(self) -> float:
+        """How much of a core it had, where it was given one: less than 1 where others took part of it."""
+        return self.processor / self.seconds
+
 
 def timed(
     command: Sequence[str | Path],

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from bench.command import wiretide
-from bench.figure import Figure, figure
+from bench.figure import figure
 from bench.process import Run, timed
 from bench.query_text import PAIRS
 from bench.report import Report
@@ -40,36 +40,41 @@ def run(setting: Setting) -> Report:
         path = cached(address_pairs(packets), setting.data)
         warm(path)
         for one_core in (True, False):
-            seconds, held, again = repeated(path, packets, setting.runs(5), one_core)
+            runs, again = repeated(path, packets, setting.runs(5), one_core)
+            seconds = figure(run.seconds for run in runs)
             rate = seconds.rate(packets / MILLION)
+            busy = figure(run.processor for run in runs).rate(packets / MILLION)
+            held = max((run.memory for run in runs if run.memory is not None), default=None)
             where = "one core" if one_core else "all cores"
             told = "not known" if held is None else f"{held / MILLION:.0f} MB"
-            rows.append((f"{packets:,}", where, str(seconds), str(rate), told, str(again) if one_core else "-"))
+            rows.append((f"{packets:,}", where, str(seconds), str(rate), f"{busy.median:.3g}", told, str(again)))
             if one_core:
                 report.require(f"whole process, one core, {full:,} packets, M packets/s", rate.median, target, judged)
                 if held is not None:
                     memory.append((full, held))
     report.table(
         "wiretide query --format csv, start-up included, kernels compiled before",
-        ("packets", "on", "seconds (min..max)", "M packets/s (min..max)", "own memory, peak", "made again"),
+        ("packets", "on", "seconds (min..max)", "M packets/s (min..max)", "per busy s", "own memory", "made again"),
         rows,
     )
-    report.notes.append("made again: runs on one core that others had a part of, and that were not counted")
+    report.notes += [
+        "per busy s: M packets per second of processor time, which leaves out the time that others had the core",
+        "own memory: the largest peak; made again: runs on one core that others had a part of, and that do not count",
+    ]
     _judge_memory(report, memory, judged)
     _first_run(report, setting)
     return report
 
 
-def repeated(path: Path, packets: int, runs: int, one_core: bool) -> tuple[Figure, float | None, int]:
-    """Seconds of several runs after an unmeasured one, the largest memory among them (bytes), and runs made again."""
+def repeated(path: Path, packets: int, runs: int, one_core: bool) -> tuple[list[Run], int]:
+    """Run several times after an unmeasured time; returns the runs and how many were made again."""
 
     def once() -> Run:
         return answer(path, packets, one_core)
 
     once()
     found = [undisturbed(once) if one_core else (once(), 0) for _ in range(runs)]
-    held = [run.memory for run, _ in found if run.memory is not None]
-    return figure(run.seconds for run, _ in found), max(held, default=None), sum(again for _, again in found)
+    return [run for run, _ in found], sum(again for _, again in found)
 
 
 def answer(path: Path, packets: int, one_core: bool, environment: dict[str, str] | None = None) -> Run:

@@ -13,38 +13,34 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 SHARE = 0.95
-"""Processor time by wall time from which on a run counts as undisturbed."""
+"""Part of its cores from which on a run counts as undisturbed."""
 
 ATTEMPTS = 6
 """Runs for one value at most: on a machine that is never quiet the least disturbed one is taken."""
 
 
-class Timed(Protocol):
-    """Anything with wall time and processor time, both in seconds."""
+class Shared(Protocol):
+    """A run that knows how much it had of the cores it was given."""
 
     @property
-    def seconds(self) -> float:
-        """Wall time, s."""
-
-    @property
-    def processor(self) -> float:
-        """Processor time, user and system, s."""
+    def share(self) -> float:
+        """Part of its cores that it had or could have had, 0..1."""
 
 
 @dataclass(frozen=True)
 class Took:
-    """Wall and processor time of one step, in seconds."""
+    """Wall and processor time of one step in one thread, in seconds."""
 
     seconds: float
     processor: float
 
+    @property
+    def share(self) -> float:
+        """How much of one core the step had."""
+        return self.processor / self.seconds if self.seconds else 1.0
 
-Run = TypeVar("Run", bound=Timed)
 
-
-def share(run: Timed) -> float:
-    """How much of its core a run had, 0..1."""
-    return run.processor / run.seconds if run.seconds else 1.0
+Run = TypeVar("Run", bound=Shared)
 
 
 def undisturbed(once: Callable[[], Run]) -> tuple[Run, int]:
@@ -55,9 +51,9 @@ def undisturbed(once: Callable[[], Run]) -> tuple[Run, int]:
     (Took(seconds=1.1, processor=1.1), 1)
     """
     runs = [once()]
-    while share(runs[-1]) < SHARE and len(runs) < ATTEMPTS:
+    while runs[-1].share < SHARE and len(runs) < ATTEMPTS:
         runs.append(once())
-    return max(runs, key=share), len(runs) - 1
+    return max(runs, key=lambda run: run.share), len(runs) - 1
 
 
 def step(work: Callable[[], object]) -> Took:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from bench.command import wiretide
 from bench.one_core import core, on_one_core
+from bench.others import Crowded, crowded, family_time, machine_time
 from bench.process import timed
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="cores and memory of a process are told by Linux alone")
@@ -63,6 +65,27 @@ def test_memory_is_the_peak_and_leaves_mapped_files_out(tmp_path: Path) -> None:
 def test_processor_time_is_that_of_the_command() -> None:
     run, _ = python("import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass")
     assert 0.2 <= run.processor <= run.seconds + 0.05  # type: ignore[attr-defined]
+
+
+@LINUX
+def test_the_work_of_children_is_ours_and_that_of_anybody_else_is_not() -> None:
+    spend = [sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass\nprint('done')"]
+    ours, whole = family_time(), machine_time()
+    subprocess.run(spend, check=True, stdout=subprocess.DEVNULL)
+    assert family_time() - ours >= 0.48  # the kernel counts in hundredths
+    assert machine_time() - whole >= 0.48
+    # Its parent ends at once, so it is no longer below this process; its output ends when it does.
+    ours, whole = family_time(), machine_time()
+    assert subprocess.run(["setsid", "--fork", *spend], check=True, capture_output=True).stdout == b"done\n"
+    assert family_time() - ours < 0.3
+    assert machine_time() - whole >= 0.48
+
+
+@LINUX
+def test_a_step_knows_how_much_of_the_machine_others_took() -> None:
+    took = crowded(lambda: subprocess.run([sys.executable, "-c", "sum(range(10**7))"], check=True))
+    assert 0 <= took.share <= 1
+    assert Crowded(seconds=2.0, others=1.0, cores=2).share == 0.75
 
 
 def test_a_command_that_fails_is_an_error_with_what_it_said() -> None:
