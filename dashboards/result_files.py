@@ -7,6 +7,7 @@ columns as CSV, in their own formats.
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
@@ -33,9 +34,16 @@ def open_output(path: Path | None) -> Iterator[BinaryIO]:
     Raises InputError where the file cannot be written.
     """
     if path is None:
+        if isinstance(sys.stdout.buffer, io.RawIOBase):
+            # PYTHONUNBUFFERED: a raw file may take a part of what is written, and says so to nobody.
+            with open(sys.stdout.fileno(), "wb", closefd=False) as sink:
+                yield sink
+            return
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
+    if path.is_dir():
+        raise InputError(f"{path}: cannot be written: it is a folder")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         sink = part.open("wb")
@@ -141,7 +149,8 @@ def aligned(batch: pa.RecordBatch) -> str:
 def _iso(column: pa.Array) -> pa.Array:
     """Spell times in ns as ISO 8601, whole seconds without a fraction."""
     texts = column.cast(pa.timestamp("ns", tz="UTC")).cast(pa.timestamp("ns")).cast(pa.string())
-    return pc.binary_join_element_wise(pc.replace_substring_regex(texts, r"\.?0{9}$", ""), "Z", "")
+    texts = pc.replace_substring_regex(pc.replace_substring(texts, " ", "T"), r"\.?0{9}$", "")
+    return pc.binary_join_element_wise(texts, "Z", "")
 
 
 def _texts(column: pa.Array) -> pa.Array:

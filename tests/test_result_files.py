@@ -1,0 +1,192 @@
+"""Results as bytes: every format against what a reader of that format gets back, CSV and tables byte by byte.
+
+It can catch a NULL that is written as text, a time or an address that changes, quoting that breaks a reader, and a
+file that is there before it is whole.
+"""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from capture.errors import InputError
+from dashboards.formats import BINARY, Format
+from dashboards.result_files import aligned, open_output, readable, readable_schema, write_results
+
+SCHEMA = pa.schema(
+    [
+        ("window_start", pa.int64()),
+        ("window_end", pa.int64()),
+        ("srcIP", pa.binary()),
+        ("link", pa.string()),
+        ("packets", pa.int64()),
+        ("mean", pa.float64()),
+        ("big", pa.bool_()),
+    ]
+)
+NAMES = SCHEMA.names
+HEADER = b"window_start,window_end,srcIP,link,packets,mean,big\n"
+ROWS = [
+    (1_700_000_040 * 10**9, 1_700_000_100 * 10**9, "10.0.0.1", "Main1", 2**63 - 1, 0.1, True),
+    (1_700_000_040 * 10**9, 1_700_000_100 * 10**9, "2001:db8::1", "Main 2", -5, None, False),
+    (1_700_000_040 * 10**9, 1_700_000_100 * 10**9, None, None, None, 1e300, None),
+]
+LATER = [(1_700_000_100 * 10**9 + 5, 1_700_000_160 * 10**9, "0.0.0.0", 'a "b",\nc', 0, 2.0, True)]
+
+
+def batch(rows: list[tuple]) -> pa.RecordBatch:
+    packed = [(*row[:2], row[2] and ip_address(row[2]).packed, *row[3:]) for row in rows]
+    return pa.RecordBatch.from_pylist([dict(zip(NAMES, row, strict=True)) for row in packed], schema=SCHEMA)
+
+
+def written(kind: Format, *windows: list[tuple]) -> bytes:
+    sink = io.BytesIO()
+    write_results(iter([batch(rows) for rows in windows]), SCHEMA, kind, sink)
+    return sink.getvalue()
+
+
+def test_csv_is_a_header_and_plain_rows() -> None:
+    assert written(Format.CSV, ROWS) == HEADER + (
+        b"1700000040000000000,1700000100000000000,10.0.0.1,Main1,9223372036854775807,0.1,true\n"
+        b"1700000040000000000,1700000100000000000,2001:db8::1,Main 2,-5,,false\n"
+        b"1700000040000000000,1700000100000000000,,,,1e+300,\n"
+    )
+
+
+def test_csv_quotes_what_needs_it() -> None:
+    text = written(Format.CSV, ROWS, LATER).decode()
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    assert rows[0] == NAMES
+    assert rows[4] == ["1700000100000000005", "1700000160000000000", "0.0.0.0", 'a "b",\nc', "0", "2", "true"]
+    assert '"a ""b"",\nc"' in text
+    assert "10.0.0.1,Main1" in text  # windows that need none are plain
+
+
+def test_a_header_that_needs_quotes_gets_them() -> None:
+    schema = pa.schema([("a,b", pa.int64()), ('c"', pa.int64())])
+    sink = io.BytesIO()
+    write_results(iter([]), schema, Format.CSV, sink)
+    assert sink.getvalue() == b'"a,b","c"""\n'
+
+
+def test_json_is_an_object_per_line() -> None:
+    lines = written(Format.JSON, ROWS, LATER).decode().splitlines()
+    assert [json.loads(line) for line in lines] == [dict(zip(NAMES, row, strict=True)) for row in ROWS + LATER]
+    assert lines[0].startswith('{"window_start": 1700000040000000000, ')
+
+
+@pytest.mark.parametrize("windows", [(ROWS, LATER), ()])
+def test_parquet_and_arrow_are_read_back_equal(windows: tuple[list[tuple], ...]) -> None:
+    expected = pa.Table.from_batches([readable(batch(rows)) for rows in windows], readable_schema(SCHEMA))
+    assert pyarrow.parquet.read_table(io.BytesIO(written(Format.PARQUET, *windows))) == expected
+    assert pa.ipc.open_stream(written(Format.ARROW, *windows)).read_all() == expected
+    assert [row["srcIP"] for row in expected.to_pylist()] == [row[2] for rows in windows for row in rows]
+
+
+def test_a_table_is_aligned_with_times_in_iso() -> None:
+    assert written(Format.TABLE, ROWS[:2], LATER[:1]).decode().split("\n\n")[0] == (
+        "window_start          window_end            srcIP        link                packets  mean  big\n"
+        "--------------------  --------------------  -----------  ------  -------------------  ----  -----\n"
+        "2023-11-14T22:14:00Z  2023-11-14T22:15:00Z  10.0.0.1     Main1   9223372036854775807   0.1  true\n"
+        "2023-11-14T22:14:00Z  2023-11-14T22:15:00Z  2001:db8::1  Main 2                   -5  NULL  false"
+    )
+
+
+def test_fractions_of_a_second_stay_in_a_table() -> None:
+    times = pa.record_batch({"window_start": [-1, 1_500_000_000], "window_end": [10**9, 0]})
+    assert [line.split() for line in aligned(times).splitlines()[2:4]] == [
+        ["1969-12-31T23:59:59.999999999Z", "1970-01-01T00:00:01Z"],
+        ["1970-01-01T00:00:01.500000000Z", "1970-01-01T00:00:00Z"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (Format.TABLE, f"no rows ({', '.join(NAMES)})\n".encode()),
+        (Format.CSV, HEADER),
+        (Format.JSON, b""),
+    ],
+)
+def test_an_answer_without_rows_still_says_its_columns_where_the_format_can(kind: Format, expected: bytes) -> None:
+    assert written(kind) == expected
+
+
+def test_every_window_is_written_when_it_comes() -> None:
+    sizes = []
+    sink = io.BytesIO()
+
+    def windows() -> Iterator[pa.RecordBatch]:
+        for rows in (ROWS, LATER):
+            yield batch(rows)
+            sizes.append(len(sink.getvalue()))
+
+    for kind in Format:
+        if kind not in BINARY:
+            sizes.clear()
+            sink = io.BytesIO()
+            write_results(windows(), SCHEMA, kind, sink)
+            assert 0 < sizes[0] < sizes[1]
+
+
+def test_a_file_appears_under_its_name_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    path.write_text("old")
+    with open_output(path) as sink:
+        sink.write(b"new")
+        sink.flush()
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [InputError("broken"), KeyboardInterrupt(), ValueError("a bug")])
+def test_a_run_that_fails_leaves_the_old_file_and_nothing_else(error: BaseException, tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    path.write_text("old")
+
+    def fail(sink: BinaryIO) -> None:
+        sink.write(b"half")
+        raise error
+
+    with pytest.raises(type(error)), open_output(path) as sink:
+        fail(sink)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("place", "reason"), [("none/out.csv", "No such file"), (".", "it is a folder")])
+def test_a_place_that_cannot_be_written_is_an_input_error(place: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"cannot be written: {reason}"), open_output(tmp_path / place):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_to_a_reader_that_has_gone_is_an_error_however_python_buffers(unbuffered: str) -> None:
+    # A raw standard output takes a part of a large write without a word, so the rest would be missing in silence.
+    program = (
+        "from dashboards.result_files import open_output\n"
+        "with open_output(None) as sink:\n"
+        "    sink.write(b'x' * 10_000_000)\n"
+    )
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(1) == b"x"
+        process.stdout.close()
+        assert b"BrokenPipeError" in process.stderr.read()
+        assert process.wait() != 0
