@@ -1,0 +1,90 @@
+"""The Python API: answers as Arrow tables, packets as batches, plans as text. It can catch a type that changes."""
+
+from ipaddress import ip_address
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import wiretide
+from capture.columns import COLUMNS
+from capture.errors import InputError
+from queries.errors import QueryError
+from tests.packet_rows import decode_file
+from tests.pcap_bytes import NS
+from tests.small_captures import icmp, udp, write
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    packets = [(61, udp("10.0.0.1", "10.0.0.9", 1, 53)), (5, icmp("2001:db8::1", "2001:db8::2")), (6.5, b"")]
+    return write(tmp_path / "M.pcap", packets)
+
+
+def test_query_answers_with_an_arrow_table(capture: Path) -> None:
+    sql = "SELECT destIP, destPort, count(*), avg(len) AS mean FROM p [RANGE 1 minute] GROUP BY destIP, destPort"
+    table = wiretide.query(sql, capture)
+    assert table.schema == pa.schema(
+        [
+            ("window_start", pa.int64()),
+            ("window_end", pa.int64()),
+            ("destIP", pa.string()),
+            ("destPort", pa.int64()),
+            ("count", pa.int64()),
+            ("mean", pa.float64()),
+        ]
+    )
+    rows = [tuple(row.values()) for row in table.to_pylist()]
+    assert rows == [(0, 60 * NS, "2001:db8::2", None, 1, 100.0), (60 * NS, 120 * NS, "10.0.0.9", 53, 1, 100.0)]
+    assert table.to_pandas()["count"].sum() == 2
+
+
+def test_query_takes_paths_folders_and_streams(capture: Path) -> None:
+    sql = "SELECT link, count(*) FROM m GROUP BY link"
+    expected = [{"link": "M", "count": 2}]
+    assert wiretide.query(sql, str(capture)).to_pylist() == expected
+    assert wiretide.query(sql, capture.parent).to_pylist() == expected
+    assert wiretide.query(sql, streams={"M": [str(capture)]}).to_pylist() == expected
+    assert wiretide.query(sql, capture, capture).to_pylist() == [{"link": "M", "count": 4}]
+
+
+def test_an_answer_without_rows_has_its_columns(capture: Path) -> None:
+    table = wiretide.query("SELECT srcIP, count(*) FROM p WHERE len > 5000 GROUP BY srcIP", capture)
+    assert (table.num_rows, table.column_names) == (0, ["srcIP", "count"])
+
+
+def test_errors_are_exceptions_of_their_own(capture: Path) -> None:
+    with pytest.raises(QueryError) as error:
+        wiretide.query("SELECT count(*) FROM p WHERE lne > 5", capture)
+    assert error.value.position == 29
+    with pytest.raises(InputError, match="No such file"):
+        wiretide.query("SELECT count(*) FROM p", capture.with_name("none.pcap"))
+    with pytest.raises(InputError, match="no file for the stream p; bound are: q"):
+        wiretide.query("SELECT count(*) FROM p", streams={"q": [str(capture)]})
+
+
+def test_packets_are_all_columns_of_every_ip_packet_in_file_order(capture: Path) -> None:
+    table = pa.Table.from_batches(wiretide.packets(capture))
+    assert table.column_names == list(COLUMNS)
+    rows = table.to_pylist()
+    assert [row["ts"] for row in rows] == [61 * NS, 5 * NS]
+    decoded, _, _ = decode_file(capture)
+    for row in rows:
+        row |= {"srcIP": ip_address(row["srcIP"]), "destIP": ip_address(row["destIP"])}
+        assert row.pop("link") == "M"
+    assert rows == decoded
+
+
+def test_packets_may_be_some_columns_and_an_unknown_one_is_an_error(capture: Path) -> None:
+    rows = [row for batch in wiretide.packets(str(capture), ["destPort", "ts"]) for row in batch.to_pylist()]
+    assert rows == [{"destPort": 53, "ts": 61 * NS}, {"destPort": None, "ts": 5 * NS}]
+    with pytest.raises(ValueError, match="no column is named port; the columns are ts, link"):
+        next(wiretide.packets(capture, ["port"]))
+
+
+def test_explain_is_the_text_of_the_plan() -> None:
+    text = wiretide.explain("SELECT count(*) FROM p [RANGE 5 minutes, SLIDE 1 minute]")
+    assert text.startswith("query query: SELECT count(*)")
+    assert "roll up         5 panes per window" in text
+    with pytest.raises(QueryError):
+        wiretide.explain("SELECT")
