@@ -1,0 +1,79 @@
+"""What is said on standard error. It can catch noise in a pipe, a warning that is lost, counters that lie."""
+
+import io
+import sys
+
+import pytest
+
+from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
+from dashboards.console import compile_kernels, progress_bar, report
+
+
+class Terminal(io.StringIO):
+    """A standard error that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def samples(damage: bool = False) -> Samples:
+    found = Samples()
+    found.add(RECORDS_READ, 1200, "Main1")
+    found.add(PACKETS_DECODED, 1190, "Main1")
+    found.add(RECORDS_SKIPPED, 10, "Main1", "non_ip")
+    found.add(BYTES_READ, 2_500_000, "Main1")
+    if damage:
+        found.add(FILES_DAMAGED, 1, "Main1", "cut_in_record")
+    return found
+
+
+def test_in_a_pipe_there_is_no_progress_and_no_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar() as progress:
+        assert progress is None
+    report(samples())
+    assert capsys.readouterr() == ("", "")
+
+
+def test_damage_is_a_warning_wherever_it_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    report(samples(damage=True))
+    assert capsys.readouterr() == ("", "wiretide: warning: Main1: cut in record, after 1200 whole records\n")
+
+
+def test_stats_are_all_counters(capsys: pytest.CaptureFixture[str]) -> None:
+    report(samples(), stats=True)
+    assert capsys.readouterr().err.splitlines() == [
+        "wiretide_bytes_read_total{Main1} 2500000",
+        "wiretide_packets_decoded_total{Main1} 1190",
+        "wiretide_records_read_total{Main1} 1200",
+        "wiretide_records_skipped_total{Main1,non_ip} 10",
+    ]
+
+
+def test_a_terminal_gets_one_line_of_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    report(samples())
+    assert terminal.getvalue() == "1,200 records (2.5 MB), 1,190 IP packets, 10 others\n"
+
+
+def test_a_terminal_gets_a_progress_bar_that_disappears(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress_bar() as progress:
+        assert progress is not None
+        progress(3_000_000, 10_000_000)
+    assert "3.0/10.0 MB" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\x1b[2K")  # the line is erased
+
+
+def test_an_engine_without_counters_here_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    report(None, stats=True)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_kernels_that_are_there_are_not_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
+    compile_kernels()
+    capsys.readouterr()
+    compile_kernels()
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,143 @@
+"""PIPELINE.toml: one file with everything, and a table of wrong ones with the place and the advice each must get."""
+
+from pathlib import Path
+
+import pytest
+
+from capture.errors import InputError
+from queries.errors import QueryError
+from queries.pipeline_file import PipelineError, QueryText, parse_pipeline, read_pipeline
+
+WHOLE = """
+folder = "kept"
+speed = 60
+[links]
+Main1 = "main1.pcap"
+Main2 = ["a-*.pcap", "deep/b.pcap"]
+[queries.talkers]
+sql = "SELECT srcIP, count(*) AS n FROM Main1 [RANGE 1 minute] GROUP BY srcIP"
+rank = "n"
+[queries.all]
+sql = "SELECT count(*) FROM Main1 UNION Main2 [RANGE 1 minute]"
+[metrics]
+host = "::1"
+port = 0
+top = 3
+[spark]
+master = "local[2]"
+partitions = 4
+"""
+LINKS = '[links]\nM = "m.pcap"\n'
+QUERIES = '[queries.q]\nsql = "SELECT count(*) FROM M [RANGE 1 minute]"\n'
+
+
+def test_a_whole_file_says_what_it_says(tmp_path: Path) -> None:
+    file = parse_pipeline(WHOLE, tmp_path)
+    assert file.folder == tmp_path / "kept"
+    assert file.links == {
+        "Main1": [str(tmp_path / "main1.pcap")],
+        "Main2": [str(tmp_path / "a-*.pcap"), str(tmp_path / "deep" / "b.pcap")],
+    }
+    assert file.queries["talkers"] == QueryText(
+        "SELECT srcIP, count(*) AS n FROM Main1 [RANGE 1 minute] GROUP BY srcIP", "n"
+    )
+    assert file.ranks == {"talkers": "n"}
+    assert (file.speed, file.host, file.port, file.top) == (60, "::1", 0, 3)
+    assert (file.master, file.partitions) == ("local[2]", 4)
+    assert [plan.name for plan in file.plans()] == ["talkers", "all"]
+
+
+def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
+    file = parse_pipeline(LINKS + QUERIES, tmp_path)
+    assert (file.folder, file.speed, file.ranks) == (tmp_path / "state", None, {})
+    assert (file.host, file.port, file.top) == ("127.0.0.1", 9464, 10)
+    assert (file.master, file.partitions) == ("local[*]", 2)
+
+
+def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
+    file = parse_pipeline('folder = "/var/lib/x"\n[links]\nM = "/data/m.pcap"\n' + QUERIES, tmp_path)
+    assert (file.folder, file.links) == (Path("/var/lib/x"), {"M": ["/data/m.pcap"]})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        # Nothing to do.
+        ("", "no query: expected at least one section"),
+        (LINKS, "no query: expected at least one section"),
+        (QUERIES, "no link: expected a section [links]"),
+        # Names that are not known.
+        ("folders = 1\n" + LINKS + QUERIES, "folders is not known; valid here: folder, speed, links, queries"),
+        (LINKS + QUERIES + "[metrics]\nprot = 1\n", "metrics.prot is not known; valid here: host, port, top"),
+        (LINKS + QUERIES + "[spark]\nx = 1\n", "spark.x is not known; valid here: master, partitions"),
+        (LINKS + QUERIES + "ranks = 1\n", "queries.q.ranks is not known; valid here: sql, rank"),
+        # Values of the wrong kind.
+        ("folder = 3\n" + LINKS + QUERIES, "folder: got 3, expected text"),
+        ("links = 3\n" + QUERIES, "links: got 3, expected a section"),
+        ("queries = 3\n" + LINKS, "queries: got 3, expected a section"),
+        ("queries.q = 3\n" + LINKS, "queries.q: got 3, expected a section"),
+        (LINKS + "[queries.q]\nsql = 3\n", "queries.q.sql: got 3, expected text"),
+        (LINKS + "[queries.q]\nsql = ' '\n", "queries.q.sql is missing"),
+        (LINKS + "[queries.q]\n", "queries.q.sql is missing"),
+        ("[links]\nM = 3\n" + QUERIES, "links.M: got 3, expected a path or a list of paths"),
+        ("[links]\nM = []\n" + QUERIES, "links.M: got [], expected a path or a list of paths"),
+        ('[links]\nM = ["a", 3]\n' + QUERIES, "links.M: got ['a', 3], expected a path or a list of paths"),
+        # Numbers out of range.
+        ("speed = 0\n" + LINKS + QUERIES, "speed: got 0, expected a number, more than 0"),
+        ("speed = true\n" + LINKS + QUERIES, "speed: got True, expected a number"),
+        ("speed = nan\n" + LINKS + QUERIES, "speed: got nan, expected a number, more than 0"),
+        (LINKS + QUERIES + "[metrics]\nport = 65536\n", "metrics.port: got 65536, expected a whole number, 0 (any"),
+        (LINKS + QUERIES + "[metrics]\nport = 1.5\n", "metrics.port: got 1.5, expected a whole number"),
+        (LINKS + QUERIES + "[metrics]\ntop = 0\n", "metrics.top: got 0, expected a whole number, at least 1"),
+        (LINKS + QUERIES + "[spark]\npartitions = 0\n", "spark.partitions: got 0, expected a whole number, at least 1"),
+    ],
+)
+def test_a_wrong_file_is_told_the_place_and_what_was_expected(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError) as error:
+        parse_pipeline(text, tmp_path)
+    assert message in str(error.value)
+    assert error.value.status == 2
+
+
+def test_a_file_that_is_no_toml_is_named_with_the_place(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text("folder = \n")
+    with pytest.raises(PipelineError, match=r"wrong\.toml: .*line 1, column 10"):
+        read_pipeline(path)
+    path.write_text(LINKS)
+    with pytest.raises(PipelineError, match=r"wrong\.toml: no query"):
+        read_pipeline(path)
+
+
+def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.toml: cannot be read: .*No such file"):
+        read_pipeline(tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes(b"# caf\xe9\n")
+    with pytest.raises(InputError, match=r"latin\.toml: cannot be read"):
+        read_pipeline(tmp_path / "latin.toml")
+
+
+def test_relative_paths_begin_at_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "p.toml").write_text(LINKS + QUERIES)
+    monkeypatch.chdir(tmp_path)
+    file = read_pipeline(Path("site/p.toml"))
+    assert (file.folder, file.links) == (tmp_path / "site" / "state", {"M": [str(tmp_path / "site" / "m.pcap")]})
+
+
+def test_a_query_that_is_wrong_or_never_closes_a_window_is_refused(tmp_path: Path) -> None:
+    wrong = parse_pipeline(LINKS + QUERIES.replace("count(*)", "cuont(*)"), tmp_path)
+    with pytest.raises(QueryError, match=r"line 1, column 8: .*'cuont'"):
+        wrong.plans()
+    unwindowed = parse_pipeline(LINKS + QUERIES.replace("[RANGE 1 minute]", ""), tmp_path)
+    with pytest.raises(PipelineError, match=r"queries\.q\.sql has no window.*expected for example \[RANGE 1 minute"):
+        unwindowed.plans()
+
+
+def test_links_become_inputs_and_a_stream_without_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.pcap").touch()
+    file = parse_pipeline(LINKS + QUERIES, tmp_path)
+    assert [(each.link, each.path) for each in file.inputs(file.plans())] == [("M", tmp_path / "m.pcap")]
+    other = parse_pipeline(LINKS + QUERIES.replace("FROM M", "FROM N"), tmp_path)
+    with pytest.raises(InputError, match="no file for the stream N; bound are: M"):
+        other.inputs(other.plans())
