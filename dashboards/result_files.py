@@ -1,8 +1,8 @@
 """Results as text and files: the formats of `wiretide query`.
 
 CSV: a header, then RFC 4180 rows, nothing else; times are integer nanoseconds, addresses text, NULL an empty field.
-Table: aligned text, one block per window, times in ISO 8601. JSON: one object per line. Parquet and Arrow: the same
-columns as CSV, in their own formats.
+Table: aligned text, one block for the windows that became final together, times in ISO 8601. JSON: one object per
+line. Parquet and Arrow: the same columns as CSV, in their own formats.
 """
 
 from __future__ import annotations
