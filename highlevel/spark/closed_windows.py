@@ -21,6 +21,9 @@ from highlevel.plan import QueryPlan
 from highlevel.window import Window
 from lowlevel.subaggregates import MERGE
 
+MERGE_ROWS = 65_536
+"""Partials of small windows that are merged at a time."""
+
 
 def windows_of(window: Window, times: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
     """Yield (wid, first, end) for each window that holds one of the sorted `times`, which are `times[first:end]`."""
@@ -41,24 +44,37 @@ def _holding(window: Window, time: int) -> Iterator[int]:
 
 
 def finished_windows(plan: QueryPlan, partials: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Merge all partials of some groups and yield the query's rows, window by window."""
+    """Merge all partials of some groups and yield the query's rows, in the order of their windows."""
     if partials.num_rows == 0:
         return
     panes = partials.column("pane").to_numpy()
     order = np.argsort(panes, kind="stable")
     times = plan.low.origin + panes[order] * plan.low.pane
-    laid_out = partials.take(pa.array(order)) if (order[1:] < order[:-1]).any() else partials
-    laid_out = laid_out.combine_chunks()
-    groups = list(plan.group_by)
-    merges = [(sub.name, MERGE[sub.kind]) for sub in plan.low.subaggregates]
-    names = [*(sub.name for sub in plan.low.subaggregates)]
+    subs = plan.low.subaggregates
+    merges = [(sub.name, MERGE[sub.kind]) for sub in subs]
+    names = [WID, *plan.group_by, *(sub.name for sub in subs)]
     finish = Finish(plan)
-    for wid, first, end in windows_of(plan.window, times):
-        merged = laid_out.slice(first, end - first).group_by(groups, use_threads=False).aggregate(merges)
-        merged = merged.select(groups + [f"{name}_{merge}" for name, merge in merges]).rename_columns(groups + names)
-        typed = merged.cast(pa.schema([laid_out.schema.field(name) for name in groups + names])).combine_chunks()
-        for batch in typed.to_batches():
-            row = batch.append_column(WID, pa.array(np.full(batch.num_rows, wid, np.int64)))
-            for item in finish.rows(0, row):
+    for run in runs(windows_of(plan.window, times)):
+        places = np.concatenate([order[first:end] for _, first, end in run])
+        wids = np.concatenate([np.full(end - first, wid, np.int64) for wid, first, end in run])
+        tagged = partials.take(pa.array(places)).append_column(WID, pa.array(wids)).select(names)
+        merged = tagged.group_by([WID, *plan.group_by], use_threads=False).aggregate(merges)
+        merged = merged.select([WID, *plan.group_by, *(f"{name}_{merge}" for name, merge in merges)])
+        for batch in merged.rename_columns(names).cast(tagged.schema).combine_chunks().to_batches():
+            for item in finish.rows(0, batch):
                 if isinstance(item, pa.RecordBatch):
                     yield item
+
+
+def runs(windows: Iterator[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
+    """Put small windows together, for a merge costs as much as some thousands of rows; a large one stays alone."""
+    run: list[tuple[int, int, int]] = []
+    rows = 0
+    for wid, first, end in windows:
+        if run and rows + end - first > MERGE_ROWS:
+            yield run
+            run, rows = [], 0
+        run.append((wid, first, end))
+        rows += end - first
+    if run:
+        yield run
