@@ -54,6 +54,6 @@ def claim(folder: Path, described: dict[str, Any]) -> None:
     for key in [*described, *before]:
         if before.get(key) != described.get(key):
             raise FolderError(
-                f"{folder} holds a run with a different {key}: got {described.get(key, 'none')!r}, "
-                f"expected {before.get(key, 'none')!r}; take another folder, or delete this one to start again"
+                f"{folder} holds a run with a different {key}: got {described.get(key, 'none')}, "
+                f"expected {before.get(key, 'none')}; take another folder, or delete this one to start again"
             )

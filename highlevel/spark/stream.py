@@ -102,6 +102,13 @@ class StreamRun:
         described = identity(self.feeds, self.partitions, self.block_records, self.speed is not None)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = lock(self.folder)
+        try:
+            self._start(described)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self, described: dict[str, Any]) -> None:
         claim(self.folder, described)
         compile_kernels()
         self.totals = self._totals_files.load(self._totals_files.last())
