@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,8 +50,8 @@ def query(
     from dashboards.result_files import readable, readable_schema
 
     plan, inputs = _prepare(sql, [os.fspath(file) for file in files], streams or {})
-    with contextlib.closing(_Answer(plan, inputs, on)) as answer:
-        return pa.Table.from_batches(map(readable, answer.batches()), readable_schema(plan.schema))
+    with _answer(plan, inputs, on) as (batches, _):
+        return pa.Table.from_batches(map(readable, batches), readable_schema(plan.schema))
 
 
 def packets(path: str | os.PathLike[str], columns: Iterable[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -83,47 +83,36 @@ def _prepare(sql: str, files: list[str], streams: Mapping[str, Iterable[str]]) -
     return plan, inputs
 
 
-class _Answer:
-    """One finite answer, from whichever engine."""
+@contextlib.contextmanager
+def _answer(
+    plan: QueryPlan,
+    inputs: list[Input],
+    on: str,
+    slots: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[tuple[Iterator[pa.RecordBatch], Callable[[], Samples]]]:
+    """Give an engine's result batches, and its counters, which are whole once the batches have been taken."""
+    from lowlevel.node import TABLE_SLOTS
 
-    def __init__(
-        self, plan: QueryPlan, inputs: list[Input], on: str, slots: int | None = None, progress: Any = None
-    ) -> None:
-        self.plan = plan
-        self.inputs = inputs
-        self.on = on
-        self.run: Any = None
-        self.session: Any = None
-        if on == INLINE:
-            from highlevel.inline import InlineRun
-            from lowlevel.node import TABLE_SLOTS
+    slots = slots or TABLE_SLOTS
+    if on == INLINE:
+        from highlevel.inline import InlineRun
 
-            self.run = InlineRun([plan], inputs, slots or TABLE_SLOTS, progress)
-        else:
-            from highlevel.spark.session import session
+        inline = InlineRun([plan], inputs, slots, progress)
+        yield (batch for _, batch in inline.results()), inline.samples
+        return
+    from capture.pcap import PcapFile
+    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.session import close, session
 
-            self.session = session("local[*]" if on == "local" else on)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Result batches, of whole windows on the inline engine."""
-        if self.run is not None:
-            for _, batch in self.run.results():
-                yield batch
-            return
-        from highlevel.spark.batch import run_batch
-
-        yield from run_batch(self.session, self.plan, self.inputs).to_batches()
-
-    def samples(self) -> Samples | None:
-        """Counters, where the engine runs here."""
-        return self.run.samples() if self.run is not None else None
-
-    def close(self) -> None:
-        """Stop what was started."""
-        if self.session is not None:
-            from highlevel.spark.session import close
-
-            close(self.session)
+    for each in inputs:
+        PcapFile.open(each.path)  # what is wrong with an input is said before a JVM is started
+    spark = session("local[*]" if on == "local" else on)
+    try:
+        batch = BatchRun(spark, plan, inputs, slots)
+        yield iter(batch.run().to_batches()), lambda: batch.samples
+    finally:
+        close(spark)
 
 
 class _WithoutPandas:
@@ -196,10 +185,10 @@ def _query(
         )
     plan, inputs = _prepare(sql, files, _bindings(stream or []))
     compile_kernels()
-    with progress_bar() as progress, contextlib.closing(_Answer(plan, inputs, on, slots, progress)) as answer:
+    with progress_bar() as progress, _answer(plan, inputs, on, slots, progress) as (batches, samples):
         with open_output(output) as sink:
-            write_results(answer.batches(), plan.schema, format, sink)
-        report(answer.samples(), stats=stats)
+            write_results(batches, plan.schema, format, sink)
+        report(samples(), stats=stats)
 
 
 @app.command(name="explain")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,9 @@ from capture.link_layers import LINK_TYPES, supported_link_types
 FILE_HEADER = 24
 MAX_CAPTURED = 262_144
 """Largest incl_len believed, as in libpcap; a larger one means that the bytes are no record header."""
+
+SPARE_DESCRIPTORS = 64
+"""Open files that a process has beside its captures."""
 
 MAGICS: dict[bytes, tuple[bool, bool, int]] = {
     bytes.fromhex("d4c3b2a1"): (False, False, 16),
@@ -102,3 +106,12 @@ class PcapFile:
         if hasattr(mmap, "MADV_SEQUENTIAL"):
             mapped.madvise(mmap.MADV_SEQUENTIAL)
         return cls(path, header, np.frombuffer(mapped, np.uint8))
+
+
+def allow_open_files(count: int) -> None:
+    """Raise this process's limit of open files, as far as it may, so that `count` captures can be mapped at once."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + SPARE_DESCRIPTORS
+    if wanted > soft != resource.RLIM_INFINITY:
+        wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

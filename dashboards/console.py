@@ -38,10 +38,8 @@ def progress_bar(unit: str = "bytes") -> Iterator[Callable[[int, int], None] | N
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def report(samples: Samples | None, *, stats: bool = False) -> None:
+def report(samples: Samples, *, stats: bool = False) -> None:
     """Warn of damaged files; on a terminal, or with `stats`, say what was read."""
-    if samples is None:
-        return
     for (name, labels), value in samples.items():
         if name == FILES_DAMAGED.name and value:
             link, cause = labels

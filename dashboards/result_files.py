@@ -102,8 +102,16 @@ def _needs_quotes(column: pa.Array) -> bool:
 
 def _write_json(batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> None:
     for batch in batches:
-        sink.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist()).encode())
+        rows = pa.RecordBatch.from_arrays([_finite(column) for column in batch.columns], names=batch.schema.names)
+        sink.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows.to_pylist()).encode())
         sink.flush()
+
+
+def _finite(column: pa.Array) -> pa.Array:
+    """JSON has no infinity (what a float too large becomes): it is written as null."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
 
 
 def _write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:

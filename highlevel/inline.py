@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Samples, by_name
-from capture.pcap import PcapFile
+from capture.pcap import PcapFile, allow_open_files
 from capture.scan import Index, scan
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.pipeline import Pipeline
@@ -60,6 +60,7 @@ class InlineRun:
         self.plans = plans
         self.inputs = inputs
         self.slots = slots
+        allow_open_files(len(inputs))
         self.files = [PcapFile.open(each.path) for each in inputs]
         self.total = 2 * sum(len(file.data) for file in self.files)
         self.done = 0

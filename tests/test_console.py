@@ -67,11 +67,6 @@ def test_a_terminal_gets_a_progress_bar_that_disappears(monkeypatch: pytest.Monk
     assert terminal.getvalue().endswith("\x1b[2K")  # the line is erased
 
 
-def test_an_engine_without_counters_here_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    report(None, stats=True)
-    assert capsys.readouterr() == ("", "")
-
-
 def test_kernels_that_are_there_are_not_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
     compile_kernels()
     capsys.readouterr()

@@ -165,3 +165,16 @@ def test_the_upper_bits_of_the_link_type_are_the_frame_check_sequences() -> None
 def test_a_capture_without_records_is_a_capture(tmp_path: Path) -> None:
     (tmp_path / "empty.pcap").write_bytes(HEAD)
     assert decode_file(tmp_path / "empty.pcap")[:2] == ([], {})
+
+
+def test_more_captures_than_the_limit_of_open_files_can_be_read_at_once(tmp_path: Path) -> None:
+    (tmp_path / "one.pcap").write_bytes(pcap_bytes([]))
+    script = (
+        "import resource, sys; from capture.pcap import PcapFile, allow_open_files;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (128, resource.getrlimit(resource.RLIMIT_NOFILE)[1]));"
+        "allow_open_files(300); files = [PcapFile.open(sys.argv[1]) for _ in range(300)]; print(len(files))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "one.pcap"], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "300\n"

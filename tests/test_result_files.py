@@ -190,3 +190,10 @@ def test_output_to_a_reader_that_has_gone_is_an_error_however_python_buffers(unb
         process.stdout.close()
         assert b"BrokenPipeError" in process.stderr.read()
         assert process.wait() != 0
+
+
+def test_json_has_null_where_a_number_is_infinite() -> None:
+    sink = io.BytesIO()
+    batch = pa.RecordBatch.from_pydict({"x": [1.5, float("inf"), None]})
+    write_results([batch], batch.schema, Format.JSON, sink)
+    assert [json.loads(line)["x"] for line in sink.getvalue().splitlines()] == [1.5, None, None]
