@@ -45,6 +45,8 @@ SKIPPED = ("non_ip", "ip_header_cut", "ip_header_malformed")
 
 TRANSPORT = 1 << PROTOCOL | 1 << SRC_PORT | 1 << DEST_PORT | 1 << TCP_FLAGS | 1 << ICMP_TYPE | 1 << ICMP_CODE
 FRAGMENT = 1 << FRAGMENT_OFFSET | 1 << MORE_FRAGMENTS
+NETWORK = 1 << IP_LEN | 1 << TTL | 1 << TOS
+FURTHER = TRANSPORT | FRAGMENT | 1 << CAPLEN | 1 << VLAN
 TCP, UDP, ICMP, ICMPV6 = 6, 17, 1, 58
 HOP_BY_HOP, ROUTING, FRAGMENT_HEADER, DESTINATION = 0, 43, 44, 60
 
@@ -109,11 +111,9 @@ def decode_records(buf, at, records, big_endian, unit, header, length_order, lin
                 out[DEST_HIGH * capacity + row] = 0
                 out[DEST_LOW * capacity + row] = u32be(buf, ip + 16)
             out[VERSION * capacity + row] = 4
-            if want & (1 << IP_LEN):
+            if want & NETWORK:
                 out[IP_LEN * capacity + row] = total or end - ip
-            if want & (1 << TTL):
                 out[TTL * capacity + row] = buf[ip + 8]
-            if want & (1 << TOS):
                 out[TOS * capacity + row] = buf[ip + 1]
             protocol = np.int64(buf[ip + 9])
             fragment = (u16be(buf, ip + 6) & 0x1FFF) * 8
@@ -136,11 +136,9 @@ def decode_records(buf, at, records, big_endian, unit, header, length_order, lin
                 out[DEST_LOW * capacity + row] = np.int64(u64be(buf, ip + 32))
             out[VERSION * capacity + row] = 6
             payload = u16be(buf, ip + 4)
-            if want & (1 << IP_LEN):
+            if want & NETWORK:
                 out[IP_LEN * capacity + row] = payload + 40
-            if want & (1 << TTL):
                 out[TTL * capacity + row] = buf[ip + 7]
-            if want & (1 << TOS):
                 out[TOS * capacity + row] = u16be(buf, ip) >> 4 & 255
             if payload and ip + 40 + payload < end:
                 end = ip + 40 + payload
@@ -158,6 +156,9 @@ def decode_records(buf, at, records, big_endian, unit, header, length_order, lin
             out[LEN * capacity + row] = (
                 second if length_order == 0 else first if length_order == 1 else max(first, second)
             )
+        if not want & FURTHER:  # most queries; the tests below would cost as much as the addresses
+            row += 1
+            continue
         if want & (1 << CAPLEN):
             out[CAPLEN * capacity + row] = captured
         if want & (1 << PROTOCOL):

@@ -21,6 +21,9 @@ from lowlevel.subaggregates import INT_MAX, INT_MIN, Kind, SubAggregate
 EMPTY = INT_MIN
 """The pane of a slot that holds nothing."""
 
+CACHE_LINE = 64
+"""Bytes."""
+
 PROBES = 4
 """Slots a packet may look at before it evicts: with entries of 32 bytes they are two cache lines."""
 
@@ -159,6 +162,13 @@ def flush_table(slots, slot_count, width, before, out, oldest):  # type: ignore[
     return rows
 
 
+def aligned(rows: int, columns: int) -> npt.NDArray[np.int64]:
+    """Make an uninitialised matrix that begins at a cache line, so that entries of 32 bytes never straddle two."""
+    words = np.empty(rows * columns + CACHE_LINE // 8, np.int64)
+    skipped = -words.__array_interface__["data"][0] % CACHE_LINE // 8
+    return words[skipped : skipped + rows * columns].reshape(rows, columns)
+
+
 class Table:
     """One table: fixed slots, an eviction buffer, no clock and no I/O. Not thread safe.
 
@@ -173,7 +183,8 @@ class Table:
         self.width = 1 + key_words + len(subaggregates)
         self.ops = np.array([opcode(sub) for sub in subaggregates], np.int64)
         self.capacity = capacity
-        self.slots = np.full((slots, self.width), EMPTY, np.int64)
+        self.slots = aligned(slots, self.width)
+        self.slots[:] = EMPTY
         self.moved = np.empty((slots, self.width), np.int64)
         self.evicted = np.empty((4 * capacity, self.width), np.int64)
         self.evicted_rows = 0
