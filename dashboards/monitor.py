@@ -70,7 +70,7 @@ class Monitor:
         self.pipeline.folder.mkdir(parents=True, exist_ok=True)
         log = self.pipeline.folder / "spark.log"
         self.run = StreamRun(
-            session(self.pipeline.master, partitions=self.pipeline.partitions, stream=True, log=log),
+            session(self.pipeline.master, partitions=self.pipeline.partitions, log=log),
             self.plans,
             self.inputs,
             self.pipeline.folder,

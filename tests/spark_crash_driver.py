@@ -81,7 +81,7 @@ def main(folder: Path, inputs: Path, moment: str, batch: int) -> None:
         if moment == "uncommitted" and number == batch:
             die()
 
-    spark = session("local[2]", stream=True)
+    spark = session("local[2]")
     plans = [compile_query(query.gsql, query.name) for query in QUERIES]
     run = stream.StreamRun(spark, plans, inputs_in(inputs), folder, on_batch=on_batch, **OPTIONS)
     try:

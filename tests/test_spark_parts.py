@@ -247,3 +247,19 @@ def test_a_manifest_is_json_for_people_who_look(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "0" / "0.json").read_text())
     assert manifest[0]["2.5-6"] == {"file": "0-2.5-6-0.arrow"}
     assert set(manifest[0]["0.meld"]) == {"data"}
+
+
+@pytest.mark.parametrize("edge", [0, 7, 8, 15, 16, 31, 32, 63])
+def test_numbers_at_the_edges_of_the_narrow_types_travel_unchanged(edge: int) -> None:
+    for low, high in ((-(2**edge), 2**edge - 1), (-(2**edge) - (edge < 63), 0), (0, min(2**edge, 2**63 - 1))):
+        table = pa.table({"n": pa.array([low, None, high], pa.int64()), "none": pa.array([None] * 3, pa.int64())})
+        assert unpack(pack(table)).equals(table)
+
+
+@pytest.mark.parametrize(
+    "addresses", [[b"\0" * 4] * 2, [b"\1" * 16] * 2, [b"\1" * 4, b"\2" * 16], [b"\1" * 4, None], [None], [b"abc"]]
+)
+def test_addresses_of_one_version_or_both_travel_unchanged(addresses: list) -> None:
+    table = pa.table({"srcIP": pa.array(addresses, pa.binary())})
+    assert unpack(pack(table)).equals(table)
+    assert unpack(pack(table)).schema == table.schema

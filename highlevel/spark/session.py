@@ -1,8 +1,8 @@
 """The Spark session: settings that were measured to help, quiet, on loopback.
 
-What moved the latency of a micro-batch: Unix domain sockets to the Python workers, worker reuse, a short polling
-delay, and for streams of tiny micro-batches a JIT that stops at its first tier. Batch queries run for seconds in the
-same code and lose with that: `docs/spark.md` has the figures.
+The work is in the Python workers, and the JVM carries packed rows between them: what helps is what keeps the JVM from
+competing with them for the cores. Its optimising compiler alone took a third of a second of each query, for code that
+runs for milliseconds. `docs/spark.md` has the figures.
 """
 
 from __future__ import annotations
@@ -28,22 +28,25 @@ SETTINGS = {
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.adaptive.enabled": "false",
+    "spark.shuffle.compress": "false",  # what is shuffled is compressed already
 }
 ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-FIRST_TIER = "-XX:TieredStopAtLevel=1"
+LEAN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""No optimising compiler, and a garbage collector without threads of its own."""
 
 
 def session(
     master: str = "local[*]",
     partitions: int = 2,
-    stream: bool = False,
+    own_sql: bool = False,
     name: str = "wiretide",
     log: Path = Path(os.devnull),
 ) -> SparkSession:
     """Start a session, or return the one of this process. End it with `close`.
 
-    `partitions` is the number of partitions of a shuffle. `stream` picks the JIT for micro-batches. What the JVM has to
-    say goes to the file `log`: its warnings and traces are no message to a user. Raises JavaMissingError.
+    `partitions` is the number of partitions of a shuffle. `own_sql` is for questions in Spark's own SQL, over packets
+    as a DataFrame: they do run in the JVM, and are two to three times faster with its optimising compiler. What the
+    JVM has to say goes to the file `log`: its warnings and traces are no message to a user. Raises JavaMissingError.
     """
     require_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -52,8 +55,8 @@ def session(
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= ON_THIS_MACHINE
-    if stream:
-        settings["spark.driver.extraJavaOptions"] = FIRST_TIER
+    if not own_sql:
+        settings |= dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), LEAN_JVM)
     for key, value in settings.items():
         builder = builder.config(key, value)
     with standard_error_to(log):
