@@ -43,6 +43,9 @@ PHYSICAL: dict[str, tuple[str, ...]] = {
 SKIPPED = ("non_ip", "ip_header_cut", "ip_header_malformed")
 """Why a record is no row: it announces no IP packet; its addresses were not captured; its header contradicts itself."""
 
+IPV6_ROWS = len(SKIPPED)
+"""Where the kernel counts the IPv6 packets, after the causes."""
+
 TRANSPORT = 1 << PROTOCOL | 1 << SRC_PORT | 1 << DEST_PORT | 1 << TCP_FLAGS | 1 << ICMP_TYPE | 1 << ICMP_CODE
 FRAGMENT = 1 << FRAGMENT_OFFSET | 1 << MORE_FRAGMENTS
 NETWORK = 1 << IP_LEN | 1 << TTL | 1 << TOS
@@ -77,11 +80,12 @@ def ipv6_upper(buf, at, end):  # type: ignore[no-untyped-def]
 
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64, i64*, i64, i64*)")
-def decode_records(buf, at, records, big_endian, unit, header, length_order, link, want, out, capacity, skipped):  # type: ignore[no-untyped-def]
+def decode_records(buf, at, records, big_endian, unit, header, length_order, link, want, out, capacity, counts):  # type: ignore[no-untyped-def]
     """Decode `records` records from `buf[at:]` into the matrix `out` (len(FIELDS) x capacity); return the rows written.
 
-    `want` has a bit for each field to write. `skipped` (3) grows by the records that became no row, by cause as in
-    SKIPPED. The caller has scanned the records: their headers and bytes are inside `buf`.
+    `want` has a bit for each field to write. `counts` (4) grows by the records that became no row, by cause as in
+    SKIPPED, and by the IPv6 packets. The caller has scanned the records: their headers and bytes are inside `buf`. Of
+    an IPv4 packet the version and the upper halves are not written: they stand there as 4 and 0 before.
     """
     row = 0
     for _ in range(records):
@@ -92,25 +96,22 @@ def decode_records(buf, at, records, big_endian, unit, header, length_order, lin
         at = end
         kind, ip, vlan = network_layer(buf, frame, end, link)
         if kind == NON_IP:
-            skipped[0] += 1
+            counts[0] += 1
             continue
         if kind == ETHERTYPE_IPV4:
             if ip + 20 > end:
-                skipped[1] += 1
+                counts[1] += 1
                 continue
             header_length = np.int64(buf[ip] & 15) * 4
             total = u16be(buf, ip + 2)
             # A total length of 0 is what segmentation offload leaves: the frame says how long the packet is.
             if buf[ip] >> 4 != 4 or header_length < 20 or (total < header_length and total != 0):
-                skipped[2] += 1
+                counts[2] += 1
                 continue
             if want & (1 << SRC_LOW):
-                out[SRC_HIGH * capacity + row] = 0
                 out[SRC_LOW * capacity + row] = u32be(buf, ip + 12)
             if want & (1 << DEST_LOW):
-                out[DEST_HIGH * capacity + row] = 0
                 out[DEST_LOW * capacity + row] = u32be(buf, ip + 16)
-            out[VERSION * capacity + row] = 4
             if want & NETWORK:
                 out[IP_LEN * capacity + row] = total or end - ip
                 out[TTL * capacity + row] = buf[ip + 8]
@@ -123,10 +124,10 @@ def decode_records(buf, at, records, big_endian, unit, header, length_order, lin
                 end = ip + total  # what follows is padding of the link layer
         else:
             if ip + 40 > end:
-                skipped[1] += 1
+                counts[1] += 1
                 continue
             if buf[ip] >> 4 != 6:
-                skipped[2] += 1
+                counts[2] += 1
                 continue
             if want & (1 << SRC_LOW):
                 out[SRC_HIGH * capacity + row] = np.int64(u64be(buf, ip + 8))
@@ -135,6 +136,7 @@ def decode_records(buf, at, records, big_endian, unit, header, length_order, lin
                 out[DEST_HIGH * capacity + row] = np.int64(u64be(buf, ip + 24))
                 out[DEST_LOW * capacity + row] = np.int64(u64be(buf, ip + 32))
             out[VERSION * capacity + row] = 6
+            counts[IPV6_ROWS] += 1
             payload = u16be(buf, ip + 4)
             if want & NETWORK:
                 out[IP_LEN * capacity + row] = payload + 40
@@ -206,7 +208,10 @@ class Decoder:
         """Decode `columns` (names of the stream) of blocks with up to `capacity` records."""
         self.file = file
         self.matrix = np.zeros((len(FIELDS), capacity), np.int64)
-        self.skipped = np.zeros(len(SKIPPED), np.int64)
+        self.matrix[VERSION] = 4
+        self.counts = np.zeros(len(SKIPPED) + 1, np.int64)
+        self.skipped = self.counts[:IPV6_ROWS]
+        self.only_ipv4 = True  # in the block decoded last
         wanted = {field for column in columns if column != "link" for field in PHYSICAL.get(column, (column,))}
         self.want = sum(1 << FIELDS.index(field) for field in wanted)
         self.data = pointer(file.data, "u8")
@@ -222,11 +227,16 @@ class Decoder:
             raise ValueError(
                 f"got a block of {block.records} records, expected at most {capacity}: scan in smaller blocks"
             )
+        if not self.only_ipv4:
+            # The kernel writes these three for IPv6 alone: three stores fewer for nearly every packet.
+            self.matrix[VERSION] = 4
+            self.matrix[SRC_HIGH] = self.matrix[DEST_HIGH] = 0
         header = self.file.header
+        before = int(self.counts[IPV6_ROWS])
         rows = decode_records(
             self.data, block.start, block.records, header.big_endian, 1 if header.nanoseconds else 1000,
             header.record_header, header.length_order, header.link_type, self.want, self.out, capacity,
-            self.skipped,
+            self.counts,
         )  # fmt: skip
-        only_ipv4 = rows == 0 or int(self.matrix[VERSION, :rows].max()) == 4
-        return Packets(self.matrix, rows, only_ipv4)
+        self.only_ipv4 = int(self.counts[IPV6_ROWS]) == before
+        return Packets(self.matrix, rows, self.only_ipv4)

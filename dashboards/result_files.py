@@ -71,16 +71,18 @@ def readable_schema(schema: pa.Schema) -> pa.Schema:
 
 def write_results(batches: Iterable[pa.RecordBatch], schema: pa.Schema, kind: Format, sink: BinaryIO) -> None:
     """Write result batches as they come. `schema` is the plan's: it makes the header even where there are no rows."""
+    if kind is Format.CSV:
+        _write_csv(batches, schema, sink)
+        return
     if kind is Format.JSON:
         _write_json(map(readable, batches), sink)
         return
     writers: dict[Format, Callable[[Iterable[pa.RecordBatch], pa.Schema, BinaryIO], None]] = {
         Format.TABLE: _write_table,
-        Format.CSV: _write_csv,
         Format.PARQUET: _write_parquet,
         Format.ARROW: _write_arrow,
     }
-    writers[kind]((readable(batch) for batch in batches), readable_schema(schema), sink)
+    writers[kind](map(readable, batches), readable_schema(schema), sink)
 
 
 def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:
@@ -88,9 +90,9 @@ def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Binar
 
     header = pa.RecordBatch.from_arrays([pa.array([name]) for name in schema.names], names=schema.names)
     for batch in itertools.chain([header], batches):
-        # Arrow's "needed" quotes every text; an address or a name should stay plain.
+        # Arrow's "needed" quotes every text; an address or a name should stay plain. Addresses are still bytes here.
         quoting = "needed" if any(_needs_quotes(column) for column in batch.columns) else "none"
-        pa_csv.write_csv(batch, sink, pa_csv.WriteOptions(include_header=False, quoting_style=quoting))
+        pa_csv.write_csv(readable(batch), sink, pa_csv.WriteOptions(include_header=False, quoting_style=quoting))
         sink.flush()
 
 

@@ -13,14 +13,18 @@ from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Samples, by_name
 from capture.pcap import PcapFile, allow_open_files
 from capture.scan import Index, scan
+from highlevel.ahead import ahead
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.pipeline import Pipeline
 from highlevel.plan import QueryPlan
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.node import TABLE_SLOTS, Node
-from lowlevel.punctuation import Punctuation
+from lowlevel.punctuation import Item, Punctuation
 
 ALL_METRICS = by_name(CAPTURE_METRICS, LOW_METRICS, HIGH_METRICS)
+
+QUEUED = 4
+"""Items between the levels; each holds at most as many partials as a table has slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +83,26 @@ class InlineRun:
         ]
 
     def results(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Run; yields (number of the plan, rows of closed windows in order of their end) as they become final."""
+        """Run; yields (number of the plan, rows of closed windows in order of their end) as they become final.
+
+        The low level runs in a thread of its own, up to QUEUED items ahead of the operators and of whoever takes the
+        results.
+        """
+        for plan, number, item in ahead(self._low_level(), QUEUED):
+            pipeline, port = self.pipelines[plan], self.ports[plan][number]
+            items = pipeline.punctuate(port, item) if isinstance(item, Punctuation) else pipeline.rows(port, item)
+            for result in items:
+                if isinstance(result, pa.RecordBatch):
+                    yield plan, result
+
+    def _low_level(self) -> Iterator[tuple[int, int, Item]]:
+        """Reduce all inputs; yields (number of the plan, number of the input, item)."""
         indexes = [self._scan(file) for file in self.files]
         waiting = [(index.low, number, 0) for number, index in enumerate(indexes)]
         for low, number, _ in waiting:
-            yield from self._promise(number, low)
+            # Before its first row an input already promises: its index knows its smallest time.
+            for reader in self._readers(number):
+                yield reader, number, Punctuation(self.inputs[number].link, low)
         heapq.heapify(waiting)
         while waiting:
             _, number, place = heapq.heappop(waiting)
@@ -113,7 +132,7 @@ class InlineRun:
         """Numbers of the plans that read this input."""
         return [plan for plan, ports in enumerate(self.ports) if number in ports]
 
-    def _block(self, number: int, index: Index, place: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _block(self, number: int, index: Index, place: int) -> Iterator[tuple[int, int, Item]]:
         block = index.blocks[place]
         readers = self._readers(number)
         if number not in self.nodes:
@@ -121,20 +140,8 @@ class InlineRun:
             self.nodes[number] = Node(self.inputs[number].link, self.files[number], plans, self.slots)
         self.newest = max(self.newest, block.last)
         for reader, item in self.nodes[number].process(block):
-            yield from self._feed(readers[reader], number, item)
+            yield readers[reader], number, item
         self._advance(self.done + block.end - block.start)
-
-    def _promise(self, number: int, low: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Before its first row an input already promises: its index knows its smallest time."""
-        for reader in self._readers(number):
-            yield from self._feed(reader, number, Punctuation(self.inputs[number].link, low))
-
-    def _feed(self, plan: int, number: int, item: pa.RecordBatch | Punctuation) -> Iterator[tuple[int, pa.RecordBatch]]:
-        pipeline, port = self.pipelines[plan], self.ports[plan][number]
-        items = pipeline.punctuate(port, item) if isinstance(item, Punctuation) else pipeline.rows(port, item)
-        for result in items:
-            if isinstance(result, pa.RecordBatch):
-                yield plan, result
 
     def _close(self, number: int, index: Index) -> None:
         """Keep a finished input's counters and give its memory back."""
@@ -143,7 +150,7 @@ class InlineRun:
         self.finished.merge(node.samples(names, index.damage), ALL_METRICS)
 
     def samples(self) -> Samples:
-        """Return every counter and gauge so far."""
+        """Return every counter and gauge; they are whole once all results have been taken."""
         samples = Samples(self.finished)
         for number, node in self.nodes.items():
             names = [self.plans[reader].name for reader in self._readers(number)]

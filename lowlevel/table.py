@@ -192,6 +192,12 @@ class Table:
         self.words = np.zeros((max(1, key_words), capacity), np.int64)
         self.args = np.zeros((max(1, len(subaggregates)), capacity), np.int64)
         self._everyone = np.ones(1, np.uint8)
+        # Addresses are taken once: asking numpy for them at every call costs as much as hundreds of packets.
+        self._slots = pointer(self.slots, "i64")
+        self._ops = pointer(self.ops, "i64")
+        self._words = pointer(self.words, "i64")
+        self._args = pointer(self.args, "i64")
+        self._evicted = pointer(self.evicted, "i64")
 
     @property
     def bytes(self) -> int:
@@ -206,12 +212,11 @@ class Table:
         origin: int,
     ) -> None:
         """Add the packets whose key words and arguments stand in `words` and `args`. `evictions_due` first."""
-        slots = pointer(self.slots, "i64")
-        args = pointer(self.args, "i64")
         self.evicted_rows = update_table(
-            slots, slots, len(self.slots), self.width, self.key_words, self.ops, len(self.ops), self.words.reshape(-1),
-            self.capacity, args, args, times, self._everyone if chosen is None else chosen, chosen is not None,
-            len(times), pane, origin, PROBES, self.evicted.reshape(-1), self.evicted_rows,
+            self._slots, self._slots, len(self.slots), self.width, self.key_words, self._ops, len(self.ops),
+            self._words, self.capacity, self._args, self._args, times,
+            self._everyone if chosen is None else chosen, chosen is not None,
+            len(times), pane, origin, PROBES, self._evicted, self.evicted_rows,
         )  # fmt: skip
 
     @property

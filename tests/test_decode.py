@@ -69,7 +69,7 @@ def test_the_kernel_as_plain_python_stays_inside_its_arrays_and_agrees_with_its_
     decoder = Decoder(file, ALL_COLUMNS, 256)
     packets = decoder.decode(block)
     slow = Decoder(file, ALL_COLUMNS, 256)
-    stand_in = plain(decode_records, file.data, slow.matrix, slow.skipped)
+    stand_in = plain(decode_records, file.data, slow.matrix, slow.counts)
     monkeypatch.setattr(capture.decode, "decode_records", stand_in)
     assert slow.decode(block).rows == packets.rows
     assert slow.skipped.tolist() == decoder.skipped.tolist()
