@@ -29,10 +29,9 @@ def test_an_error_comes_after_the_items_before_it() -> None:
         yield 2
         raise LookupError("third")
 
-    taken = []
+    taken: list[int] = []
     with pytest.raises(LookupError, match="third"):
-        for item in ahead(items(), 1):
-            taken.append(item)
+        taken.extend(ahead(items(), 1))
     assert taken == [1, 2]
     assert "wiretide-ahead" not in threads()
 
