@@ -47,7 +47,7 @@ be called again with the last batch id and the same rows."""
 
 BLOCK_RECORDS = 16_384
 PACED_BLOCK_RECORDS = 1024
-MAX_BLOCKS = 128
+MAX_BLOCKS = 256
 
 
 class StreamRun:
