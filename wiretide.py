@@ -58,11 +58,12 @@ def packets(path: str | os.PathLike[str], columns: Iterable[str] | None = None) 
     """Read one capture as Arrow batches of the stream `packets`, in file order.
 
     `columns` are names of `docs/gsql.md`, all by default. A field that a packet lacks is NULL; addresses are text.
+    A damaged capture is read up to the damage, with a RuntimeWarning.
     """
     from dashboards.result_files import readable
     from lowlevel.packet_batches import packet_batches
 
-    yield from map(readable, packet_batches(Path(path), columns))
+    return map(readable, packet_batches(Path(path), columns))
 
 
 def explain(sql: str) -> str:

@@ -1,7 +1,7 @@
 """The columns of the stream `packets`, as one table.
 
 A row of `packets` is a packet whose outermost network layer is IPv4 or IPv6 with readable addresses; every other
-record of a capture is counted by cause (`capture.counters`), never silently dropped. Names are GSQL's, so that the
+record of a capture is counted by cause (`capture.metrics`), never silently dropped. Names are GSQL's, so that the
 papers' queries run as printed; they are matched without regard to case. A field that a packet lacks (the ports of a
 later fragment, of ICMP, of a packet cut before them) is NULL.
 """
@@ -31,7 +31,13 @@ COLUMNS: dict[str, ColumnSpec] = {
         ColumnSpec("destIP", "address", 128, False, "destination address of the outermost IP header"),
         ColumnSpec("srcPort", "integer", 16, True, "TCP or UDP source port"),
         ColumnSpec("destPort", "integer", 16, True, "TCP or UDP destination port"),
-        ColumnSpec("protocol", "integer", 8, False, "IP protocol number, for IPv6 that after the extension headers"),
+        ColumnSpec(
+            "protocol",
+            "integer",
+            8,
+            False,
+            "IP protocol number; for IPv6 that after hop-by-hop, routing, fragment and destination headers (AH is 51)",
+        ),
         ColumnSpec("ip_version", "integer", 8, False, "4 or 6"),
         ColumnSpec("len", "integer", 32, False, "length of the frame on the wire, in bytes"),
         ColumnSpec("caplen", "integer", 32, False, "bytes of the frame that were captured"),

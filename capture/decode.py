@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from capture.bytes import u16be, u32, u32be, u64be
+from capture.bytes import u16be, u32be, u64be
 from capture.link_layers import ETHERTYPE_IPV4, NON_IP, network_layer
 from capture.native import helper, kernel, pointer
 from capture.pcap import PcapFile
-from capture.scan import Block, captured_length, record_time
+from capture.scan import Block, captured_length, record_time, wire_length
 
 NULL = -1
 """A field that a packet lacks."""
@@ -113,7 +113,7 @@ def decode_records(buf, at, records, big_endian, unit, header, length_order, lin
             if want & (1 << DEST_LOW):
                 out[DEST_LOW * capacity + row] = u32be(buf, ip + 16)
             if want & NETWORK:
-                out[IP_LEN * capacity + row] = total or end - ip
+                out[IP_LEN * capacity + row] = total or wire_length(buf, here, big_endian, length_order) - (ip - frame)
                 out[TTL * capacity + row] = buf[ip + 8]
                 out[TOS * capacity + row] = buf[ip + 1]
             protocol = np.int64(buf[ip + 9])
@@ -152,12 +152,7 @@ def decode_records(buf, at, records, big_endian, unit, header, length_order, lin
                 protocol, upper, fragment, more = ipv6_upper(buf, ip, end)
         out[TS * capacity + row] = record_time(buf, here, big_endian, unit)
         if want & (1 << LEN):
-            # The other of the two lengths; in files with exchanged lengths it stands first.
-            first = u32(buf, here + 8, big_endian)
-            second = u32(buf, here + 12, big_endian)
-            out[LEN * capacity + row] = (
-                second if length_order == 0 else first if length_order == 1 else max(first, second)
-            )
+            out[LEN * capacity + row] = wire_length(buf, here, big_endian, length_order)
         if not want & FURTHER:  # most queries; the tests below would cost as much as the addresses
             row += 1
             continue

@@ -1,9 +1,8 @@
-"""Kernels: numba functions that start in a millisecond.
+"""Kernels: numba functions that start without numba.
 
-Importing numba and loading one of its cached functions costs most of a second, several times what a gigabyte of
-packets costs. So numba is used once per machine, as a compiler: the machine code of each kernel is kept in a cache
-folder and later processes load it with llvmlite alone. Only public interfaces of both are used (`cfunc.inspect_llvm`,
-`TargetMachine.emit_object`).
+Importing numba and loading its cached functions takes longer than most queries. So numba is used once per machine, as
+a compiler: the machine code of each kernel is kept in a cache folder and later processes load it with llvmlite alone.
+Only public interfaces of both are used (`cfunc.inspect_llvm`, `TargetMachine.emit_object`).
 
 A kernel takes pointers and scalars, indexes pointers like arrays, returns one integer (a count or a status code),
 raises nothing and runs without the GIL. It is plain Python at the same time: `Kernel.function` runs it on numpy
@@ -14,7 +13,9 @@ arrays, slowly.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import functools
 import hashlib
 import json
 import os
@@ -61,8 +62,19 @@ def pointer(array: np.ndarray[Any, Any], kind: str) -> int:
 
 def cache_folder() -> Path:
     """Folder of the machine code: `$XDG_CACHE_HOME/wiretide/kernels`, by default below `~/.cache`."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "wiretide" / "kernels"
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "wiretide" / "kernels"
+    except RuntimeError:  # no HOME and no such user, as in some containers: compile anew in every process
+        return _scratch_folder()
+
+
+@functools.cache
+def _scratch_folder() -> Path:
+    """Make a folder that is this process's own: machine code is never taken from a folder that others may write to."""
+    scratch = tempfile.TemporaryDirectory(prefix="wiretide-kernels-")
+    atexit.register(scratch.cleanup)
+    return Path(scratch.name)
 
 
 def missing() -> list[Kernel]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import mmap
 import os
 import resource
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,8 @@ def parse_header(head: bytes, name: str) -> PcapHeader:
     if head[:4] not in MAGICS:
         kinds = [kind for magic, kind in FOREIGN.items() if head.startswith(magic)]
         got = f"it is {kinds[0]}" if kinds else "it is empty" if not head else f"it begins with {head[:4].hex(' ')}"
-        raise InputError(f"{name}: not a classic pcap file: {got}; convert it with: editcap -F pcap IN OUT")
+        hint = "; convert it with: editcap -F pcap IN OUT" if "pcapng" in got else "; decompress it" if kinds else ""
+        raise InputError(f"{name}: not a classic pcap file: {got}{hint}")
     if len(head) < FILE_HEADER:
         raise InputError(f"{name}: cut inside the pcap file header: got {len(head)} bytes, expected {FILE_HEADER}")
     big_endian, nanoseconds, record_header = MAGICS[head[:4]]
@@ -98,6 +100,10 @@ class PcapFile:
         """Open and check; raise InputError where it is missing, unreadable or no classic pcap."""
         path = Path(path)
         try:
+            if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+                raise InputError(
+                    f"{path}: got a pipe or a device, expected a regular file: captures are mapped, not read"
+                )
             with path.open("rb") as file:
                 header = parse_header(file.read(FILE_HEADER), str(path))
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

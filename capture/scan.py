@@ -82,6 +82,16 @@ def captured_length(buf, at, big_endian, length_order):  # type: ignore[no-untyp
     return second if length_order == 1 else min(first, second)
 
 
+@helper
+def wire_length(buf, at, big_endian, length_order):  # type: ignore[no-untyped-def]
+    """orig_len of the record whose header begins at `at`: the other of the two lengths."""
+    second = u32(buf, at + 12, big_endian)
+    if length_order == 0:
+        return second
+    first = u32(buf, at + 8, big_endian)
+    return first if length_order == 1 else max(first, second)
+
+
 @kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64, i64*, i64*)")
 def scan_blocks(buf, end, big_endian, unit, header, length_order, max_captured, block_records, max_blocks, rows, state):  # type: ignore[no-untyped-def]
     """Walk whole records of `buf[state[0]:end]` and describe up to `max_blocks` blocks.

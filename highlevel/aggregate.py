@@ -104,26 +104,40 @@ class Aggregate:
         """Emit every window with an id below the mark, in order of their ids, then pass the mark on if it has grown."""
         if mark.low <= self.closed:
             return
-        members: dict[int, list[Pile]] = {}
-        for (first, end), pile in self.piles.items():
-            for wid in range(max(first, self.closed), min(end, mark.low)):
-                members.setdefault(wid, []).append(pile)
-        for wids in _runs(members):
-            yield self._close(wids, members)
+        for due in _runs(self._due(mark.low)):
+            yield self._close(due)
         self.closed = mark.low
         yield mark
 
-    def _close(self, wids: list[int], members: dict[int, list[Pile]]) -> pa.RecordBatch:
+    def _due(self, low: int) -> Iterator[tuple[int, list[Pile]]]:
+        """Yield the windows below `low` that hold partials, in the order of their ids, each with its piles."""
+        waiting = sorted(self.piles.items(), key=lambda entry: entry[0], reverse=True)
+        open_piles: list[tuple[int, Pile]] = []  # (end, pile) of the piles whose range holds the window at hand
+        wid = self.closed
+        while waiting or open_piles:
+            if not open_piles:
+                wid = max(wid, waiting[-1][0][0])
+            while waiting and waiting[-1][0][0] <= wid:
+                (_, end), pile = waiting.pop()
+                open_piles.append((end, pile))
+            open_piles = [(end, pile) for end, pile in open_piles if end > wid]
+            if wid >= low:
+                return
+            if open_piles:
+                yield wid, [pile for _, pile in open_piles]
+                wid += 1
+
+    def _close(self, due: list[tuple[int, list[Pile]]]) -> pa.RecordBatch:
         """Merge the piles of some windows in one go, the id of the window a grouping column like the others."""
         tagged = [
             pa.RecordBatch.from_arrays([pa.repeat(wid, batch.num_rows), *batch.columns], [WID, *self.columns])
-            for wid in wids
-            for pile in members[wid]
+            for wid, piles in due
+            for pile in piles
             for batch in pile.batches
         ]
         merged = self._merge([WID, *self.groups], tagged).combine_chunks().to_batches()[0]
-        self.windows_closed += len(wids)
-        self.closed = wids[-1] + 1
+        self.windows_closed += len(due)
+        self.closed = due[-1][0] + 1
         for spent in [key for key in self.piles if key[1] <= self.closed]:
             del self.piles[spent]
         return merged
@@ -162,16 +176,16 @@ class Aggregate:
             self.piles[first, end] = Pile(table.to_batches(), table.num_rows, table.num_rows)
 
 
-def _runs(members: dict[int, list[Pile]]) -> Iterator[list[int]]:
-    """Cut the window ids to close, in their order, into runs of up to CLOSE_ROWS partials, a window at least."""
-    run: list[int] = []
+def _runs(due: Iterator[tuple[int, list[Pile]]]) -> Iterator[list[tuple[int, list[Pile]]]]:
+    """Cut windows to close into runs of up to CLOSE_ROWS partials, a window at least."""
+    run: list[tuple[int, list[Pile]]] = []
     rows = 0
-    for wid in sorted(members):
-        size = sum(pile.rows for pile in members[wid])
+    for wid, piles in due:
+        size = sum(pile.rows for pile in piles)
         if run and rows + size > CLOSE_ROWS:
             yield run
             run, rows = [], 0
-        run.append(wid)
+        run.append((wid, piles))
         rows += size
     if run:
         yield run

@@ -13,14 +13,14 @@ POLL = 0.05
 """Seconds after which a thread that waits at the queue looks whether it is still wanted."""
 
 
-def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+def ahead(items: Iterator[T], depth: int, unwanted: Event) -> Iterator[T]:
     """Yield `items` in their order, up to `depth` of them computed ahead.
 
     It pays where the work behind `items` releases the GIL, as kernels do. What `items` raises is raised here, after
-    the items before it. When the consumer stops early the thread ends at its next item.
+    the items before it. When the consumer stops early `unwanted` is set, and the thread ends at its next item, or
+    sooner where `items` looks at `unwanted` itself and raises.
     """
     queue: Queue[tuple[list[T], BaseException | None]] = Queue(depth)
-    unwanted = Event()
 
     def put(entry: tuple[list[T], BaseException | None]) -> None:
         while not unwanted.is_set():

@@ -28,7 +28,7 @@ class Bucket:
         self.outside = 0
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Tag a batch; partials between windows (SLIDE greater than RANGE) belong to none and are counted away."""
+        """Tag a batch; partials before the origin, or between windows (SLIDE greater than RANGE), are counted away."""
         window = self.window
         start = batch.column("pane").to_numpy() * self.pane  # relative to the origin
         first = np.maximum(start // window.slide, 0)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 
@@ -25,6 +27,16 @@ ALL_METRICS = by_name(CAPTURE_METRICS, LOW_METRICS, HIGH_METRICS)
 
 QUEUED = 4
 """Items between the levels; each holds at most as many partials as a table has slots."""
+
+
+TABLES_IN_FULL = 4
+"""Files that are read at the same time before their tables are made smaller, so that memory does not grow with them."""
+
+FEWEST_SLOTS = 1024
+
+
+class UnwantedError(Exception):
+    """Ends the low level's thread when nobody takes its results any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +74,18 @@ class InlineRun:
         Raises InputError for a file that is no capture.
         """
         self.plans = plans
-        self.inputs = inputs
         self.slots = slots
+        inputs = [each for each in inputs if any(each.feeds(plan) for plan in plans)]
         allow_open_files(len(inputs))
         self.files = [PcapFile.open(each.path) for each in inputs]
+        self.inputs = inputs
         self.total = 2 * sum(len(file.data) for file in self.files)
         self.done = 0
         self.progress = progress
         self.newest = 0
         self.finished = Samples()
         self.nodes: dict[int, Node] = {}
+        self._unwanted = Event()
         # Ports of a query are the inputs that its streams name, in the order of the inputs.
         self.ports = [
             {number: port for port, number in enumerate(n for n, each in enumerate(inputs) if each.feeds(plan))}
@@ -88,7 +102,7 @@ class InlineRun:
         The low level runs in a thread of its own, up to QUEUED items ahead of the operators and of whoever takes the
         results.
         """
-        for plan, number, item in ahead(self._low_level(), QUEUED):
+        for plan, number, item in ahead(self._low_level(), QUEUED, self._unwanted):
             pipeline, port = self.pipelines[plan], self.ports[plan][number]
             items = pipeline.punctuate(port, item) if isinstance(item, Punctuation) else pipeline.rows(port, item)
             for result in items:
@@ -98,6 +112,7 @@ class InlineRun:
     def _low_level(self) -> Iterator[tuple[int, int, Item]]:
         """Reduce all inputs; yields (number of the plan, number of the input, item)."""
         indexes = [self._scan(file) for file in self.files]
+        self.slots = shared_slots(self.slots, most_at_once(indexes))
         waiting = [(index.low, number, 0) for number, index in enumerate(indexes)]
         for low, number, _ in waiting:
             # Before its first row an input already promises: its index knows its smallest time.
@@ -125,6 +140,8 @@ class InlineRun:
 
     def _advance(self, done: int) -> None:
         self.done = done
+        if self._unwanted.is_set():
+            raise UnwantedError
         if self.progress:
             self.progress(done, self.total)
 
@@ -158,3 +175,18 @@ class InlineRun:
         for pipeline in self.pipelines:
             samples.merge(pipeline.samples(self.newest), ALL_METRICS)
         return samples
+
+
+def most_at_once(indexes: Sequence[Index]) -> int:
+    """How many of the files overlap in time at most: so many have tables at the same time."""
+    spans = [(index.low, max(block.last for block in index.blocks)) for index in indexes if index.blocks]
+    edges = sorted([(first, 1) for first, _ in spans] + [(last + 1, -1) for _, last in spans])
+    return max(itertools.accumulate((step for _, step in edges), initial=0))
+
+
+def shared_slots(slots: int, files: int) -> int:
+    """Slots of each table where `files` files have tables at once: the memory of TABLES_IN_FULL whole ones, shared."""
+    while files > TABLES_IN_FULL and slots > FEWEST_SLOTS:
+        slots //= 2
+        files = (files + 1) // 2
+    return slots

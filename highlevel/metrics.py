@@ -17,7 +17,7 @@ OUTSIDE_WINDOWS = Metric(
     "wiretide_partials_outside_windows_total",
     "counter",
     ("query",),
-    "Partials that belong to no window, because SLIDE is greater than RANGE.",
+    "Partials that belong to no window: older than ORIGIN, or between windows where SLIDE is greater than RANGE.",
 )
 WINDOWS_CLOSED = Metric(
     "wiretide_windows_closed_total", "counter", ("query",), "Windows that became final and had at least one group."

@@ -14,7 +14,7 @@ from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.query_tables import QueryTables
 
 TABLE_SLOTS = 1 << 18
-"""Slots of each table unless told otherwise: 8 MiB for a pair of IPv4 addresses with two sub-aggregates."""
+"""Slots of each table unless told otherwise: 19 MB with buffers for a pair of IPv4 addresses and two sub-aggregates."""
 
 
 class Node:

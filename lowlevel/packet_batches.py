@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -25,15 +26,26 @@ def packet_schema(columns: Iterable[str]) -> pa.Schema:
 
 
 def packet_batches(path: Path, columns: Iterable[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Decode a capture, a batch per block, in file order. Addresses are 4 or 16 bytes, an absent field is NULL."""
-    names = list(COLUMNS if columns is None else columns)
-    unknown = [name for name in names if name not in COLUMNS]
-    if unknown:
-        raise ValueError(f"no column is named {unknown[0]}; the columns are {', '.join(COLUMNS)}")
+    """Decode a capture, a batch per block, in file order. Addresses are 4 or 16 bytes, an absent field is NULL.
+
+    Names of columns are taken without regard to case. Raises ValueError for an unknown one, InputError for a file
+    that is no capture; warns (RuntimeWarning) of one that is damaged, whose whole records are read.
+    """
+    names = [_column_name(name) for name in (COLUMNS if columns is None else columns)]
     file = PcapFile.open(path)
+    index = scan(file)
+    if index.damage:
+        text = f"{path}: {index.damage.replace('_', ' ')}, after {index.records} whole records"
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
     decoder = Decoder(file, names, BLOCK_RECORDS)
-    for block in scan(file).blocks:
-        yield block_batch(path.stem, decoder, block, names)
+    return (block_batch(path.stem, decoder, block, names) for block in index.blocks)
+
+
+def _column_name(name: str) -> str:
+    for known in COLUMNS:
+        if known.lower() == name.lower():
+            return known
+    raise ValueError(f"no column is named {name}; the columns are {', '.join(COLUMNS)}")
 
 
 def block_batch(link: str, decoder: Decoder, block: Block, names: list[str]) -> pa.RecordBatch:

@@ -43,7 +43,7 @@ class Capture:
     def rows(self) -> Iterator[Row | str]:
         """A row for each packet, or why the record is none."""
         for ts, wire, frame in self.records:
-            found = packet(self.link_type, frame)
+            found = packet(self.link_type, frame, wire - len(frame))
             yield found if isinstance(found, str) else {"ts": ts, "len": wire, "caplen": len(frame), **found}
 
 
@@ -78,13 +78,16 @@ def parse_pcap(data: bytes) -> Capture:
     return capture
 
 
-def packet(link_type: int, frame: bytes) -> Row | str:
-    """The columns of one frame below the record header, or the cause for which it is no row."""
+def packet(link_type: int, frame: bytes, not_captured: int = 0) -> Row | str:
+    """The columns of one frame below the record header, or the cause for which it is no row.
+
+    `not_captured` bytes of it were on the wire and are not in the capture.
+    """
     found = link_layer(link_type, frame)
     if found is None:
         return "non_ip"
     ethertype, rest, vlan = found
-    row = ipv4(rest) if ethertype == 0x0800 else ipv6(rest)
+    row = ipv4(rest, not_captured) if ethertype == 0x0800 else ipv6(rest)
     return row if isinstance(row, str) else {**row, "vlan": vlan}
 
 
@@ -196,7 +199,7 @@ def llc(rest: bytes) -> tuple[int, bytes, int | None] | None:
     return None
 
 
-def ipv4(data: bytes) -> Row | str:
+def ipv4(data: bytes, not_captured: int) -> Row | str:
     if len(data) < 20:
         return "ip_header_cut"
     try:
@@ -206,7 +209,7 @@ def ipv4(data: bytes) -> Row | str:
     if ip.v != 4 or 0 < ip.len < ip.hl * 4:
         return "ip_header_malformed"
     row = {"ip_version": 4, "srcIP": IPv4Address(ip.src), "destIP": IPv4Address(ip.dst), "protocol": ip.p}
-    row |= {"ip_len": ip.len or len(data), "ttl": ip.ttl, "tos": ip.tos}
+    row |= {"ip_len": ip.len or len(data) + not_captured, "ttl": ip.ttl, "tos": ip.tos}
     row |= {"fragment_offset": ip.offset * 8, "more_fragments": ip.mf}
     payload = data[: ip.len or None][ip.hl * 4 :]
     return row | transport(ip.p, b"" if ip.offset else payload)

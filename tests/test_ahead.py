@@ -19,7 +19,7 @@ def threads() -> set[str]:
 
 @pytest.mark.parametrize("depth", [1, 2, 100])
 def test_items_come_in_their_order_and_none_is_lost(depth: int) -> None:
-    assert list(ahead(iter(range(1000)), depth)) == list(range(1000))
+    assert list(ahead(iter(range(1000)), depth, threading.Event())) == list(range(1000))
     assert "wiretide-ahead" not in threads()
 
 
@@ -31,7 +31,7 @@ def test_an_error_comes_after_the_items_before_it() -> None:
 
     taken: list[int] = []
     with pytest.raises(LookupError, match="third"):
-        taken.extend(ahead(items(), 1))
+        taken.extend(ahead(items(), 1, threading.Event()))
     assert taken == [1, 2]
     assert "wiretide-ahead" not in threads()
 
@@ -48,7 +48,7 @@ def test_a_consumer_that_stops_early_leaves_no_thread_behind_and_closes_the_iter
         finally:
             closed.set()
 
-    items = ahead(endless(), 2)
+    items = ahead(endless(), 2, threading.Event())
     assert [next(items), next(items)] == [0, 1]
     items.close()  # type: ignore[attr-defined]
     assert closed.is_set()
@@ -64,7 +64,7 @@ def test_no_more_than_depth_items_are_computed_ahead() -> None:
             yield number
 
     most = 0
-    for item in ahead(items(), 3):
+    for item in ahead(items(), 3, threading.Event()):
         most = max(most, len(computed) - item)
     # One is in the consumer's hands, one in the thread's, and three wait between them.
     assert most <= 5

@@ -82,6 +82,15 @@ def test_packets_may_be_some_columns_and_an_unknown_one_is_an_error(capture: Pat
         next(wiretide.packets(capture, ["port"]))
 
 
+def test_a_damaged_capture_is_read_as_far_as_it_goes_with_a_warning(capture: Path) -> None:
+    whole = list(wiretide.packets(capture, ["TS", "destip"]))
+    capture.write_bytes(capture.read_bytes()[:-1])
+    with pytest.warns(RuntimeWarning, match="cut in record, after"):
+        cut = list(wiretide.packets(capture, ["TS", "destip"]))
+    assert whole[0].schema.names == ["ts", "destIP"]
+    assert pa.Table.from_batches(cut) == pa.Table.from_batches(whole).slice(0, sum(map(len, whole)) - 1)
+
+
 def test_explain_is_the_text_of_the_plan() -> None:
     text = wiretide.explain("SELECT count(*) FROM p [RANGE 5 minutes, SLIDE 1 minute]")
     assert text.startswith("query query: SELECT count(*)")

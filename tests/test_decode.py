@@ -195,3 +195,9 @@ def test_rows_keep_the_order_of_the_file_and_the_length_on_the_wire(tmp_path: Pa
     rows = rows_of(Decoder(file, ALL_COLUMNS, 8).decode(scan(file).blocks[0]))
     assert [row["ts"] for row in rows] == [5, 3, 3, 2**32 * 10**9 - 1, 0]
     assert {(row["len"], row["caplen"]) for row in rows} == {(2**32 - 1, 40)}
+
+
+def test_an_offloaded_packet_is_as_long_as_it_was_on_the_wire_however_little_was_captured(tmp_path: Path) -> None:
+    (tmp_path / "one.pcap").write_bytes(pcap_bytes([(1, v4(TCP, length=0))], 101, more_on_wire=29_000))
+    [row], _, _ = decode_file(tmp_path / "one.pcap")
+    assert row["ip_len"] == len(v4(TCP)) + 29_000 == row["len"]

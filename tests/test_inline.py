@@ -26,9 +26,9 @@ import pytest
 from capture.generate import Profile, generate, three_links
 from capture.link_layers import LINK_TYPES
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED
-from capture.scan import scan
+from capture.scan import END_OF_FILE, Block, Index, scan
 from highlevel import inline
-from highlevel.inline import ALL_METRICS, InlineRun, Input
+from highlevel.inline import ALL_METRICS, InlineRun, Input, most_at_once, shared_slots
 from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.packet_batches import packet_batches
@@ -103,6 +103,7 @@ def test_pairs_of_every_capture_are_the_truth(captures: Path) -> None:
         assert not engine.samples().total(LATE_PARTIALS)
 
 
+@pytest.mark.filterwarnings("ignore:.*whole records:RuntimeWarning")  # one capture is cut
 def test_sliding_windows_of_every_capture_are_those_of_the_definition(captures: Path) -> None:
     spec = Spec(300 * NS, 60 * NS)
     for name in classic(captures):
@@ -265,3 +266,27 @@ def test_a_gap_of_years_makes_two_windows(tmp_path: Path) -> None:
     last = (2**32 - 1) // 60 * 60 * NS
     assert found == {(0, 60 * NS, 1): 1, (last, last + 60 * NS, 1): 1}
     assert engine.samples().total(WINDOWS_CLOSED) == 2
+
+
+def test_tables_get_smaller_where_many_files_overlap_and_only_there() -> None:
+    def index(first: int, last: int) -> Index:
+        return Index([Block(24, 40, 1, first, last, END_OF_FILE)], None)
+
+    assert most_at_once([]) == 0
+    assert most_at_once([Index([], None), index(0, 5), index(5, 9), index(6, 8), index(10, 12)]) == 2
+    assert [shared_slots(2**18, files) for files in (1, 4, 5, 8, 40, 10**6)] == [
+        2**18,
+        2**18,
+        2**17,
+        2**17,
+        2**14,
+        1024,
+    ]
+
+
+def test_an_input_that_no_query_reads_is_not_read(tmp_path: Path) -> None:
+    small_captures.write(tmp_path / "a.pcap", [(1, small_captures.udp("10.0.0.1", "10.0.0.2", 1, 2))])
+    (tmp_path / "b.pcap").write_bytes(b"no capture at all")
+    plan = compile_query("SELECT count(*) FROM A")
+    run = InlineRun([plan], [Input("A", tmp_path / "a.pcap", "A"), Input("B", tmp_path / "b.pcap", "B")])
+    assert [batch.to_pylist() for _, batch in run.results()] == [[{"count": 1}]]
