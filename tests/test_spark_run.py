@@ -157,6 +157,23 @@ def test_options_that_make_no_sense_are_refused(spark, inputs, tmp_path: Path) -
             make(spark, inputs, tmp_path / "run", **options)
 
 
+def test_queries_of_one_name_are_refused(spark, inputs, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="names of their own, got pairs, pairs"):
+        make(spark, inputs, tmp_path / "run", plans=[PLANS[0], PLANS[0]])
+
+
+def test_what_a_killed_process_left_unfinished_is_removed(spark, inputs, tmp_path: Path) -> None:
+    left = [tmp_path / "run" / "state" / "0" / ".7.json.123", tmp_path / "run" / "output" / "pairs" / ".part.1"]
+    for path in left:
+        path.parent.mkdir(parents=True)
+        path.write_text("half")
+    run = make(spark, inputs, tmp_path / "run")
+    run.start()
+    assert run.wait()
+    run.stop()
+    assert not any(path.exists() for path in left)
+
+
 def test_waiting_gives_up_in_time_when_the_replay_is_slow(spark, inputs, tmp_path: Path) -> None:
     run = make(spark, inputs, tmp_path / "run", speed=0.001)
     run.start()

@@ -76,6 +76,9 @@ class StreamRun:
         for option, value in (("partitions", partitions), ("max_blocks", max_blocks), ("speed", speed)):
             if value is not None and value <= 0:
                 raise ValueError(f"{option} must be positive, got {value}")
+        names = [plan.name for plan in plans]
+        if len(set(names)) < len(names):
+            raise ValueError(f"queries of one run need names of their own, got {', '.join(names)}")
         self.spark = spark
         self.feeds = Feeds.of(plans, [Input(each.link, Path(each.path).absolute(), each.stream) for each in inputs])
         self.folder = folder.absolute()
@@ -110,6 +113,7 @@ class StreamRun:
 
     def _start(self, described: dict[str, Any]) -> None:
         claim(self.folder, described)
+        remove_unfinished(self.folder)
         compile_kernels()
         self.totals = self._totals_files.load(self._totals_files.last())
         if self.totals.finished(len(self.feeds.inputs)):
@@ -198,6 +202,13 @@ class StreamRun:
         if cause is not None and not isinstance(cause, PySparkException):
             raise cause
         raise root_cause(str(cause or failure)) from None
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a killed process left under temporary names, which begin with a dot; Spark's own are not touched."""
+    for ours in ("state", "totals", "output"):
+        for path in (folder / ours).rglob(".*"):
+            path.unlink(missing_ok=True)
 
 
 def lock(folder: Path) -> IO[str]:
