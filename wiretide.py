@@ -186,7 +186,7 @@ def _query(
         )
     plan, inputs = _prepare(sql, files, _bindings(stream or []))
     compile_kernels()
-    with progress_bar() as progress, _answer(plan, inputs, on, slots, progress) as (batches, samples):
+    with progress_bar(shown=on == INLINE) as progress, _answer(plan, inputs, on, slots, progress) as (batches, samples):
         with open_output(output) as sink:
             write_results(batches, plan.schema, format, sink)
         report(samples(), stats=stats)
@@ -330,7 +330,10 @@ def _demo(
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wiretide-demo-")))
-        described = demo_pipeline(folder, seconds=seconds, rate=rate, speed=speed, port=port)
+        try:
+            described = demo_pipeline(folder, seconds=seconds, rate=rate, speed=speed, port=port)
+        except (ValueError, OverflowError) as error:
+            raise typer.BadParameter(str(error)) from error
         # In a pipe or a job nobody presses Ctrl-C.
         _monitor(described, until_done or not sys.stdin.isatty())
 

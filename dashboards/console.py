@@ -24,9 +24,9 @@ def compile_kernels() -> None:
 
 
 @contextmanager
-def progress_bar(unit: str = "bytes") -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(unit: str = "bytes", *, shown: bool = True) -> Iterator[Callable[[int, int], None] | None]:
     """Give a callback (done, of all `unit`) that moves a progress bar, or None where standard error is no terminal."""
-    if not sys.stderr.isatty():
+    if not (shown and sys.stderr.isatty()):
         yield None
         return
     from rich.console import Console

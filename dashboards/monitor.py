@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from capture.metrics import (
     BYTES_READ,
@@ -18,13 +21,14 @@ from capture.metrics import (
     Samples,
 )
 from capture.metrics import METRICS as CAPTURE_METRICS
+from capture.pcap import PcapFile
 from dashboards.exporter import Exporter
 from dashboards.server import Server, serve
 from dashboards.window_lines import window_lines
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
 from lowlevel.metrics import METRICS as LOW_METRICS
-from queries.pipeline_file import PipelineFile
+from queries.pipeline_file import PipelineError, PipelineFile
 
 if TYPE_CHECKING:
     from highlevel.spark.stream import StreamRun
@@ -41,9 +45,13 @@ class Monitor:
         self.say = say
         self.plans = pipeline.plans()
         self.inputs = pipeline.inputs(self.plans)
-        self.exporter = Exporter(
-            self.plans, (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS), pipeline.top, pipeline.ranks
-        )
+        for each in self.inputs:
+            PcapFile.open(each.path)
+        try:
+            metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS)
+            self.exporter = Exporter(self.plans, metrics, pipeline.top, pipeline.ranks)
+        except ValueError as error:  # names that clash, a rank that is no column
+            raise PipelineError(str(error)) from error
         self.by_name = {plan.name: plan for plan in self.plans}
         self.samples = Samples()
         self.shown = -1  # the last micro-batch whose results were handed on
@@ -79,8 +87,24 @@ class Monitor:
             on_batch=self._batch,
         )
         self.run.start()
+        self._show_what_was()
         at = f"at {self.pipeline.speed:g} times its speed" if self.pipeline.speed else "as fast as possible"
         self.say(f"replaying {len(self.inputs)} captures {at}; state and results in {self.pipeline.folder}")
+
+    def _show_what_was(self) -> None:
+        """After a restart, show the counters and the windows that the run before left."""
+        assert self.run is not None, "there is a run"
+        totals = self.run.totals
+        if self.shown >= 0 or not totals.samples:
+            return
+        self.samples = totals.samples
+        self.exporter.samples(totals.samples)
+        for plan in self.plans:
+            rows = last_results(self.pipeline.folder / "output", plan.name)
+            if rows is not None:
+                newest = pc.max(rows["window_end"])
+                self.exporter.results(plan.name, rows.filter(pc.equal(rows["window_end"], newest)))
+            self.exporter.progress(plan.name, totals.lows[plan.name])
 
     def _batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         """Show what a micro-batch closed. After a failure it may be called again with the same id and content."""
@@ -135,6 +159,14 @@ class Monitor:
     def __exit__(self, *_: object) -> None:
         """Stop."""
         self.close()
+
+
+def last_results(output: Path, query: str) -> pa.Table | None:
+    """Read the newest file of a query's results: it holds the last windows that closed. None where there is no file."""
+    from highlevel.spark.result_files import query_folder
+
+    files = sorted(query_folder(output, query).glob("part-*.parquet"))
+    return pq.read_table(files[-1], partitioning=None) if files else None
 
 
 _LINK_COLUMNS = {

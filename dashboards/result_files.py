@@ -31,7 +31,8 @@ BOUNDS = ("window_start", "window_end")
 def open_output(path: Path | None) -> Iterator[BinaryIO]:
     """Open standard output, or a file that appears under its name only when all is written.
 
-    Raises InputError where the file cannot be written.
+    What exists and is no regular file, such as a pipe or a device, is written to as it is. Raises InputError where
+    the file cannot be written.
     """
     if path is None:
         if isinstance(sys.stdout.buffer, io.RawIOBase):
@@ -44,7 +45,9 @@ def open_output(path: Path | None) -> Iterator[BinaryIO]:
         return
     if path.is_dir():
         raise InputError(f"{path}: cannot be written: it is a folder")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    path = path.resolve()  # a link stays one: what it names is written
+    in_place = path.exists() and not path.is_file()
+    part = path if in_place else path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         sink = part.open("wb")
     except OSError as error:
@@ -52,9 +55,11 @@ def open_output(path: Path | None) -> Iterator[BinaryIO]:
     try:
         with sink:
             yield sink
-        part.replace(path)
+        if not in_place:
+            part.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        if not in_place:
+            part.unlink(missing_ok=True)
 
 
 def readable(batch: pa.RecordBatch) -> pa.RecordBatch:

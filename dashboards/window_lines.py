@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from dashboards.result_files import readable
 from highlevel.plan import QueryPlan
+from lowlevel.expressions import Column, Type
 
 SHOWN = 3
 """Windows of one query that are printed at a time; the count of the others follows."""
@@ -21,7 +22,7 @@ def window_lines(plan: QueryPlan, table: pa.Table, shown: int = SHOWN) -> Iterat
         yield f"{'':20}  {plan.name}: {len(ends) - shown} earlier windows"
     for end in ends[-shown:]:
         rows = table.filter(pc.equal(table["window_end"], end)).drop_columns(["window_start", "window_end"])
-        yield f"{_clock(end)}  {plan.name}: {_groups(rows)}{_largest(rows)}"
+        yield f"{_clock(end)}  {plan.name}: {_groups(rows)}{_largest(plan, rows)}"
 
 
 def _clock(time: int) -> str:
@@ -33,13 +34,16 @@ def _groups(rows: pa.Table) -> str:
     return "1 row, " if rows.num_rows == 1 else f"{rows.num_rows:,} rows, the largest "
 
 
-def _largest(rows: pa.Table) -> str:
-    """Spell the row with the largest value in the last numeric column; of equals the first."""
-    numeric = [
-        field.name for field in rows.schema if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+def _largest(plan: QueryPlan, rows: pa.Table) -> str:
+    """Spell the row with the largest value in the first column of values; of equals the first."""
+    values = [
+        out.name
+        for out in plan.select
+        if not (isinstance(out.expression, Column) and out.expression.name in plan.group_by)
+        and out.expression.type in (Type.INT, Type.FLOAT)
     ]
-    if numeric:
-        order = pc.sort_indices(rows, sort_keys=[(numeric[-1], "descending")])
+    if values:
+        order = pc.sort_indices(rows, sort_keys=[(values[0], "descending")])
         rows = rows.take(order[:1])
     row = readable(rows.slice(0, 1).combine_chunks().to_batches()[0]).to_pylist()[0]
     return ", ".join(

@@ -85,10 +85,10 @@ def test_packets_may_be_some_columns_and_an_unknown_one_is_an_error(capture: Pat
 def test_a_damaged_capture_is_read_as_far_as_it_goes_with_a_warning(capture: Path) -> None:
     whole = list(wiretide.packets(capture, ["TS", "destip"]))
     capture.write_bytes(capture.read_bytes()[:-1])
-    with pytest.warns(RuntimeWarning, match="cut in record, after"):
+    with pytest.warns(RuntimeWarning, match="cut in record header, after 2 whole records"):
         cut = list(wiretide.packets(capture, ["TS", "destip"]))
     assert whole[0].schema.names == ["ts", "destIP"]
-    assert pa.Table.from_batches(cut) == pa.Table.from_batches(whole).slice(0, sum(map(len, whole)) - 1)
+    assert pa.Table.from_batches(cut) == pa.Table.from_batches(whole)  # the third record holds no IP packet
 
 
 def test_explain_is_the_text_of_the_plan() -> None:

@@ -149,7 +149,7 @@ WRONG = [
     # The input is wrong: status 1.
     (["nothing.pcap", SRC], 1, "wiretide: nothing.pcap: cannot be read: No such file or directory\n"),
     (["none*.pcap", SRC], 1, "wiretide: none*.pcap: no file matches\n"),
-    (["text.pcap", SRC], 1, "wiretide: text.pcap: not a classic pcap file: it begins with 74 68 65 73;"),
+    (["text.pcap", SRC], 1, "wiretide: text.pcap: not a classic pcap file: it begins with 74 68 65 73"),
     (["empty.pcap", SRC], 1, "wiretide: empty.pcap: not a classic pcap file: it is empty"),
     (["main1.pcap", "text.pcap", SRC], 1, "text.pcap: not a classic pcap file"),
     (["-s", "q=main1.pcap", SRC], 1, "no file for the stream p; bound are: q"),

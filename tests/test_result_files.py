@@ -197,3 +197,20 @@ def test_json_has_null_where_a_number_is_infinite() -> None:
     batch = pa.RecordBatch.from_pydict({"x": [1.5, float("inf"), None]})
     write_results([batch], batch.schema, Format.JSON, sink)
     assert [json.loads(line)["x"] for line in sink.getvalue().splitlines()] == [1.5, None, None]
+
+
+def test_an_output_that_is_a_pipe_or_a_link_stays_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("real")
+    with open_output(tmp_path / "link") as sink:
+        sink.write(b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"new"
+    os.mkfifo(tmp_path / "pipe")
+    reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with open_output(tmp_path / "pipe") as sink:
+        sink.write(b"through")
+    assert os.read(reading, 100) == b"through"
+    os.close(reading)
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link", "pipe", "real"]

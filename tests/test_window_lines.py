@@ -47,3 +47,10 @@ def test_null_is_never_the_largest_and_text_alone_is_shown_as_it_is() -> None:
     names = compile_query(f"SELECT link FROM M {MINUTE} GROUP BY link", "links")
     rows = pa.table({"window_start": [0], "window_end": [60 * SECOND], "link": ["a"]})
     assert list(window_lines(names, rows)) == ["1970-01-01T00:01:00Z  links: 1 row, link a"]
+
+
+def test_the_largest_is_by_the_first_value_and_never_by_a_key() -> None:
+    ports = compile_query(f"SELECT count(*) AS n, destPort FROM M {MINUTE} GROUP BY destPort", "ports")
+    rows = [(0, 60 * SECOND, 1000, 53), (0, 60 * SECOND, 1, 65000)]
+    full = pa.Table.from_pylist([dict(zip(ports.schema.names, row, strict=True)) for row in rows], schema=ports.schema)
+    assert list(window_lines(ports, full)) == ["1970-01-01T00:01:00Z  ports: 2 rows, the largest n 1,000, destPort 53"]
