@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from lowlevel.expressions import Address, Prefix
@@ -42,8 +43,9 @@ def parse_prefix(text: str) -> Prefix:
 
 
 def address_text(address: Address) -> str:
-    """Text of an address, IPv6 in the shortest form (RFC 5952)."""
-    return str(IPv4Address(address.value) if address.version == 4 else IPv6Address(address.value))
+    """Text of an address, as results spell it: RFC 5952, mapped ones with dots (`::ffff:10.0.0.1`)."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    return socket.inet_ntop(family, address.value.to_bytes(WIDTH[address.version] // 8, "big"))
 
 
 def prefix_text(prefix: Prefix) -> str:

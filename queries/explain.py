@@ -24,8 +24,8 @@ def explain(plan: QueryPlan) -> str:
 def _low(plan: QueryPlan) -> Iterator[str]:
     low = plan.low
     yield "low level: next to the packets, once per link, in a table of fixed size"
-    links = "every input" if len(plan.streams) == 1 else "each link of the union on its own"
-    yield _line("streams", f"{' UNION '.join(plan.streams)}: {links}")
+    bound = "the files bound to it" if len(plan.streams) == 1 else "the files bound to each, every link on its own"
+    yield _line("streams", f"{' UNION '.join(plan.streams)}: {bound}")
     yield _line("columns", f"{', '.join(sorted(low.columns))}: all that is decoded")
     where = "every packet" if low.where is None else expression_text(low.where)
     yield _line("keep", where + ("" if low.where is None else ", before anything is kept for the packet"))
@@ -51,7 +51,7 @@ def _high(plan: QueryPlan) -> Iterator[str]:
         if window.range > window.pane:
             yield _line("roll up", f"{window.range // window.pane} panes per window, {_overlap(window)}")
     if len(plan.streams) > 1:
-        yield _line("meld", f"{len(plan.streams)} links: progress is that of the slowest")
+        yield _line("meld", f"{len(plan.streams)} streams: progress is that of the slowest link")
     group = ", ".join(_shown(plan, name) for name in plan.group_by)
     yield _line("group by", group or "nothing: one row per window, none for a window without packets")
     for sub in plan.low.subaggregates:

@@ -11,7 +11,7 @@ query q: SELECT destIP, sum(len) / count(*) AS mean FROM Main1 UNION Main2 [RANG
 WHERE protocol = 6 AND srcIP IN '10.0.0.0/8' GROUP BY destIP, destPort, link HAVING count(*) > 9
 
 low level: next to the packets, once per link, in a table of fixed size
-  streams         Main1 UNION Main2: each link of the union on its own
+  streams         Main1 UNION Main2: the files bound to each, every link on its own
   columns         destIP, destPort, len, protocol, srcIP, ts: all that is decoded
   keep            protocol = 6 AND srcIP IN '10.0.0.0/8', before anything is kept for the packet
   key             k0 = destIP: 32 bits for IPv4, 128 for IPv6, in tables of their own
@@ -25,7 +25,7 @@ each packet is counted once
 high level: over partials, in any order of arrival, up to what punctuation has closed
   windows         sliding, RANGE 5 minutes, SLIDE 2 minutes, from the epoch
   roll up         5 panes per window, each row in 2 or 3 windows
-  meld            2 links: progress is that of the slowest
+  meld            2 streams: progress is that of the slowest link
   group by        k0 = destIP, k1 = destPort, link
   merge           s0 by sum
   merge           s1 by sum
@@ -43,6 +43,8 @@ def test_explain_shows_both_levels_and_the_reasons() -> None:
 def test_explain_says_when_a_query_without_a_window_answers() -> None:
     text = explain(compile_query("SELECT avg(vlan)\n FROM M"))
     assert text.startswith("query query: SELECT avg(vlan) FROM M\n")
+    assert "streams         M: the files bound to it\n" in text
+    assert "meld" not in text
     assert "pane            the whole input" in text
     assert "group by        nothing: one row per window, none for a window without packets" in text
     assert "output          avg_vlan = mean(s0, s1) (float)" in text
