@@ -2,7 +2,9 @@
 
 A *bounded* aggregate F is computed as F(X) = S{L(Xi)} over any partition {Xi} of X (Li 2008, §6.2.2): the low level
 keeps L in its fixed-size table and may evict it at any time, the high level merges with S. Merging is associative and
-commutative, so neither eviction nor arrival order can change a result.
+commutative, so neither eviction nor arrival order can change a result. The one exception is a sum of FLOAT: each
+addition rounds, so its last bits depend on the order of merging, and with it on the engine, the size of the table and
+where a run was restarted.
 
     SQL          low level keeps (L)              high level merges by   and finishes as
     count(*)     count                            sum                    count
@@ -36,7 +38,7 @@ class Kind(StrEnum):
 
 
 MERGE: dict[Kind, str] = {Kind.COUNT: "sum", Kind.SUM: "sum", Kind.MIN: "min", Kind.MAX: "max"}
-"""How two partials of a sub-aggregate merge: the name is the same in Arrow and in Spark SQL."""
+"""How two partials of a sub-aggregate merge: the name of Arrow's aggregate, which every engine merges by."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ has); `finished` says what the high level computes in its place from the merged 
 
 from __future__ import annotations
 
-from lowlevel.expressions import Column, Expression, Mean, Present
+from lowlevel.expressions import Binary, Column, Expression, Literal, Mean, Op, Present, Type, columns_of
 from lowlevel.subaggregates import Kind, SubAggregate
 from queries.expression_text import expression_text
 
@@ -38,7 +38,7 @@ class Aggregates:
         if function == "count" or argument is None:
             return self._count(argument)
         if function == "avg":
-            return Mean(self._word(Kind.SUM, argument), self._count(argument))
+            return Mean(self._word(Kind.SUM, _summed(argument)), self._count(argument))
         word = self._word(Kind(function), argument)
         return Present(word, self._count(argument)) if argument.nullable else word
 
@@ -52,3 +52,15 @@ class Aggregates:
             self._words[key] = SubAggregate(f"s{len(self._words)}", kind, argument)
         word = self._words[key]
         return Column(word.name, word.type)
+
+
+def is_wide(expression: Expression) -> bool:
+    """Whether an integer column of 64 bits is among its columns: six values of `ts` sum to more than an int64 holds."""
+    return any(column.type is Type.INT and column.bits == 64 for column in columns_of(expression))
+
+
+def _summed(argument: Expression) -> Expression:
+    """Return what `avg` sums: floats where a sum of integers would wrap within a few packets."""
+    if argument.type is Type.INT and is_wide(argument):
+        return Binary(Op.MUL, argument, Literal(1.0, Type.FLOAT))
+    return argument

@@ -26,6 +26,7 @@ from lowlevel.expressions import (
     Type,
     Unary,
 )
+from queries.aggregates import is_wide
 from queries.comparisons import Operand, compare, member
 from queries.errors import QueryError
 from queries.grammar import Item
@@ -211,6 +212,8 @@ class Binder:
         bound = inner._bind(argument, depth + 1)
         if name != "count":
             self._need(_NUMBERS, bound, argument, name)
+        if name == "sum" and isinstance(bound, Column) and is_wide(bound):
+            self._fail(f"sum({bound.name}), which six packets take beyond 64 bits", argument, "min, max or avg of it")
         return self._aggregate(name, bound)
 
     def _argument_binder(self, function: str) -> Binder:

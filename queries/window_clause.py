@@ -13,11 +13,18 @@ from queries.tokens import Kind, Token
 
 PARAMETERS = ("RANGE", "SLIDE", "WA", "ORIGIN")
 
-MAX_PANES = 100_000
-"""Panes per window, and so windows per row, at most: results and state grow with it. A day by the second is 86 400."""
+MAX_PANES = 10_000
+"""Panes per window, at most. A window that closes merges all of its panes, so RANGE / SLIDE is what it costs, and how
+many results a packet is in: an hour by the second is 3 600, a week by the minute 10 080 and too many."""
 
 LONGEST = 2**62
-"""Durations and origins in ns stay below this (146 years), so that no sum of them overflows int64."""
+"""Durations and origins in ns stay below this (146 years)."""
+
+LATEST = 2**32 * 10**9
+"""First instant, ns, that no capture can say: pcap counts seconds in 32 bits."""
+
+INT64 = 2**63
+"""First integer that is none of 64 bits with sign; `ts - ORIGIN + RANGE` of every packet stays below."""
 
 SECOND = 10**9
 UNITS: dict[str, int] = {
@@ -60,6 +67,7 @@ class WindowClause:
         """Return the window, in ns. Parameters come in any order, commas optional; without SLIDE it is tumbling."""
         start = self._tokens[0]
         values: dict[str, int] = {}
+        places: dict[str, Token] = {}
         while self._at < len(self._tokens) - 1:
             token = self._take()
             name = {"WATTR": "WA"}.get(token.keyword, token.keyword)
@@ -69,12 +77,17 @@ class WindowClause:
                 raise self._error(f"got {token.shown} in the window clause", token, "a window parameter", PARAMETERS)
             if name in values:
                 raise self._error(f"{name} is given twice", token, "each window parameter once")
+            places[name] = self._peek()
             values[name] = self._parameter(name)
             if self._peek().text == "," and self._at < len(self._tokens) - 2:
                 self._at += 1
         if "RANGE" not in values:
             raise self._error("the window clause has no RANGE", start, "for example RANGE 1 minute")
         window = Window(values["RANGE"], values.get("SLIDE", values["RANGE"]), values.get("ORIGIN", 0))
+        if abs(window.origin) + window.range + LATEST >= INT64:
+            most = INT64 - LATEST - abs(window.origin)
+            problem = f"ORIGIN {window.origin} ns and RANGE {window.range} ns together leave the integers of 64 bits"
+            raise self._error(problem, places["ORIGIN"], f"an ORIGIN nearer 1970, or a RANGE below {most} ns")
         if window.range // window.pane > MAX_PANES:
             panes = window.range // window.pane
             problem = f"RANGE {window.range} ns and SLIDE {window.slide} ns make {panes} panes per window"
