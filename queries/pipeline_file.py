@@ -23,6 +23,7 @@ partitions = 2                # parts of the operators' state
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -116,7 +117,7 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         folder=base / top.value("folder", str, "state"),
         links={name: [str(base / each) for each in links.texts(name)] for name in links.names},
         queries=queries,
-        speed=top.number("speed", float, None, "more than 0", lambda speed: speed > 0),
+        speed=top.number("speed", float, None, "more than 0, finite", lambda speed: 0 < speed <= sys.float_info.max),
         host=metrics.value("host", str, "127.0.0.1"),
         port=metrics.number("port", int, 9464, "0 (any free port) to 65535", lambda port: 0 <= port <= 65535),
         top=metrics.number("top", int, 10, "at least 1", lambda groups: groups >= 1),
@@ -164,7 +165,7 @@ class _Section:
     def texts(self, name: str) -> list[str]:
         value = self.values[name]
         texts = [value] if isinstance(value, str) else value
-        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
             raise PipelineError(f"{self.prefix}{name}: got {value!r}, expected a path or a list of paths")
         return texts
 
