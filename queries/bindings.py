@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Mapping
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from capture.errors import InputError
@@ -12,8 +14,9 @@ from highlevel.plan import QueryPlan
 
 
 def bind_files(paths: Iterable[str]) -> list[Input]:
-    """Make every name in FROM mean the union of `paths`; each file is a link named after it, without its suffix."""
-    return [Input(file.stem, file) for path in paths for file in expand(path)]
+    """Make every name in FROM mean the union of `paths`; each file is a link of its own, named by `link_names`."""
+    files = [file for path in paths for file in expand(path)]
+    return [Input(link, file) for link, file in zip(link_names(files), files, strict=True)]
 
 
 def bind_streams(streams: Mapping[str, Iterable[str]]) -> list[Input]:
@@ -21,11 +24,33 @@ def bind_streams(streams: Mapping[str, Iterable[str]]) -> list[Input]:
     return [Input(name, file, name) for name, paths in streams.items() for path in paths for file in expand(path)]
 
 
+def link_names(files: Sequence[Path]) -> list[str]:
+    """Name each file after itself without its suffix; those that clash get it back, then as many folders as it takes.
+
+    >>> link_names([Path("/x/mon/a.pcap"), Path("/x/tue/a.pcap"), Path("/x/tue/b.pcap"), Path("/x/tue/b.cap")])
+    ['mon/a.pcap', 'tue/a.pcap', 'b.pcap', 'b.cap']
+    """
+    places = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # resolve() would name what a link means
+    names = [file.stem for file in files]
+    for depth in range(1, max((len(place.parts) for place in places), default=0)):
+        uses = Counter(names)
+        if len(uses) == len(names):
+            break
+        names = [
+            "/".join(place.parts[1:][-depth:]) if uses[name] > 1 else name
+            for name, place in zip(names, places, strict=True)
+        ]
+    return names
+
+
 def expand(path: str) -> list[Path]:
     """Return the files that a path names: itself, a folder's files, or a glob's matches, sorted by name.
 
-    Raises InputError where there are none. A folder's hidden files are left out.
+    Raises InputError where there are none. A folder's hidden files are left out, and so is what is hidden from a glob
+    whose own part does not begin with a dot. What exists is meant before a pattern, a folder on the way too.
     """
+    if not path:
+        raise InputError("got an empty path, expected a capture, a folder or a glob")
     place = Path(path)
     if place.is_dir():
         found = sorted(file for file in place.iterdir() if file.is_file() and not file.name.startswith("."))
@@ -34,22 +59,28 @@ def expand(path: str) -> list[Path]:
         return found
     if place.exists() or not glob.has_magic(path):
         return [place]
-    found = sorted(match for match in _matches(Path(path)) if match.is_file())
+    base, pattern = _split(place)
+    # Path.glob would find hidden files too.
+    matches = {base / match for match in glob.glob(pattern, root_dir=base, recursive=True)}  # noqa: PTH207
+    found = sorted(match for match in matches if match.is_file())
     if not found:
         raise InputError(f"{path}: no file matches")
     return found
 
 
-def _matches(pattern: Path) -> Iterable[Path]:
-    """Return the matches of a glob; a folder's own name may hold one too."""
-    if pattern.is_absolute():
-        return Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
-    return Path().glob(str(pattern))
+def _split(place: Path) -> tuple[Path, str]:
+    """Cut a path into the folders that exist as they are written, and the pattern below them."""
+    base = Path(place.anchor)
+    rest = list(place.parts[1:] if place.anchor else place.parts)
+    while len(rest) > 1 and (base / rest[0]).is_dir():
+        base /= rest.pop(0)
+    return base, str(Path(*rest))
 
 
 def check_streams(plans: Iterable[QueryPlan], inputs: Iterable[Input]) -> None:
-    """Raise InputError where a name in FROM has no file: it would be silent for ever."""
+    """Raise InputError where a name in FROM has no file, and would be silent for ever, or has one file twice."""
     inputs = list(inputs)
+    _check_once(inputs)
     bound = {each.stream.lower() for each in inputs if each.stream is not None}
     if any(each.stream is None for each in inputs):
         return
@@ -58,3 +89,19 @@ def check_streams(plans: Iterable[QueryPlan], inputs: Iterable[Input]) -> None:
             if stream.lower() not in bound:
                 names = ", ".join(sorted({str(each.stream) for each in inputs})) or "none"
                 raise InputError(f"query {plan.name}: no file for the stream {stream}; bound are: {names}")
+
+
+def _check_once(inputs: Sequence[Input]) -> None:
+    """Refuse a file that one name in FROM would read twice; links to it are the file itself."""
+    readers: dict[str, dict[str | None, Input]] = {}
+    for each in inputs:
+        # Not Path.resolve, which raises for a symbolic link to itself: opening that says what is wrong.
+        seen = readers.setdefault(os.path.realpath(each.path), {})
+        stream = None if each.stream is None else each.stream.lower()
+        other = seen.get(stream) or seen.get(None) or (next(iter(seen.values()), None) if stream is None else None)
+        if other is not None:
+            named = str(each.path) if each.path == other.path else f"{other.path} and {each.path} are one file, which"
+            name = each.stream or other.stream
+            to = f"to the stream {name}" if name else "to every name in FROM"
+            raise InputError(f"{named} is bound twice {to}; expected once: its packets would be counted twice")
+        seen[stream] = each

@@ -45,7 +45,32 @@ def test_query_takes_paths_folders_and_streams(capture: Path) -> None:
     assert wiretide.query(sql, str(capture)).to_pylist() == expected
     assert wiretide.query(sql, capture.parent).to_pylist() == expected
     assert wiretide.query(sql, streams={"M": [str(capture)]}).to_pylist() == expected
-    assert wiretide.query(sql, capture, capture).to_pylist() == [{"link": "M", "count": 4}]
+    with pytest.raises(InputError, match=r"M\.pcap.* twice"):
+        wiretide.query(sql, capture, capture.parent)
+
+
+NOW = 1_700_000_000
+"""Seconds of today: six of these in ns are more than an int64 holds."""
+
+
+def test_the_mean_of_today_is_today(tmp_path: Path) -> None:
+    capture = write(tmp_path / "M.pcap", [(NOW + second, udp("10.0.0.1", "10.0.0.9", 1, 53)) for second in range(101)])
+    offset = f"avg(ts - {NOW * NS}) AS since"
+    (row,) = wiretide.query(f"SELECT avg(ts) AS mean, {offset} FROM p", capture).to_pylist()
+    assert row["mean"] == pytest.approx((NOW + 50) * NS, abs=10_000)
+    assert row["since"] == 50 * NS
+
+
+def test_a_window_as_far_and_long_as_the_clause_takes_holds_its_packets(tmp_path: Path) -> None:
+    last = 2**32 - 1
+    capture = write(tmp_path / "M.pcap", [(second, udp("10.0.0.1", "10.0.0.9", 1, 53)) for second in (0, NOW, last)])
+    for origin, days in ((-(2**62) + 1, 3665), (0, 53375), (2**62 - 1, 3665)):
+        sql = f"SELECT count(*) AS n FROM p [RANGE {days} days, SLIDE {days} days, ORIGIN {origin}]"
+        slide = days * 86400 * NS
+        ends = [origin + ((second * NS - origin) // slide + 1) * slide for second in (0, NOW, last)]
+        rows = wiretide.query(sql, capture).to_pylist()
+        expected = sorted({end for end in ends if end > origin})
+        assert [(row["window_end"], row["window_start"] + slide) for row in rows] == [(end, end) for end in expected]
 
 
 def test_an_answer_without_rows_has_its_columns(capture: Path) -> None:

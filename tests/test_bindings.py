@@ -6,13 +6,23 @@ import pytest
 
 from capture.errors import WiretideError
 from highlevel.inline import Input
-from queries.bindings import bind_files, bind_streams, check_streams, expand
+from queries.bindings import bind_files, bind_streams, check_streams, expand, link_names
 from queries.gsql import compile_query
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("b.pcap", "a.pcap", ".hidden.pcap", "odd[1].pcap", "sub/c.pcap"):
+    names = (
+        "b.pcap",
+        "a.pcap",
+        ".hidden.pcap",
+        "odd[1].pcap",
+        "sub/c.pcap",
+        ".away/c.pcap",
+        "b[1]/d.pcap",
+        "b1/e.pcap",
+    )
+    for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     return tmp_path
@@ -26,6 +36,11 @@ def folder(tmp_path: Path) -> Path:
         ("[ab].pcap", ["a.pcap", "b.pcap"]),
         ("*/c.pcap", ["sub/c.pcap"]),
         ("**/c.pcap", ["sub/c.pcap"]),
+        ("*.pcap", ["a.pcap", "b.pcap", "odd[1].pcap"]),  # what is hidden from a folder is hidden from a glob
+        (".h*", [".hidden.pcap"]),
+        ("b[1]/*.pcap", ["b[1]/d.pcap"]),  # a folder of that very name comes before a pattern
+        ("b[1]/../b[1]/[d].pcap", ["b[1]/../b[1]/d.pcap"]),
+        ("b?/*.pcap", ["b1/e.pcap"]),
         ("odd[1].pcap", ["odd[1].pcap"]),  # a file of that very name comes before a pattern
         ("missing.pcap", ["missing.pcap"]),  # opening it says what is wrong
     ],
@@ -36,7 +51,14 @@ def test_a_path_names_a_file_a_folder_or_a_glob(path: str, names: list[str], fol
 
 def test_a_glob_may_be_relative(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    assert expand("[ab]*") == [Path("a.pcap"), Path("b.pcap")]
+    assert expand("[ab]*.pcap") == [Path("a.pcap"), Path("b.pcap")]
+    assert expand("b[1]/*") == [Path("b[1]/d.pcap")]
+
+
+def test_an_empty_path_is_not_the_folder_at_hand(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(WiretideError, match="got an empty path"):
+        expand("")
 
 
 @pytest.mark.parametrize(("path", "message"), [("x*.pcap", "no file matches"), ("empty", "the folder holds no file")])
@@ -52,6 +74,56 @@ def test_bare_files_feed_every_name_and_are_links_of_their_own(folder: Path) -> 
     plan = compile_query("SELECT count(*) FROM whatever")
     assert all(each.feeds(plan) for each in inputs)
     check_streams([plan], inputs)
+
+
+@pytest.mark.parametrize(
+    ("files", "links"),
+    [
+        (["/x/mon/a.pcap", "/x/tue/b.pcap"], ["a", "b"]),
+        (["/x/mon/a.pcap", "/x/tue/a.cap"], ["a.pcap", "a.cap"]),
+        (["/x/mon/a.pcap", "/x/tue/a.pcap", "/x/tue/b.pcap"], ["mon/a.pcap", "tue/a.pcap", "b"]),
+        (["/mon/x/a.pcap", "/tue/x/a.pcap"], ["mon/x/a.pcap", "tue/x/a.pcap"]),
+        (["/x/a.pcap", "/x/a.cap", "/y/a.pcap.gz"], ["x/a.pcap", "a.cap", "a.pcap.gz"]),
+        (["/a.pcap", "/x/a.pcap"], ["a.pcap", "x/a.pcap"]),
+        ([], []),
+    ],
+)
+def test_links_of_bare_files_are_told_apart(files: list[str], links: list[str]) -> None:
+    assert link_names([Path(file) for file in files]) == links
+
+
+def test_links_of_relative_files_are_told_apart_by_where_they_are(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "sub" / "a.pcap").touch()
+    monkeypatch.chdir(folder / "sub")
+    assert [each.link for each in bind_files(["a.pcap", "../a.pcap"])] == ["sub/a.pcap", f"{folder.name}/a.pcap"]
+
+
+@pytest.mark.parametrize(
+    ("files", "streams"),
+    [
+        (["a.pcap", "a.pcap"], {}),
+        (["a.pcap", "sub/../a.pcap"], {}),
+        (["a.pcap", "same.pcap"], {}),
+        ([], {"M": ["a.pcap", "[a].pcap"]}),
+        ([], {"M": ["a.pcap"], "m": ["same.pcap"]}),
+        (["a.pcap"], {"M": ["a.pcap"]}),
+    ],
+)
+def test_a_file_that_would_be_counted_twice_is_refused(
+    files: list[str], streams: dict[str, list[str]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    Path("same.pcap").symlink_to("a.pcap")
+    inputs = bind_files(files) + bind_streams(streams)
+    with pytest.raises(WiretideError, match=r"(a|same)\.pcap.* is bound twice to .*counted twice"):
+        check_streams([compile_query("SELECT count(*) FROM M")], inputs)
+
+
+def test_a_file_may_be_two_streams(folder: Path) -> None:
+    inputs = bind_streams({"M": [str(folder / "a.pcap")], "N": [str(folder / "a.pcap")]})
+    check_streams([compile_query("SELECT count(*) FROM M UNION N")], inputs)
 
 
 def test_files_bound_to_a_name_are_one_link(folder: Path) -> None:

@@ -146,3 +146,12 @@ def test_links_become_inputs_and_a_stream_without_a_link_is_refused(tmp_path: Pa
     other = parse_pipeline(LINKS + QUERIES.replace("FROM M", "FROM N"), tmp_path)
     with pytest.raises(InputError, match="no file for the stream N; bound are: M"):
         other.inputs(other.plans())
+
+
+def test_a_glob_beside_a_pipeline_in_a_folder_with_brackets_finds_its_files(tmp_path: Path) -> None:
+    site = tmp_path / "b[1]"
+    site.mkdir()
+    (site / "m1.pcap").touch()
+    (site / "p.toml").write_text(LINKS.replace("m.pcap", "m*.pcap") + QUERIES)
+    file = read_pipeline(site / "p.toml")
+    assert [each.path for each in file.inputs(file.plans())] == [site / "m1.pcap"]
