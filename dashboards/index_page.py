@@ -18,6 +18,12 @@ def index_page(plans: Sequence[QueryPlan]) -> bytes:
 <html lang="en">
 <meta charset="utf-8">
 <title>Wiretide</title>
+<style>
+body {{ font: 1rem/1.5 sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem; }}
+h2 {{ margin: 1.5rem 0 0; }}
+p {{ margin: 0.25rem 0; }}
+pre {{ white-space: pre-wrap; background: #f3f3f3; padding: 0.5rem; }}
+</style>
 <h1>Wiretide</h1>
 <p>The last closed window of each query, and the counters of the pipeline, are at <a href="/metrics">/metrics</a>.</p>
 {queries}
