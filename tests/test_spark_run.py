@@ -57,6 +57,17 @@ def test_a_run_that_is_stopped_and_started_goes_on_where_it_was(spark, inputs, t
     assert again.samples.total(RECORDS_READ, link="main1") == 1800
 
 
+def test_an_input_that_no_query_reads_is_left_out(spark, inputs, tmp_path: Path) -> None:
+    plans = [compile_query("SELECT link, count(*) AS n FROM a GROUP BY link", "of_a")]
+    named = [Input(each.link, each.path, stream) for each, stream in zip(inputs, "ab", strict=True)]
+    run = make(spark, named, tmp_path / "run", plans=plans, max_blocks=1)
+    run.start()
+    assert run.wait()
+    run.stop()
+    assert run.samples.total(RECORDS_READ, link="main1") == 1800
+    assert run.samples.total(RECORDS_READ, link="main2") == 0
+
+
 def test_a_finished_run_started_again_is_finished_and_writes_nothing(spark, inputs, tmp_path: Path) -> None:
     called: list[int] = []
     for _ in range(2):
@@ -92,11 +103,12 @@ def test_a_last_micro_batch_that_was_not_committed_is_done_again(spark, inputs, 
     [
         ({"partitions": 3}, "a different operator partitions: got 3, expected 2"),
         ({"block_records": 100}, "a different records in a block: got 100, expected 200"),
-        ({"plans": PLANS[:1]}, "a different query ports: got none, expected SELECT destPort"),
+        ({"plans": PLANS[:1]}, "a different query 1: got none, expected ports: SELECT destPort"),
+        ({"plans": PLANS[::-1]}, "a different query 0: got ports: SELECT destPort"),
         ({"speed": 10.0}, "a different paced by a speed: got True, expected False"),
         ({"inputs": 1}, "a different input 1: got none"),
     ],
-    ids=["partitions", "blocks", "queries", "speed", "inputs"],
+    ids=["partitions", "blocks", "queries", "order", "speed", "inputs"],
 )
 def test_a_folder_of_another_run_is_refused_by_what_differs(spark, inputs, tmp_path: Path, change, named) -> None:
     run = make(spark, inputs, tmp_path / "run")

@@ -139,6 +139,14 @@ def test_inputs_without_a_packet_end_in_the_first_micro_batch(tmp_path: Path) ->
     assert only[1].finished(1)
 
 
+def test_a_micro_batch_of_nothing_but_an_unread_input_carries_the_state_on(tmp_path: Path) -> None:
+    inputs = [Input(each.link, each.path, stream=each.link) for each in write_links(tmp_path, 3)]
+    plans = [compile_query("SELECT link, count(*) AS n FROM main1 GROUP BY link", "main1")]
+    made = StreamSpec(Feeds.of(plans, inputs), 2, 64, 100, 1, None, 1)
+    found = [results["main1"] for results, _ in steps(made, tmp_path / "state", Random(0)) if "main1" in results]
+    assert pa.concat_tables(found).equals(inline(plans, inputs)[0]["main1"])
+
+
 def test_a_query_reads_the_inputs_that_its_streams_name(tmp_path: Path) -> None:
     inputs = [Input(each.link, each.path, stream=each.link) for each in write_links(tmp_path, 3)]
     plans = [

@@ -55,8 +55,10 @@ class Host:
             for part, query, port, sequence, low, payload in zip(*columns, batch.column("payload"), strict=True):
                 if part == COUNTERS:
                     out.append((COUNTERS, COUNTERS, payload.as_py()))
-                else:
-                    arrivals.setdefault(part, []).append(Arrival(query, port, sequence, low, payload))
+                    continue
+                mine = arrivals.setdefault(part, [])
+                if query != COUNTERS:
+                    mine.append(Arrival(query, port, sequence, low, payload))
         for part in sorted(arrivals):
             out += self._run(part, arrivals[part])
         parts, queries, payloads = zip(*out, strict=True) if out else ((), (), ())

@@ -4,7 +4,7 @@ The low level runs inside the task. Its tables are emptied at the end of the run
 partials merge, and nothing is kept between calls, which makes the task replayable: the same blocks give the same rows.
 
     part      operator partition, or COUNTERS
-    query     number of the query, or COUNTERS
+    query     number of the query, or COUNTERS; the latter in a real partition says nothing but that there was a run
     port      the query's port for this input
     sequence  rows of one port are taken in this order
     low       promise for the port once the payload is taken in, ns; BEGINNING promises nothing
@@ -93,6 +93,9 @@ def read_run(feeds: Feeds, run: Run, parts: int, slots: int, capacity: int) -> I
         port = feeds.ports[query][run.number]
         for part, payload in enumerate(split_by_part(plan, batches, parts)):
             rows.append((part, query, port, run.first, low, payload))
+    if not readers:
+        # Every partition hears of every run: one that heard nothing would save no state, and be missed by the next.
+        rows += [(part, COUNTERS, 0, run.first, BEGINNING, None) for part in range(parts)]
     samples = node.samples([plan.name for plan in plans], run.damage)
     newest = max((block.last for block in run.blocks), default=0)
     told = {

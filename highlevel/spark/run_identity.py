@@ -35,7 +35,8 @@ def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[
         "records in a block": block_records,
         "paced by a speed": paced,
     }
-    described |= {f"query {plan.name}": plan.sql for plan in feeds.plans}
+    # By number, since state is kept by it: queries that changed places would take over each other's windows.
+    described |= {f"query {number}": f"{plan.name}: {plan.sql}" for number, plan in enumerate(feeds.plans)}
     for number, each in enumerate(feeds.inputs):
         print_of = fingerprint(PcapFile.open(each.path))
         described[f"input {number}"] = f"{each.path}, link {each.link}, stream {each.stream or 'any'}, {print_of}"

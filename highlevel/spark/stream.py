@@ -80,7 +80,8 @@ class StreamRun:
         if len(set(names)) < len(names):
             raise ValueError(f"queries of one run need names of their own, got {', '.join(names)}")
         self.spark = spark
-        self.feeds = Feeds.of(plans, [Input(each.link, Path(each.path).absolute(), each.stream) for each in inputs])
+        read = [each for each in inputs if any(each.feeds(plan) for plan in plans)]
+        self.feeds = Feeds.of(plans, [Input(each.link, Path(each.path).absolute(), each.stream) for each in read])
         self.folder = folder.absolute()
         self.partitions = partitions
         self.slots = slots
