@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lowlevel import membership
 from lowlevel.expressions import (
     COMPARISON,
     Address,
@@ -87,8 +88,7 @@ def evaluate(expression: Expression, columns: Columns) -> Vector | AddressVector
         case Binary(op, left, right):
             return _arithmetic(op, _values(left, columns), _values(right, columns))
         case InList(operand, values):
-            tests = [_compare(Op.EQ, evaluate(operand, columns), evaluate(value, columns)) for value in values]
-            return reduce(lambda one, other: _logic(Op.OR, one, other), tests)
+            return _in_list(evaluate(operand, columns), values)
         case InPrefix(operand, prefixes):
             return _in_prefixes(evaluate(operand, columns), prefixes)
         case IsNull(operand):
@@ -202,8 +202,19 @@ def _compare_addresses(op: Op, left: AddressVector, right: AddressVector) -> Any
     return {Op.LT: below, Op.LE: below | equal, Op.GT: ~(below | equal), Op.GE: ~below}[op]
 
 
+def _in_list(vector: Vector | AddressVector, values: tuple[Literal, ...]) -> Vector:
+    if len(values) <= membership.FEW:
+        tests = [_compare(Op.EQ, vector, _literal(value)) for value in values]
+        return reduce(lambda one, other: _logic(Op.OR, one, other), tests)
+    if isinstance(vector, AddressVector):
+        return Vector(membership.ranges(values).hold(vector.version, vector.high, vector.low), vector.valid)
+    return Vector(membership.values(values).hold(vector.data), vector.valid)
+
+
 def _in_prefixes(vector: Vector | AddressVector, prefixes: tuple[Prefix, ...]) -> Vector:
     assert isinstance(vector, AddressVector)
+    if len(prefixes) > membership.FEW:
+        return Vector(membership.ranges(prefixes).hold(vector.version, vector.high, vector.low), vector.valid)
     inside = reduce(lambda one, other: one | other, [_in_prefix(vector, prefix) for prefix in prefixes])
     return Vector(np.asarray(inside), vector.valid)
 

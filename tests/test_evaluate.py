@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lowlevel import membership
 from lowlevel.evaluate import AddressVector, Vector, evaluate, true_rows
 from lowlevel.expressions import (
     Address,
@@ -203,6 +204,80 @@ def test_in_over_a_null_is_null_and_keeps_no_row() -> None:
     assert values_of(evaluate(tree, columns), 3) == [True, False, None]
     assert true_rows(tree, columns, 3).tolist() == [True, False, False]
     assert true_rows(Unary(Op.NOT, tree), columns, 3).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize("type_", [Type.INT, Type.FLOAT, Type.ADDRESS, Type.TEXT])
+def test_in_over_many_constants_is_what_it_is_row_by_row(type_: Type, nullable: bool) -> None:
+    random = Random(f"{type_}{nullable}")
+    operands = [column for column in COLUMNS if column.type is type_ and column.nullable is nullable]
+    for operand in [*operands, random_expressions.literal(random, type_), Literal(None, type_)]:
+        for count in (membership.FEW, membership.FEW + 1, 3 * membership.FEW):
+            rows = random_rows(random)
+            near = [Literal(random_neighbour(random, type_), type_) for _ in range(count)]
+            for constants in (near, near[:-3] + [random_expressions.literal(random, type_) for _ in range(3)]):
+                tree = InList(operand, tuple(constants))
+                expected = [lowlevel_oracle.value(tree, row) for row in rows]
+                for _ in range(2):  # sorted at the first time, found at the second
+                    assert values_of(evaluate(tree, vectors(rows))) == expected, tree
+
+
+def random_neighbour(random: Random, type_: Type) -> Any:
+    """A constant beside those of `random_expressions`, of which halves and versions are shared."""
+    known = random_expressions.literal(random, type_).value
+    if isinstance(known, Address):
+        flipped = known.value ^ 1 << random.choice([0, 1, 63, 64, 65, 127])
+        version = random.choice([4, 6])
+        return Address(version, flipped % (2**32 if version == 4 else 2**128))
+    return f"{known}{random.choice('ab')}" if isinstance(known, str) else known + random.choice([-1, 0, 1])
+
+
+@pytest.mark.parametrize("versions", [(4,), (6,), (4, 6)])
+def test_in_over_many_prefixes_is_what_it_is_row_by_row(versions: tuple[int, ...]) -> None:
+    random = Random(len(versions) + versions[0])
+    for count in (membership.FEW + 1, 20, 60):
+        for column in COLUMNS[6:8]:
+            rows = random_rows(random)
+            drawn = [random_expressions.prefix(random) for _ in range(20 * count)]
+            prefixes = tuple(each for each in drawn if each.version in versions and each.length > 7)[:count]
+            tree = InPrefix(column, prefixes)
+            expected = [lowlevel_oracle.value(tree, row) for row in rows]
+            assert values_of(evaluate(tree, vectors(rows))) == expected, tree
+
+
+@pytest.mark.parametrize("version, width", [(4, 32), (6, 128)])
+def test_many_prefixes_of_every_length_hold_what_lies_between_their_edges(version: int, width: int) -> None:
+    random = Random(version)
+    address = IPv4Address if version == 4 else IPv6Address
+    for _ in range(20):
+        prefixes = []
+        for _ in range(membership.FEW + 4):
+            length = random.randrange(2, width + 1)
+            network = random.getrandbits(width) >> (width - length) << (width - length)
+            prefixes.append(Prefix(version, network, length))
+        prefixes += [Prefix(version, each.value, min(width, each.length + 3)) for each in prefixes[:3]]  # nested
+        starts = [each.value for each in prefixes]
+        ends = [each.value + 2 ** (width - each.length) for each in prefixes]
+        edges = {(edge + off) % 2**width for edge in (*starts, *ends) for off in (-1, 0)}
+        tried = [address(edge) for edge in sorted(edges)] + [IPv4Address("255.255.255.255"), IPv6Address("::")]
+        expected = [any(lowlevel_oracle.inside(each, prefix) for prefix in prefixes) for each in tried]
+        columns = {"src": address_vector([str(each) for each in tried])}
+        assert values_of(evaluate(InPrefix(SRC, tuple(prefixes)), columns), len(tried)) == expected
+
+
+def test_a_list_is_sorted_once_and_two_equal_lists_do_not_mix() -> None:
+    one, other = (tuple(constant(value) for value in values) for values in (range(20), range(20)))
+    assert membership.values(one) is membership.values(one)
+    assert membership.values(one) is not membership.values(other)
+
+
+def test_a_long_list_holds_no_nan_and_tells_great_integers_apart() -> None:
+    data = np.array([np.nan, -0.0, np.inf, 1.0, 98.0, -np.inf])
+    tree = InList(Column("x", Type.FLOAT), tuple(constant(float(value), Type.FLOAT) for value in range(99)))
+    assert values_of(evaluate(tree, {"x": Vector(data)}), 6) == [False, True, False, True, True, False]
+    near = tuple(constant(2**62 + value) for value in range(0, 99, 2))  # as floats they were all one number
+    columns = {"a": Vector(np.array([2**62, 2**62 + 1, 2**62 + 2], np.int64))}
+    assert values_of(evaluate(InList(Column("a", Type.INT), near), columns), 3) == [True, False, True]
 
 
 def address_vector(texts: list[str]) -> AddressVector:
