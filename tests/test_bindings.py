@@ -83,7 +83,7 @@ def test_bare_files_feed_every_name_and_are_links_of_their_own(folder: Path) -> 
         (["/x/mon/a.pcap", "/x/tue/a.cap"], ["a.pcap", "a.cap"]),
         (["/x/mon/a.pcap", "/x/tue/a.pcap", "/x/tue/b.pcap"], ["mon/a.pcap", "tue/a.pcap", "b"]),
         (["/mon/x/a.pcap", "/tue/x/a.pcap"], ["mon/x/a.pcap", "tue/x/a.pcap"]),
-        (["/x/a.pcap", "/x/a.cap", "/y/a.pcap.gz"], ["x/a.pcap", "a.cap", "a.pcap.gz"]),
+        (["/x/a.pcap", "/x/a.cap", "/y/a.pcap.gz"], ["x/a.pcap", "a.cap", "y/a.pcap.gz"]),
         (["/a.pcap", "/x/a.pcap"], ["a.pcap", "x/a.pcap"]),
         ([], []),
     ],
