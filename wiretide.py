@@ -10,6 +10,7 @@ Everything heavy is imported where it is used, so that `wiretide --help` and a q
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -285,7 +286,10 @@ def _generate(
 
 
 def _ns(seconds: float) -> int:
-    return round(seconds * 1_000_000_000)
+    nanoseconds = seconds * 1_000_000_000
+    if not math.isfinite(nanoseconds):
+        raise ValueError(f"got {seconds} seconds, expected a finite number of them")
+    return round(nanoseconds)
 
 
 def _interval(text: str) -> tuple[int, int]:

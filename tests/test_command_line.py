@@ -232,7 +232,10 @@ def test_a_reader_that_goes_away_ends_the_run_quietly(kind: str, unbuffered: str
 @pytest.fixture
 def running(busy: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A query over ten million packets in the middle of its work: its partial file holds the header."""
-    command = [sys.executable, wiretide.__file__, "query", *[busy.name] * 40, ALL_GROUPS, "--format", "csv"]
+    links = [f"p{number}" for number in range(40)]
+    bound = [word for link in links for word in ("-s", f"{link}={busy.name}")]
+    sql = ALL_GROUPS.replace("FROM p ", f"FROM {' UNION '.join(links)} ")
+    command = [sys.executable, wiretide.__file__, "query", *bound, sql, "--format", "csv"]
     with subprocess.Popen(
         [*command, "-o", "out.csv"], cwd=busy.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
     ) as process:
@@ -295,6 +298,13 @@ def test_generate_writes_what_query_reads(tmp_path: Path) -> None:
         (["--lull", "a-b"], "could not convert string to float"),
         (["--attack", "syn-flood"], "got 1 parts, expected KIND:FROM-TO:RATE"),
         (["--attack", "flood:1-2:3"], "syn-flood"),
+        (["--attack", "syn-flood:20-30:3"], "expected a time in which the link"),
+        (["--attack", "syn-flood:0-inf:3"], "got inf seconds"),
+        (["--duration", "inf"], "got inf seconds, expected a finite number"),
+        (["--duration", "1e300"], "got 1e+300 seconds, expected a finite number"),
+        (["--duration", "nan"], "got nan seconds"),
+        (["--duration", "1e200"], "32 bits"),
+        (["--rate", "1e-320"], "rate: got 1e-320 packets/s"),
         (["--disorder", "much"], "none, band, blocks"),
     ],
 )

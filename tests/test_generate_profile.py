@@ -18,6 +18,12 @@ REFUSED = [
     ({"packets": None, "duration": 10, "lulls": ((0, 10),)}, "the file would be empty"),
     ({"rate": 0.0}, "rate: got 0.0 packets/s"),
     ({"rate": math.nan}, "rate: got nan"),
+    ({"rate": 1e-320}, "32 bits"),
+    ({"packets": 10**400}, "32 bits"),
+    ({"packets": None, "duration": 10**309}, "32 bits"),
+    ({"lulls": ((0, 10**309),)}, "32 bits"),
+    ({"disorder": "band", "disorder_span": 10**309}, "32 bits"),
+    ({"clock_offset": -(10**309)}, "32 bits"),
     ({"rate": 2e9}, "timestamps count nanoseconds"),
     # who
     ({"groups": 0}, "groups: got 0, expected 1..10000000"),
@@ -64,6 +70,29 @@ REFUSED = [
     ({"snap_length": 0}, "snap_length: got 0 bytes"),
     ({"snap_length": 262145}, "libpcap refuses"),
 ]
+
+
+FLOOD = Attack("syn-flood", 10 * SECOND, 20 * SECOND, 5.0)
+SCAN = Attack("port-scan", 0, SECOND, 5.0)
+UNSEEN = [
+    {"packets": None, "duration": 10 * SECOND, "rate": 5.0},  # it ends where the attack begins
+    {"packets": 50, "rate": 5.0},
+    {"packets": None, "duration": 60 * SECOND, "lulls": ((10 * SECOND, 15 * SECOND), (15 * SECOND, 30 * SECOND))},
+    {"packets": None, "duration": 60 * SECOND, "lull_every": 20 * SECOND, "lull_length": 10 * SECOND},
+]
+
+
+@pytest.mark.parametrize("changes", UNSEEN)
+def test_an_attack_while_nothing_is_sent_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(
+        ValueError, match=r"attack: got syn-flood in \[10000000000, 20000000000\), expected a time in which"
+    ):
+        Profile(**{"rate": 100.0, "attacks": (SCAN, FLOOD), **changes})
+
+
+def test_an_attack_that_lasts_beyond_the_capture_or_into_a_lull_is_made() -> None:
+    Profile(duration=11 * SECOND, rate=5.0, attacks=(SCAN, FLOOD))
+    Profile(duration=60 * SECOND, rate=5.0, attacks=(FLOOD,), lulls=((11 * SECOND, 40 * SECOND),))
 
 
 @pytest.mark.parametrize("changes, told", REFUSED)

@@ -80,6 +80,13 @@ class Profile:
                 f"duration: got {self.duration} ns at {self.rate} packets/s, expected time for one packet outside "
                 "lulls: the file would be empty"
             )
+        for number, attack in enumerate(self.attacks, 1):
+            if not any(piece.rates[number] for piece in self.pieces):
+                raise ValueError(
+                    f"attack: got {attack.kind} in [{attack.start}, {attack.end}), expected a time in which the link "
+                    f"sends: the last packets end at {self.pieces[-1].end} ns from the start of the capture, and "
+                    "lulls are silent"
+                )
         first, last = self.start + self.clock_offset, self.start + self.clock_offset + self.pieces[-1].end
         if first < 0 or last > MAX_TIME:
             raise ValueError(
@@ -117,6 +124,12 @@ class Profile:
         if not 0 < self.rate <= SECOND:
             raise ValueError(
                 f"rate: got {self.rate} packets/s, expected more than 0, at most {SECOND}: timestamps count nanoseconds"
+            )
+        # Compared as it stands: the quotient of the two may be beyond what a float holds.
+        if self.packets is not None and self.packets > self.rate * (MAX_TIME // SECOND):
+            raise ValueError(
+                f"rate: got {self.rate} packets/s, expected {self.packets} packets within {MAX_TIME // SECOND} s: "
+                "a pcap record counts seconds from 1970 in 32 bits"
             )
         if not 1 <= self.groups <= MAX_GROUPS:
             raise ValueError(f"groups: got {self.groups}, expected 1..{MAX_GROUPS}: each rank takes 9 bytes of memory")
@@ -159,6 +172,14 @@ class Profile:
             )
 
     def _check_times(self) -> None:
+        edges = [edge for interval in (*self.lulls, *((a.start, a.end) for a in self.attacks)) for edge in interval]
+        spans = [self.duration or 0, self.disorder_span, self.lull_every, self.lull_length]
+        for time in (self.start, self.clock_offset, *spans, *edges):
+            if abs(time) > MAX_TIME:
+                raise ValueError(
+                    f"times: got {time} ns, expected {MAX_TIME} at most: "
+                    "a pcap record counts seconds from 1970 in 32 bits"
+                )
         for start, end in self.lulls:
             if not 0 <= start < end:
                 raise ValueError(
@@ -180,8 +201,7 @@ class Profile:
                 "more than 0 with band and blocks"
             )
         if self.precision == "us":
-            edges = [edge for interval in (*self.lulls, *((a.start, a.end) for a in self.attacks)) for edge in interval]
-            for time in (self.start, self.clock_offset, self.disorder_span, self.lull_every, self.lull_length, *edges):
+            for time in (self.start, self.clock_offset, *spans[1:], *edges):
                 if time % 1000:
                     raise ValueError(
                         f"precision: got us and a time of {time} ns, expected whole microseconds (or precision ns): "
