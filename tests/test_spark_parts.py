@@ -16,7 +16,7 @@ import pytest
 
 from capture.errors import InputError
 from capture.scan import END_OF_FILE, Block, Index
-from highlevel.spark.admission import UNREAD, Admission, due, low_at, split_run
+from highlevel.spark.admission import LONGEST_PAUSE, UNREAD, Admission, due, low_at, replay_moments, split_run
 from highlevel.spark.closed_windows import windows_of
 from highlevel.spark.errors import FolderError, RunError, root_cause
 from highlevel.spark.operator_part import part_of
@@ -58,10 +58,43 @@ def test_a_block_is_there_when_the_trace_clock_has_passed_its_newest_time() -> N
 
 
 def test_the_trace_clock_goes_on_from_the_offsets_after_a_restart() -> None:
-    admission = Admission([index((100, 105), (105, 110), (110, 120))], 10, speed=1.0)
+    admission = Admission([index((100, 105), (105, 110), (110, 120))], 10, speed=4.0)
     assert admission.latest([2], 0) == [2]
-    assert admission.latest([2], 9 * NS) == [2]
-    assert admission.latest([2], 10 * NS) == [3]
+    assert admission.latest([2], 2 * NS) == [2]
+    assert admission.latest([2], 10 * NS // 4) == [3]
+
+
+YEAR = 365 * 86_400
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [(-50 * YEAR, 2), (2, 3), (3, 4)],  # a packet dated 1970
+        [(-50 * YEAR, -50 * YEAR), (2, 3), (3, 4)],  # alone in its block
+        [(0, 1), (1, 50 * YEAR), (2, 3), (3, 4)],  # one of the future
+        [(0, 1), (50 * YEAR, 50 * YEAR), (2, 3), (3, 4)],  # alone in its block
+        [(0, 1), (20_000, 20_001), (90_000, 90_001)],  # lulls of hours
+    ],
+)
+@pytest.mark.parametrize("speed", [0.5, 1.0, 600.0])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_no_pause_of_a_replay_is_longer_than_five_seconds(blocks, speed: float, restarts: bool) -> None:
+    indexes = [index(*blocks), index((0, 0), (1, 1), (40_000, 40_000))]
+    admission, places, wall = Admission(indexes, 10, speed), [0, 0], 0
+    admission.latest([UNREAD, UNREAD], wall)
+    while places != [len(each.blocks) for each in indexes]:
+        before, places = places, admission.latest(places, wall + LONGEST_PAUSE * NS)
+        wall += LONGEST_PAUSE * NS
+        assert places != before
+        if restarts:
+            admission = Admission(indexes, 10, speed)
+            admission.latest(places, wall)
+
+
+def test_pauses_that_are_short_enough_are_kept() -> None:
+    made = [index((0, 4), (5, 8), (8, 11)), index((3, 3), (9, 9))]
+    assert replay_moments(made, 1.0) == [[4 * NS, 8 * NS, 11 * NS], [3 * NS, 9 * NS]]
 
 
 def test_a_link_that_waits_for_its_time_does_not_hold_back_another() -> None:

@@ -4,21 +4,38 @@ Inputs advance together: of all inputs the one with the smallest low watermark g
 few windows as possible are open. The first input to reach its share of a micro-batch ends it.
 
 With a *speed* the trace clock holds blocks back: it starts at the smallest time of all inputs and runs `speed` times
-as fast as the wall clock, and a block is there once the clock has passed its newest time. A packet dated next year
-must not stop the replay for a year: where a block's newest time lies beyond its low watermark (what all later packets
-are newer than), that low watermark counts instead.
+as fast as the wall clock, and a block is there once the clock has passed its newest time. Dates far off must not stop
+the replay, and a lull of hours should not freeze it:
+
+* where a block's newest time lies beyond its low watermark (what all later packets are newer than), that low
+  watermark counts instead;
+* between two moments at which something becomes due, of all inputs together, at most LONGEST_PAUSE wall seconds pass.
+
+    trace   |1970 .......... |2026-01-01 10:00:00 |10:00:01 |10:00:02 .......... |16:00:00   speed 1
+    replay  |0 s             |5 s                 |6 s      |7 s                 |12 s
+
+Both follow from the indexes and the speed alone, so a restart computes the same moments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from heapq import heapify, heappop, heappush
+from itertools import accumulate, pairwise
+
+import numpy as np
 
 from capture.scan import Block, Index
 from lowlevel.punctuation import END
 
+SECOND = 1_000_000_000
+
 UNREAD = -1
 """The offset of an input before its initial promise; from 0 on an offset is the number of blocks read."""
+
+
+LONGEST_PAUSE = 5
+"""Wall seconds that a paced replay waits at most for the next block of any input."""
 
 
 class Admission:
@@ -29,7 +46,8 @@ class Admission:
         self.indexes = indexes
         self.max_blocks = max_blocks
         self.speed = speed
-        self.trace_start = 0
+        self.moments = replay_moments(indexes, speed) if speed is not None else []
+        self.replay_start = 0
         self.wall_start: int | None = None
 
     def latest(self, start: Sequence[int], wall: int) -> list[int]:
@@ -37,29 +55,44 @@ class Admission:
         places = [max(place, 0) for place in start]
         taken = [0] * len(places)
         clock = self._clock(places, wall)
-        held: set[int] = set()
-        while True:
-            going = [n for n, place in enumerate(places) if n not in held and place < len(self.indexes[n].blocks)]
-            if not going:
-                return places
-            number = min(going, key=lambda n: (low_at(self.indexes[n], places[n]), n))
+        going = [(low_at(index, places[n]), n) for n, index in enumerate(self.indexes)]
+        heapify(going)
+        while going:
+            _, number = heappop(going)
+            place, index = places[number], self.indexes[number]
+            if place == len(index.blocks):
+                continue
             if taken[number] == self.max_blocks:
-                return places
-            if clock is not None and due(self.indexes[number], places[number]) > clock:
-                held.add(number)
+                break
+            if clock is not None and self.moments[number][place] > clock:
                 continue
             places[number] += 1
             taken[number] += 1
+            heappush(going, (low_at(index, places[number]), number))
+        return places
 
     def _clock(self, places: Sequence[int], wall: int) -> int | None:
-        """Read the trace clock. The first reading sets it to the start of the inputs, or to where they were left."""
+        """Read the replay's clock. The first reading sets it to the beginning, or to where the inputs were left."""
         if self.speed is None:
             return None
         if self.wall_start is None:
             self.wall_start = wall
-            read = [due(self.indexes[n], place - 1) for n, place in enumerate(places) if place > 0]
-            self.trace_start = max(read) if read else min((index.low for index in self.indexes), default=0)
-        return self.trace_start + int((wall - self.wall_start) * self.speed)
+            self.replay_start = max((self.moments[n][place - 1] for n, place in enumerate(places) if place), default=0)
+        return self.replay_start + int((wall - self.wall_start) * self.speed)
+
+
+def replay_moments(indexes: Sequence[Index], speed: float) -> list[list[int]]:
+    """For each block of each input, how long after the beginning of a replay at `speed` it is there.
+
+    In ns of trace time from which long pauses are left out. A block is never there before those in front of it, so at
+    each moment some input can go on, and no pause between moments is longer than LONGEST_PAUSE wall seconds.
+    """
+    dues = [list(accumulate((due(index, n) for n in range(len(index.blocks))), max)) for index in indexes]
+    begin = min((index.low for index in indexes if index.blocks), default=0)
+    times = np.unique(np.array([begin, *(time for each in dues for time in each)], np.int64))
+    pauses = np.minimum(np.diff(times), int(LONGEST_PAUSE * speed * SECOND))
+    moments = np.concatenate([[0], np.cumsum(pauses)])
+    return [moments[np.searchsorted(times, each)].tolist() if each else [] for each in dues]
 
 
 def low_at(index: Index, place: int) -> int:
