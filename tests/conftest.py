@@ -83,32 +83,16 @@ def _no_jvm_unless_marked(
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """One Spark session of two cores for all marked tests; it listens on loopback and writes to temporary folders."""
-    from pyspark.sql import SparkSession
-
     from highlevel.spark.java import require_java
+    from highlevel.spark.session import close, session
 
     scratch = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as environment:
+        # What session() sets in the environment is set here, to be put back at the end.
         environment.setenv("JAVA_HOME", str(require_java()))
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        session = (
-            SparkSession.builder.master("local[2]")
-            .appName("wiretide-tests")
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.memory", "1g")
-            .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -Dderby.system.home={scratch / 'derby'}")
-            .config("spark.local.dir", str(scratch / "local"))
-            .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.python.unix.domain.socket.enabled", "true")
-            .getOrCreate()
-        )
-        yield session
-        gateway = session.sparkContext._gateway
-        session.stop()
-        # The JVM ends when its standard input does; waiting for it leaves no process behind.
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait()
+        environment.setenv("SPARK_LOCAL_DIRS", str(scratch))
+        started = session("local[2]", name="wiretide-tests", log=scratch / "log")
+        yield started
+        close(started)

@@ -17,6 +17,12 @@ OF_SPARK = ("org.", "java.", "scala.", "py4j.", "pyspark.")
 """Exceptions that only pass on another one."""
 
 
+REASON = re.compile(
+    r"^(?:Caused by: |Exception in thread \S+ )?(?:Error: |(?:\w+\.)+\w*(?:Error|Exception): )(.+)$", re.MULTILINE
+)
+"""The line of a log of the JVM that says why it gave up."""
+
+
 class RunError(WiretideError):
     """A run on Spark failed for a reason outside the inputs; the message is the root cause in one line."""
 
@@ -46,3 +52,19 @@ def root_cause(report: str) -> Exception:
         return RunError(f"the job on Spark failed: {name.rpartition('.')[2]}: {text}")
     first = next((line for line in report.splitlines() if line.strip()), "no reason given")
     return RunError(f"the job on Spark failed: {first.strip()}")
+
+
+def start_failure(report: str, log: bytes) -> str:
+    r"""Why Spark did not start, in one line: from what was raised, or from what the JVM wrote before it ended.
+
+    >>> start_failure("[JAVA_GATEWAY_EXITED] Java gateway process exited.", b"WARN x\nError: Master must be local\n")
+    'Master must be local'
+    >>> start_failure("It\n: org.apache.spark.SparkException: Could not parse URL: 'x'\n\tat …", b"")
+    "Could not parse URL: 'x'"
+    """
+    for text in (report, log.decode(errors="replace")):
+        reasons = REASON.findall(text.replace("\n: ", "\n"))
+        if reasons:
+            return str(reasons[-1]).strip()
+    lines = [line.strip() for line in (log.decode(errors="replace") or report).splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"
