@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from capture.metrics import Samples
-from capture.pcap import PcapFile
+from capture.pcap import PcapFile, allow_open_files
 from capture.split import ByteRange, joined
 from highlevel.inline import ALL_METRICS, Input
-from highlevel.metrics import RESULT_ROWS
+from highlevel.metrics import LATE_PARTIALS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.plan import QueryPlan
 from highlevel.spark.byte_ranges import SPARK_SCHEMA, RangeReader, RangeTask, exact_tasks, guessed_tasks
-from highlevel.spark.closed_windows import finished_windows
+from highlevel.spark.closed_windows import Counted, finished_windows
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.errors import root_cause
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.reading import COUNTERS
+from highlevel.spark.wid_ranges import count, unite
 from lowlevel.expressions import Type
 from lowlevel.node import TABLE_SLOTS
 
@@ -48,7 +49,8 @@ SPARK_TYPES = {
 class Merger:
     """The function of the second stage: partials of some partitions to rows of the query; picklable.
 
-    `packed` yields (part, payload), rows of the first stage for part COUNTERS passed on; else the rows themselves.
+    `packed` yields (part, payload), for part COUNTERS what the first stage said and what was counted here, as JSON;
+    else the rows themselves.
     """
 
     plan: QueryPlan
@@ -64,10 +66,9 @@ class Merger:
                     told.append(payload.as_py())
                 else:
                     parts.setdefault(part, []).append(unpack(payload.as_buffer()))
-        if self.packed and told:
-            yield pa.RecordBatch.from_pydict({"part": pa.array([COUNTERS] * len(told), pa.int32()), "payload": told})
+        counted = Counted()
         for part, tables in sorted(parts.items()):
-            rows = finished_windows(self.plan, pa.concat_tables(tables))
+            rows = finished_windows(self.plan, pa.concat_tables(tables), counted)
             if not self.packed:
                 yield from rows
                 continue
@@ -75,6 +76,9 @@ class Merger:
             if found:
                 payloads = pa.array([pack(pa.Table.from_batches(found))], pa.binary())
                 yield pa.RecordBatch.from_arrays([pa.array([part], pa.int32()), payloads], ["part", "payload"])
+        if self.packed:
+            told.append(json.dumps(asdict(counted)).encode())
+            yield pa.RecordBatch.from_pydict({"part": pa.array([COUNTERS] * len(told), pa.int32()), "payload": told})
 
 
 @dataclass
@@ -92,6 +96,7 @@ class BatchRun:
         """Open and check the inputs that the query reads."""
         read = [each for each in self.inputs if each.feeds(self.plan)]
         self.inputs = [Input(each.link, Path(each.path).absolute(), each.stream) for each in read]
+        allow_open_files(len(self.inputs))
         self.files = [PcapFile.open(each.path) for each in self.inputs]
         compile_kernels()
 
@@ -115,7 +120,8 @@ class BatchRun:
 
     def _stages(self, tasks: Sequence[RangeTask], *, packed: bool, schema: str) -> DataFrame:
         parts = self.spark.sparkContext.defaultParallelism if self.plan.group_by else 1
-        reader = RangeReader(self.plan, tuple(self.inputs), tuple(tasks), parts, self.slots)
+        sizes = tuple(len(file.data) for file in self.files)
+        reader = RangeReader(self.plan, tuple(self.inputs), sizes, tuple(tasks), parts, self.slots)
         ranges = self.spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, SPARK_SCHEMA)
         return ranges.repartitionById(parts, "part").mapInArrow(Merger(self.plan, packed), schema)
 
@@ -128,10 +134,12 @@ class BatchRun:
         except PySparkException as failure:
             raise root_cause(str(failure)) from None
         tables: list[pa.Table] = []
-        told: list[dict[str, Any]] = []
+        told: list[dict[str, Any]] = []  # by the tasks of the first stage
+        merged: list[dict[str, Any]] = []  # and of the second
         for part, payload in zip(answers.column("part").to_pylist(), answers.column("payload"), strict=True):
             if part == COUNTERS:
-                told.append(json.loads(payload.as_py()))
+                each = json.loads(payload.as_py())
+                (told if "task" in each else merged).append(each)
             else:
                 tables.append(unpack(payload.as_buffer()))
         told.sort(key=lambda each: (each["task"]["number"], each["task"]["start"]))
@@ -143,8 +151,14 @@ class BatchRun:
         for each in told:
             counted = {(name, tuple(labels)): value for name, labels, value in each["samples"]}
             self.samples.merge(counted, ALL_METRICS)
+        name = self.plan.name
+        self.samples.add(PARTIALS_RECEIVED, sum(each["received"] for each in merged), name)
+        self.samples.add(OUTSIDE_WINDOWS, sum(each["outside"] for each in merged), name)
+        self.samples.add(LATE_PARTIALS, 0, name)
+        closed = unite((first, end) for each in merged for first, end in each["closed"])
+        self.samples.add(WINDOWS_CLOSED, count(closed), name)
         answer = pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
-        self.samples.add(RESULT_ROWS, answer.num_rows, self.plan.name)
+        self.samples.add(RESULT_ROWS, answer.num_rows, name)
         return answer
 
 

@@ -3,18 +3,23 @@
 A range is given by two cuts, which need not be record boundaries: the task guesses the boundary at the first and walks
 to the first boundary at the second, as `capture.split` explains. What it walked goes back to the driver with the
 partials, and the driver proves that the walks join, or has the ranges read again from exact boundaries.
+
+A task's memory is its tables and LEAVE_ROWS partials, however long its range: what more its tables evict goes on to
+Spark. A range has an upper bound all the same, so that a task that fails is little to do again.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from capture.errors import InputError
 from capture.pcap import PcapFile
 from capture.scan import BLOCK_RECORDS
 from capture.split import ByteRange, RangeScan, cuts, guess, split
@@ -29,6 +34,12 @@ ARROW_SCHEMA = pa.schema({"part": pa.int32(), "payload": pa.binary()})
 SMALLEST = 8 << 20
 """Bytes under which a range is not worth a task of its own."""
 
+LARGEST = 512 << 20
+"""Bytes of a range at most."""
+
+LEAVE_ROWS = 1 << 20
+"""Partials that a task gathers before it hands them on: 13 to some 40 MB for a pair of addresses."""
+
 
 @dataclass(frozen=True)
 class RangeTask:
@@ -41,11 +52,13 @@ class RangeTask:
 
 
 def guessed_tasks(files: Sequence[PcapFile], tasks: int) -> list[RangeTask]:
-    """Cut the inputs into about `tasks` ranges of about the same number of bytes; at least one of each input."""
-    share = max(SMALLEST, sum(len(file.data) for file in files) // tasks)
+    """Cut the inputs into about `tasks` ranges of about the same number of bytes; at least one of each input.
+
+    They are more tasks where a range would be larger than LARGEST.
+    """
     found = []
-    for number, file in enumerate(files):
-        bounds = cuts(len(file.data), max(1, round(len(file.data) / share)))
+    for number, (file, count) in enumerate(zip(files, _counts(files, tasks), strict=True)):
+        bounds = cuts(len(file.data), count)
         for start, cut in pairwise(bounds):
             found.append(RangeTask(number, start, cut, exact=start == bounds[0]))
     return found
@@ -53,20 +66,41 @@ def guessed_tasks(files: Sequence[PcapFile], tasks: int) -> list[RangeTask]:
 
 def exact_tasks(files: Sequence[PcapFile], tasks: int) -> list[RangeTask]:
     """Cut the inputs at record boundaries, all of which are proved here by walking the files."""
-    share = max(SMALLEST, sum(len(file.data) for file in files) // tasks)
     return [
         RangeTask(number, each.start, each.end if each.damage is None else len(file.data), exact=True)
-        for number, file in enumerate(files)
-        for each in split(file, max(1, round(len(file.data) / share)))
+        for number, (file, count) in enumerate(zip(files, _counts(files, tasks), strict=True))
+        for each in split(file, count)
     ]
+
+
+def _counts(files: Sequence[PcapFile], tasks: int) -> list[int]:
+    """Into how many ranges each file is cut."""
+    sizes = [len(file.data) for file in files]
+    share = max(SMALLEST, sum(sizes) // tasks)
+    return [max(1, round(size / share), -(-size // LARGEST)) for size in sizes]
+
+
+def open_as_seen(path: Path, size: int) -> PcapFile:
+    """Open a capture as the driver saw it, with `size` bytes: what is being written to it since is not part of it.
+
+    Raises InputError where it has become shorter.
+    """
+    file = PcapFile.open(path)
+    if len(file.data) < size:
+        raise InputError(f"{path}: changed while it was read: got {len(file.data)} bytes, expected {size}")
+    return replace(file, data=file.data[:size])
 
 
 @dataclass(frozen=True)
 class RangeReader:
-    """The function of the tasks; picklable. Row n of the DataFrame it maps over stands for task n."""
+    """The function of the tasks; picklable. Row n of the DataFrame it maps over stands for task n.
+
+    `sizes` are the lengths of the inputs in bytes.
+    """
 
     plan: QueryPlan
     inputs: tuple[Input, ...]
+    sizes: tuple[int, ...]
     tasks: tuple[RangeTask, ...]
     parts: int
     slots: int
@@ -75,23 +109,30 @@ class RangeReader:
         """Yield (part, payload): packed partials, and for part COUNTERS what was walked and counted, as JSON."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                rows = self._read(self.tasks[number])
-                parts, payloads = zip(*rows, strict=True)
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array(parts, pa.int32()), pa.array(payloads, pa.binary())], schema=ARROW_SCHEMA
-                )
+                for rows in self._read(self.tasks[number]):
+                    parts, payloads = zip(*rows, strict=True)
+                    yield pa.RecordBatch.from_arrays(
+                        [pa.array(parts, pa.int32()), pa.array(payloads, pa.binary())], schema=ARROW_SCHEMA
+                    )
 
-    def _read(self, task: RangeTask) -> list[tuple[int, bytes]]:
+    def _read(self, task: RangeTask) -> Iterator[list[tuple[int, bytes]]]:
+        """Yield the rows of one task, at least once; the counters are the last."""
         each_input = self.inputs[task.number]
-        file = PcapFile.open(each_input.path)
+        file = open_as_seen(each_input.path, self.sizes[task.number])
         node = Node(each_input.link, file, [self.plan.low], self.slots, BLOCK_RECORDS)
         start = task.start if task.exact else guess(file, task.start)
         walked = ByteRange(-1, -1)
         partials: list[pa.RecordBatch] = []
+        gathered = 0
         if start is not None:
-            scan = RangeScan(file, start, task.cut)
+            scan = RangeScan(file, start, task.cut, BLOCK_RECORDS)
             for block in scan:
-                partials += [item for _, item in node.process(block) if isinstance(item, pa.RecordBatch)]
+                left = [item for _, item in node.process(block) if isinstance(item, pa.RecordBatch)]
+                partials += left
+                gathered += sum(batch.num_rows for batch in left)
+                if gathered >= LEAVE_ROWS:
+                    yield self._packed(partials)
+                    partials, gathered = [], 0
             walked = scan.range
         partials += [item for _, item in node.flush() if isinstance(item, pa.RecordBatch)]
         samples = node.samples([self.plan.name], walked.damage)
@@ -100,6 +141,8 @@ class RangeReader:
             "walked": asdict(walked),
             "samples": [[name, labels, value] for (name, labels), value in samples.items()],
         }
+        yield [*self._packed(partials), (COUNTERS, json.dumps(told).encode())]
+
+    def _packed(self, partials: list[pa.RecordBatch]) -> list[tuple[int, bytes]]:
         shares = enumerate(split_by_part(self.plan, partials, self.parts))
-        rows = [(part, payload) for part, payload in shares if payload is not None]
-        return [*rows, (COUNTERS, json.dumps(told).encode())]
+        return [(part, payload) for part, payload in shares if payload is not None]

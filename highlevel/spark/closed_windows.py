@@ -10,6 +10,7 @@ shares no code with Bucket and Aggregate, which is what makes the batch engine a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +19,19 @@ import pyarrow as pa
 from highlevel.aggregate import WID
 from highlevel.finish import Finish
 from highlevel.plan import QueryPlan
+from highlevel.spark.wid_ranges import Ranges, count, unite
 from highlevel.window import Window
 from lowlevel.subaggregates import MERGE
+
+
+@dataclass
+class Counted:
+    """What became of the partials: how many came, how many were in no window, and which windows there were."""
+
+    received: int = 0
+    outside: int = 0
+    closed: Ranges = field(default_factory=list)
+
 
 MERGE_ROWS = 65_536
 """Partials of small windows that are merged at a time."""
@@ -43,18 +55,25 @@ def _holding(window: Window, time: int) -> Iterator[int]:
         wid += 1
 
 
-def finished_windows(plan: QueryPlan, partials: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Merge all partials of some groups and yield the query's rows, in the order of their windows."""
+def finished_windows(plan: QueryPlan, partials: pa.Table, counted: Counted) -> Iterator[pa.RecordBatch]:
+    """Merge all partials of some groups and yield the query's rows, in the order of their windows.
+
+    `counted` is added to before the first row.
+    """
     if partials.num_rows == 0:
         return
     panes = partials.column("pane").to_numpy()
     order = np.argsort(panes, kind="stable")
     times = plan.low.origin + panes[order] * plan.low.pane
+    windows = list(windows_of(plan.window, times))
+    counted.received += len(times)
+    counted.outside += len(times) - count(unite((first, end) for _, first, end in windows))
+    counted.closed = unite([*counted.closed, *((wid, wid + 1) for wid, _, _ in windows)])
     subs = plan.low.subaggregates
     merges = [(sub.name, MERGE[sub.kind]) for sub in subs]
     names = [WID, *plan.group_by, *(sub.name for sub in subs)]
     finish = Finish(plan)
-    for run in runs(windows_of(plan.window, times)):
+    for run in runs(iter(windows)):
         places = np.concatenate([order[first:end] for _, first, end in run])
         wids = np.concatenate([np.full(end - first, wid, np.int64) for wid, first, end in run])
         tagged = partials.take(pa.array(places)).append_column(WID, pa.array(wids)).select(names)

@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from capture.columns import COLUMNS
 from capture.decode import Decoder
-from capture.pcap import PcapFile
+from capture.pcap import PcapFile, allow_open_files
 from capture.scan import BLOCK_RECORDS
 from capture.split import RangeScan
 from highlevel.batch_columns import to_arrow
 from highlevel.inline import Input
-from highlevel.spark.byte_ranges import RangeTask, exact_tasks
+from highlevel.spark.byte_ranges import RangeTask, exact_tasks, open_as_seen
 from highlevel.spark.compiled import compile_kernels
 from lowlevel.addresses import to_arrow as addresses_to_arrow
 from lowlevel.evaluate import AddressVector
@@ -36,6 +36,7 @@ class PacketReader:
     """The function of the tasks; picklable. Row n of the DataFrame it maps over stands for task n."""
 
     inputs: tuple[Input, ...]
+    sizes: tuple[int, ...]
     tasks: tuple[RangeTask, ...]
     columns: tuple[str, ...]
 
@@ -46,7 +47,7 @@ class PacketReader:
                 yield from self._read(self.tasks[number])
 
     def _read(self, task: RangeTask) -> Iterator[pa.RecordBatch]:
-        file = PcapFile.open(self.inputs[task.number].path)
+        file = open_as_seen(self.inputs[task.number].path, self.sizes[task.number])
         decoder = Decoder(file, self.columns, BLOCK_RECORDS)
         for block in RangeScan(file, task.start, task.cut):
             packets = decoder.decode(block)
@@ -80,7 +81,9 @@ def packets_dataframe(
         raise ValueError(f"packets have no column {', '.join(unknown)}; they have {', '.join(COLUMNS)}")
     compile_kernels()
     placed = tuple(Input(each.link, Path(each.path).absolute(), each.stream) for each in inputs)
-    tasks = exact_tasks([PcapFile.open(each.path) for each in placed], spark.sparkContext.defaultParallelism)
+    allow_open_files(len(placed))
+    files = [PcapFile.open(each.path) for each in placed]
+    tasks = exact_tasks(files, spark.sparkContext.defaultParallelism)
     schema = ", ".join(f"`{name}` {SPARK_TYPES[COLUMNS[name].type]}" for name in columns)
-    reader = PacketReader(placed, tuple(tasks), tuple(columns))
+    reader = PacketReader(placed, tuple(len(file.data) for file in files), tuple(tasks), tuple(columns))
     return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, schema)
