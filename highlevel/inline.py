@@ -20,8 +20,9 @@ from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.pipeline import Pipeline
 from highlevel.plan import QueryPlan
 from lowlevel.metrics import METRICS as LOW_METRICS
+from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node import TABLE_SLOTS, Node
-from lowlevel.punctuation import Item, Punctuation
+from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 ALL_METRICS = by_name(CAPTURE_METRICS, LOW_METRICS, HIGH_METRICS)
 
@@ -82,7 +83,7 @@ class InlineRun:
         self.total = 2 * sum(len(file.data) for file in self.files)
         self.done = 0
         self.progress = progress
-        self.newest = 0
+        self.newest: dict[int, int] = {}  # largest packet time of each input begun, ns
         self.finished = Samples()
         self.nodes: dict[int, Node] = {}
         self._unwanted = Event()
@@ -155,7 +156,7 @@ class InlineRun:
         if number not in self.nodes:
             plans = [self.plans[reader].low for reader in readers]
             self.nodes[number] = Node(self.inputs[number].link, self.files[number], plans, self.slots)
-        self.newest = max(self.newest, block.last)
+        self.newest[number] = max(self.newest.get(number, block.last), block.last)
         for reader, item in self.nodes[number].process(block):
             yield readers[reader], number, item
         self._advance(self.done + block.end - block.start)
@@ -169,11 +170,18 @@ class InlineRun:
     def samples(self) -> Samples:
         """Return every counter and gauge; they are whole once all results have been taken."""
         samples = Samples(self.finished)
-        for number, node in self.nodes.items():
+        tables = Samples()  # a link may be open in several files, each with tables of its own
+        for number, node in list(self.nodes.items()):
             names = [self.plans[reader].name for reader in self._readers(number)]
-            samples.merge(node.samples(names), ALL_METRICS)
-        for pipeline in self.pipelines:
-            samples.merge(pipeline.samples(self.newest), ALL_METRICS)
+            counted = node.samples(names)
+            for key in [key for key in counted if key[0] == TABLE_BYTES.name]:
+                tables[key] = tables.get(key, 0) + counted.pop(key)
+            samples.merge(counted, ALL_METRICS)
+        samples.merge(tables, ALL_METRICS)
+        newest = dict(self.newest)
+        for pipeline, ports in zip(self.pipelines, self.ports, strict=True):
+            latest = max((newest[number] for number in ports if number in newest), default=BEGINNING)
+            samples.merge(pipeline.samples(latest), ALL_METRICS)
         return samples
 
 

@@ -14,9 +14,18 @@ import pyarrow as pa
 import pytest
 
 from capture.decode import SKIPPED
-from capture.metrics import PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED
+from capture.metrics import PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
+from capture.pcap import PcapFile
+from capture.scan import BLOCK_RECORDS, scan
 from highlevel.inline import InlineRun, Input
-from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
+from highlevel.metrics import (
+    LATE_PARTIALS,
+    PARTIALS_RECEIVED,
+    PUNCTUATION_LAG,
+    RESULT_ROWS,
+    WINDOWS_CLOSED,
+    WINDOWS_OPEN,
+)
 from highlevel.plan import QueryPlan
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
@@ -24,12 +33,16 @@ from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.source import CaptureReader, StreamSpec
 from highlevel.spark.totals import Totals
-from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
+from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
+from lowlevel.node import Node
 from queries.gsql import compile_query
 from tests.links import write_links
 from tests.window_queries import QUERIES
 
 PLANS = [compile_query(query.gsql, query.name) for query in QUERIES]
+ALL = compile_query(
+    "SELECT link, count(*) AS n FROM packets [RANGE 1 second, SLIDE 1 second, WA ts] GROUP BY link", "all"
+)
 
 
 def spec(inputs: list[Input], random: Random, plans: list[QueryPlan] = PLANS) -> StreamSpec:
@@ -155,3 +168,48 @@ def test_a_query_reads_the_inputs_that_its_streams_name(tmp_path: Path) -> None:
     made = spec(inputs, Random(5), plans)
     got = {name: table for results, _ in steps(made, tmp_path / "state", Random(0)) for name, table in results.items()}
     assert {name: table["link"].to_pylist() for name, table in got.items()} == {"main1": ["main1"], "jumps": ["jumps"]}
+
+
+def test_the_lag_is_behind_the_newest_packet_of_the_querys_own_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link `jumps` brings packets dated a year ahead, which are no business of a query on main1."""
+    inputs = [Input(each.link, each.path, stream=each.link) for each in write_links(tmp_path, 3)]
+    plans = [
+        compile_query(
+            f"SELECT link, count(*) AS n FROM {name} [RANGE 1 second, SLIDE 1 second, WA ts] GROUP BY link", name
+        )
+        for name in ("main1", "jumps")
+    ]
+    monkeypatch.setattr("highlevel.inline.scan", lambda file, progress: scan(file, 20))
+    made = StreamSpec(Feeds.of(plans, inputs), 2, 64, 20, 1, None, 1)
+    streamed = [Samples(after.samples) for _, after in steps(made, tmp_path / "state", Random(0))]
+    run = InlineRun(plans, inputs)
+    for told in (streamed, [run.samples() for _ in run.results()]):
+        assert max(samples.total(PUNCTUATION_LAG, query="jumps") for samples in told) > 300 * 86_400
+        assert max(samples.total(PUNCTUATION_LAG, query="main1") for samples in told) < 3600
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_memory_of_tables_is_that_of_all_tasks_of_a_link(tasks: int, tmp_path: Path) -> None:
+    inputs = write_links(tmp_path, 3)[:1]
+    made = StreamSpec(Feeds.of([ALL], inputs), 2, 64, 100, 6, None, tasks)
+    held = [after.samples.total(TABLE_BYTES) for _, after in steps(made, tmp_path / "state", Random(0))]
+    assert held == [tasks * one_table(inputs[0], 100)] * 3
+
+
+def test_memory_of_tables_is_that_of_all_open_files_of_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("highlevel.inline.scan", lambda file, progress: scan(file, 100))
+    inputs = [Input("same", each.path) for each in write_links(tmp_path, 3)[:2]]
+    run = InlineRun([ALL], inputs, slots=64)
+    held = [run.samples().total(TABLE_BYTES) for _ in run._low_level()]
+    assert max(held) == 2 * one_table(inputs[0], BLOCK_RECORDS)
+
+
+def one_table(each: Input, capacity: int) -> int:
+    """Bytes of the table of ALL, once it is made."""
+    file = PcapFile.open(each.path)
+    node = Node(each.link, file, [ALL.low], 64, capacity)
+    for _ in node.process(scan(file, 100).blocks[0]):
+        pass
+    return node.queries[0].bytes

@@ -97,7 +97,7 @@ def read_run(feeds: Feeds, run: Run, parts: int, slots: int, capacity: int) -> I
         # Every partition hears of every run: one that heard nothing would save no state, and be missed by the next.
         rows += [(part, COUNTERS, 0, run.first, BEGINNING, None) for part in range(parts)]
     samples = node.samples([plan.name for plan in plans], run.damage)
-    newest = max((block.last for block in run.blocks), default=0)
+    newest = max((block.last for block in run.blocks), default=None)
     told = {
         "samples": [[name, labels, value] for (name, labels), value in samples.items()],
         "newest": newest,

@@ -30,6 +30,7 @@ from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.state import KEEP, replace
 from highlevel.spark.wid_ranges import count, unite
+from lowlevel.metrics import TABLE_BYTES
 from lowlevel.punctuation import BEGINNING, END
 
 SECOND = 1_000_000_000
@@ -39,12 +40,13 @@ SECOND = 1_000_000_000
 class Totals:
     """Counters and progress after some micro-batch.
 
-    `newest` is the largest packet time seen, ns; `progress` has for each input that was begun its blocks read and its
-    blocks in all. `lows` has the low watermark of each query, ns: what ends at or below it is final.
+    `newest` is the largest packet time seen of each input, ns; `progress` has for each input that was begun its
+    blocks read and its blocks in all. `lows` has the low watermark of each query, ns: what ends at or below it is
+    final. The memory of tables is that of the last micro-batch's tasks, which have tables of their own.
     """
 
     samples: Samples = field(default_factory=Samples)
-    newest: int = 0
+    newest: dict[int, int] = field(default_factory=dict)
     progress: dict[int, tuple[int, int]] = field(default_factory=dict)
     lows: dict[str, int] = field(default_factory=dict)
 
@@ -54,12 +56,17 @@ class Totals:
 
     def add(self, feeds: Feeds, told_by_tasks: Sequence[bytes], told_by_hosts: Sequence[bytes]) -> None:
         """Take in what the tasks of the source and the hosts of the operators counted in one micro-batch."""
+        tables = Samples()  # of the tasks of this micro-batch: each has tables of its own
         for told in map(json.loads, told_by_tasks):
             counted = Samples({(name, tuple(labels)): value for name, labels, value in told["samples"]})
+            for key in [key for key in counted if key[0] == TABLE_BYTES.name]:
+                tables[key] = tables.get(key, 0) + counted.pop(key)
             self.samples.merge(counted, ALL_METRICS)
-            self.newest = max(self.newest, told["newest"])
+            if told["newest"] is not None:
+                self.newest[told["input"]] = max(self.newest.get(told["input"], told["newest"]), told["newest"])
             done, total = self.progress.get(told["input"], (0, 0))
             self.progress[told["input"]] = max(done, told["done"]), max(total, told["total"])
+        self.samples.merge(tables, ALL_METRICS)
         by_query: dict[int, list[dict[str, Any]]] = {}
         for part in map(json.loads, told_by_hosts):
             for told in part:
@@ -79,14 +86,17 @@ class Totals:
         samples.set(STATE_BYTES, sum(part["bytes"] for part in parts), name)
         links = feeds.links(query)
         self.lows[name] = min(low for part in parts for low in part["bounds"])
-        for link in set(links):
-            lows = [low for part in parts for low, of in zip(part["bounds"], links, strict=True) if of == link]
-            low = min(lows)
+        newest = max((self.newest[number] for number in feeds.ports[query] if number in self.newest), default=BEGINNING)
+        lows: dict[str, int] = {}
+        for part in parts:
+            for low, link in zip(part["bounds"], links, strict=True):
+                lows[link] = min(low, lows.get(link, END))
+        for link, low in lows.items():
             samples.pop((LOW_WATERMARK.name, (name, link)), None)
             samples.pop((PUNCTUATION_LAG.name, (name, link)), None)
             if low not in (BEGINNING, END):
                 samples.set(LOW_WATERMARK, low / SECOND, name, link)
-                samples.set(PUNCTUATION_LAG, max(0, self.newest - low) / SECOND, name, link)
+                samples.set(PUNCTUATION_LAG, max(0, newest - low) / SECOND, name, link)
 
 
 class TotalsFiles:
@@ -112,7 +122,8 @@ class TotalsFiles:
             raise FolderError(message) from None
         samples: dict[LabelledName, float] = {(name, tuple(labels)): value for name, labels, value in stored["samples"]}
         progress = {int(number): (done, total) for number, (done, total) in stored["progress"].items()}
-        return Totals(Samples(samples), stored["newest"], progress, stored["lows"])
+        newest = {int(number): time for number, time in stored["newest"].items()}
+        return Totals(Samples(samples), newest, progress, stored["lows"])
 
     def save(self, batch_id: int, totals: Totals) -> None:
         """Write the totals after micro-batch `batch_id`; remove those that are too old."""
