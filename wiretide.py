@@ -374,10 +374,11 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:  # a full disk, a port in use
-        sys.exit(_complain(error, 1))
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(_complain(f"{where}{error.strerror or error}", 1))
 
 
-def _complain(error: Exception, status: int) -> int:
+def _complain(error: Exception | str, status: int) -> int:
     print(f"wiretide: {error}", file=sys.stderr)
     return status
 
