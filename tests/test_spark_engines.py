@@ -11,10 +11,12 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from capture.metrics import PACKETS_DECODED
 from highlevel.inline import InlineRun, Input
+from highlevel.plan import QueryPlan
 from queries.gsql import compile_query
 from tests.links import START, packet, write_links
 from tests.pcap_bytes import NS, pcap_bytes
@@ -43,7 +45,6 @@ def inline(inputs: list[Input]) -> tuple[dict[str, pa.Table], InlineRun]:
 
 
 def stream(spark, inputs: list[Input], folder: Path, **options) -> tuple[dict[str, pa.Table], "StreamRun"]:
-    from highlevel.spark.result_files import read_results
     from highlevel.spark.stream import StreamRun
 
     run = StreamRun(spark, PLANS, inputs, folder, **options)
@@ -52,7 +53,12 @@ def stream(spark, inputs: list[Input], folder: Path, **options) -> tuple[dict[st
         assert run.wait()
     finally:
         run.stop()
-    return {plan.name: ordered(read_results(folder / "output", plan.name, plan.schema)) for plan in PLANS}, run
+    return {plan.name: ordered(read_results(folder, plan)) for plan in PLANS}, run
+
+
+def read_results(folder: Path, plan: QueryPlan) -> pa.Table:
+    tables = [pq.read_table(path, partitioning=None) for path in folder.glob(f"output/{plan.name}/*.parquet")]
+    return pa.concat_tables([plan.schema.empty_table(), *(table.cast(plan.schema) for table in tables)])
 
 
 def by_definition(spark, inputs: list[Input]) -> dict[str, pa.Table]:

@@ -179,11 +179,14 @@ def test_what_a_killed_process_left_unfinished_is_removed(spark, inputs, tmp_pat
     for path in left:
         path.parent.mkdir(parents=True)
         path.write_text("half")
+    folder = tmp_path / "run" / "output" / ".hidden"
+    folder.mkdir()
     run = make(spark, inputs, tmp_path / "run")
     run.start()
     assert run.wait()
     run.stop()
     assert not any(path.exists() for path in left)
+    assert folder.exists()
 
 
 def test_waiting_gives_up_in_time_when_the_replay_is_slow(spark, inputs, tmp_path: Path) -> None:

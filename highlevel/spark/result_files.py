@@ -32,11 +32,3 @@ def write_results(output: Path, batch_id: int, results: dict[str, pa.Table]) -> 
         part = folder / f".{path.name}.{os.getpid()}"
         pq.write_table(table, part)
         part.replace(path)
-
-
-def read_results(output: Path, query: str, schema: pa.Schema) -> pa.Table:
-    """Read all results of a query, in the order of the micro-batches; `schema` is the plan's."""
-    tables = [
-        pq.read_table(path, partitioning=None) for path in sorted(query_folder(output, query).glob("part-*.parquet"))
-    ]
-    return pa.concat_tables(tables).cast(schema) if tables else schema.empty_table()

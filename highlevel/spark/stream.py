@@ -209,7 +209,8 @@ def remove_unfinished(folder: Path) -> None:
     """Remove what a killed process left under temporary names, which begin with a dot; Spark's own are not touched."""
     for ours in ("state", "totals", "output"):
         for path in (folder / ours).rglob(".*"):
-            path.unlink(missing_ok=True)
+            if path.is_file():  # and not the folder of a query with such a name
+                path.unlink(missing_ok=True)
 
 
 def lock(folder: Path) -> IO[str]:
