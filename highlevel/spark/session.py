@@ -77,6 +77,7 @@ def session(
         said = log if log != Path(os.devnull) else Path(scratch) / "log"  # removed now, it goes with the JVM
         before = said.stat().st_size if said.exists() else 0
         own_jvm = SparkContext._gateway is None
+        spark = None
         try:
             with standard_error_to(said):
                 spark = builder.getOrCreate()
@@ -84,8 +85,12 @@ def session(
             reason = start_failure(_report(failure), said.read_bytes()[before:])
             raise RunError(f"Spark did not start on {master}: {reason}") from None
         finally:
-            if own_jvm and SparkContext._active_spark_context is None:
-                _end_jvm()
+            if spark is None:
+                half_made = SparkContext._active_spark_context  # where the cluster went away in the middle
+                if half_made is not None:
+                    half_made.stop()
+                if own_jvm:
+                    _end_jvm()
     application = spark.sparkContext.applicationId
     _uses[application] = 1
     if own_jvm:
