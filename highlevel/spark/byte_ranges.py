@@ -34,7 +34,7 @@ ARROW_SCHEMA = pa.schema({"part": pa.int32(), "payload": pa.binary()})
 SMALLEST = 8 << 20
 """Bytes under which a range is not worth a task of its own."""
 
-LARGEST = 512 << 20
+LARGEST = 4 << 30
 """Bytes of a range at most."""
 
 LEAVE_ROWS = 1 << 20
