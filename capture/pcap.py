@@ -10,11 +10,13 @@ some files (the smaller one is incl_len), and the "modified" format has 8 more b
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import resource
 import stat
 import struct
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +29,9 @@ from capture.link_layers import LINK_TYPES, supported_link_types
 FILE_HEADER = 24
 MAX_CAPTURED = 262_144
 """Largest incl_len believed, as in libpcap; a larger one means that the bytes are no record header."""
+
+MADV_POPULATE_READ = 22
+"""Linux's number; Python's mmap does not name it."""
 
 SPARE_DESCRIPTORS = 64
 """Open files that a process has beside its captures."""
@@ -94,6 +99,7 @@ class PcapFile:
     path: Path
     header: PcapHeader
     data: npt.NDArray[np.uint8]
+    mapped: mmap.mmap
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PcapFile:
@@ -111,7 +117,18 @@ class PcapFile:
             raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
         if hasattr(mmap, "MADV_SEQUENTIAL"):
             mapped.madvise(mmap.MADV_SEQUENTIAL)
-        return cls(path, header, np.frombuffer(mapped, np.uint8))
+        return cls(path, header, np.frombuffer(mapped, np.uint8), mapped)
+
+    def expect(self, start: int, length: int) -> None:
+        """Map the pages of the bytes that are read next in one go: a fault for each sixteen of them costs more.
+
+        A system that does not know how (Linux before 5.14, macOS) maps them one by one when they are touched.
+        """
+        start = start // mmap.PAGESIZE * mmap.PAGESIZE
+        length = min(length, len(self.mapped) - start)
+        if length > 0 and sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                self.mapped.madvise(MADV_POPULATE_READ, start, length)
 
 
 def allow_open_files(count: int) -> None:

@@ -178,3 +178,12 @@ def test_more_captures_than_the_limit_of_open_files_can_be_read_at_once(tmp_path
         [sys.executable, "-c", script, tmp_path / "one.pcap"], capture_output=True, text=True, check=True
     )
     assert run.stdout == "300\n"
+
+
+def test_expecting_bytes_changes_nothing_wherever_they_lie(tmp_path: Path) -> None:
+    path = tmp_path / "one.pcap"
+    path.write_bytes(pcap_bytes([(1, bytes(5000)), (2, bytes(5000))]))
+    file = PcapFile.open(path)
+    for start, length in ((0, 1), (24, 10**12), (5000, 5000), (9000, 1), (10**9, 1)):
+        file.expect(start, length)
+    assert file.data.tobytes() == path.read_bytes()

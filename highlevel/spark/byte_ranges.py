@@ -37,6 +37,9 @@ SMALLEST = 8 << 20
 LARGEST = 4 << 30
 """Bytes of a range at most."""
 
+AHEAD = 64 << 20
+"""Bytes of a capture that are mapped at a time."""
+
 LEAVE_ROWS = 1 << 20
 """Partials that a task gathers before it hands them on: 13 to some 40 MB for a pair of addresses."""
 
@@ -126,7 +129,11 @@ class RangeReader:
         gathered = 0
         if start is not None:
             scan = RangeScan(file, start, task.cut, BLOCK_RECORDS)
+            expected = start
             for block in scan:
+                if block.end >= expected:
+                    expected = block.end + AHEAD
+                    file.expect(block.end, AHEAD)
                 left = [item for _, item in node.process(block) if isinstance(item, pa.RecordBatch)]
                 partials += left
                 gathered += sum(batch.num_rows for batch in left)
