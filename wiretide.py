@@ -322,8 +322,8 @@ def _demo(
 ) -> None:
     """Watch a replay being monitored: three generated links, five queries, metrics for Prometheus.
 
-    Main1 and Main2 are busy, out of order and disagree on the time; Control is nearly silent and late. Main1 is
-    flooded with SYNs in the middle.
+    Main1 and Main2 are busy, out of order and disagree on the time; Control is nearly silent and late. In the middle
+    Main1 is flooded with SYNs.
     """
     import tempfile
 
