@@ -103,12 +103,12 @@ def _answer(
         inline = InlineRun([plan], inputs, slots, progress)
         yield (batch for _, batch in inline.results()), inline.samples
         return
-    from capture.pcap import PcapFile
+    from capture.files.capture import open_capture
     from highlevel.spark.batch import BatchRun
     from highlevel.spark.session import close, session
 
     for each in inputs:
-        PcapFile.open(each.path)  # what is wrong with an input is said before a JVM is started
+        open_capture(each.path)  # what is wrong with an input is said before a JVM is started
     spark = session("local[*]" if on == "local" else on)
     try:
         batch = BatchRun(spark, plan, inputs, slots)

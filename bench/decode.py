@@ -63,15 +63,16 @@ def _row(name: str, rate: Figure, rates: dict[str, Figure], record: float) -> tu
 
 def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], int]:
     """Seconds of each step, `runs` times each and by turns, and how many were made again."""
-    from capture.decode import Decoder
-    from capture.pcap import PcapFile
-    from capture.scan import BLOCK_RECORDS, scan
+    from capture.files.blocks import BLOCK_RECORDS
+    from capture.files.capture import open_capture
+    from capture.files.scan import scan
+    from capture.packets.decoder import Decoder
     from highlevel.inline import InlineRun, Input
     from lowlevel.node import Node
     from queries.gsql import compile_query
 
     plan = compile_query(PAIRS)
-    file = PcapFile.open(path)
+    file = open_capture(path)
     index = scan(file)
     target = np.empty(COPY_BYTES, np.uint8)
 

@@ -12,7 +12,9 @@ from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_
 def compile_kernels() -> None:
     """Compile the kernels that the cache lacks, and say so: the first run on a machine takes seconds for it."""
     # Declaring them is a matter of importing where they stand.
-    from capture import decode, native, scan  # noqa: F401
+    from capture import native
+    from capture.files import pcap  # noqa: F401
+    from capture.packets import records  # noqa: F401
     from lowlevel import keys, table  # noqa: F401
 
     missing = native.missing()

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from capture.files.capture import open_capture
 from capture.metrics import (
     BYTES_READ,
     FILES_DAMAGED,
@@ -21,7 +22,6 @@ from capture.metrics import (
     Samples,
 )
 from capture.metrics import METRICS as CAPTURE_METRICS
-from capture.pcap import PcapFile
 from dashboards.exporter import Exporter
 from dashboards.server import Server, serve
 from dashboards.window_lines import window_lines
@@ -46,7 +46,7 @@ class Monitor:
         self.plans = pipeline.plans()
         self.inputs = pipeline.inputs(self.plans)
         for each in self.inputs:
-            PcapFile.open(each.path)
+            open_capture(each.path)
         try:
             metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS)
             self.exporter = Exporter(self.plans, metrics, pipeline.top, pipeline.ranks)

@@ -11,10 +11,11 @@ from threading import Event
 
 import pyarrow as pa
 
+from capture.files.blocks import Index
+from capture.files.capture import Capture, allow_open_files, open_capture
+from capture.files.scan import scan
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Samples, by_name
-from capture.pcap import PcapFile, allow_open_files
-from capture.scan import Index, scan
 from highlevel.ahead import ahead
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.pipeline import Pipeline
@@ -78,7 +79,7 @@ class InlineRun:
         self.slots = slots
         inputs = [each for each in inputs if any(each.feeds(plan) for plan in plans)]
         allow_open_files(len(inputs))
-        self.files = [PcapFile.open(each.path) for each in inputs]
+        self.files = [open_capture(each.path) for each in inputs]
         self.inputs = inputs
         self.total = 2 * sum(len(file.data) for file in self.files)
         self.done = 0
@@ -130,7 +131,7 @@ class InlineRun:
             else:
                 self._close(number, index)
 
-    def _scan(self, file: PcapFile) -> Index:
+    def _scan(self, file: Capture) -> Index:
         before = self.done
         index = scan(file, progress=self._advance_to(before))
         self._advance(before + len(file.data))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from capture.decode import SKIPPED, Decoder
+from capture.files.blocks import BLOCK_RECORDS, Block
+from capture.files.capture import Capture
 from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
-from capture.pcap import PcapFile
-from capture.scan import BLOCK_RECORDS, Block
+from capture.packets.decoder import Decoder
+from capture.packets.fields import SKIPPED
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
@@ -26,7 +27,7 @@ class Node:
     def __init__(
         self,
         link: str,
-        file: PcapFile,
+        file: Capture,
         plans: Sequence[LowLevelPlan],
         slots: int = TABLE_SLOTS,
         capacity: int = BLOCK_RECORDS,

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from capture.columns import COLUMNS
-from capture.decode import Decoder
-from capture.pcap import PcapFile
-from capture.scan import BLOCK_RECORDS, Block, scan
+from capture.files.blocks import BLOCK_RECORDS, Block
+from capture.files.capture import open_capture
+from capture.files.scan import scan
+from capture.packets.columns import COLUMNS
+from capture.packets.decoder import Decoder
 from lowlevel.addresses import to_arrow
 from lowlevel.evaluate import AddressVector
 from lowlevel.expressions import Type
@@ -32,7 +33,7 @@ def packet_batches(path: Path, columns: Iterable[str] | None = None) -> Iterator
     that is no capture; warns (RuntimeWarning) of one that is damaged, whose whole records are read.
     """
     names = [_column_name(name) for name in (COLUMNS if columns is None else columns)]
-    file = PcapFile.open(path)
+    file = open_capture(path)
     index = scan(file)
     if index.damage:
         text = f"{path}: {index.damage.replace('_', ' ')}, after {index.records} whole records"

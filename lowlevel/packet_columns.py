@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from capture.columns import COLUMNS
-from capture.decode import NULL, PHYSICAL, Packets
+from capture.packets.columns import COLUMNS
+from capture.packets.decoder import Packets
+from capture.packets.fields import NULL, PHYSICAL
 from lowlevel.evaluate import AddressVector, Vector
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from capture.decode import Packets
+from capture.packets.decoder import Packets
 from lowlevel.evaluate import evaluate, true_rows
 from lowlevel.expressions import Type
 from lowlevel.keys import KeyLayout

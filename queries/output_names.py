@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from capture.columns import COLUMNS
+from capture.packets.columns import COLUMNS
 from lowlevel.expressions import Column, Expression
 from queries.errors import QueryError
 from queries.grammar import Item

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from capture.columns import COLUMNS
+from capture.packets.columns import COLUMNS
 from lowlevel.expressions import Column, Expression, Type
 from queries.errors import QueryError
 from queries.tokens import Kind, Token

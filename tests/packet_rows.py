@@ -7,10 +7,12 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
 
-from capture.columns import COLUMNS
-from capture.decode import FIELDS, SKIPPED, Decoder, Packets
-from capture.pcap import PcapFile
-from capture.scan import Index, scan
+from capture.files.blocks import Index
+from capture.files.capture import open_capture
+from capture.files.scan import scan
+from capture.packets.columns import COLUMNS
+from capture.packets.decoder import Decoder, Packets
+from capture.packets.fields import FIELDS, SKIPPED
 
 ALL_COLUMNS = frozenset(COLUMNS) - {"link"}
 
@@ -33,7 +35,7 @@ def rows_of(packets: Packets) -> list[dict[str, Any]]:
 
 def decode_file(path: Path, block_records: int = 64) -> tuple[list[dict[str, Any]], Counter[str], Index]:
     """All rows of a capture, the records skipped by cause, and its index."""
-    file = PcapFile.open(path)
+    file = open_capture(path)
     index = scan(file, block_records)
     decoder = Decoder(file, ALL_COLUMNS, block_records)
     rows = [row for block in index.blocks for row in rows_of(decoder.decode(block))]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from random import Random
 
-from capture.columns import COLUMNS
+from capture.packets.columns import COLUMNS
 from lowlevel.expressions import Binary, Column, Expression, IsNull, Literal, Op, Type
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate

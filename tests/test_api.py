@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import wiretide
-from capture.columns import COLUMNS
 from capture.errors import InputError
+from capture.packets.columns import COLUMNS
 from queries.errors import QueryError
 from tests.packet_rows import decode_file
 from tests.pcap_bytes import NS

@@ -13,10 +13,12 @@ from random import Random
 import numpy as np
 import pytest
 
-import capture.decode
-from capture.decode import PHYSICAL, Decoder, decode_records
-from capture.pcap import PcapFile
-from capture.scan import scan
+import capture.packets.decoder
+from capture.files.capture import open_capture
+from capture.files.scan import scan
+from capture.packets.decoder import Decoder
+from capture.packets.fields import PHYSICAL
+from capture.packets.records import decode_pcap
 from tests.capture_oracle import read_pcap
 from tests.packet_rows import ALL_COLUMNS, decode_file, rows_of
 from tests.pcap_bytes import pcap_bytes
@@ -64,13 +66,13 @@ def test_the_kernel_as_plain_python_stays_inside_its_arrays_and_agrees_with_its_
     link_type: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_harmed(tmp_path / "small.pcap", link_type, 200)
-    file = PcapFile.open(tmp_path / "small.pcap")
+    file = open_capture(tmp_path / "small.pcap")
     (block,) = scan(file).blocks
     decoder = Decoder(file, ALL_COLUMNS, 256)
     packets = decoder.decode(block)
     slow = Decoder(file, ALL_COLUMNS, 256)
-    stand_in = plain(decode_records, file.data, slow.matrix, slow.counts)
-    monkeypatch.setattr(capture.decode, "decode_records", stand_in)
+    stand_in = plain(decode_pcap, file.data, slow.matrix, slow.counts)
+    monkeypatch.setattr(capture.packets.decoder, "decode_pcap", stand_in)
     assert slow.decode(block).rows == packets.rows
     assert slow.skipped.tolist() == decoder.skipped.tolist()
     assert np.array_equal(slow.matrix[:, : packets.rows], decoder.matrix[:, : packets.rows])
@@ -78,7 +80,7 @@ def test_the_kernel_as_plain_python_stays_inside_its_arrays_and_agrees_with_its_
 
 def test_every_column_alone_is_what_it_is_among_all(tmp_path: Path) -> None:
     write_harmed(tmp_path / "columns.pcap", 1, 500)
-    file = PcapFile.open(tmp_path / "columns.pcap")
+    file = open_capture(tmp_path / "columns.pcap")
     (block,) = scan(file).blocks
     every = Decoder(file, ALL_COLUMNS, 512).decode(block)
     for column in sorted(ALL_COLUMNS):
@@ -91,14 +93,14 @@ def test_only_ipv4_says_whether_a_block_holds_an_ipv6_packet(tmp_path: Path) -> 
     random = Random(5)
     frames = [random_frame(random, kind)[0] for kind in (228, 228, 229, 228)]
     (tmp_path / "mixed.pcap").write_bytes(pcap_bytes(list(enumerate(frames)), RAW))
-    file = PcapFile.open(tmp_path / "mixed.pcap")
+    file = open_capture(tmp_path / "mixed.pcap")
     decoder = Decoder(file, {"ts"}, 2)
     assert [decoder.decode(block).only_ipv4 for block in scan(file, 2).blocks] == [True, False]
 
 
 def test_a_block_larger_than_the_buffers_is_refused(tmp_path: Path) -> None:
     write_harmed(tmp_path / "large.pcap", 1, 9)
-    file = PcapFile.open(tmp_path / "large.pcap")
+    file = open_capture(tmp_path / "large.pcap")
     with pytest.raises(ValueError, match=r"got a block of 9 records, expected at most 8"):
         Decoder(file, {"ts"}, 8).decode(scan(file).blocks[0])
 
@@ -191,7 +193,7 @@ def test_a_version_that_contradicts_the_link_type_is_malformed(link_type: int, f
 def test_rows_keep_the_order_of_the_file_and_the_length_on_the_wire(tmp_path: Path) -> None:
     records = [(ts, v4(TCP)) for ts in (5, 3, 3, 2**32 * 10**9 - 1, 0)]
     (tmp_path / "order.pcap").write_bytes(pcap_bytes(records, RAW, more_on_wire=2**32 - 41))
-    file = PcapFile.open(tmp_path / "order.pcap")
+    file = open_capture(tmp_path / "order.pcap")
     rows = rows_of(Decoder(file, ALL_COLUMNS, 8).decode(scan(file).blocks[0]))
     assert [row["ts"] for row in rows] == [5, 3, 3, 2**32 * 10**9 - 1, 0]
     assert {(row["len"], row["caplen"]) for row in rows} == {(2**32 - 1, 40)}

@@ -1,7 +1,7 @@
 """Real captures, well-formed and hostile, against the twin: every column of every packet.
 
 Where the truth of `test_truth` stops (ports, flags, times to live, lengths, which bytes were there), the twin goes
-on. Nothing may differ: both follow the definitions of `capture.columns`.
+on. Nothing may differ: both follow the definitions of `capture.packets.columns`.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from capture.errors import InputError
-from capture.link_layers import LINK_TYPES
+from capture.packets.link_layers import LINK_TYPES
 from tests.capture_oracle import FORMATS, read_pcap
 from tests.packet_rows import decode_file
 

@@ -23,10 +23,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from capture.files.blocks import END_OF_FILE, Block, Index
+from capture.files.scan import scan
 from capture.generate import Profile, generate, three_links
-from capture.link_layers import LINK_TYPES
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED
-from capture.scan import END_OF_FILE, Block, Index, scan
+from capture.packets.link_layers import LINK_TYPES
 from highlevel import inline
 from highlevel.inline import ALL_METRICS, InlineRun, Input, most_at_once, shared_slots
 from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN

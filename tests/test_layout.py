@@ -81,13 +81,13 @@ def test_imports_go_only_to_the_left() -> None:
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("capture/pcap.py", "import lowlevel.table"),
+        ("capture/files/pcap.py", "import lowlevel.table"),
         ("lowlevel/table.py", "from highlevel.window import Window"),
         ("queries/plan.py", "def f():\n    from dashboards import page"),
         ("dashboards/page.py", "import wiretide"),
         ("highlevel/window.py", "from pyspark.sql import SparkSession"),
         ("wiretide.py", "import pyspark"),
-        ("capture/pcap.py", "import dpkt"),
+        ("capture/files/pcap.py", "import dpkt"),
         ("highlevel/window.py", "from . import operator"),
         ("lowlevel/table.py", "from tests.twins import table"),
     ],
@@ -99,7 +99,7 @@ def test_an_import_in_the_wrong_direction_is_seen(name: str, source: str) -> Non
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("lowlevel/table.py", "import capture.columns\nfrom lowlevel import plan\nimport numpy"),
+        ("lowlevel/table.py", "import capture.packets.columns\nfrom lowlevel import plan\nimport numpy"),
         ("highlevel/spark/session.py", "import pyspark"),
         ("capture/generate.py", "import scapy.all"),
         ("tests/capture/test_pcap.py", "import dpkt, wiretide, pyspark"),

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from capture.link_layers import LINK_TYPES, supported_link_types
+from capture.packets.link_layers import LINK_TYPES, supported_link_types
 from tests import random_frames
 from tests.capture_oracle import parse_pcap
 from tests.packet_rows import decode_file

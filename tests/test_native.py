@@ -169,7 +169,7 @@ import sys
 import numpy as np
 import lowlevel.node  # declares every kernel
 from capture.native import kernels, missing
-from capture.scan import scan_blocks
+from capture.files.pcap import scan_blocks
 before = len(missing()) - len(kernels)  # -1 where one of them is there already
 state = np.array([24, 1], np.int64)
 rows = np.zeros(5, np.int64)

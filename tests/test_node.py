@@ -16,9 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from capture.files.blocks import Index
+from capture.files.capture import open_capture
+from capture.files.scan import scan
 from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED
-from capture.pcap import PcapFile
-from capture.scan import Index, scan
 from lowlevel.expressions import Binary, Literal, Op, Type
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.node import Node
@@ -63,7 +64,7 @@ def oracle_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def node_of(path: Path, plans: list[LowLevelPlan], slots: int, block: int) -> tuple[Node, Index]:
-    file = PcapFile.open(path)
+    file = open_capture(path)
     return Node("main1", file, plans, slots, block), scan(file, block)
 
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from capture.errors import InputError
-from capture.pcap import MAX_CAPTURED
+from capture.files.pcap import MAX_CAPTURED
 from tests.capture_oracle import read_pcap
 from tests.packet_rows import decode_file
 from tests.pcap_bytes import pcap_bytes

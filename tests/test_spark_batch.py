@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from capture.errors import InputError
-from capture.pcap import PcapFile
+from capture.files.capture import open_capture
 from highlevel.inline import InlineRun, Input
 from highlevel.metrics import LATE_PARTIALS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.plan import QueryPlan
@@ -90,7 +90,7 @@ def test_a_capture_that_became_shorter_is_an_input_error(tmp_path: Path) -> None
 
 def test_no_range_is_larger_than_the_largest(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(byte_ranges, "LARGEST", 10_000)
-    files = [PcapFile.open(each.path) for each in write_links(tmp_path, 35)]
+    files = [open_capture(each.path) for each in write_links(tmp_path, 35)]
     for tasks in (guessed_tasks(files, 2), exact_tasks(files, 2)):
         assert len(tasks) > 10
         assert max(task.cut - task.start for task in tasks) < 10_000 + 200  # the record that straddles a cut
@@ -100,7 +100,7 @@ def test_a_task_hands_on_what_its_table_evicts(tmp_path: Path, monkeypatch) -> N
     monkeypatch.setattr(byte_ranges, "LEAVE_ROWS", 100)
     (each, *_) = write_links(tmp_path, 36)
     monkeypatch.setattr(byte_ranges, "BLOCK_RECORDS", 16)
-    files = [PcapFile.open(each.path)]
+    files = [open_capture(each.path)]
     tasks = tuple(guessed_tasks(files, 1))
     reader = RangeReader(PLANS[0], (each,), (len(files[0].data),), tasks, 2, 4)
     batches = list(reader(iter([pa.RecordBatch.from_pydict({"id": [0]})])))

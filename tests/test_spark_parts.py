@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from capture.errors import InputError
-from capture.scan import END_OF_FILE, Block, Index
+from capture.files.blocks import END_OF_FILE, Block, Index
 from highlevel.spark.admission import LONGEST_PAUSE, UNREAD, Admission, due, low_at, replay_moments, split_run
 from highlevel.spark.closed_windows import windows_of
 from highlevel.spark.errors import FolderError, RunError, root_cause

@@ -13,10 +13,11 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from capture.decode import SKIPPED
+from capture.files.blocks import BLOCK_RECORDS
+from capture.files.capture import open_capture
+from capture.files.scan import scan
 from capture.metrics import PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
-from capture.pcap import PcapFile
-from capture.scan import BLOCK_RECORDS, scan
+from capture.packets.fields import SKIPPED
 from highlevel.inline import InlineRun, Input
 from highlevel.metrics import (
     LATE_PARTIALS,
@@ -208,7 +209,7 @@ def test_memory_of_tables_is_that_of_all_open_files_of_a_link(tmp_path: Path, mo
 
 def one_table(each: Input, capacity: int) -> int:
     """Bytes of the table of ALL, once it is made."""
-    file = PcapFile.open(each.path)
+    file = open_capture(each.path)
     node = Node(each.link, file, [ALL.low], 64, capacity)
     for _ in node.process(scan(file, 100).blocks[0]):
         pass

@@ -13,9 +13,10 @@ from random import Random
 
 import pytest
 
-from capture.pcap import FILE_HEADER, PcapFile
-from capture.scan import scan
-from capture.split import CHAIN, ByteRange, RangeScan, cuts, guess, guess_boundary, joined, split
+from capture.files.capture import Capture, open_capture
+from capture.files.pcap import FILE_HEADER
+from capture.files.scan import scan
+from capture.files.split import CHAIN, ByteRange, RangeScan, cuts, guess, guess_boundary, joined, split
 from tests.pcap_bytes import NS, pcap_bytes
 
 START = 1_700_000_000 * NS
@@ -45,7 +46,7 @@ def imitating_frames(seed: int) -> list[bytes]:
     ]
 
 
-def walked(file: PcapFile, ranges: list[ByteRange], block_records: int = 64) -> int:
+def walked(file: Capture, ranges: list[ByteRange], block_records: int = 64) -> int:
     """Records in all the ranges together."""
     scans = (RangeScan(file, each.start, each.end, block_records) for each in ranges)
     return sum(block.records for each in scans for block in each)
@@ -57,7 +58,7 @@ def walked(file: PcapFile, ranges: list[ByteRange], block_records: int = 64) -> 
 def test_ranges_tile_the_file_at_record_boundaries(seed: int, frames, count: int, tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     boundaries = written(path, frames(seed))
-    file = PcapFile.open(path)
+    file = open_capture(path)
     ranges = split(file, count)
     assert ranges[0].start == FILE_HEADER
     assert ranges[-1] == ByteRange(ranges[-1].start, boundaries[-1], None)
@@ -76,7 +77,7 @@ def test_ranges_tile_the_file_at_record_boundaries(seed: int, frames, count: int
 def test_every_form_of_the_file_is_cut_where_its_records_are(options: dict, tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     boundaries = written(path, [bytes([60]) * 60] * 400, **options)
-    file = PcapFile.open(path)
+    file = open_capture(path)
     for cut in Random(1).sample(range(FILE_HEADER, boundaries[-1] - 2000), 50):
         assert guess(file, cut) == min(each for each in boundaries if each >= cut)
     assert len(split(file, 8)) == 8
@@ -85,7 +86,7 @@ def test_every_form_of_the_file_is_cut_where_its_records_are(options: dict, tmp_
 def test_a_chain_of_imitations_is_believed_and_then_found_out(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     boundaries = written(path, imitating_frames(1))
-    file = PcapFile.open(path)
+    file = open_capture(path)
     cut = boundaries[len(boundaries) // 2] + 40
     believed = guess(file, cut)
     assert believed is not None
@@ -104,7 +105,7 @@ def test_a_cut_file_ends_with_the_damage_that_a_scan_finds(lost: int, count: int
     path = tmp_path / "a.pcap"
     written(path, random_frames(9))
     path.write_bytes(path.read_bytes()[:-lost])
-    file = PcapFile.open(path)
+    file = open_capture(path)
     index = scan(file)
     ranges = split(file, count)
     assert ranges[-1].damage == index.damage
@@ -119,7 +120,7 @@ def test_nothing_behind_an_impossible_length_is_in_a_range(count: int, tmp_path:
     content = bytearray(path.read_bytes())
     content[boundaries[100] + 8 : boundaries[100] + 12] = b"\xff\xff\xff\x7f"
     path.write_bytes(content)
-    file = PcapFile.open(path)
+    file = open_capture(path)
     ranges = split(file, count)
     assert (ranges[-1].end, ranges[-1].damage) == (boundaries[100], "impossible_record_length")
     assert walked(file, ranges) == 100
@@ -128,15 +129,15 @@ def test_nothing_behind_an_impossible_length_is_in_a_range(count: int, tmp_path:
 def test_a_file_without_records_is_one_empty_range_or_none(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(pcap_bytes([]))
-    assert split(PcapFile.open(path), 4) == []
+    assert split(open_capture(path), 4) == []
     path.write_bytes(pcap_bytes([]) + b"123")
-    assert split(PcapFile.open(path), 4) == [ByteRange(FILE_HEADER, FILE_HEADER, "cut_in_record_header")]
+    assert split(open_capture(path), 4) == [ByteRange(FILE_HEADER, FILE_HEADER, "cut_in_record_header")]
 
 
 def test_runs_of_zero_bytes_are_no_chain_of_empty_records(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     boundaries = written(path, [bytes(1000)] * 50)
-    file = PcapFile.open(path)
+    file = open_capture(path)
     assert guess(file, boundaries[10] + 100) == boundaries[11]
 
 
@@ -144,7 +145,7 @@ def test_runs_of_zero_bytes_are_no_chain_of_empty_records(tmp_path: Path) -> Non
 def test_the_kernel_and_its_python_twin_guess_alike(seed: int, tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     boundaries = written(path, [*random_frames(seed)[:60], *imitating_frames(seed)[:4]])
-    file = PcapFile.open(path)
+    file = open_capture(path)
     for cut in Random(seed).sample(range(FILE_HEADER, boundaries[-1]), 12):
         common = (cut, min(cut + 2000, boundaries[-1]), boundaries[-1], 0, NS, 16, 0, 65535, 8, 60)
         assert guess_boundary(file.data, *common) == guess_boundary.function(file.data, *common)

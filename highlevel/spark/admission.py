@@ -25,7 +25,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from capture.scan import Block, Index
+from capture.files.blocks import Block, Index
 from lowlevel.punctuation import END
 
 SECOND = 1_000_000_000

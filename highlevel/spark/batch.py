@@ -4,8 +4,8 @@
       guessed          in the source's tasks       packed          every group meets itself           by definition
 
 Ranges are guessed and verified: what each task walked comes back with the results, and where the walks do not join,
-the answer is thrown away and computed again over ranges proved beforehand (`capture.split`). No pass over the file
-goes before the first task.
+the answer is thrown away and computed again over ranges proved beforehand (`capture.files.split`). No pass over the
+file goes before the first task.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from capture.files.capture import allow_open_files, open_capture
+from capture.files.split import ByteRange, joined
 from capture.metrics import Samples
-from capture.pcap import PcapFile, allow_open_files
-from capture.split import ByteRange, joined
 from highlevel.inline import ALL_METRICS, Input
 from highlevel.metrics import LATE_PARTIALS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.plan import QueryPlan
@@ -97,7 +97,7 @@ class BatchRun:
         read = [each for each in self.inputs if each.feeds(self.plan)]
         self.inputs = [Input(each.link, Path(each.path).absolute(), each.stream) for each in read]
         allow_open_files(len(self.inputs))
-        self.files = [PcapFile.open(each.path) for each in self.inputs]
+        self.files = [open_capture(each.path) for each in self.inputs]
         compile_kernels()
 
     def run(self) -> pa.Table:

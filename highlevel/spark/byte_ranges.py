@@ -1,7 +1,7 @@
 """What a task of the batch engine reads: a byte range of one capture, reduced to packed partials.
 
 A range is given by two cuts, which need not be record boundaries: the task guesses the boundary at the first and walks
-to the first boundary at the second, as `capture.split` explains. What it walked goes back to the driver with the
+to the first boundary at the second, as `capture.files.split` explains. What it walked goes back to the driver with the
 partials, and the driver proves that the walks join, or has the ranges read again from exact boundaries.
 
 A task's memory is its tables and LEAVE_ROWS partials, however long its range: what more its tables evict goes on to
@@ -20,9 +20,9 @@ from typing import Any
 import pyarrow as pa
 
 from capture.errors import InputError
-from capture.pcap import PcapFile
-from capture.scan import BLOCK_RECORDS
-from capture.split import ByteRange, RangeScan, cuts, guess, split
+from capture.files.blocks import BLOCK_RECORDS
+from capture.files.capture import Capture, open_capture
+from capture.files.split import ByteRange, RangeScan, cuts, guess, split
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 from highlevel.spark.reading import COUNTERS, split_by_part
@@ -54,7 +54,7 @@ class RangeTask:
     exact: bool
 
 
-def guessed_tasks(files: Sequence[PcapFile], tasks: int) -> list[RangeTask]:
+def guessed_tasks(files: Sequence[Capture], tasks: int) -> list[RangeTask]:
     """Cut the inputs into about `tasks` ranges of about the same number of bytes; at least one of each input.
 
     They are more tasks where a range would be larger than LARGEST.
@@ -67,7 +67,7 @@ def guessed_tasks(files: Sequence[PcapFile], tasks: int) -> list[RangeTask]:
     return found
 
 
-def exact_tasks(files: Sequence[PcapFile], tasks: int) -> list[RangeTask]:
+def exact_tasks(files: Sequence[Capture], tasks: int) -> list[RangeTask]:
     """Cut the inputs at record boundaries, all of which are proved here by walking the files."""
     return [
         RangeTask(number, each.start, each.end if each.damage is None else len(file.data), exact=True)
@@ -76,19 +76,19 @@ def exact_tasks(files: Sequence[PcapFile], tasks: int) -> list[RangeTask]:
     ]
 
 
-def _counts(files: Sequence[PcapFile], tasks: int) -> list[int]:
+def _counts(files: Sequence[Capture], tasks: int) -> list[int]:
     """Into how many ranges each file is cut."""
     sizes = [len(file.data) for file in files]
     share = max(SMALLEST, sum(sizes) // tasks)
     return [max(1, round(size / share), -(-size // LARGEST)) for size in sizes]
 
 
-def open_as_seen(path: Path, size: int) -> PcapFile:
+def open_as_seen(path: Path, size: int) -> Capture:
     """Open a capture as the driver saw it, with `size` bytes: what is being written to it since is not part of it.
 
     Raises InputError where it has become shorter.
     """
-    file = PcapFile.open(path)
+    file = open_capture(path)
     if len(file.data) < size:
         raise InputError(f"{path}: changed while it was read: got {len(file.data)} bytes, expected {size}")
     return replace(file, data=file.data[:size])

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from capture.columns import COLUMNS
-from capture.decode import Decoder
-from capture.pcap import PcapFile, allow_open_files
-from capture.scan import BLOCK_RECORDS
-from capture.split import RangeScan
+from capture.files.blocks import BLOCK_RECORDS
+from capture.files.capture import allow_open_files, open_capture
+from capture.files.split import RangeScan
+from capture.packets.columns import COLUMNS
+from capture.packets.decoder import Decoder
 from highlevel.batch_columns import to_arrow
 from highlevel.inline import Input
 from highlevel.spark.byte_ranges import RangeTask, exact_tasks, open_as_seen
@@ -82,7 +82,7 @@ def packets_dataframe(
     compile_kernels()
     placed = tuple(Input(each.link, Path(each.path).absolute(), each.stream) for each in inputs)
     allow_open_files(len(placed))
-    files = [PcapFile.open(each.path) for each in placed]
+    files = [open_capture(each.path) for each in placed]
     tasks = exact_tasks(files, spark.sparkContext.defaultParallelism)
     schema = ", ".join(f"`{name}` {SPARK_TYPES[COLUMNS[name].type]}" for name in columns)
     reader = PacketReader(placed, tuple(len(file.data) for file in files), tuple(tasks), tuple(columns))

@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from capture.errors import InputError
-from capture.pcap import PcapFile
-from capture.scan import Block
+from capture.files.blocks import Block
+from capture.files.capture import open_capture
 from highlevel.plan import QueryPlan
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.operator_part import part_of
@@ -71,7 +71,7 @@ def read_run(feeds: Feeds, run: Run, parts: int, slots: int, capacity: int) -> I
     readers = feeds.readers(run.number)
     plans = [feeds.plans[query] for query in readers]
     each_input = feeds.inputs[run.number]
-    file = PcapFile.open(each_input.path)
+    file = open_capture(each_input.path)
     if len(file.data) != run.size:
         raise InputError(
             f"{each_input.path}: changed while it was read: got {len(file.data)} bytes, expected {run.size}"

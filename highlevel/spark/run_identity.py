@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from capture.pcap import PcapFile
+from capture.files.capture import Capture, open_capture
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.state import replace
@@ -20,7 +20,7 @@ EDGE = 65_536
 """Bytes at both ends of a file that, with its length, tell it from another one."""
 
 
-def fingerprint(file: PcapFile) -> str:
+def fingerprint(file: Capture) -> str:
     """Tell files apart by length and both ends; a touched or copied file stays the same."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(file.data[:EDGE].tobytes())
@@ -38,7 +38,7 @@ def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[
     # By number, since state is kept by it: queries that changed places would take over each other's windows.
     described |= {f"query {number}": f"{plan.name}: {plan.sql}" for number, plan in enumerate(feeds.plans)}
     for number, each in enumerate(feeds.inputs):
-        print_of = fingerprint(PcapFile.open(each.path))
+        print_of = fingerprint(open_capture(each.path))
         described[f"input {number}"] = f"{each.path}, link {each.link}, stream {each.stream or 'any'}, {print_of}"
     return described
 

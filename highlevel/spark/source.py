@@ -22,8 +22,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
-from capture.pcap import PcapFile
-from capture.scan import Index, scan
+from capture.files.blocks import Index
+from capture.files.capture import Capture, open_capture
+from capture.files.scan import scan
 from highlevel.spark.admission import UNREAD, Admission, low_at, split_run
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.reading import SPARK_SCHEMA, Run, read_run
@@ -103,7 +104,7 @@ class CaptureReader(DataSourceStreamReader):
     @cached_property
     def files(self) -> list[tuple[int, Index]]:
         """Length in bytes and index of each input."""
-        return [index_file(PcapFile.open(each.path), self.spec) for each in self.spec.feeds.inputs]
+        return [index_file(open_capture(each.path), self.spec) for each in self.spec.feeds.inputs]
 
     @cached_property
     def admission(self) -> Admission:
@@ -161,7 +162,7 @@ class CaptureReader(DataSourceStreamReader):
         return [f"{number} {each.path}" for number, each in enumerate(self.spec.feeds.inputs)]
 
 
-def index_file(file: PcapFile, spec: StreamSpec) -> tuple[int, Index]:
+def index_file(file: Capture, spec: StreamSpec) -> tuple[int, Index]:
     """Scan a file into blocks of at most `block_records`, and into more of them where the replay is paced."""
     index = scan(file, spec.block_records)
     if spec.speed is not None and 0 < index.records < PACED_BLOCKS * spec.block_records:

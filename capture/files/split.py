@@ -21,9 +21,11 @@ from itertools import pairwise
 import numpy as np
 
 from capture.bytes import u32
+from capture.files.blocks import BLOCK_RECORDS, DAMAGE, Block
+from capture.files.capture import Capture
+from capture.files.pcap import FILE_HEADER, MAX_CAPTURED, captured_length
+from capture.files.record_format import ROW, WalkState
 from capture.native import kernel
-from capture.pcap import FILE_HEADER, MAX_CAPTURED, PcapFile
-from capture.scan import BLOCK_RECORDS, DAMAGE, MORE, Block, captured_length, scan_blocks
 
 CHAIN = 24
 """Headers in a row that must look plausible before a guess is made."""
@@ -74,15 +76,15 @@ class ByteRange:
     damage: str | None = None
 
 
-def guess(file: PcapFile, cut: int) -> int | None:
+def guess(file: Capture, cut: int) -> int | None:
     """Guess the first record boundary at or after byte `cut`, or say that nothing there looks like one."""
-    header = file.header
+    form = file.format
     if cut <= FILE_HEADER:
         return FILE_HEADER
-    largest = min(MAX_CAPTURED, header.snaplen or MAX_CAPTURED)
+    largest = min(MAX_CAPTURED, form.snaplen or MAX_CAPTURED)
     found = guess_boundary(
-        file.data, cut, min(len(file.data), cut + header.record_header + largest), len(file.data), header.big_endian,
-        1_000_000_000 if header.nanoseconds else 1_000_000, header.record_header, header.length_order, largest, CHAIN,
+        file.data, cut, min(len(file.data), cut + form.record_header + largest), len(file.data), form.big_endian,
+        1_000_000_000 // form.unit, form.record_header, form.length_order, largest, CHAIN,
         MAX_PAUSE,
     )  # fmt: skip
     return None if found < 0 else found
@@ -95,15 +97,15 @@ class RangeScan:
     other ranges hold is not known here.
     """
 
-    def __init__(self, file: PcapFile, start: int, cut: int, block_records: int = BLOCK_RECORDS) -> None:
+    def __init__(self, file: Capture, start: int, cut: int, block_records: int = BLOCK_RECORDS) -> None:
         """Walk from the boundary `start` to the first boundary at or after `cut`, in blocks of `block_records`."""
         self.file = file
         self.start = start
         self.cut = min(cut, len(file.data))
         self.block_records = block_records
         self.damage: str | None = None
-        self.state = np.array([start, MORE], np.int64)
-        self.row = np.empty(5, np.int64)
+        self.state = WalkState(start)
+        self.row = np.empty((1, ROW), np.int64)
 
     def __iter__(self) -> RangeScan:
         """Iterate over the blocks that are left."""
@@ -111,26 +113,22 @@ class RangeScan:
 
     def __next__(self) -> Block:
         """Walk the next block; a record that straddles the cut is one by itself."""
-        if int(self.state[0]) >= self.cut or self.damage is not None:
+        if self.state.at >= self.cut or self.damage is not None:
             raise StopIteration
         if not self._walk(self.cut, self.block_records) and not self._walk(len(self.file.data), 1):
-            self.damage = DAMAGE[int(self.state[1])]
+            self.damage = DAMAGE[self.state.status]
             raise StopIteration
-        start, end, records, first, last = self.row.tolist()
+        start, end, records, first, last, _ = self.row[0].tolist()
         return Block(start, end, records, first, last, low=first)
 
     def _walk(self, end: int, records: int) -> int:
         """Walk up to `records` records that end at or before byte `end`; return whether there was one."""
-        header = self.file.header
-        return scan_blocks(
-            self.file.data, end, header.big_endian, 1 if header.nanoseconds else 1000, header.record_header,
-            header.length_order, MAX_CAPTURED, records, 1, self.row, self.state,
-        )  # fmt: skip
+        return self.file.format.walk(self.file.data, end, records, self.row, self.state)
 
     @property
     def range(self) -> ByteRange:
         """What has been walked; whole after the last block."""
-        return ByteRange(self.start, int(self.state[0]), self.damage)
+        return ByteRange(self.start, self.state.at, self.damage)
 
 
 def cuts(size: int, count: int) -> list[int]:
@@ -147,7 +145,7 @@ def joined(ranges: Sequence[ByteRange], size: int) -> bool:
     return ranges[-1].damage is not None or ranges[-1].end == size
 
 
-def split(file: PcapFile, count: int) -> list[ByteRange]:
+def split(file: Capture, count: int) -> list[ByteRange]:
     """Cut a file into up to `count` exact ranges, walking them in as many threads (kernels release the GIL).
 
     The last range carries the file's damage; nothing after damage is in any range. A file without records has none.
@@ -173,7 +171,7 @@ def split(file: PcapFile, count: int) -> list[ByteRange]:
     return ranges
 
 
-def _walked(file: PcapFile, start: int, cut: int) -> ByteRange:
+def _walked(file: Capture, start: int, cut: int) -> ByteRange:
     scan = RangeScan(file, start, cut)
     for _ in scan:
         pass

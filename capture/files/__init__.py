@@ -1,0 +1,1 @@
+"""Containers: where the records of a capture are, whatever file or stream they come in."""

@@ -1,0 +1,155 @@
+"""The classic pcap file: its file header, and where its records are.
+
+    file header, 24 bytes   magic, version_major, version_minor, thiszone, sigfigs, snaplen, linktype
+    record header, 16 bytes ts_sec, ts_frac, incl_len (bytes that follow), orig_len (bytes on the wire)
+
+The magic number gives byte order and whether ts_frac counts micro- or nanoseconds. Three oddities that libpcap reads
+are read here the same way: files before version 2.3 have the two lengths exchanged, version 2.3 has them exchanged in
+some files (the smaller one is incl_len), and the "modified" format has 8 more bytes in each record header.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.bytes import u32
+from capture.errors import InputError
+from capture.files.blocks import BAD_LENGTH, CUT_HEADER, CUT_RECORD, MORE, WHOLE
+from capture.files.record_format import ROW, WalkState
+from capture.native import helper, kernel
+
+FILE_HEADER = 24
+MAX_CAPTURED = 262_144
+"""Largest incl_len believed, as in libpcap; a larger one means that the bytes are no record header."""
+
+MAGICS: dict[bytes, tuple[bool, bool, int]] = {
+    bytes.fromhex("d4c3b2a1"): (False, False, 16),
+    bytes.fromhex("a1b2c3d4"): (True, False, 16),
+    bytes.fromhex("4d3cb2a1"): (False, True, 16),
+    bytes.fromhex("a1b23c4d"): (True, True, 16),
+    bytes.fromhex("34cdb2a1"): (False, False, 24),
+    bytes.fromhex("a1b2cd34"): (True, False, 24),
+}
+"""First four bytes: (big-endian, nanoseconds, length of a record header)."""
+
+
+@helper
+def record_time(buf, at, big_endian, unit):  # type: ignore[no-untyped-def]
+    """Time of the record whose header begins at `at`, in ns: seconds + fraction as it stands, carried over."""
+    return u32(buf, at, big_endian) * 1_000_000_000 + u32(buf, at + 4, big_endian) * unit
+
+
+@helper
+def captured_length(buf, at, big_endian, length_order):  # type: ignore[no-untyped-def]
+    """incl_len of the record whose header begins at `at`."""
+    first = u32(buf, at + 8, big_endian)
+    if length_order == 0:
+        return first
+    second = u32(buf, at + 12, big_endian)
+    return second if length_order == 1 else min(first, second)
+
+
+@helper
+def wire_length(buf, at, big_endian, length_order):  # type: ignore[no-untyped-def]
+    """orig_len of the record whose header begins at `at`: the other of the two lengths."""
+    second = u32(buf, at + 12, big_endian)
+    if length_order == 0:
+        return second
+    first = u32(buf, at + 8, big_endian)
+    return first if length_order == 1 else max(first, second)
+
+
+@kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64, i64*, i64*)")
+def scan_blocks(buf, end, big_endian, unit, header, length_order, max_captured, block_records, max_blocks, rows, state):  # type: ignore[no-untyped-def]
+    """Walk whole records of `buf[state[0]:end]` and describe up to `max_blocks` blocks.
+
+    `rows` is max_blocks x ROW, `state` the words of a WalkState. Returns the number of blocks written.
+    """
+    at = state[0]
+    status = np.int64(MORE)
+    block = 0
+    while block < max_blocks:
+        begin = at
+        records = 0
+        first = np.int64(2**63 - 1)
+        last = np.int64(-1)
+        while records < block_records:
+            if at + header > end:
+                status = np.int64(WHOLE if at == end else CUT_HEADER)
+                break
+            captured = captured_length(buf, at, big_endian, length_order)
+            if captured > max_captured:
+                status = np.int64(BAD_LENGTH)
+                break
+            if at + header + captured > end:
+                status = np.int64(CUT_RECORD)
+                break
+            time = record_time(buf, at, big_endian, unit)
+            first = min(first, time)
+            last = max(last, time)
+            at += header + captured
+            records += 1
+        if records:
+            rows[block * ROW] = begin
+            rows[block * ROW + 1] = at
+            rows[block * ROW + 2] = records
+            rows[block * ROW + 3] = first
+            rows[block * ROW + 4] = last
+            rows[block * ROW + 5] = 0
+            block += 1
+        if status != MORE:
+            break
+    state[0] = at
+    state[1] = status
+    return block
+
+
+@dataclass(frozen=True, slots=True)
+class PcapFormat:
+    """What the file header says: a RecordFormat.
+
+    `length_order`: 0 incl_len first, 1 orig_len first, 2 the smaller is incl_len.
+    """
+
+    big_endian: bool
+    nanoseconds: bool
+    record_header: int
+    length_order: int
+    snaplen: int
+    link_type: int
+
+    @property
+    def unit(self) -> int:
+        """Nanoseconds of one ts_frac."""
+        return 1 if self.nanoseconds else 1000
+
+    @property
+    def first_record(self) -> int:
+        """Offset of the first record header."""
+        return FILE_HEADER
+
+    def walk(
+        self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
+    ) -> int:
+        """Walk whole records, as RecordFormat says."""
+        return scan_blocks(
+            data, end, self.big_endian, self.unit, self.record_header, self.length_order, MAX_CAPTURED, records,
+            len(rows), rows.reshape(-1), state.words,
+        )  # fmt: skip
+
+
+def parse_header(head: bytes, name: str) -> PcapFormat:
+    """Parse the first bytes of a file that begins with one of MAGICS; InputError where they are no file header."""
+    if len(head) < FILE_HEADER:
+        raise InputError(f"{name}: cut inside the pcap file header: got {len(head)} bytes, expected {FILE_HEADER}")
+    big_endian, nanoseconds, record_header = MAGICS[head[:4]]
+    major, minor, snaplen, link = struct.unpack((">" if big_endian else "<") + "4x2H8x2I", head[:FILE_HEADER])
+    if major != 2:
+        raise InputError(f"{name}: pcap version {major}.{minor} is not supported, expected 2.x")
+    length_order = 1 if minor < 3 else 2 if minor == 3 else 0
+    link_type = link & 0xFFFF  # the upper bits carry the length of a frame check sequence
+    return PcapFormat(big_endian, nanoseconds, record_header, length_order, snaplen, link_type)
