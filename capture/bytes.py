@@ -26,6 +26,12 @@ def u32le(buf, at):  # type: ignore[no-untyped-def]
 
 
 @helper
+def u48be(buf, at):  # type: ignore[no-untyped-def]
+    """Six bytes, network order."""
+    return u16be(buf, at) << 32 | u32be(buf, at + 2)
+
+
+@helper
 def u64be(buf, at):  # type: ignore[no-untyped-def]
     """Eight bytes, network order, as an unsigned number."""
     return np.uint64(u32be(buf, at)) << np.uint64(32) | np.uint64(u32be(buf, at + 4))

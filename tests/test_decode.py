@@ -194,7 +194,7 @@ def test_rows_keep_the_order_of_the_file_and_the_length_on_the_wire(tmp_path: Pa
     records = [(ts, v4(TCP)) for ts in (5, 3, 3, 2**32 * 10**9 - 1, 0)]
     (tmp_path / "order.pcap").write_bytes(pcap_bytes(records, RAW, more_on_wire=2**32 - 41))
     file = open_capture(tmp_path / "order.pcap")
-    rows = rows_of(Decoder(file, ALL_COLUMNS, 8).decode(scan(file).blocks[0]))
+    rows = rows_of(Decoder(file, ALL_COLUMNS, 8).decode(scan(file).blocks[0]), file.data)
     assert [row["ts"] for row in rows] == [5, 3, 3, 2**32 * 10**9 - 1, 0]
     assert {(row["len"], row["caplen"]) for row in rows} == {(2**32 - 1, 40)}
 

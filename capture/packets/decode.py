@@ -7,160 +7,125 @@ from __future__ import annotations
 
 import numpy as np
 
-from capture.bytes import u16be, u32be, u64be
 from capture.native import helper
 from capture.packets.fields import (
+    BELOW,
     CAPLEN,
-    DEST_HIGH,
-    DEST_LOW,
-    DEST_PORT,
-    DESTINATION,
     FRAGMENT,
-    FRAGMENT_HEADER,
-    FRAGMENT_OFFSET,
     FURTHER,
-    HOP_BY_HOP,
-    ICMP,
-    ICMP_CODE,
-    ICMP_TYPE,
-    ICMPV6,
-    IP_LEN,
-    IPV6_ROWS,
+    INNER_ROWS,
+    INTERFACE,
+    LAYER_ROWS,
     LEN,
-    MORE_FRAGMENTS,
-    NETWORK,
     NULL,
-    PROTOCOL,
-    ROUTING,
-    SRC_HIGH,
-    SRC_LOW,
-    SRC_PORT,
-    TCP,
-    TCP_FLAGS,
-    TOS,
+    OTHER_ROWS,
     TRANSPORT,
     TS,
-    TTL,
-    UDP,
+    TUNNEL,
+    TUNNEL_ID,
+    TUNNELS,
     VERSION,
-    VLAN,
 )
-from capture.packets.link_layers import ETHERTYPE_IPV4, NON_IP, network_layer
+from capture.packets.ip_layer import (
+    header_status,
+    ip_length,
+    upper_layer,
+    write_addresses,
+    write_below,
+    write_upper,
+)
+from capture.packets.link_layers import ETHERTYPE_IPV4, link_header, network_layer
+from capture.packets.tunnels import MAX_TUNNELS, tunnel_inside
 
 
 @helper
-def ipv6_upper(buf, at, end):  # type: ignore[no-untyped-def]
-    """Walk the extension headers (RFC 8200 §4) of the IPv6 header at `at`; the caller has its 40 bytes.
+def decode_frame(  # type: ignore[no-untyped-def]
+    buf, frame, end, wire, time, link, interface, want, want_inner, every_frame, out, capacity, row, counts
+):
+    """Decode the frame `buf[frame:end]` into column `row` of `out` (its rows as in ROWS); return the next row.
 
-    Returns (protocol, offset of its header, fragment offset in bytes, more fragments). The walk stops at a header
-    that is cut and at a later fragment, whose payload begins with no header.
+    `wire` is the frame's length on the wire, `time` its ts in ns, `link` its link type, `interface` its number. `want`
+    has a bit for each field of FIELDS to write, `want_inner` one for each of LAYER_FIELDS to write for the innermost
+    IP layer: without any, `out` needs no rows for it. With `every_frame` a frame without a readable IP header is a row
+    too, version 0 and NULL in its IP fields. `counts` (OTHER_ROWS + 1) grows where the frame is no row, by cause as in
+    SKIPPED, and by the headers that are not IPv4. Of an outermost IPv4 header the version and the upper halves are not
+    written: they stand there as 4 and 0 before.
     """
-    protocol = np.int64(buf[at + 6])
-    at += 40
-    fragment = np.int64(0)
-    more = np.int64(0)
-    while protocol in (HOP_BY_HOP, ROUTING, FRAGMENT_HEADER, DESTINATION) and at + 8 <= end:
-        following = np.int64(buf[at])
-        if protocol == FRAGMENT_HEADER:
-            fragment = u16be(buf, at + 2) & 0xFFF8
-            more = np.int64(buf[at + 3] & 1)
-            at += 8
-        else:
-            at += (np.int64(buf[at + 1]) + 1) * 8
-        protocol = following
-        if fragment:
-            break
-    return protocol, at, fragment, more
-
-
-@helper
-def decode_frame(buf, frame, end, wire, time, link, want, out, capacity, row, counts):  # type: ignore[no-untyped-def]
-    """Decode the frame `buf[frame:end]` into column `row` of `out` (len(FIELDS) x capacity); return the next row.
-
-    `wire` is the frame's length on the wire, `time` its ts in ns, `link` its link type. `want` has a bit for each field
-    to write. `counts` (len(SKIPPED) + 1) grows where the frame is no row, by cause as in SKIPPED, and by the IPv6
-    packets. Of an IPv4 packet the version and the upper halves are not written: they stand there as 4 and 0 before.
-    """
-    captured = end - frame
-    kind, ip, vlan = network_layer(buf, frame, end, link)
-    if kind == NON_IP:
-        counts[0] += 1
-        return row
-    if kind == ETHERTYPE_IPV4:
-        if ip + 20 > end:
-            counts[1] += 1
+    state, at = link_header(buf, frame, end, link)
+    kind, ip, vlan, mpls, ethertype, source, destination = network_layer(buf, at, end, state)
+    cause = header_status(buf, kind, ip, end) if kind >= 0 else -1 - kind
+    if kind < 0 or cause:
+        if not every_frame:
+            counts[cause] += 1
             return row
-        header_length = np.int64(buf[ip] & 15) * 4
-        total = u16be(buf, ip + 2)
-        # A total length of 0 is what segmentation offload leaves: the frame says how long the packet is.
-        if buf[ip] >> 4 != 4 or header_length < 20 or (total < header_length and total != 0):
-            counts[2] += 1
-            return row
-        if want & (1 << SRC_LOW):
-            out[SRC_LOW * capacity + row] = u32be(buf, ip + 12)
-        if want & (1 << DEST_LOW):
-            out[DEST_LOW * capacity + row] = u32be(buf, ip + 16)
-        if want & NETWORK:
-            out[IP_LEN * capacity + row] = total or wire - (ip - frame)
-            out[TTL * capacity + row] = buf[ip + 8]
-            out[TOS * capacity + row] = buf[ip + 1]
-        protocol = np.int64(buf[ip + 9])
-        fragment = (u16be(buf, ip + 6) & 0x1FFF) * 8
-        more = np.int64(buf[ip + 6] >> 5 & 1)
-        upper = ip + header_length
-        if total and ip + total < end:
-            end = ip + total  # what follows is padding of the link layer
+        counts[OTHER_ROWS] += 1
+        write_nothing(want_inner, out, capacity, row)
+        for first in (0, INNER_ROWS):
+            mask = want_inner if first else want
+            if mask & BELOW:
+                write_below(buf, vlan, mpls, ethertype, source, destination, mask, out, capacity, first, row)
+        want &= ~(TRANSPORT | FRAGMENT | BELOW | TUNNEL)
+        want_inner = np.int64(0)
     else:
-        if ip + 40 > end:
-            counts[1] += 1
-            return row
-        if buf[ip] >> 4 != 6:
-            counts[2] += 1
-            return row
-        if want & (1 << SRC_LOW):
-            out[SRC_HIGH * capacity + row] = np.int64(u64be(buf, ip + 8))
-            out[SRC_LOW * capacity + row] = np.int64(u64be(buf, ip + 16))
-        if want & (1 << DEST_LOW):
-            out[DEST_HIGH * capacity + row] = np.int64(u64be(buf, ip + 24))
-            out[DEST_LOW * capacity + row] = np.int64(u64be(buf, ip + 32))
-        out[VERSION * capacity + row] = 6
-        counts[IPV6_ROWS] += 1
-        payload = u16be(buf, ip + 4)
-        if want & NETWORK:
-            out[IP_LEN * capacity + row] = payload + 40
-            out[TTL * capacity + row] = buf[ip + 7]
-            out[TOS * capacity + row] = u16be(buf, ip) >> 4 & 255
-        if payload and ip + 40 + payload < end:
-            end = ip + 40 + payload
-        protocol = np.int64(buf[ip + 6])
-        upper = ip + 40
-        fragment = np.int64(0)
-        more = np.int64(0)
-        if want & (TRANSPORT | FRAGMENT):
-            protocol, upper, fragment, more = ipv6_upper(buf, ip, end)
+        write_addresses(buf, kind, ip, frame + wire, want, out, capacity, 0, row)
+        if kind != ETHERTYPE_IPV4:
+            counts[OTHER_ROWS] += 1
     out[TS * capacity + row] = time
     if want & (1 << LEN):
         out[LEN * capacity + row] = wire
-    if not want & FURTHER:  # most queries; the tests below would cost as much as the addresses
+    if not want & FURTHER and not want_inner:  # most queries; the tests below would cost as much as the addresses
         return row + 1
     if want & (1 << CAPLEN):
-        out[CAPLEN * capacity + row] = captured
-    if want & (1 << PROTOCOL):
-        out[PROTOCOL * capacity + row] = protocol
-    if want & FRAGMENT:
-        out[FRAGMENT_OFFSET * capacity + row] = fragment
-        out[MORE_FRAGMENTS * capacity + row] = more
-    if want & (1 << VLAN):
-        out[VLAN * capacity + row] = vlan
-    if want & (1 << SRC_PORT | 1 << DEST_PORT):
-        ports = fragment == 0 and protocol in (TCP, UDP) and upper + 4 <= end
-        out[SRC_PORT * capacity + row] = u16be(buf, upper) if ports else NULL
-        out[DEST_PORT * capacity + row] = u16be(buf, upper + 2) if ports else NULL
-    if want & (1 << TCP_FLAGS):
-        flags = fragment == 0 and protocol == TCP and upper + 14 <= end
-        out[TCP_FLAGS * capacity + row] = np.int64(buf[upper + 13]) if flags else NULL
-    if want & (1 << ICMP_TYPE | 1 << ICMP_CODE):
-        icmp = fragment == 0 and protocol in (ICMP, ICMPV6) and upper + 2 <= end
-        out[ICMP_TYPE * capacity + row] = np.int64(buf[upper]) if icmp else NULL
-        out[ICMP_CODE * capacity + row] = np.int64(buf[upper + 1]) if icmp else NULL
+        out[CAPLEN * capacity + row] = end - frame
+    if want & (1 << INTERFACE):
+        out[INTERFACE * capacity + row] = interface
+    if want & BELOW:
+        write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, 0, row)
+    if not want & (TRANSPORT | FRAGMENT | TUNNEL) and not want_inner:
+        return row + 1
+    length = ip_length(buf, kind, ip)
+    wire_end = ip + length if length else frame + wire
+    end = min(end, wire_end)  # what follows is padding of the link layer
+    protocol, upper, fragment, more, identification = upper_layer(buf, kind, ip, end)
+    write_upper(buf, protocol, upper, end, fragment, more, identification, want, out, capacity, 0, row)
+    if not want & TUNNEL and not want_inner:
+        return row + 1
+    tunnels = np.int64(0)
+    tunnel_id = np.int64(NULL)
+    while tunnels < MAX_TUNNELS and fragment == 0:
+        state, at, found = tunnel_inside(buf, protocol, upper, end)
+        inside = network_layer(buf, at, end, state)
+        if inside[0] < 0 or header_status(buf, inside[0], inside[1], end):
+            break
+        kind, ip, vlan, mpls, ethertype, source, destination = inside
+        tunnels += 1
+        tunnel_id = found
+        length = ip_length(buf, kind, ip)
+        if length:
+            wire_end = ip + length
+            end = min(end, wire_end)
+        protocol, upper, fragment, more, identification = upper_layer(buf, kind, ip, end)
+    if want & TUNNEL:
+        out[TUNNELS * capacity + row] = tunnels
+        out[TUNNEL_ID * capacity + row] = tunnel_id
+    if want_inner:
+        if kind != ETHERTYPE_IPV4:
+            counts[OTHER_ROWS] += 1
+        write_addresses(buf, kind, ip, wire_end, want_inner, out, capacity, INNER_ROWS, row)
+        write_below(buf, vlan, mpls, ethertype, source, destination, want_inner, out, capacity, INNER_ROWS, row)
+        write_upper(
+            buf, protocol, upper, end, fragment, more, identification, want_inner, out, capacity, INNER_ROWS, row
+        )
     return row + 1
+
+
+@helper
+def write_nothing(want_inner, out, capacity, row):  # type: ignore[no-untyped-def]
+    """Write the row of a frame without a readable IP header: version 0, and NULL in every other field of a layer."""
+    for first in (0, INNER_ROWS):
+        if first == 0 or want_inner:
+            for field in range(LAYER_ROWS):
+                out[(first + field) * capacity + row] = NULL
+            out[(first + VERSION) * capacity + row] = 0
+    out[TUNNELS * capacity + row] = NULL
+    out[TUNNEL_ID * capacity + row] = NULL

@@ -11,13 +11,25 @@ import numpy.typing as npt
 from capture.files.blocks import Block
 from capture.files.capture import Capture
 from capture.native import pointer
-from capture.packets.fields import DEST_HIGH, FIELDS, IPV6_ROWS, PHYSICAL, SKIPPED, SRC_HIGH, VERSION
+from capture.packets.fields import (
+    DEST_HIGH,
+    FIELDS,
+    INNER_FIELDS,
+    OTHER_ROWS,
+    PHYSICAL,
+    ROWS,
+    SRC_HIGH,
+    VERSION,
+)
 from capture.packets.records import decode_pcap
 
 
 @dataclass(frozen=True)
 class Packets:
-    """Decoded rows: the matrix's first `rows` columns hold them. Valid until the decoder's next call."""
+    """Decoded rows: the matrix's first `rows` columns hold them. Valid until the decoder's next call.
+
+    `only_ipv4` says that every address decoded, of both layers where both are, is IPv4.
+    """
 
     matrix: npt.NDArray[np.int64]
     rows: int
@@ -25,29 +37,38 @@ class Packets:
 
     def field(self, name: str) -> npt.NDArray[np.int64]:
         """Return one physical column; NULL is -1. Addresses are bit patterns of unsigned numbers."""
-        return self.matrix[FIELDS.index(name), : self.rows]
+        return self.matrix[ROWS[name], : self.rows]
 
 
 class Decoder:
     """Decodes blocks of one file into buffers of its own. Not thread safe.
 
-    Memory is fixed: len(FIELDS) x capacity x 8 bytes, whatever the file's length.
+    Memory is fixed, whatever the file's length: len(FIELDS) x capacity x 8 bytes, and len(INNER_FIELDS) x capacity x 8
+    more where a column of the inner layer is wanted.
     """
 
-    def __init__(self, file: Capture, columns: Iterable[str], capacity: int) -> None:
-        """Decode `columns` (names of the stream) of blocks with up to `capacity` records."""
+    def __init__(self, file: Capture, columns: Iterable[str], capacity: int, every_frame: bool = False) -> None:
+        """Decode `columns` (names of the stream) of blocks with up to `capacity` records.
+
+        `every_frame` makes a row of each record, as the stream `frames` has it.
+        """
         self.file = file
-        self.matrix = np.zeros((len(FIELDS), capacity), np.int64)
-        self.matrix[VERSION] = 4
-        self.counts = np.zeros(len(SKIPPED) + 1, np.int64)
-        self.skipped = self.counts[:IPV6_ROWS]
-        self.only_ipv4 = True  # in the block decoded last
+        self.every_frame = every_frame
         wanted = {field for column in columns if column != "link" for field in PHYSICAL.get(column, (column,))}
-        self.want = sum(1 << FIELDS.index(field) for field in wanted)
+        self.want = sum(1 << row for row, field in enumerate(FIELDS) if field in wanted)
+        self.want_inner = sum(1 << row for row, field in enumerate(INNER_FIELDS) if field in wanted)
+        unknown = wanted - ROWS.keys()
+        if unknown:
+            raise ValueError(f"got the columns {', '.join(sorted(unknown))}, expected some of {', '.join(ROWS)}")
+        self.matrix = np.zeros((len(ROWS) if self.want_inner else len(FIELDS), capacity), np.int64)
+        self.matrix[VERSION] = 4
+        self.counts = np.zeros(OTHER_ROWS + 1, np.int64)
+        self.skipped = self.counts[:OTHER_ROWS]
+        self.only_ipv4 = True  # in the block decoded last
         self.out = pointer(self.matrix.reshape(-1), "i64")
 
     def decode(self, block: Block) -> Packets:
-        """Decode one block. Records that hold no readable IP packet are counted in `skipped`.
+        """Decode one block. Records that hold no readable IP packet are counted in `skipped`, or are rows too.
 
         ValueError where the block has more records than the buffers have room for: the kernel would write behind them.
         """
@@ -61,10 +82,11 @@ class Decoder:
             self.matrix[VERSION] = 4
             self.matrix[SRC_HIGH] = self.matrix[DEST_HIGH] = 0
         form = self.file.format
-        before = int(self.counts[IPV6_ROWS])
+        before = int(self.counts[OTHER_ROWS])
         rows = decode_pcap(
             self.file.data, block.start, block.records, form.big_endian, form.unit, form.record_header,
-            form.length_order, form.link_type, self.want, self.out, capacity, self.counts,
+            form.length_order, form.link_type, self.want, self.want_inner, self.every_frame, self.out, capacity,
+            self.counts,
         )  # fmt: skip
-        self.only_ipv4 = int(self.counts[IPV6_ROWS]) == before
+        self.only_ipv4 = int(self.counts[OTHER_ROWS]) == before
         return Packets(self.matrix, rows, self.only_ipv4)

@@ -7,8 +7,10 @@ from capture.native import kernel
 from capture.packets.decode import decode_frame
 
 
-@kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64, i64*, i64, i64*)")
-def decode_pcap(buf, at, records, big_endian, unit, header, length_order, link, want, out, capacity, counts):  # type: ignore[no-untyped-def]
+@kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64*, i64, i64*)")
+def decode_pcap(  # type: ignore[no-untyped-def]
+    buf, at, records, big_endian, unit, header, length_order, link, want, want_inner, every_frame, out, capacity, counts
+):
     """Decode `records` records of a classic pcap from `buf[at:]`; return the rows written.
 
     The caller has scanned the records: their headers and bytes are inside `buf`. The rest is as in `decode_frame`.
@@ -19,6 +21,8 @@ def decode_pcap(buf, at, records, big_endian, unit, header, length_order, link, 
         end = frame + captured_length(buf, at, big_endian, length_order)
         wire = wire_length(buf, at, big_endian, length_order)
         time = record_time(buf, at, big_endian, unit)
-        row = decode_frame(buf, frame, end, wire, time, link, want, out, capacity, row, counts)
+        row = decode_frame(
+            buf, frame, end, wire, time, link, 0, want, want_inner, every_frame, out, capacity, row, counts
+        )
         at = end
     return row

@@ -1,0 +1,205 @@
+"""One IP header to one layer of a row: the helpers that the outermost and the innermost header share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capture.bytes import u16be, u32be, u48be, u64be
+from capture.native import helper
+from capture.packets.fields import (
+    BELOW,
+    DEST_HIGH,
+    DEST_LOW,
+    DEST_MAC,
+    DEST_PORT,
+    DESTINATION,
+    ETHERTYPE,
+    FRAGMENT,
+    FRAGMENT_HEADER,
+    FRAGMENT_OFFSET,
+    HOP_BY_HOP,
+    ICMP,
+    ICMP_CODE,
+    ICMP_TYPE,
+    ICMPV6,
+    IP_ID,
+    IP_LEN,
+    MORE_FRAGMENTS,
+    MPLS,
+    NETWORK,
+    NULL,
+    PAYLOAD_LENGTH,
+    PAYLOAD_OFFSET,
+    PROTOCOL,
+    ROUTING,
+    SRC_HIGH,
+    SRC_LOW,
+    SRC_MAC,
+    SRC_PORT,
+    TCP,
+    TCP_ACK,
+    TCP_FLAGS,
+    TCP_SEQ,
+    TCP_WINDOW,
+    TOS,
+    TTL,
+    UDP,
+    VERSION,
+    VLAN,
+)
+from capture.packets.link_layers import ETHERTYPE_IPV4
+
+READABLE, CUT, MALFORMED = 0, 1, 2
+"""What `header_status` finds; a header that is not readable is counted under this number's cause of SKIPPED."""
+
+
+@helper
+def header_status(buf, kind, ip, end):  # type: ignore[no-untyped-def]
+    """Say whether the IP header at `ip` has readable addresses; `kind` is the EtherType it was announced by."""
+    if kind == ETHERTYPE_IPV4:
+        if ip + 20 > end:
+            return CUT
+        header_length = np.int64(buf[ip] & 15) * 4
+        total = u16be(buf, ip + 2)
+        # A total length of 0 is what segmentation offload leaves: the frame says how long the packet is.
+        if buf[ip] >> 4 != 4 or header_length < 20 or (total < header_length and total != 0):
+            return MALFORMED
+        return READABLE
+    if ip + 40 > end:
+        return CUT
+    return READABLE if buf[ip] >> 4 == 6 else MALFORMED
+
+
+@helper
+def ip_length(buf, kind, ip):  # type: ignore[no-untyped-def]
+    """Return the packet's length as its header says: 0 where it does not (segmentation offload, jumbograms)."""
+    if kind == ETHERTYPE_IPV4:
+        return u16be(buf, ip + 2)
+    payload = u16be(buf, ip + 4)
+    return payload + 40 if payload else np.int64(0)
+
+
+@helper
+def upper_layer(buf, kind, ip, end):  # type: ignore[no-untyped-def]
+    """Walk to what the readable IP header at `ip` carries; `end` is that of the packet's captured bytes.
+
+    Returns (protocol, offset of its header, fragment offset in bytes, more fragments, identification or NULL). Of IPv6
+    the extension headers of RFC 8200 §4 are followed. The walk stops at a header that is cut and at a later fragment,
+    whose payload begins with no header.
+    """
+    if kind == ETHERTYPE_IPV4:
+        fragment = (u16be(buf, ip + 6) & 0x1FFF) * 8
+        more = np.int64(buf[ip + 6] >> 5 & 1)
+        return np.int64(buf[ip + 9]), ip + np.int64(buf[ip] & 15) * 4, fragment, more, u16be(buf, ip + 4)
+    protocol = np.int64(buf[ip + 6])
+    at = ip + 40
+    fragment = np.int64(0)
+    more = np.int64(0)
+    identification = np.int64(NULL)
+    while protocol in (HOP_BY_HOP, ROUTING, FRAGMENT_HEADER, DESTINATION) and at + 8 <= end:
+        following = np.int64(buf[at])
+        if protocol == FRAGMENT_HEADER:
+            fragment = u16be(buf, at + 2) & 0xFFF8
+            more = np.int64(buf[at + 3] & 1)
+            identification = u32be(buf, at + 4)
+            at += 8
+        else:
+            at += (np.int64(buf[at + 1]) + 1) * 8
+        protocol = following
+        if fragment:
+            break
+    return protocol, at, fragment, more, identification
+
+
+@helper
+def write_addresses(buf, kind, ip, wire_end, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
+    """Write what stands at a fixed place of the readable IP header at `ip`; `first` is the row of the layer's fields.
+
+    `wire_end` is where the packet ended on the wire if its header does not say. Of IPv4 in the outermost layer the
+    version and the upper halves are not written: they stand there as 4 and 0 before.
+    """
+    if kind == ETHERTYPE_IPV4:
+        if first:
+            out[(first + VERSION) * capacity + row] = 4
+            out[(first + SRC_HIGH) * capacity + row] = 0
+            out[(first + DEST_HIGH) * capacity + row] = 0
+        if want & (1 << SRC_LOW):
+            out[(first + SRC_LOW) * capacity + row] = u32be(buf, ip + 12)
+        if want & (1 << DEST_LOW):
+            out[(first + DEST_LOW) * capacity + row] = u32be(buf, ip + 16)
+        if want & NETWORK:
+            out[(first + IP_LEN) * capacity + row] = u16be(buf, ip + 2) or wire_end - ip
+            out[(first + TTL) * capacity + row] = buf[ip + 8]
+            out[(first + TOS) * capacity + row] = buf[ip + 1]
+        return
+    out[(first + VERSION) * capacity + row] = 6
+    if want & (1 << SRC_LOW):
+        out[(first + SRC_HIGH) * capacity + row] = np.int64(u64be(buf, ip + 8))
+        out[(first + SRC_LOW) * capacity + row] = np.int64(u64be(buf, ip + 16))
+    if want & (1 << DEST_LOW):
+        out[(first + DEST_HIGH) * capacity + row] = np.int64(u64be(buf, ip + 24))
+        out[(first + DEST_LOW) * capacity + row] = np.int64(u64be(buf, ip + 32))
+    if want & NETWORK:
+        out[(first + IP_LEN) * capacity + row] = u16be(buf, ip + 4) + 40
+        out[(first + TTL) * capacity + row] = buf[ip + 7]
+        out[(first + TOS) * capacity + row] = u16be(buf, ip) >> 4 & 255
+
+
+@helper
+def write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
+    """Write what the link layer says; `source` and `destination` are offsets of 48-bit addresses, or NULL."""
+    if not want & BELOW:
+        return
+    out[(first + VLAN) * capacity + row] = vlan
+    out[(first + MPLS) * capacity + row] = mpls
+    out[(first + ETHERTYPE) * capacity + row] = ethertype
+    if want & (1 << SRC_MAC):
+        out[(first + SRC_MAC) * capacity + row] = u48be(buf, source) if source >= 0 else NULL
+    if want & (1 << DEST_MAC):
+        out[(first + DEST_MAC) * capacity + row] = u48be(buf, destination) if destination >= 0 else NULL
+
+
+@helper
+def write_upper(buf, protocol, upper, end, fragment, more, identification, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
+    """Write what `upper_layer` found and what stands in the header it leads to, as far as `end`."""
+    if want & (1 << PROTOCOL):
+        out[(first + PROTOCOL) * capacity + row] = protocol
+    if want & FRAGMENT:
+        out[(first + FRAGMENT_OFFSET) * capacity + row] = fragment
+        out[(first + MORE_FRAGMENTS) * capacity + row] = more
+        out[(first + IP_ID) * capacity + row] = identification
+    left = end - upper if fragment == 0 else np.int64(-1)  # bytes of the header that `protocol` names
+    if want & (1 << SRC_PORT | 1 << DEST_PORT):
+        ports = protocol in (TCP, UDP) and left >= 4
+        out[(first + SRC_PORT) * capacity + row] = u16be(buf, upper) if ports else NULL
+        out[(first + DEST_PORT) * capacity + row] = u16be(buf, upper + 2) if ports else NULL
+    if want & (1 << TCP_FLAGS | 1 << TCP_SEQ | 1 << TCP_ACK | 1 << TCP_WINDOW):
+        bytes_of_tcp = left if protocol == TCP else np.int64(-1)
+        out[(first + TCP_SEQ) * capacity + row] = u32be(buf, upper + 4) if bytes_of_tcp >= 8 else NULL
+        out[(first + TCP_ACK) * capacity + row] = u32be(buf, upper + 8) if bytes_of_tcp >= 12 else NULL
+        out[(first + TCP_FLAGS) * capacity + row] = np.int64(buf[upper + 13]) if bytes_of_tcp >= 14 else NULL
+        out[(first + TCP_WINDOW) * capacity + row] = u16be(buf, upper + 14) if bytes_of_tcp >= 16 else NULL
+    if want & (1 << ICMP_TYPE | 1 << ICMP_CODE):
+        icmp = protocol in (ICMP, ICMPV6) and left >= 2
+        out[(first + ICMP_TYPE) * capacity + row] = np.int64(buf[upper]) if icmp else NULL
+        out[(first + ICMP_CODE) * capacity + row] = np.int64(buf[upper + 1]) if icmp else NULL
+    if want & (1 << PAYLOAD_OFFSET | 1 << PAYLOAD_LENGTH):
+        at = upper
+        if fragment == 0:
+            at = payload_start(buf, protocol, upper, end)
+        whole = upper <= at <= end
+        out[(first + PAYLOAD_OFFSET) * capacity + row] = at if whole else NULL
+        out[(first + PAYLOAD_LENGTH) * capacity + row] = end - at if whole else NULL
+
+
+@helper
+def payload_start(buf, protocol, upper, end):  # type: ignore[no-untyped-def]
+    """Offset behind the TCP, UDP or ICMP header at `upper`; NULL where TCP's says less than it has; may be > `end`."""
+    if protocol == TCP:
+        if upper + 13 > end:
+            return end + 1
+        length = np.int64(buf[upper + 12] >> 4) * 4
+        return upper + length if length >= 20 else np.int64(NULL)
+    if protocol in (UDP, ICMP, ICMPV6):
+        return upper + 8
+    return upper
