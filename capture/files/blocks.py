@@ -10,21 +10,33 @@ BLOCK_RECORDS = 16_384
 END_OF_FILE = 2**63 - 1
 """The low watermark after the last block."""
 
+NO_PROMISE = -(2**63)
+"""The low watermark of one who knows nothing of what follows: a stream, which is read once."""
+
 WHOLE, MORE, CUT_HEADER, CUT_RECORD, BAD_LENGTH = 0, 1, 2, 3, 4
+BAD_SECTION, BAD_INTERFACE, UNKNOWN_INTERFACE, TOO_MANY_INTERFACES = 5, 6, 7, 8
 DAMAGE = {
     CUT_HEADER: "cut_in_record_header",
     CUT_RECORD: "cut_in_record",
     BAD_LENGTH: "impossible_record_length",
+    BAD_SECTION: "bad_section_header",
+    BAD_INTERFACE: "bad_interface_description",
+    UNKNOWN_INTERFACE: "unknown_interface",
+    TOO_MANY_INTERFACES: "too_many_interfaces",
 }
 """What can stand where a record should: the rest of the file is then not read."""
+
+MENDED_BY_BYTES = (WHOLE, CUT_HEADER, CUT_RECORD)
+"""Ends of a walk that more bytes may move; every other is final, whatever follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """A run of whole records: bytes `[start, end)`, how many records, their smallest and largest ts (ns), and `low`.
 
-    `low` is the low watermark after the block: no later record of the input has a ts below it. `section` is what the
-    format needs to know beside the bytes: of pcapng the number of the section, of classic pcap always 0.
+    `low` is the low watermark after the block: no later record of the input has a ts below it (NO_PROMISE where nobody
+    can know). `section` is what the format needs to know beside the bytes: of pcapng the number of its section's first
+    interface and its byte order, of classic pcap always 0. A block never straddles sections.
     """
 
     start: int

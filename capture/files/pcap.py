@@ -67,7 +67,7 @@ def wire_length(buf, at, big_endian, length_order):  # type: ignore[no-untyped-d
 def scan_blocks(buf, end, big_endian, unit, header, length_order, max_captured, block_records, max_blocks, rows, state):  # type: ignore[no-untyped-def]
     """Walk whole records of `buf[state[0]:end]` and describe up to `max_blocks` blocks.
 
-    `rows` is max_blocks x ROW, `state` the words of a WalkState. Returns the number of blocks written.
+    `rows` is max_blocks x ROW, `state` the first two words of a WalkState. Returns the number of blocks written.
     """
     at = state[0]
     status = np.int64(MORE)
@@ -131,6 +131,11 @@ class PcapFormat:
     def first_record(self) -> int:
         """Offset of the first record header."""
         return FILE_HEADER
+
+    @property
+    def interface_names(self) -> list[str]:
+        """One interface without a name."""
+        return ["0"]
 
     def walk(
         self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState

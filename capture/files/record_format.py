@@ -13,12 +13,20 @@ ROW = 6
 """Numbers that describe a block: start, end, records, smallest ts, largest ts, section."""
 
 
-class WalkState:
-    """Where a walk over records stands: the offset of the next record, and why it stopped (MORE: it may go on)."""
+NO_SECTION = -1
+"""The section of a walk that has met none."""
 
-    def __init__(self, at: int) -> None:
+
+class WalkState:
+    """Where a walk over records stands: the offset of the next record, and why it stopped (MORE: it may go on).
+
+    `section` and `interfaces` are what a format with sections knows there: the section as in Block, and how many
+    interfaces of the input have been met. A walk may go on from any state it once had, also in another process.
+    """
+
+    def __init__(self, at: int, section: int = NO_SECTION, interfaces: int = 0) -> None:
         """Stand at the first byte of a record."""
-        self.words = np.array([at, MORE], np.int64)
+        self.words = np.array([at, MORE, section, interfaces], np.int64)
 
     @property
     def at(self) -> int:
@@ -38,6 +46,20 @@ class WalkState:
     def status(self, status: int) -> None:
         self.words[1] = status
 
+    @property
+    def section(self) -> int:
+        """The section as in Block, or NO_SECTION."""
+        return int(self.words[2])
+
+    @property
+    def interfaces(self) -> int:
+        """Interfaces of the input met so far."""
+        return int(self.words[3])
+
+    @interfaces.setter
+    def interfaces(self, count: int) -> None:
+        self.words[3] = count
+
 
 class RecordFormat(Protocol):
     """How one capture's records are found. A format may learn while it walks (pcapng's sections and interfaces)."""
@@ -47,6 +69,11 @@ class RecordFormat(Protocol):
         """Offset of what follows the file header."""
         ...
 
+    @property
+    def interface_names(self) -> list[str]:
+        """Names of the interfaces known so far, by a packet's interface; several may have one name."""
+        ...
+
     def walk(
         self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
     ) -> int:
@@ -54,6 +81,7 @@ class RecordFormat(Protocol):
 
         `rows` (blocks x ROW) takes the descriptions; returns how many there are. The state moves on; its status MORE
         asks to be called again, WHOLE means that the walk ended with the bytes, and a cause of DAMAGE that what
-        follows is no whole record: damage in a file that ends there, a wish for more bytes in a stream.
+        follows is no whole record: damage in a file that ends there, for a cause of MENDED_BY_BYTES a wish for more
+        bytes in a stream.
         """
         ...
