@@ -64,7 +64,7 @@ def _row(name: str, rate: Figure, rates: dict[str, Figure], record: float) -> tu
 def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], int]:
     """Seconds of each step, `runs` times each and by turns, and how many were made again."""
     from capture.files.blocks import BLOCK_RECORDS
-    from capture.files.capture import open_capture
+    from capture.files.capture import open_mapped
     from capture.files.scan import scan
     from capture.packets.decoder import Decoder
     from highlevel.inline import InlineRun, Input
@@ -72,7 +72,7 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], int]:
     from queries.gsql import compile_query
 
     plan = compile_query(PAIRS)
-    file = open_capture(path)
+    file = open_mapped(path, "a bench")
     index = scan(file)
     target = np.empty(COPY_BYTES, np.uint8)
 

@@ -12,7 +12,7 @@ from threading import Event
 import pyarrow as pa
 
 from capture.files.blocks import Index
-from capture.files.capture import Capture, allow_open_files, open_capture
+from capture.files.capture import Capture, allow_open_files, open_mapped
 from capture.files.scan import scan
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Samples, by_name
@@ -79,7 +79,7 @@ class InlineRun:
         self.slots = slots
         inputs = [each for each in inputs if any(each.feeds(plan) for plan in plans)]
         allow_open_files(len(inputs))
-        self.files = [open_capture(each.path) for each in inputs]
+        self.files = [open_mapped(each.path, "the inline engine") for each in inputs]
         self.inputs = inputs
         self.total = 2 * sum(len(file.data) for file in self.files)
         self.done = 0

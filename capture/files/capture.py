@@ -6,7 +6,6 @@ import contextlib
 import mmap
 import os
 import resource
-import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,23 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.errors import InputError
-from capture.files.pcap import FILE_HEADER, MAGICS, PcapFormat, parse_header
+from capture.files.byte_source import STANDARD_INPUT, PipeBytes, open_source
+from capture.files.pcap import PcapFormat
+from capture.files.recognise import HEAD, record_format
+from capture.files.stream import StreamedCapture
 
 MADV_POPULATE_READ = 22
 """Linux's number; Python's mmap does not name it."""
 
 SPARE_DESCRIPTORS = 64
 """Open files that a process has beside its captures."""
-
-FOREIGN: dict[bytes, str] = {
-    bytes.fromhex("0a0d0d0a"): "a pcapng capture",
-    bytes.fromhex("1f8b"): "gzip-compressed",
-    bytes.fromhex("28b52ffd"): "zstd-compressed",
-    bytes.fromhex("fd377a585a00"): "xz-compressed",
-    bytes.fromhex("425a68"): "bzip2-compressed",
-    bytes.fromhex("04224d18"): "lz4-compressed",
-}
-"""What other files begin with, to say what a refused file is."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +47,20 @@ class Capture:
                 self.mapped.madvise(MADV_POPULATE_READ, start, length)
 
 
-def open_capture(path: str | os.PathLike[str]) -> Capture:
-    """Open and check; raise InputError where it is missing, unreadable or no capture, with what it is instead."""
+def open_capture(path: str | os.PathLike[str]) -> Capture | StreamedCapture:
+    """Open and check; raise InputError where it is missing, unreadable or no capture, with what it is instead.
+
+    A file of records is mapped. Pipes and standard input (`-`) are streamed, and opening them does not wait: what is
+    wrong with their bytes is raised by `blocks`.
+    """
     path = Path(path)
     try:
-        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
-            raise InputError(f"{path}: got a pipe or a device, expected a regular file: captures are mapped, not read")
-        with path.open("rb") as file:
-            form = record_format(file.read(FILE_HEADER), str(path))
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        source = open_source(path)
+        if isinstance(source, PipeBytes) or str(path) == STANDARD_INPUT:
+            return StreamedCapture(path, source)
+        form = record_format(os.pread(source.descriptor, HEAD, 0), str(path))
+        mapped = mmap.mmap(source.descriptor, 0, access=mmap.ACCESS_READ)
+        source.close()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     if hasattr(mmap, "MADV_SEQUENTIAL"):
@@ -71,14 +68,13 @@ def open_capture(path: str | os.PathLike[str]) -> Capture:
     return Capture(path, form, np.frombuffer(mapped, np.uint8), mapped)
 
 
-def record_format(head: bytes, name: str) -> PcapFormat:
-    """Recognise a capture by its first bytes; raise InputError with what it is instead where it is none."""
-    if head[:4] in MAGICS:
-        return parse_header(head, name)
-    kinds = [kind for magic, kind in FOREIGN.items() if head.startswith(magic)]
-    got = f"it is {kinds[0]}" if kinds else "it is empty" if not head else f"it begins with {head[:4].hex(' ')}"
-    hint = "; convert it with: editcap -F pcap IN OUT" if "pcapng" in got else "; decompress it" if kinds else ""
-    raise InputError(f"{name}: not a classic pcap file: {got}{hint}")
+def open_mapped(path: str | os.PathLike[str], reader: str) -> Capture:
+    """Open a capture for a `reader` that goes back and forth in it; raise InputError where it is one that streams."""
+    capture = open_capture(path)
+    if isinstance(capture, Capture):
+        return capture
+    capture.close()
+    raise InputError(f"{path}: got a stream, expected a file of records: {reader} needs one; use the inline engine")
 
 
 def allow_open_files(count: int) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from capture.files.capture import allow_open_files, open_capture
+from capture.files.capture import allow_open_files, open_mapped
 from capture.files.split import ByteRange, joined
 from capture.metrics import Samples
 from highlevel.inline import ALL_METRICS, Input
@@ -97,7 +97,7 @@ class BatchRun:
         read = [each for each in self.inputs if each.feeds(self.plan)]
         self.inputs = [Input(each.link, Path(each.path).absolute(), each.stream) for each in read]
         allow_open_files(len(self.inputs))
-        self.files = [open_capture(each.path) for each in self.inputs]
+        self.files = [open_mapped(each.path, "the batch engine") for each in self.inputs]
         compile_kernels()
 
     def run(self) -> pa.Table:

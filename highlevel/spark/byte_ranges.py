@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
-from capture.files.capture import Capture, open_capture
+from capture.files.capture import Capture, open_mapped
 from capture.files.split import ByteRange, RangeScan, cuts, guess, split
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
@@ -88,7 +88,7 @@ def open_as_seen(path: Path, size: int) -> Capture:
 
     Raises InputError where it has become shorter.
     """
-    file = open_capture(path)
+    file = open_mapped(path, "the batch engine")
     if len(file.data) < size:
         raise InputError(f"{path}: changed while it was read: got {len(file.data)} bytes, expected {size}")
     return replace(file, data=file.data[:size])

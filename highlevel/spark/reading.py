@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from capture.errors import InputError
 from capture.files.blocks import Block
-from capture.files.capture import open_capture
+from capture.files.capture import open_mapped
 from highlevel.plan import QueryPlan
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.operator_part import part_of
@@ -71,7 +71,7 @@ def read_run(feeds: Feeds, run: Run, parts: int, slots: int, capacity: int) -> I
     readers = feeds.readers(run.number)
     plans = [feeds.plans[query] for query in readers]
     each_input = feeds.inputs[run.number]
-    file = open_capture(each_input.path)
+    file = open_mapped(each_input.path, "the stream engine")
     if len(file.data) != run.size:
         raise InputError(
             f"{each_input.path}: changed while it was read: got {len(file.data)} bytes, expected {run.size}"

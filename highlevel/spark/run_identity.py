@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from capture.files.capture import Capture, open_capture
+from capture.files.capture import Capture, open_mapped
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.state import replace
@@ -38,7 +38,7 @@ def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[
     # By number, since state is kept by it: queries that changed places would take over each other's windows.
     described |= {f"query {number}": f"{plan.name}: {plan.sql}" for number, plan in enumerate(feeds.plans)}
     for number, each in enumerate(feeds.inputs):
-        print_of = fingerprint(open_capture(each.path))
+        print_of = fingerprint(open_mapped(each.path, "the stream engine"))
         described[f"input {number}"] = f"{each.path}, link {each.link}, stream {each.stream or 'any'}, {print_of}"
     return described
 

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from capture.files.blocks import Index
-from capture.files.capture import Capture, open_capture
+from capture.files.capture import Capture, open_mapped
 from capture.files.scan import scan
 from highlevel.spark.admission import UNREAD, Admission, low_at, split_run
 from highlevel.spark.feeds import Feeds
@@ -104,7 +104,7 @@ class CaptureReader(DataSourceStreamReader):
     @cached_property
     def files(self) -> list[tuple[int, Index]]:
         """Length in bytes and index of each input."""
-        return [index_file(open_capture(each.path), self.spec) for each in self.spec.feeds.inputs]
+        return [index_file(open_mapped(each.path, "the stream engine"), self.spec) for each in self.spec.feeds.inputs]
 
     @cached_property
     def admission(self) -> Admission:

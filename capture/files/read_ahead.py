@@ -1,0 +1,101 @@
+"""Reading (and decompressing) in a thread of its own, a bounded number of chunks ahead of whoever walks the records.
+
+Two cores then work on one stream: system calls and decompressors release the GIL, and so do the kernels. The buffers
+go round: free ──► filled by the thread ──► taken, walked and decoded ──► free. Before its chunk each buffer has room
+for what is left of the record that the chunk before it ended in.
+
+    | HEADROOM |      chunk      |
+         ▲── rest of the buffer before
+"""
+
+from __future__ import annotations
+
+from queue import Empty, Queue
+from threading import Event, Thread
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.files.byte_source import WAIT, ByteSource
+
+CHUNK = 1 << 20
+"""Bytes that are read at a time: few enough to be still in the processor's cache when they are decoded."""
+
+HEADROOM = 1 << 19
+"""Bytes before a chunk; more than the largest record of a classic pcap."""
+
+BUFFERS = 3
+"""One that is decoded, one that waits, one that is being filled."""
+
+
+class ReadAhead:
+    """The chunks of one source. Memory: BUFFERS x (HEADROOM + `chunk`) bytes. `take` is for one thread alone."""
+
+    def __init__(self, source: ByteSource, chunk: int = CHUNK) -> None:
+        """Begin to read."""
+        self.source = source
+        self.stopping = Event()
+        self._free: Queue[npt.NDArray[np.uint8] | None] = Queue()
+        self._filled: Queue[tuple[npt.NDArray[np.uint8], int] | BaseException | None] = Queue()
+        self._buffers = [np.empty(HEADROOM + chunk, np.uint8) for _ in range(BUFFERS)]
+        for buffer in self._buffers:
+            self._free.put(buffer)
+        self._thread = Thread(target=self._read, name="wiretide-read-ahead", daemon=True)
+        self._thread.start()
+
+    def take(self) -> tuple[npt.NDArray[np.uint8], int] | None:
+        """Take the next chunk: its buffer, and where it ends there (it begins at HEADROOM). It is given back by `give`.
+
+        None where nothing came for WAIT seconds. Raises EOFError at the end and what reading raised.
+        """
+        try:
+            found = self._filled.get(timeout=WAIT)
+        except Empty:
+            return None
+        if found is None:
+            raise EOFError
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def give(self, buffer: npt.NDArray[np.uint8]) -> None:
+        """Let a buffer be filled again; an array that is none of the buffers is let be."""
+        if any(buffer is own for own in self._buffers):
+            self._free.put(buffer)
+
+    def stop(self) -> None:
+        """End the stream after what has been read. Returns at once; any thread may call it."""
+        self.stopping.set()
+
+    def close(self) -> None:
+        """End the thread; nothing is taken any more."""
+        self.stopping.set()
+        self._free.put(None)
+        self._thread.join()
+
+    def _read(self) -> None:
+        failure: BaseException | None = None
+        try:
+            ended = False
+            while not ended and (buffer := self._free.get()) is not None:
+                count, ended = self._fill(buffer.data[HEADROOM:])
+                if count:
+                    self._filled.put((buffer, HEADROOM + count))
+        except BaseException as error:  # it is raised again, in the thread that takes
+            failure = error
+        self._filled.put(failure)
+
+    def _fill(self, room: memoryview) -> tuple[int, bool]:
+        """Fill a chunk, or as much of it as is there now, which is at least a byte; return how much, and if it ends."""
+        filled = 0
+        while filled < len(room):
+            if self.stopping.is_set():
+                return filled, True
+            count = self.source.read_into(room[filled:], 0 if filled else WAIT)
+            if count == 0:
+                return filled, True
+            if count is not None:
+                filled += count
+            elif filled:
+                break
+        return filled, False

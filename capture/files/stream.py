@@ -1,0 +1,162 @@
+"""A capture that is read once, from its first byte to its last, through buffers of a fixed size: what is not mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.errors import InputError
+from capture.files.blocks import BAD_LENGTH, BLOCK_RECORDS, DAMAGE, MORE, NO_PROMISE, Block
+from capture.files.byte_source import WAIT, ByteSource
+from capture.files.pcap import PcapFormat
+from capture.files.read_ahead import CHUNK, HEADROOM, ReadAhead
+from capture.files.recognise import HEAD, record_format
+from capture.files.record_format import ROW, WalkState
+
+LARGEST_RECORD = 64 << 20
+"""Bytes of a record at most: no buffer grows beyond it and a chunk."""
+
+
+class StreamedCapture:
+    """A compressed file, a pipe, standard input: blocks of records in the order in which the bytes come.
+
+    * `blocks` yields runs of whole records as soon as they are there. A block's offsets count from the start of `data`,
+      which holds it **until the next block is asked for**; its `low` is NO_PROMISE. It yields None where nothing came
+      for WAIT seconds, which only a `live` input does.
+    * `format` belongs to the block yielded last: read it anew for each block, as `data`. That of a live input is not
+      known before its first block.
+    * `size` is the bytes of the file, for progress, and 0 where nobody knows; `consumed` how many have been read.
+    * `damage`, once `blocks` has ended, says how the input ended if badly: a cause of DAMAGE, or of `compression`.
+    * `stop` makes a live input end with what has been read; any thread may call it, a handler of signals too.
+
+    Memory is that of ReadAhead, and LARGEST_RECORD + a chunk while there is a record that large. One thread iterates.
+    """
+
+    def __init__(self, path: Path, source: ByteSource, chunk: int = CHUNK) -> None:
+        """Read `source`, which is called `path` in errors; raise InputError where it is a file that is no capture."""
+        self.path = path
+        self.data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self.damage: str | None = None
+        self._source = source
+        self._chunk = chunk
+        self._format: PcapFormat | None = None
+        self._reading: ReadAhead | None = None
+        self._stopped = False
+        if not source.live:
+            self._format = self._begin()
+
+    @property
+    def format(self) -> PcapFormat:
+        """How the records of the last block are laid out; RuntimeError before the first block of a live input."""
+        if self._format is None:
+            raise RuntimeError(f"{self.path}: the format of a live input is known from its first block on")
+        return self._format
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file, as `consumed` counts them; 0 where nobody knows."""
+        return self._source.size
+
+    @property
+    def consumed(self) -> int:
+        """Bytes of the file read so far; of a compressed one as they are in the file."""
+        return self._source.consumed
+
+    @property
+    def live(self) -> bool:
+        """Whether more may come."""
+        return self._source.live
+
+    def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
+        """Yield blocks of up to `block_records` records, and None for a while without any.
+
+        A file can be read again by another call; a live input has one only. Raises InputError where the bytes are no
+        capture or cannot be read.
+        """
+        if not self.live:
+            self._source.rewind()
+        self.damage = None
+        self._reading = ReadAhead(self._source, self._chunk)
+        if self._stopped:
+            self._reading.stop()
+        try:
+            yield from self._walk(self._reading, block_records)
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        finally:
+            self._reading.close()
+            self._reading = None
+
+    def stop(self) -> None:
+        """Make a live input end with what has been read, and let a cut record at its end be."""
+        self._stopped = True
+        if self._reading is not None:
+            self._reading.stop()
+
+    def close(self) -> None:
+        """Let go of the input; the iterator of `blocks` must have ended or been closed."""
+        self._source.close()
+
+    def _walk(self, reading: ReadAhead, block_records: int) -> Iterator[Block | None]:
+        form: PcapFormat | None = None
+        state = WalkState(0)
+        row = np.empty((1, ROW), np.int64)
+        end = 0  # of the bytes in `data`; those before state.at are done with
+        self.data = np.empty(0, np.uint8)
+        ended = False
+        while not ended:
+            try:
+                taken = reading.take()
+            except EOFError:
+                ended = True
+            else:
+                if taken is None:
+                    yield None
+                    continue
+                state.at, end = self._join(reading, *taken, state.at, end)
+            if form is None:
+                if end - state.at < HEAD and not ended:
+                    continue
+                if end == state.at and self._stopped:
+                    return
+                form = self._format = record_format(self.data[state.at : end].tobytes(), str(self.path))
+                state.at += form.first_record
+            state.status = MORE
+            while state.status == MORE:
+                if form.walk(self.data, end, block_records, row, state):
+                    start, after, records, first, last, section = row[0].tolist()
+                    yield Block(start, after, records, first, last, NO_PROMISE, section)
+            if end - state.at > LARGEST_RECORD:
+                state.status = BAD_LENGTH
+            if state.status == BAD_LENGTH:
+                break
+        if not self._stopped:
+            self.damage = self._source.damage or DAMAGE.get(state.status)
+
+    def _join(self, reading: ReadAhead, buffer: npt.NDArray[np.uint8], upto: int, at: int, end: int) -> tuple[int, int]:
+        """Bring what is left of `data`, `[at, end)`, and a chunk together; return where both begin and end now."""
+        begin = HEADROOM - (end - at)
+        rest, used = self.data[at:end], self.data
+        if begin >= 0:
+            buffer[begin:HEADROOM] = rest
+            self.data = buffer
+        else:
+            self.data = np.concatenate([rest, buffer[HEADROOM:upto]])
+            reading.give(buffer)
+            begin, upto = 0, len(self.data)
+        reading.give(used)
+        return begin, upto
+
+    def _begin(self) -> PcapFormat:
+        """Read just so much of a file that its format is known."""
+        head = bytearray(HEAD)
+        filled = 0
+        try:
+            while filled < HEAD and (count := self._source.read_into(memoryview(head)[filled:], WAIT)):
+                filled += count
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        return record_format(bytes(head[:filled]), str(self.path))
