@@ -1,0 +1,78 @@
+"""Datagrams of a block to listed samples: the buffers that the sFlow kernel fills."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.flows.sample_fields import COUNTS, SAMPLE_FIELDS
+from capture.flows.sflow import MAX_SAMPLES, list_samples
+from capture.flows.sflow_sequences import SLOT, SLOTS
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Datagrams:
+    """Where datagrams lie in a capture's data, and when they arrived (ns). The arrays are contiguous and equally long.
+
+    Every datagram is wholly inside the data: the kernel trusts that.
+    """
+
+    offsets: Numbers
+    lengths: Numbers
+    times: Numbers
+
+    def __len__(self) -> int:
+        """Count the datagrams."""
+        return len(self.offsets)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Listed samples: the matrix's first `rows` columns hold them. Valid until the lister goes on."""
+
+    matrix: Numbers
+    rows: int
+
+    def field(self, name: str) -> Numbers:
+        """Return one of SAMPLE_FIELDS; NULL is -1. An agent's address is the bit patterns of unsigned numbers."""
+        return self.matrix[SAMPLE_FIELDS.index(name), : self.rows]
+
+
+class SampleLister:
+    """Lists the flow samples of one input's datagrams, and follows the sequence numbers in them. Not thread safe.
+
+    Memory is fixed: len(SAMPLE_FIELDS) x capacity x 8 bytes, and half a megabyte for the sequences of SLOTS agents
+    and sources.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        """Hand out up to `capacity` samples at once, or MAX_SAMPLES where that is more."""
+        self.matrix = np.zeros((len(SAMPLE_FIELDS), max(capacity, MAX_SAMPLES)), np.int64)
+        self.sequences = np.zeros((SLOTS, SLOT), np.int64)
+        self.words = np.zeros(len(COUNTS) + 1, np.int64)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was read, skipped and missing so far, by the names of COUNTS."""
+        return dict(zip(COUNTS, self.words.tolist(), strict=False))
+
+    def forget(self) -> None:
+        """Follow all sequences anew: what comes next does not go on where the last datagram was."""
+        self.sequences[:] = 0
+
+    def list(self, data: npt.NDArray[np.uint8], datagrams: Datagrams) -> Iterator[Listed]:
+        """List the samples of datagrams in `data`, in their order."""
+        first = 0
+        while first < len(datagrams):
+            rows = list_samples(
+                data, datagrams.offsets, datagrams.lengths, datagrams.times, len(datagrams), first,
+                self.sequences.reshape(-1), self.matrix.reshape(-1), self.matrix.shape[1], self.words,
+            )  # fmt: skip
+            first = int(self.words[-1])
+            if rows:
+                yield Listed(self.matrix, rows)

@@ -1,0 +1,38 @@
+"""Arrays that refuse what machine code would do unseen: reading or writing before their beginning or behind their end.
+
+A kernel as plain Python runs on them; numpy alone would take a negative index from the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+class Guarded:
+    """A one-dimensional array, with every index checked. Values are Python's numbers, stored as the array's type."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array.reshape(-1)
+        self.size = self.array.size
+        self.item = self.array.item
+
+    def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < self.size:
+            raise IndexError(f"read at {index} of {self.size}")
+        return self.item(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not 0 <= index < self.size:
+            raise IndexError(f"write at {index} of {self.size}")
+        self.array[index] = value
+
+
+class GuardedBytes(bytes):
+    """Bytes to read, with every index checked."""
+
+    def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(f"read at {index} of {len(self)}")
+        return bytes.__getitem__(self, index)
