@@ -1,30 +1,34 @@
-"""Arrow batches as the columns that expressions name, and evaluated vectors as Arrow."""
+"""Arrow batches as the columns that expressions name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
-from lowlevel.addresses import from_arrow
-from lowlevel.evaluate import AddressVector, Vector
+from lowlevel.addresses import from_arrow, macs_from_arrow
+from lowlevel.vectors import AnyVector, TextVector, Vector
 
 
-class BatchColumns(Mapping[str, "Vector | AddressVector"]):
-    """The columns of one batch. Text becomes an object column, NULL stays NULL."""
+class BatchColumns(Mapping[str, AnyVector]):
+    """The columns of one batch; NULL stays NULL."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        """Wrap a batch."""
+    def __init__(self, batch: pa.RecordBatch, macs: Collection[str] = ()) -> None:
+        """Wrap a batch. `macs` names the columns of MACs: a column of nothing but NULLs does not say what it is."""
         self._batch = batch
+        self._macs = macs
 
-    def __getitem__(self, name: str) -> Vector | AddressVector:
+    def __getitem__(self, name: str) -> AnyVector:
         """Convert one column."""
         column = self._batch.column(name)
         if pa.types.is_binary(column.type):
-            return from_arrow(column)
+            return macs_from_arrow(column) if name in self._macs else from_arrow(column)
         if pa.types.is_string(column.type):
-            return Vector(np.array(column.to_pylist(), object))
+            encoded = column.dictionary_encode()
+            ids = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+            valid = None if column.null_count == 0 else np.asarray(column.is_valid())
+            return TextVector(ids, encoded.dictionary.to_pylist(), valid)
         if column.null_count == 0:
             return Vector(column.to_numpy(zero_copy_only=False))
         zero = pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type)
@@ -37,10 +41,3 @@ class BatchColumns(Mapping[str, "Vector | AddressVector"]):
     def __len__(self) -> int:
         """Count the batch's columns."""
         return self._batch.num_columns
-
-
-def to_arrow(vector: Vector, rows: int, kind: pa.DataType) -> pa.Array:
-    """Make an Arrow column of `rows` values of a vector, constants repeated."""
-    data = np.broadcast_to(vector.data, rows)
-    absent = None if vector.valid is None else ~np.broadcast_to(vector.valid, rows)
-    return pa.array(data, mask=absent).cast(kind)

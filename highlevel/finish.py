@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
 
 from highlevel.aggregate import WID
-from highlevel.batch_columns import BatchColumns, to_arrow
+from highlevel.batch_columns import BatchColumns
 from highlevel.plan import QueryPlan
-from lowlevel.addresses import to_arrow as addresses_to_arrow
-from lowlevel.evaluate import AddressVector, evaluate, true_rows
-from lowlevel.expressions import Column
+from lowlevel.arrow import arrow_column
+from lowlevel.evaluate import evaluate, true_rows
+from lowlevel.expressions import Column, Type
 from lowlevel.punctuation import END, Item, Punctuation
 
 
@@ -26,12 +25,13 @@ class Finish:
         """Finish for `plan`."""
         self.plan = plan
         self.results = 0
+        self._macs = frozenset(key.name for key in plan.low.keys if key.expression.type is Type.MAC)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Filter by HAVING and compute the select list."""
         plan = self.plan
         if plan.having is not None:
-            kept = true_rows(plan.having, BatchColumns(batch), batch.num_rows)
+            kept = true_rows(plan.having, BatchColumns(batch, self._macs), batch.num_rows)
             batch = batch.filter(pa.array(kept))
         if batch.num_rows == 0:
             return
@@ -39,17 +39,12 @@ class Finish:
         if plan.windowed:
             ends = plan.window.origin + (batch.column(WID).to_numpy() + 1) * plan.window.slide
             arrays = [pa.array(ends - plan.window.range), pa.array(ends)]
-        columns = BatchColumns(batch)
-        for output, column in zip(plan.select, plan.schema.names[len(arrays) :], strict=True):
+        columns = BatchColumns(batch, self._macs)
+        for output in plan.select:
             if isinstance(output.expression, Column):
                 arrays.append(batch.column(output.expression.name))
                 continue
-            vector = evaluate(output.expression, columns)
-            if isinstance(vector, AddressVector):  # an address literal in the select list
-                high, low = (np.broadcast_to(half, batch.num_rows) for half in (vector.high, vector.low))
-                arrays.append(addresses_to_arrow(int(vector.version), high, low))
-            else:
-                arrays.append(to_arrow(vector, batch.num_rows, plan.schema.field(column).type))
+            arrays.append(arrow_column(evaluate(output.expression, columns), batch.num_rows, output.expression.type))
         self.results += batch.num_rows
         yield pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
 

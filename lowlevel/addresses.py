@@ -1,4 +1,7 @@
-"""Addresses between their three forms: two uint64 columns in kernels, 4 or 16 bytes in Arrow, text at the edges."""
+"""Addresses between their three forms: columns of integers in kernels, bytes in Arrow, text at the edges.
+
+An IPv4 address is 4 bytes, an IPv6 address 16, a MAC 6: the length says what it is.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lowlevel.evaluate import AddressVector
+from lowlevel.vectors import AddressVector, Mask, Vector
 
 
 def to_arrow(version: int, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> pa.BinaryArray:
@@ -22,19 +25,45 @@ def to_arrow(version: int, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uin
     return pa.BinaryArray.from_buffers(pa.binary(), len(low), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
+def macs_to_arrow(numbers: npt.NDArray[np.int64], valid: Mask | None) -> pa.BinaryArray:
+    """Make the Arrow column of MACs: 6 bytes each, NULL where not `valid`."""
+    data = np.ascontiguousarray(numbers.astype(">i8").view(np.uint8).reshape(-1, 8)[:, 2:])
+    offsets = np.arange(len(numbers) + 1, dtype=np.int32) * np.int32(6)
+    absent = None if valid is None else pa.array(valid).buffers()[1]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(numbers), [absent, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def macs_from_arrow(column: pa.BinaryArray) -> Vector:
+    """Read an Arrow column of MACs."""
+    numbers = from_arrow(column)
+    return Vector(numbers.low.view(np.int64), numbers.valid)
+
+
 def from_arrow(column: pa.BinaryArray) -> AddressVector:
-    """Read an Arrow column of addresses, of either version and with NULLs."""
-    lengths = np.diff(np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1])
-    starts = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column)]
-    data = np.frombuffer(column.buffers()[2] or b"", np.uint8)
+    """Read an Arrow column of addresses, of any version and with NULLs; a MAC has its number in `low` and version 0."""
+    starts, lengths, data = _spans(column)
     high = np.zeros(len(column), np.uint64)
     low = np.zeros(len(column), np.uint64)
-    short = lengths == 4
-    low[short] = _big_endian(data, starts[short], 4)
-    high[lengths == 16] = _big_endian(data, starts[lengths == 16], 8)
-    low[lengths == 16] = _big_endian(data, starts[lengths == 16] + 8, 8)
+    version = np.zeros(len(column), np.int64)
+    for size, number in ((4, 4), (16, 6), (6, 0)):
+        of_size = lengths == size
+        version[of_size] = number
+        if size == 16:
+            high[of_size] = _big_endian(data, starts[of_size], 8)
+            low[of_size] = _big_endian(data, starts[of_size] + 8, 8)
+        else:
+            low[of_size] = _big_endian(data, starts[of_size], size)
     valid = None if column.null_count == 0 else np.asarray(column.is_valid())
-    return AddressVector(np.where(short, 4, 6), high, low, valid)
+    return AddressVector(version, high, low, valid)
+
+
+def _spans(column: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Return where each value begins, its length (0 for a NULL), and the bytes."""
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    lengths = np.diff(offsets)
+    if column.null_count:
+        lengths = np.where(np.asarray(column.is_valid()), lengths, 0)
+    return offsets[:-1], lengths, np.frombuffer(column.buffers()[2] or b"", np.uint8)
 
 
 def _big_endian(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.uint64]:
@@ -45,18 +74,21 @@ def _big_endian(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32], size
 
 
 def to_text(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Spell addresses: dotted, or as RFC 5952 has it. NULL stays NULL."""
+    """Spell addresses: dotted, as RFC 5952 has it, or `aa:bb:cc:dd:ee:ff`. NULL stays NULL."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     lengths = pc.binary_length(column)
     if pc.all(pc.equal(lengths, 4)).as_py() and column.null_count == 0:
         return _dotted(column)
     encoded = column.dictionary_encode()  # each distinct one is spelled once
-    texts = [
-        socket.inet_ntop(socket.AF_INET if len(address) == 4 else socket.AF_INET6, address)
-        for address in encoded.dictionary.to_pylist()
-    ]
+    texts = [_spelled(address) for address in encoded.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+def _spelled(address: bytes) -> str:
+    if len(address) == 6:
+        return address.hex(":")
+    return socket.inet_ntop(socket.AF_INET if len(address) == 4 else socket.AF_INET6, address)
 
 
 def _dotted(column: pa.BinaryArray) -> pa.Array:

@@ -1,21 +1,18 @@
 """Evaluate expressions over columns, whole batches at a time, with SQL's NULL.
 
-A `Vector` is numpy data and, where a value may be NULL, a mask of those that are not. Logic is three-valued: NULL AND
-FALSE is FALSE, NULL OR TRUE is TRUE, and every other operation on a NULL is NULL. A WHERE or HAVING keeps the rows
-that are TRUE.
+Logic is three-valued: NULL AND FALSE is FALSE, NULL OR TRUE is TRUE, and every other operation on a NULL is NULL. A
+WHERE or HAVING keeps the rows that are TRUE.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from lowlevel import membership
+from lowlevel import membership, texts
 from lowlevel.expressions import (
     COMPARISON,
     Address,
@@ -33,35 +30,10 @@ from lowlevel.expressions import (
     Type,
     Unary,
 )
+from lowlevel.vectors import AddressVector, AnyVector, Columns, Mask, TextVector, Vector, shape_of
 
-Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Vector:
-    """Values of one column or of one constant (then 0-dimensional). `valid` None means that none is NULL."""
-
-    data: npt.NDArray[Any]
-    valid: Mask | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AddressVector:
-    """IP addresses: `version` is 4 or 6, `high` and `low` the two halves as uint64; `high` is 0 for IPv4."""
-
-    version: npt.NDArray[Any]
-    high: npt.NDArray[np.uint64]
-    low: npt.NDArray[np.uint64]
-    valid: Mask | None = None
-
-    @classmethod
-    def of(cls, address: Address) -> AddressVector:
-        """Make a constant."""
-        high, low = divmod(address.value, 2**64)
-        return cls(np.array(address.version), np.array(high, np.uint64), np.array(low, np.uint64))
-
-
-Columns = Mapping[str, Vector | AddressVector]
+ZEROS = {Type.FLOAT: np.float64, Type.BOOL: np.bool_}
+"""What stands under a NULL constant, where it is no int64."""
 
 
 def true_rows(condition: Expression, columns: Columns, rows: int) -> Mask:
@@ -72,7 +44,7 @@ def true_rows(condition: Expression, columns: Columns, rows: int) -> Mask:
     return np.ascontiguousarray(np.broadcast_to(chosen, rows))
 
 
-def evaluate(expression: Expression, columns: Columns) -> Vector | AddressVector:
+def evaluate(expression: Expression, columns: Columns) -> AnyVector:
     """Evaluate a tree whose types have been checked when it was built."""
     match expression:
         case Column(name=name):
@@ -93,8 +65,7 @@ def evaluate(expression: Expression, columns: Columns) -> Vector | AddressVector
             return _in_prefixes(evaluate(operand, columns), prefixes)
         case IsNull(operand):
             vector = evaluate(operand, columns)
-            shape = vector.low if isinstance(vector, AddressVector) else vector.data
-            return Vector(np.zeros(shape.shape, np.bool_) if vector.valid is None else ~vector.valid)
+            return Vector(np.zeros(shape_of(vector), np.bool_) if vector.valid is None else ~vector.valid)
         case Present(value, count):
             vector = _values(value, columns)
             return Vector(vector.data, _both(vector.valid, _values(count, columns).data > 0))
@@ -111,16 +82,19 @@ def _values(expression: Expression, columns: Columns) -> Vector:
     return vector
 
 
-def _literal(literal: Literal) -> Vector | AddressVector:
+def _literal(literal: Literal) -> AnyVector:
     value = literal.value
     if isinstance(value, Address):
         return AddressVector.of(value)
+    if isinstance(value, str):
+        return TextVector.of(value)
     if value is None:
         nowhere = np.zeros((), np.bool_)
         if literal.type is Type.ADDRESS:
-            return AddressVector(np.array(4), np.zeros((), np.uint64), np.zeros((), np.uint64), nowhere)
-        zero = {Type.FLOAT: np.float64, Type.BOOL: np.bool_, Type.TEXT: np.str_}.get(literal.type, np.int64)
-        return Vector(np.zeros((), zero), nowhere)
+            return AddressVector(np.array(0), np.zeros((), np.uint64), np.zeros((), np.uint64), nowhere)
+        if literal.type is Type.TEXT:
+            return TextVector(np.zeros((), np.int64), ("",), nowhere)
+        return Vector(np.zeros((), ZEROS.get(literal.type, np.int64)), nowhere)
     return Vector(np.array(value))
 
 
@@ -172,8 +146,11 @@ def _arithmetic(op: Op, left: Vector, right: Vector) -> Vector:
     return Vector(data, _both(valid, divisible))
 
 
-def _compare(op: Op, left: Vector | AddressVector, right: Vector | AddressVector) -> Vector:
+def _compare(op: Op, left: AnyVector, right: AnyVector) -> Vector:
     valid = _both(left.valid, right.valid)
+    if isinstance(left, TextVector) and isinstance(right, TextVector):
+        same = texts.equal(left, right)
+        return Vector(same if op is Op.EQ else ~same, valid)
     if isinstance(left, AddressVector) and isinstance(right, AddressVector):
         return Vector(_compare_addresses(op, left, right), valid)
     functions: dict[Op, Callable[[Any, Any], Any]] = {
@@ -202,16 +179,20 @@ def _compare_addresses(op: Op, left: AddressVector, right: AddressVector) -> Any
     return {Op.LT: below, Op.LE: below | equal, Op.GT: ~(below | equal), Op.GE: ~below}[op]
 
 
-def _in_list(vector: Vector | AddressVector, values: tuple[Literal, ...]) -> Vector:
+def _in_list(vector: AnyVector, values: tuple[Literal, ...]) -> Vector:
+    if isinstance(vector, TextVector):
+        wanted = {value.value for value in values}
+        return Vector(texts.holds(vector, lambda name: name in wanted), vector.valid)
     if len(values) <= membership.FEW:
         tests = [_compare(Op.EQ, vector, _literal(value)) for value in values]
         return reduce(lambda one, other: _logic(Op.OR, one, other), tests)
     if isinstance(vector, AddressVector):
         return Vector(membership.ranges(values).hold(vector.version, vector.high, vector.low), vector.valid)
+    assert isinstance(vector, Vector)
     return Vector(membership.values(values).hold(vector.data), vector.valid)
 
 
-def _in_prefixes(vector: Vector | AddressVector, prefixes: tuple[Prefix, ...]) -> Vector:
+def _in_prefixes(vector: AnyVector, prefixes: tuple[Prefix, ...]) -> Vector:
     assert isinstance(vector, AddressVector)
     if len(prefixes) > membership.FEW:
         return Vector(membership.ranges(prefixes).hold(vector.version, vector.high, vector.low), vector.valid)

@@ -12,13 +12,15 @@ from enum import StrEnum
 
 
 class Type(StrEnum):
-    """The types of GSQL values; times are INT nanoseconds."""
+    """The types of GSQL values; times are INT nanoseconds, a MAC is 48 bits, BYTES are for predicates alone."""
 
     INT = "integer"
     FLOAT = "float"
     BOOL = "boolean"
     ADDRESS = "address"
     TEXT = "text"
+    MAC = "mac"
+    BYTES = "bytes"
 
 
 class Op(StrEnum):

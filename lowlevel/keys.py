@@ -1,14 +1,14 @@
 """Group keys as machine words: how the key columns of a plan are packed for the table, and unpacked into Arrow.
 
 Columns are laid side by side, each as wide as its values need, in as few 64-bit words as their order allows: a pair
-of IPv4 addresses is one word, the IPv4 5-tuple two. Addresses have the width of their version; the node keeps a table
-for each. A NULL of a narrow column is packed as 0 and its values one higher; a NULL of a 64-bit column sets a bit of
-its own.
+of IPv4 addresses is one word, the IPv4 5-tuple two. Addresses have the width of their version, none where they are
+NULL; there is a table for each tuple of versions that occurs. A NULL of another narrow column is packed as 0 and its
+values one higher; a NULL of a 64-bit column sets a bit of its own. A text is packed as its id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +16,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from capture.native import kernel
-from lowlevel.addresses import to_arrow
-from lowlevel.evaluate import AddressVector, Columns, evaluate
+from lowlevel.addresses import macs_to_arrow, to_arrow
+from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Column, Type
 from lowlevel.plan import ARROW_TYPES, Key
+from lowlevel.vectors import AddressVector, Columns, TextVector, Vector
+
+ADDRESS_BITS = {0: [], 4: [32], 6: [64, 64]}
+"""Bits of each code of an address by IP version; 0 is NULL."""
+
+TEXT_BITS = 32
+"""Bits of a text's id."""
+
+MAC_BITS = 48
 
 
 @kernel("i64(i64*, i64*, i64, i64, i64, i64)")
@@ -44,11 +53,15 @@ class Slice:
 
 
 def code_widths(key: Key, version: int) -> list[int]:
-    """Bits of each code a key is packed as. Addresses are of IP version `version`."""
+    """Bits of each code a key is packed as. An address is of IP version `version`, 0 for a NULL."""
     expression = key.expression
     match expression.type:
         case Type.ADDRESS:
-            return [32] if version == 4 else [64, 64]
+            return ADDRESS_BITS[version]
+        case Type.TEXT:
+            return [TEXT_BITS + expression.nullable]
+        case Type.MAC:
+            return [MAC_BITS + expression.nullable]
         case Type.BOOL:
             return [2] if expression.nullable else [1]
         case Type.INT if isinstance(expression, Column) and expression.bits < 64:
@@ -60,15 +73,17 @@ def code_widths(key: Key, version: int) -> list[int]:
 
 
 class KeyLayout:
-    """The words of one table's keys. `version` says which addresses the table is for; 0 where no key is an address."""
+    """The words of one table's keys. `versions` says of which IP version each address among them is, in their order."""
 
-    def __init__(self, keys: Sequence[Key], version: int) -> None:
+    def __init__(self, keys: Sequence[Key], versions: Sequence[int] = ()) -> None:
         """Lay the keys out."""
         self.keys = keys
-        self.version = version
+        each = iter(versions)
+        self.versions = [next(each) if key.expression.type is Type.ADDRESS else 0 for key in keys]
         self.slices: list[list[Slice]] = []
+        self.names: dict[str, Sequence[str]] = {}  # of each text key: what the ids in the table stand for
         used: list[int] = []  # bits taken in each word
-        for key in keys:
+        for key, version in zip(keys, self.versions, strict=True):
             places = []
             for bits in code_widths(key, version):
                 word = next((number for number, taken in enumerate(used) if taken + bits <= 64), len(used))
@@ -80,35 +95,48 @@ class KeyLayout:
         self.words = len(used)
 
     def pack(self, columns: Columns, rows: int, words: npt.NDArray[np.int64]) -> None:
-        """Evaluate the keys over `rows` packets into `words` (number of words x capacity)."""
-        for key, places in zip(self.keys, self.slices, strict=True):
-            for place, (codes, add) in zip(places, self._codes(key, columns, rows, len(places)), strict=True):
-                pack_word(words[place.word], codes, rows, place.shift, add, place.shift > 0)
+        """Evaluate the keys over `rows` rows into `words` (number of words x capacity)."""
+        for key, version, places in zip(self.keys, self.versions, self.slices, strict=True):
+            codes = self._codes(key, version, columns, rows, len(places))
+            for place, (code, add) in zip(places, codes, strict=True):
+                pack_word(words[place.word], code, rows, place.shift, add, place.shift > 0)
 
-    def _codes(self, key: Key, columns: Columns, rows: int, count: int) -> list[tuple[npt.NDArray[np.int64], int]]:
-        """Return a key's codes as int64 columns, each with what to add to it."""
+    def _codes(
+        self, key: Key, version: int, columns: Columns, rows: int, count: int
+    ) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
+        """Yield a key's codes as int64 columns, each with what to add to it."""
         vector = evaluate(key.expression, columns)
         if isinstance(vector, AddressVector):
-            halves = [vector.low] if self.version == 4 else [vector.high, vector.low]
-            return [(half.view(np.int64), 0) for half in halves]
+            for half in {0: [], 4: [vector.low], 6: [vector.high, vector.low]}[version]:
+                yield np.ascontiguousarray(np.broadcast_to(half, rows)).view(np.int64), 0
+            return
+        if isinstance(vector, TextVector):
+            self.names[key.name] = vector.names
+            vector = Vector(vector.ids, vector.valid)
+        assert isinstance(vector, Vector)
         data = np.broadcast_to(vector.data, rows)
         if key.expression.type is Type.FLOAT:
             data = (data + 0.0).view(np.int64)  # adding 0.0 makes the two zeros one
         data = np.ascontiguousarray(data, np.int64)
         if not key.expression.nullable:
-            return [(data, 0)]
+            yield data, 0
+            return
         valid = np.ones((), np.bool_) if vector.valid is None else vector.valid
         if count == 1:
-            return [(np.where(valid, data, -1), 1)]
-        absent = np.ascontiguousarray(np.broadcast_to(~valid, rows), np.int64)
-        return [(np.where(valid, data, 0), 0), (absent, 0)]
+            yield np.where(valid, data, -1), 1
+            return
+        yield np.where(valid, data, 0), 0
+        yield np.ascontiguousarray(np.broadcast_to(~valid, rows), np.int64), 0
 
     def unpack(self, words: npt.NDArray[np.int64]) -> list[pa.Array]:
         """Return the key columns of entries whose key words are the columns of `words` (entries x words)."""
         columns = []
-        for key, places in zip(self.keys, self.slices, strict=True):
+        for key, version, places in zip(self.keys, self.versions, self.slices, strict=True):
             codes = [self._read(words, place) for place in places]
-            columns.append(self._column(key, codes))
+            if key.expression.type is Type.ADDRESS:
+                columns.append(to_arrow(version, codes[0], codes[-1]) if codes else pa.nulls(len(words), pa.binary()))
+            else:
+                columns.append(self._column(key, codes))
         return columns
 
     @staticmethod
@@ -118,13 +146,18 @@ class KeyLayout:
 
     def _column(self, key: Key, codes: list[npt.NDArray[np.uint64]]) -> pa.Array:
         kind = key.expression.type
-        if kind is Type.ADDRESS:
-            return to_arrow(self.version, codes[0], codes[-1])
         data = codes[0].view(np.int64)
         absent = None
         if key.expression.nullable:
             absent = data == 0 if len(codes) == 1 else codes[1] != 0
             data = data - 1 if len(codes) == 1 else data
+        if kind is Type.TEXT:
+            distinct, places = np.unique(data, return_inverse=True)  # -1 is NULL
+            names = self.names[key.name]
+            texts = [None if each < 0 else names[each] for each in distinct.tolist()]
+            return pa.array(texts, pa.string()).take(pa.array(places))
+        if kind is Type.MAC:
+            return macs_to_arrow(data, None if absent is None else ~absent)
         if kind is Type.FLOAT:
             data = data.view(np.float64)
         return pa.array(data, mask=absent).cast(ARROW_TYPES[kind])

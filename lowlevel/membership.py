@@ -31,7 +31,7 @@ Halves = npt.NDArray[np.uint64]
 
 
 class Values:
-    """A list of numbers or of texts."""
+    """A list of numbers."""
 
     def __init__(self, values: Iterable[Any]) -> None:
         self.sorted = np.unique(np.array(list(values)))
@@ -97,7 +97,7 @@ class _Same:
 
 
 def values(literals: tuple[Literal, ...]) -> Values:
-    """Return the sorted list of constants of one type, numbers or texts."""
+    """Return the sorted list of constants of one type of numbers."""
     return _values(_Same(literals))
 
 

@@ -1,21 +1,48 @@
-"""The low-level node of one link: one pass over its packets feeds every query on it."""
+"""The low-level node of one link: one pass over its blocks feeds every query on it, of all kinds of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import Capture
-from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
-from capture.packets.decoder import Decoder
-from capture.packets.fields import SKIPPED
-from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
+from capture.metrics import BYTES_READ, FILES_DAMAGED, RECORDS_READ, Samples
+from lowlevel.metrics import (
+    ROWS_ACCEPTED,
+    ROWS_FILTERED,
+    ROWS_FROM_THE_FUTURE,
+    TABLE_BYTES,
+    TABLE_EVICTIONS,
+    TABLE_FLUSHED,
+)
+from lowlevel.pace import Pace
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.query_tables import QueryTables
+from lowlevel.readers import RowReader, make_reader
 
 TABLE_SLOTS = 1 << 18
 """Slots of each table unless told otherwise: 19 MB with buffers for a pair of IPv4 addresses and two sub-aggregates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The rows of one kind on a link: who reads them, which plans they feed, and what they promise."""
+
+    kind: str
+    reader: RowReader
+    queries: list[tuple[int, QueryTables]]  # with the number of the plan
+    pace: Pace | None
+
+    def low(self, block: Block) -> int:
+        """Return the low watermark after a block: no later row of the kind has a ts below it, save late ones.
+
+        A file's rows keep what its scan found exactly, where their ts is the record's. Otherwise the promise is made
+        at the end of the input, or, with a slack, follows the newest row.
+        """
+        exact = block.low if self.reader.exact_low or block.low == END else BEGINNING
+        return exact if self.pace is None else max(exact, self.pace.low)
 
 
 class Node:
@@ -31,30 +58,47 @@ class Node:
         plans: Sequence[LowLevelPlan],
         slots: int = TABLE_SLOTS,
         capacity: int = BLOCK_RECORDS,
+        slack: int | None = None,
     ) -> None:
-        """Serve `plans` on one link; `capacity` is the largest number of records in a block."""
+        """Serve `plans` on one link; `capacity` is the largest number of records in a block.
+
+        With a `slack` (ns) the promises of each kind of rows stay that far behind its newest row (`lowlevel.pace`), for
+        links whose blocks cannot promise; rows that come later than that are late. Without it promises are exact.
+        """
         self.link = link
         self.queries = [QueryTables(link, plan, slots, capacity) for plan in plans]
-        self.decoder = Decoder(file, frozenset().union(*(plan.columns for plan in plans)), capacity)
+        self.streams = []
+        for kind in dict.fromkeys(plan.kind for plan in plans) or ["packets"]:
+            numbered = [(number, query) for number, query in enumerate(self.queries) if query.plan.kind == kind]
+            columns = frozenset({"ts"}).union(*(query.plan.columns for _, query in numbered))
+            reader = make_reader(kind, link, file, columns, capacity)
+            self.streams.append(Stream(kind, reader, numbered, None if slack is None else Pace(slack)))
         self.promised = [BEGINNING] * len(plans)
         self.records = 0
-        self.packets = 0
         self.bytes = 0
 
     def process(self, block: Block) -> Iterator[tuple[int, Item]]:
         """Take in one block; yields (number of the plan, item). Punctuation comes after the partials it covers."""
-        packets = self.decoder.decode(block)
         self.records += block.records
-        self.packets += packets.rows
         self.bytes += block.end - block.start
-        for number, query in enumerate(self.queries):
-            for batch in query.add(packets, block.first):
-                yield number, batch
-        yield from self.progress(block.low)
+        for stream in self.streams:
+            for rows in stream.reader.read(block):
+                if stream.pace is not None:
+                    stream.pace.advance(rows)
+                for number, query in stream.queries:
+                    for batch in query.add(rows):
+                        yield number, batch
+            yield from self._progress(stream, stream.low(block))
 
     def progress(self, low: int) -> Iterator[tuple[int, Item]]:
-        """Pass on the promise that no later packet has a ts below `low`, rounded down to each plan's panes."""
-        for number, query in enumerate(self.queries):
+        """Pass on the promise that no later row of any kind has a ts below `low`, rounded down to each plan's panes."""
+        for stream in self.streams:
+            yield from self._progress(stream, low)
+
+    def _progress(self, stream: Stream, low: int) -> Iterator[tuple[int, Item]]:
+        if low == BEGINNING:
+            return
+        for number, query in stream.queries:
             for batch in query.complete(low):
                 yield number, batch
             plan = query.plan
@@ -73,12 +117,13 @@ class Node:
         """Return the counters so far; `names` are the plans' queries, `damage` how the file ended if badly."""
         samples = Samples()
         samples.add(RECORDS_READ, self.records, self.link)
-        samples.add(PACKETS_DECODED, self.packets, self.link)
         samples.add(BYTES_READ, self.bytes, self.link)
-        for cause, count in zip(SKIPPED, self.decoder.skipped.tolist(), strict=True):
-            samples.add(RECORDS_SKIPPED, count, self.link, cause)
         if damage:
             samples.add(FILES_DAMAGED, 1, self.link, damage)
+        for stream in self.streams:
+            samples.update(stream.reader.samples())
+            if stream.pace is not None:
+                samples.add(ROWS_FROM_THE_FUTURE, stream.pace.future, self.link, stream.kind)
         for name, query in zip(names, self.queries, strict=True):
             samples.add(ROWS_ACCEPTED, query.accepted, name, self.link)
             samples.add(ROWS_FILTERED, query.filtered, name, self.link)

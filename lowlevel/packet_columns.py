@@ -2,44 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from capture.packets.columns import COLUMNS
+from capture.files.capture import Capture
+from capture.packets.columns import ColumnSpec
 from capture.packets.decoder import Packets
 from capture.packets.fields import NULL, PHYSICAL
-from lowlevel.evaluate import AddressVector, Vector
+from lowlevel.texts import Names
+from lowlevel.vectors import AddressVector, AnyVector, BytesVector, TextVector, Vector
+
+Numbers = npt.NDArray[np.int64]
+
+FOUR = np.array(4)
+NO_HALF = np.zeros((), np.uint64)
 
 
-class PacketColumns(Mapping[str, "Vector | AddressVector"]):
+class Interfaces:
+    """The names of a capture's interfaces, several of which may be called the same."""
+
+    def __init__(self, capture: Capture) -> None:
+        """Name those of `capture`, whose list may still grow."""
+        self._capture = capture
+        self._names = Names()
+        self._ids = np.empty(0, np.int64)  # of the name of each interface
+
+    def texts(self, numbers: Numbers) -> TextVector:
+        """Return the names of the interfaces with these numbers."""
+        known = self._capture.format.interface_names
+        if len(known) > len(self._ids):
+            self._ids = np.array([self._names.add(name) for name in known], np.int64)
+        return TextVector(self._ids[numbers], self._names.texts)
+
+
+class PacketColumns(Mapping[str, AnyVector]):
     """The columns of one decoded block of a link. Valid as long as the block's buffers are."""
 
-    def __init__(self, link: str, packets: Packets) -> None:
-        """Wrap a block."""
+    def __init__(
+        self, link: str, packets: Packets, capture: Capture, specs: Mapping[str, ColumnSpec], interfaces: Interfaces
+    ) -> None:
+        """Wrap a block; `specs` are the columns of its kind of rows."""
         self._link = link
         self._packets = packets
-        self._made: dict[str, Vector | AddressVector] = {}
+        self._capture = capture
+        self._specs = specs
+        self._interfaces = interfaces
+        self._made: dict[str, AnyVector] = {}
+        self._versions: dict[str, Numbers] = {}  # addresses of one header share theirs
 
-    def __getitem__(self, name: str) -> Vector | AddressVector:
+    def __getitem__(self, name: str) -> AnyVector:
         """Return a column by its name in the catalogue."""
         if name not in self._made:
-            self._made[name] = self._make(name)
+            self._made[name] = self._make(self._specs[name])
         return self._made[name]
 
-    def _make(self, name: str) -> Vector | AddressVector:
-        if name == "link":
-            return Vector(np.array(self._link))
-        if name in PHYSICAL:
-            version, high, low = (self._packets.field(each) for each in PHYSICAL[name])
-            return AddressVector(version, high.view(np.uint64), low.view(np.uint64))
-        data = self._packets.field(name)
-        return Vector(data, data != NULL if COLUMNS[name].nullable else None)
+    def _make(self, spec: ColumnSpec) -> AnyVector:
+        parts = PHYSICAL.get(spec.name, (spec.name,))
+        match spec.type:
+            case "text":
+                if spec.name == "link":
+                    return TextVector.of(self._link)
+                return self._interfaces.texts(self._packets.field(spec.name))
+            case "address":
+                return self._address(parts, spec.nullable)
+            case "bytes":
+                start, length = (self._packets.field(each) for each in parts)
+                valid = start != NULL
+                return BytesVector(self._capture.data, np.where(valid, start, 0), np.where(valid, length, 0), valid)
+        data = self._packets.field(parts[0])
+        if not spec.nullable:
+            return Vector(data)
+        return Vector(data, data > 0 if parts[0].endswith("ip_version") else data != NULL)
+
+    def _address(self, parts: Sequence[str], nullable: bool) -> AddressVector:
+        if self._packets.only_ipv4:
+            return AddressVector(FOUR, NO_HALF, self._packets.field(parts[2]).view(np.uint64))
+        version = self._versions.setdefault(parts[0], self._packets.field(parts[0]))
+        high, low = (self._packets.field(each).view(np.uint64) for each in parts[1:])
+        return AddressVector(version, high, low, version != 0 if nullable else None)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the catalogue."""
-        return iter(COLUMNS)
+        return iter(self._specs)
 
     def __len__(self) -> int:
         """Count the catalogue's columns."""
-        return len(COLUMNS)
+        return len(self._specs)

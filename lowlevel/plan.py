@@ -16,8 +16,10 @@ ARROW_TYPES: dict[Type, pa.DataType] = {
     Type.BOOL: pa.bool_(),
     Type.ADDRESS: pa.binary(),
     Type.TEXT: pa.string(),
+    Type.MAC: pa.binary(),
+    Type.BYTES: pa.large_binary(),  # the payloads of one block may be more than 2**31 bytes
 }
-"""The Arrow type of each value between the levels. An address is its 4 or 16 bytes in network order."""
+"""The Arrow type of each value between the levels. An address is its 4 or 16 bytes in network order, a MAC its 6."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class LowLevelPlan:
 
     `pane` is the length in ns of the intervals that partials are kept for, counted from `origin`: pane p is `[origin
     + p*pane, origin + (p+1)*pane)`. The `link` is a column of every partial, never a key of the table: a table serves
-    one link.
+    one link. `kind` says what rows it reads: `packets`, `frames`, `flows` or `samples`.
     """
 
     where: Expression | None
@@ -42,10 +44,11 @@ class LowLevelPlan:
     subaggregates: tuple[SubAggregate, ...]
     pane: int
     origin: int = 0
+    kind: str = "packets"
 
     @cached_property
     def columns(self) -> frozenset[str]:
-        """Names of the packet columns the decoder must fill."""
+        """Names of the columns the reader must fill."""
         trees = [key.expression for key in self.keys]
         trees += [sub.argument for sub in self.subaggregates if sub.argument is not None]
         if self.where is not None:

@@ -8,33 +8,37 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from capture.packets.decoder import Packets
 from lowlevel.evaluate import evaluate, true_rows
 from lowlevel.expressions import Type
 from lowlevel.keys import KeyLayout
-from lowlevel.packet_columns import PacketColumns
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import END
+from lowlevel.readers import Rows
 from lowlevel.subaggregates import INT_MAX, Kind
 from lowlevel.table import IDENTITIES, Table, opcode
+from lowlevel.vectors import AddressVector, Columns, Mask, Vector
 
-ANY_VERSION = 0
+COUNTED = 8**5
+"""Codes up to which they are counted: those of five addresses of different headers."""
+
+Versions = tuple[int, ...]
+"""IP versions of a plan's address keys, in their order; 0 is NULL."""
 
 
 class QueryTables:
-    """Reduces packets to partials for one query; with an address among the keys, in a table for each IP version.
+    """Reduces rows to partials for one query, in a table for each tuple of versions of the addresses among its keys.
 
-    Not thread safe. Memory: the tables, made when the first packet of their version comes.
+    Not thread safe. Memory: the tables, made when the first row of their versions comes; few tuples occur together.
     """
 
     def __init__(self, link: str, plan: LowLevelPlan, slots: int, capacity: int) -> None:
-        """Prepare for blocks of up to `capacity` packets of `link`."""
+        """Prepare for batches of up to `capacity` rows of `link`."""
         self.link = link
         self.plan = plan
         self.slots = slots
         self.capacity = capacity
-        self.tables: dict[int, tuple[KeyLayout, Table]] = {}
-        self.by_version = any(key.expression.type is Type.ADDRESS for key in plan.keys)
+        self.tables: dict[Versions, tuple[KeyLayout, Table]] = {}
+        self.addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
         self.oldest = INT_MAX  # no resident entry has a smaller pane
         self.accepted = 0
         self.filtered = 0
@@ -46,34 +50,49 @@ class QueryTables:
         """Memory of the tables made so far."""
         return sum(table.bytes for _, table in self.tables.values())
 
-    def add(self, packets: Packets, earliest: int) -> Iterator[pa.RecordBatch]:
-        """Take in one decoded block whose smallest ts is `earliest`; evicted entries may leave."""
-        rows = packets.rows
-        if rows == 0:
+    def add(self, rows: Rows) -> Iterator[pa.RecordBatch]:
+        """Take in some rows; evicted entries may leave."""
+        count = rows.count
+        if count == 0:
             return
-        columns = PacketColumns(self.link, packets)
-        chosen = None if self.plan.where is None else true_rows(self.plan.where, columns, rows)
-        accepted = rows if chosen is None else int(np.count_nonzero(chosen))
+        if count > self.capacity:
+            raise ValueError(
+                f"got {count} rows at once, expected at most {self.capacity}: tables have no room for more"
+            )
+        chosen = None if self.plan.where is None else true_rows(self.plan.where, rows.columns, count)
+        accepted = count if chosen is None else int(np.count_nonzero(chosen))
         self.accepted += accepted
-        self.filtered += rows - accepted
+        self.filtered += count - accepted
         if accepted == 0:
             return
-        self.oldest = min(self.oldest, (earliest - self.plan.origin) // self.plan.pane)
-        if not self.by_version:
-            yield from self._add(ANY_VERSION, columns, rows, chosen)
-        elif packets.only_ipv4:
-            yield from self._add(4, columns, rows, chosen)
-        else:
-            versions = packets.field("ip_version")
-            for version in (4, 6):
-                of_version = versions == version if chosen is None else chosen & (versions == version)
-                if of_version.any():
-                    yield from self._add(version, columns, rows, of_version)
+        self.oldest = min(self.oldest, (rows.earliest - self.plan.origin) // self.plan.pane)
+        for versions, of_versions in self._parted(rows.columns, chosen):
+            yield from self._add(versions, rows.columns, count, of_versions)
 
-    def _add(
-        self, version: int, columns: PacketColumns, rows: int, chosen: npt.NDArray[np.bool_] | None
-    ) -> Iterator[pa.RecordBatch]:
-        layout, table = self._table(version)
+    def _parted(self, columns: Columns, chosen: Mask | None) -> Iterator[tuple[Versions, Mask | None]]:
+        """Part the chosen rows by the versions of their address keys."""
+        found = []
+        for expression in self.addresses:
+            vector = evaluate(expression, columns)
+            assert isinstance(vector, AddressVector)
+            found.append(vector.version)
+        # Addresses of one header share their column of versions; and most batches are all IPv4.
+        distinct = list({id(version): version for version in found}.values())
+        if all(version.ndim == 0 for version in distinct):
+            yield tuple(int(version) for version in found), chosen
+            return
+        codes = distinct[0]
+        for version in distinct[1:]:
+            codes = codes * 8 + version
+        for code in _occurring(codes if chosen is None else codes[chosen]):
+            here = codes == code
+            digits = {}
+            for version in reversed(distinct):
+                code, digits[id(version)] = divmod(code, 8)
+            yield tuple(digits[id(version)] for version in found), here if chosen is None else chosen & here
+
+    def _add(self, versions: Versions, columns: Columns, rows: int, chosen: Mask | None) -> Iterator[pa.RecordBatch]:
+        layout, table = self._table(versions)
         if table.evictions_due:
             yield from self._partials(layout, table, table.take_evicted(), early=True)
         layout.pack(columns, rows, table.words)
@@ -90,14 +109,15 @@ class QueryTables:
                 argument[:] = vector.data  # type: ignore[union-attr]  # the compiler admits no address here
                 if vector.valid is not None:
                     argument[~np.broadcast_to(vector.valid, rows)] = IDENTITIES[opcode(sub)]
-        times = columns["ts"].data  # type: ignore[union-attr]
-        table.update(times, None if chosen is None else chosen.view(np.uint8), self.plan.pane, self.plan.origin)
+        times = columns["ts"]
+        assert isinstance(times, Vector)
+        table.update(times.data, None if chosen is None else chosen.view(np.uint8), self.plan.pane, self.plan.origin)
 
-    def _table(self, version: int) -> tuple[KeyLayout, Table]:
-        if version not in self.tables:
-            layout = KeyLayout(self.plan.keys, version)
-            self.tables[version] = layout, Table(layout.words, self.plan.subaggregates, self.slots, self.capacity)
-        return self.tables[version]
+    def _table(self, versions: Versions) -> tuple[KeyLayout, Table]:
+        if versions not in self.tables:
+            layout = KeyLayout(self.plan.keys, versions)
+            self.tables[versions] = layout, Table(layout.words, self.plan.subaggregates, self.slots, self.capacity)
+        return self.tables[versions]
 
     def complete(self, low: int) -> Iterator[pa.RecordBatch]:
         """Let every entry leave whose pane ends at or before the low watermark `low`; END empties the tables."""
@@ -128,3 +148,10 @@ class QueryTables:
             values = entries[:, 1 + table.key_words + number].copy()
             columns.append(pa.array(values.view(np.float64) if sub.type is Type.FLOAT else values))
         yield pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
+
+
+def _occurring(codes: npt.NDArray[np.int64]) -> list[int]:
+    """Return the codes that occur; counting is ten times faster than sorting while codes are small."""
+    small = int(codes.max(initial=0)) <= COUNTED
+    found = np.flatnonzero(np.bincount(codes)) if small else np.unique(codes)
+    return [int(code) for code in found]

@@ -94,7 +94,7 @@ def _width(key: Key) -> str:
 def _words(keys: tuple[Key, ...]) -> str:
     if not keys:
         return "none: one entry per pane"
-    four, six = KeyLayout(keys, 4).words, KeyLayout(keys, 6).words
+    four, six = (KeyLayout(keys, (version,) * len(keys)).words for version in (4, 6))
     return f"{four} of 64 bits" + ("" if four == six else f" for IPv4, {six} for IPv6")
 
 

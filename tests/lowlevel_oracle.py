@@ -25,6 +25,7 @@ from lowlevel.expressions import (
     Op,
     Prefix,
     Present,
+    Type,
     Unary,
 )
 from lowlevel.plan import LowLevelPlan
@@ -123,14 +124,14 @@ def binary(op: Op, x: Any, y: Any) -> Any:
 def groups(plan: LowLevelPlan, rows: Iterable[Row]) -> dict[tuple, list[Any]]:
     """(pane, key values…) to sub-aggregates, over all rows at once: no table, no eviction, no order.
 
-    An address key is its bytes. A minimum or maximum over no value is None.
+    An address or MAC key is its bytes. A minimum or maximum over no value is None.
     """
     found: dict[tuple, list[list[Any]]] = {}
     for row in rows:
         if plan.where is not None and value(plan.where, row) is not True:
             continue
         keys = [value(key.expression, row) for key in plan.keys]
-        keys = [key.packed if isinstance(key, IPv4Address | IPv6Address) else key for key in keys]
+        keys = [as_bytes(key.expression.type, each) for key, each in zip(plan.keys, keys, strict=True)]
         place = found.setdefault(((row["ts"] - plan.origin) // plan.pane, *keys), [[] for _ in plan.subaggregates])
         for seen, sub in zip(place, plan.subaggregates, strict=True):
             argument = True if sub.argument is None else value(sub.argument, row)
@@ -140,6 +141,13 @@ def groups(plan: LowLevelPlan, rows: Iterable[Row]) -> dict[tuple, list[Any]]:
         key: [aggregate(sub.kind, seen) for sub, seen in zip(plan.subaggregates, place, strict=True)]
         for key, place in found.items()
     }
+
+
+def as_bytes(type_: Type, key: Any) -> Any:
+    """A key as the low level hands it on."""
+    if isinstance(key, IPv4Address | IPv6Address):
+        return key.packed
+    return key.to_bytes(6, "big") if type_ is Type.MAC and key is not None else key
 
 
 def aggregate(kind: Kind, seen: list[Any]) -> Any:

@@ -45,6 +45,8 @@ def literal(random: Random, type_: Type) -> Literal:
             return Literal(random.random() < 0.5, type_)
         case Type.ADDRESS:
             return Literal(random.choice(ADDRESSES), type_)
+        case Type.MAC:
+            return Literal(random.choice([0, 1, 0x001122334455, 0x02000000000A, 2**48 - 1]), type_)
     return Literal(random.choice(["main1", "main2", ""]), type_)
 
 
@@ -63,7 +65,7 @@ def expression(random: Random, columns: list[Column], type_: Type, depth: int) -
         return expression(random, columns, kind, depth - 1)
 
     leaves = [column for column in columns if column.type is type_]
-    if depth == 0 or type_ in (Type.ADDRESS, Type.TEXT):
+    if depth == 0 or type_ in (Type.ADDRESS, Type.TEXT, Type.MAC):
         if random.random() < 0.05:
             return Literal(None, type_)
         return random.choice(leaves) if leaves and random.random() < 0.7 else literal(random, type_)
@@ -93,8 +95,8 @@ def condition(random: Random, columns: list[Column], depth: int) -> Expression:
     def below(kind: Type) -> Expression:
         return expression(random, columns, kind, depth - 1)
 
-    comparison = sorted(COMPARISON)
-    kind = random.choice([Type.INT, Type.FLOAT, Type.ADDRESS, Type.TEXT])
+    kind = random.choice([Type.INT, Type.FLOAT, Type.ADDRESS, Type.TEXT, Type.MAC])
+    comparison = [Op.EQ, Op.NE] if kind is Type.TEXT else sorted(COMPARISON)
     match random.randrange(8):
         case 0 | 1:
             return Binary(random.choice([Op.AND, Op.OR]), below(Type.BOOL), below(Type.BOOL))

@@ -14,9 +14,10 @@ from lowlevel.subaggregates import Kind, SubAggregate
 from tests import random_expressions
 from tests.pcap_bytes import NS
 
-TYPES = {"integer": Type.INT, "address": Type.ADDRESS, "text": Type.TEXT}
 PACKET = {
-    spec.name: Column(spec.name, TYPES[spec.type], spec.nullable, spec.bits) for spec in COLUMNS.values() if spec.bits
+    spec.name: Column(spec.name, Type(spec.type), spec.nullable, spec.bits)
+    for spec in COLUMNS.values()
+    if spec.bits or spec.name == "interface"
 }
 LINK = Column("link", Type.TEXT)
 COMPUTED: dict[str, Expression] = {
@@ -37,6 +38,7 @@ KEY_SHAPES: tuple[tuple[str, ...], ...] = (
     ("srcPort", "wide_nullable", "bool_nullable"),
     ("float_nullable", "is_null"),
     ("vlan", "destIP", "wide"),
+    ("srcMAC", "interface", "ethertype"),
     ("ts",),
 )
 

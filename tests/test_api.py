@@ -96,6 +96,7 @@ def test_packets_are_all_columns_of_every_ip_packet_in_file_order(capture: Path)
     decoded, _, _ = decode_file(capture)
     for row in rows:
         row |= {"srcIP": ip_address(row["srcIP"]), "destIP": ip_address(row["destIP"])}
+        row["interface"] = int(row["interface"])  # a capture without names has their numbers
         assert row.pop("link") == "M"
     assert rows == decoded
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lowlevel import membership
-from lowlevel.evaluate import AddressVector, Vector, evaluate, true_rows
+from lowlevel.evaluate import evaluate, true_rows
 from lowlevel.expressions import (
     Address,
     Binary,
@@ -32,6 +32,7 @@ from lowlevel.expressions import (
     Unary,
     columns_of,
 )
+from lowlevel.vectors import AddressVector, AnyVector, TextVector, Vector
 from tests import lowlevel_oracle, random_expressions
 
 ROWS = 37
@@ -60,9 +61,9 @@ def random_rows(random: Random, rows: int = ROWS) -> list[dict[str, Any]]:
     return [{column.name: of(column) for column in COLUMNS} for _ in range(rows)]
 
 
-def vectors(rows: list[dict[str, Any]]) -> dict[str, Vector | AddressVector]:
+def vectors(rows: list[dict[str, Any]]) -> dict[str, AnyVector]:
     """Columns of rows. What stands under a NULL is arbitrary, as in a buffer that is used again."""
-    made: dict[str, Vector | AddressVector] = {"link": Vector(np.array("main1"))}
+    made: dict[str, AnyVector] = {"link": TextVector.of("main1")}
     for column in COLUMNS[:-1]:
         values = [row[column.name] for row in rows]
         valid = np.array([value is not None for value in values]) if column.nullable else None
@@ -76,7 +77,8 @@ def vectors(rows: list[dict[str, Any]]) -> dict[str, Vector | AddressVector]:
     return made
 
 
-def values_of(vector: Vector, rows: int = ROWS) -> list[Any]:
+def values_of(vector: AnyVector, rows: int = ROWS) -> list[Any]:
+    assert isinstance(vector, Vector)
     data = np.broadcast_to(vector.data, rows).tolist()
     valid = [True] * rows if vector.valid is None else np.broadcast_to(vector.valid, rows).tolist()
     return [value if present else None for value, present in zip(data, valid, strict=True)]

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowlevel.evaluate import AddressVector, Vector, evaluate
+from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Column, Literal, Type
 from lowlevel.keys import KeyLayout, pack_word
 from lowlevel.plan import Key
+from lowlevel.vectors import AddressVector, AnyVector, TextVector, Vector
 from tests.random_plans import COMPUTED, PACKET, keys_of
 
 PAIR = ("srcIP", "destIP")
+TEXTS = ("", "eth0", "wlan1", "Ethernet 1/1")
 FIVE_TUPLE = (*PAIR, "srcPort", "destPort", "protocol")
 
 
@@ -37,15 +39,19 @@ FIVE_TUPLE = (*PAIR, "srcPort", "destPort", "protocol")
         (("wide_nullable", "protocol"), 0, 2),
         (("float", "float_nullable", "bool", "bool_nullable"), 0, 3),
         (("bool", "bool_nullable", "is_null"), 0, 1),
+        (("srcMAC",), 0, 1),
+        (("srcMAC", "destMAC"), 0, 2),
+        (("interface", "srcIP"), 4, 1),
+        (PAIR, 0, 0),
     ],
 )
 def test_keys_take_as_few_words_as_their_order_allows(names: tuple[str, ...], version: int, words: int) -> None:
-    assert KeyLayout(keys_of(*names), version).words == words
+    assert KeyLayout(keys_of(*names), (version,) * len(names)).words == words
 
 
-def packets(random: Random, version: int, rows: int) -> dict[str, Vector | AddressVector]:
-    """Packet columns of one IP version, values on the edges of their widths among them."""
-    made: dict[str, Vector | AddressVector] = {}
+def packets(random: Random, version: int, rows: int) -> dict[str, AnyVector]:
+    """Packet columns, addresses of one IP version or (0) NULL, values on the edges of their widths among them."""
+    made: dict[str, AnyVector] = {}
     for name, column in PACKET.items():
         edges = [0, 1, 2**column.bits - 1 if column.bits < 64 else 2**63 - 1, 2 ** (min(column.bits, 63) - 1)]
         if column.type is Type.ADDRESS:
@@ -53,34 +59,45 @@ def packets(random: Random, version: int, rows: int) -> dict[str, Vector | Addre
             numbers = [random.choice([0, 2**width - 1, random.getrandbits(width)]) for _ in range(rows)]
             halves = np.array([divmod(number, 2**64) for number in numbers], np.uint64).reshape(-1, 2)
             high, low = (np.ascontiguousarray(halves[:, half]) for half in (0, 1))
-            made[name] = AddressVector(np.full(rows, version), high, low)
+            made[name] = AddressVector(np.full(rows, version), high, low, np.full(rows, version != 0))
             continue
         data = np.array(
             [random.choice([*edges, random.getrandbits(min(column.bits, 62))]) for _ in range(rows)], np.int64
         )
         data[np.array([column.nullable and random.random() < 0.3 for _ in range(rows)], np.bool_)] = -1
-        made[name] = Vector(data, data != -1 if column.nullable else None)
+        valid = data != -1 if column.nullable else None
+        if column.type is Type.TEXT:
+            made[name] = TextVector(data % len(TEXTS), TEXTS, valid)
+        else:
+            made[name] = Vector(data, valid)
     return made
 
 
-def expected(key: Key, columns: dict[str, Vector | AddressVector], rows: int) -> list[Any]:
+def expected(key: Key, columns: dict[str, AnyVector], rows: int) -> list[Any]:
     vector = evaluate(key.expression, columns)
     if isinstance(vector, AddressVector):
+        if vector.version[0] == 0:
+            return [None] * rows
         whole = [int(high) << 64 | int(low) for high, low in zip(vector.high, vector.low, strict=True)]
         return [(IPv4Address if vector.version[0] == 4 else IPv6Address)(number).packed for number in whole]
     valid = np.broadcast_to(True if vector.valid is None else vector.valid, rows).tolist()
+    if isinstance(vector, TextVector):
+        return [vector.names[each] if present else None for each, present in zip(vector.ids, valid, strict=True)]
+    assert isinstance(vector, Vector)
     data = np.broadcast_to(vector.data, rows).tolist()
+    if key.expression.type is Type.MAC:
+        data = [number.to_bytes(6, "big") for number in (max(0, number) for number in data)]
     return [value if present else None for value, present in zip(data, valid, strict=True)]
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_every_list_of_keys_is_unpacked_as_it_was_packed(seed: int) -> None:
     random = Random(seed)
-    version = random.choice([4, 6])
+    version = random.choice([0, 4, 6])
     rows = random.choice([1, 2, 40])
     names = random.sample([*PACKET, *COMPUTED], random.randrange(1, 9))
     keys = keys_of(*names)
-    layout = KeyLayout(keys, version)
+    layout = KeyLayout(keys, (version,) * len(keys))
     columns = packets(random, version, rows)
     words = np.full((layout.words, 64), -1, np.int64)  # what the last block left in the buffer must not show
     layout.pack(columns, rows, words)
@@ -95,7 +112,7 @@ def test_every_list_of_keys_is_unpacked_as_it_was_packed(seed: int) -> None:
 
 
 def test_the_two_zeros_are_one_group() -> None:
-    layout = KeyLayout([Key("x", Column("x", Type.FLOAT))], 0)
+    layout = KeyLayout([Key("x", Column("x", Type.FLOAT))])
     words = np.zeros((1, 2), np.int64)
     layout.pack({"x": Vector(np.array([0.0, -0.0]))}, 2, words)
     assert words[0, 0] == words[0, 1]
@@ -107,16 +124,16 @@ def test_a_constant_key_is_the_same_for_every_row() -> None:
         Key("none", Literal(None, Type.INT)),
         Key("yes", Literal(True, Type.BOOL)),
     ]
-    layout = KeyLayout(keys, 0)
+    layout = KeyLayout(keys)
     words = np.zeros((layout.words, 3), np.int64)
     layout.pack({}, 3, words)
     columns = [column.to_pylist() for column in layout.unpack(np.ascontiguousarray(words.T))]
     assert columns == [[1, 1, 1], [None, None, None], [True, True, True]]
 
 
-def test_text_is_refused_as_a_key() -> None:
-    with pytest.raises(ValueError, match="a key of type text cannot be kept in the low level: link"):
-        KeyLayout([Key("link", Column("link", Type.TEXT))], 0)
+def test_bytes_are_refused_as_a_key() -> None:
+    with pytest.raises(ValueError, match="a key of type bytes cannot be kept in the low level: payload"):
+        KeyLayout([Key("payload", Column("payload", Type.BYTES))])
 
 
 def test_the_kernel_as_plain_python_agrees_with_its_machine_code() -> None:

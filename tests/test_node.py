@@ -28,7 +28,7 @@ from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
 from lowlevel.table import EMPTY, IDENTITIES, opcode
 from tests import lowlevel_oracle
-from tests.capture_oracle import read_pcap
+from tests.packet_rows import decode_file
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.random_frames import random_frame
 from tests.random_plans import COMPUTED, KEY_SHAPES, PACKET, keys_of, random_plan
@@ -60,7 +60,9 @@ def write_capture(path: Path, seed: int, count: int = 300, versions: tuple[int, 
 
 
 def oracle_rows(path: Path) -> list[dict[str, Any]]:
-    return [{"link": "main1", **row} for row in read_pcap(path).rows() if isinstance(row, dict)]
+    return [
+        {"link": "main1", "interface": "0", **row} for row in decode_file(path, names=PACKET.keys() - {"interface"})[0]
+    ]
 
 
 def node_of(path: Path, plans: list[LowLevelPlan], slots: int, block: int) -> tuple[Node, Index]:
@@ -132,10 +134,12 @@ def test_partials_merge_to_the_exact_groups_and_promises_are_kept(
             batches = [item for item in given if isinstance(item, pa.RecordBatch)]
             assert merged(plan, batches) == truth
             check_promises(plan, given, truth)
-            assert node.packets == len(rows) == query.accepted + query.filtered
+            assert len(rows) == query.accepted + query.filtered
             assert query.accepted == sum(values[0] for values in truth.values())
             assert query.evicted + query.flushed == sum(batch.num_rows for batch in batches)
-        assert node.records == index.records == node.packets + int(node.decoder.skipped.sum())
+        samples = node.samples(["first", "second"])
+        assert samples.total(PACKETS_DECODED) == len(rows)
+        assert node.records == index.records == len(rows) + samples.total(RECORDS_SKIPPED)
 
 
 COUNT = SubAggregate("packets", Kind.COUNT)
@@ -173,7 +177,7 @@ def test_memory_is_made_once_and_stays_the_same_to_the_end(tmp_path: Path) -> No
             pass
         sizes.append(node.queries[0].bytes)
     assert set(sizes[10:]) == {sizes[-1]}
-    assert sorted(node.queries[0].tables) == [4, 6]
+    assert sorted(node.queries[0].tables) == [(4,), (6,)]
     assert sizes[-1] == sum(table.bytes for _, table in node.queries[0].tables.values())
 
 

@@ -10,24 +10,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from capture.files.blocks import BLOCK_RECORDS
-from capture.files.capture import allow_open_files, open_capture
+from capture.files.capture import allow_open_files, open_mapped
 from capture.files.split import RangeScan
 from capture.packets.columns import COLUMNS
-from capture.packets.decoder import Decoder
-from highlevel.batch_columns import to_arrow
 from highlevel.inline import Input
 from highlevel.spark.byte_ranges import RangeTask, exact_tasks, open_as_seen
 from highlevel.spark.compiled import compile_kernels
-from lowlevel.addresses import to_arrow as addresses_to_arrow
-from lowlevel.evaluate import AddressVector
-from lowlevel.packet_columns import PacketColumns
+from lowlevel.packet_batches import row_batch
+from lowlevel.readers import make_reader
 
-ARROW_TYPES = {"integer": pa.int64(), "address": pa.binary(), "text": pa.string()}
 SPARK_TYPES = {"integer": "bigint", "address": "binary", "text": "string"}
 
 
@@ -48,24 +43,11 @@ class PacketReader:
 
     def _read(self, task: RangeTask) -> Iterator[pa.RecordBatch]:
         file = open_as_seen(self.inputs[task.number].path, self.sizes[task.number])
-        decoder = Decoder(file, self.columns, BLOCK_RECORDS)
+        columns = {"ts", *self.columns}
+        reader = make_reader("packets", self.inputs[task.number].link, file, columns, BLOCK_RECORDS)
         for block in RangeScan(file, task.start, task.cut):
-            packets = decoder.decode(block)
-            values = PacketColumns(self.inputs[task.number].link, packets)
-            arrays = [as_arrow(values, name, packets.rows) for name in self.columns]
-            yield pa.RecordBatch.from_arrays(arrays, list(self.columns))
-
-
-def as_arrow(values: PacketColumns, name: str, rows: int) -> pa.Array:
-    """Copy one column of a decoded block."""
-    vector = values[name]
-    if not isinstance(vector, AddressVector):
-        return to_arrow(vector, rows, ARROW_TYPES[COLUMNS[name].type])
-    order = np.argsort(vector.version, kind="stable")  # one version after the other, then back into place
-    split = int(np.count_nonzero(vector.version == 4))
-    high, low = vector.high[order], vector.low[order]
-    both = [addresses_to_arrow(4, high[:split], low[:split]), addresses_to_arrow(6, high[split:], low[split:])]
-    return pa.concat_arrays(both).take(pa.array(np.argsort(order, kind="stable")))
+            for rows in reader.read(block):
+                yield row_batch(rows, self.columns)
 
 
 def packets_dataframe(
@@ -82,7 +64,7 @@ def packets_dataframe(
     compile_kernels()
     placed = tuple(Input(each.link, Path(each.path).absolute(), each.stream) for each in inputs)
     allow_open_files(len(placed))
-    files = [open_capture(each.path) for each in placed]
+    files = [open_mapped(each.path, "the batch engine") for each in placed]
     tasks = exact_tasks(files, spark.sparkContext.defaultParallelism)
     schema = ", ".join(f"`{name}` {SPARK_TYPES[COLUMNS[name].type]}" for name in columns)
     reader = PacketReader(placed, tuple(len(file.data) for file in files), tuple(tasks), tuple(columns))

@@ -1,0 +1,65 @@
+"""The readers of the kinds `packets` and `frames`: the records of a block are one batch of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from capture.files.blocks import Block
+from capture.files.capture import Capture
+from capture.metrics import PACKETS_DECODED, RECORDS_SKIPPED, Samples
+from capture.packets.columns import FRAME_COLUMNS, PACKET_COLUMNS
+from capture.packets.decoder import Decoder
+from capture.packets.fields import SKIPPED
+from lowlevel.packet_columns import Interfaces, PacketColumns
+
+
+@dataclass(frozen=True, slots=True)
+class PacketRows:
+    """The packets or frames of one block."""
+
+    count: int
+    earliest: int
+    columns: PacketColumns
+
+
+class FrameReader:
+    """Rows of the kind `frames`: each record is one. Its ts is the record's, so that a block's `low` holds for rows."""
+
+    exact_low = True
+    every_frame = True
+    specs = FRAME_COLUMNS
+
+    def __init__(self, link: str, capture: Capture, columns: Collection[str], capacity: int) -> None:
+        """Read `columns` of blocks of up to `capacity` records."""
+        self.link = link
+        self.capture = capture
+        self.decoder = Decoder(capture, columns, capacity, self.every_frame)
+        self.interfaces = Interfaces(capture)
+        self.rows = 0
+
+    def read(self, block: Block) -> Iterator[PacketRows]:
+        """Decode one block."""
+        packets = self.decoder.decode(block)
+        self.rows += packets.rows
+        columns = PacketColumns(self.link, packets, self.capture, self.specs, self.interfaces)
+        yield PacketRows(packets.rows, block.first, columns)
+
+    def samples(self) -> Samples:
+        """Return nothing: every record is a row, and the node counts the records."""
+        return Samples()
+
+
+class PacketReader(FrameReader):
+    """Rows of the kind `packets`: records that hold an IP packet with readable addresses."""
+
+    every_frame = False
+    specs = PACKET_COLUMNS
+
+    def samples(self) -> Samples:
+        """Return how many records became rows, and by cause how many did not."""
+        samples = Samples()
+        samples.add(PACKETS_DECODED, self.rows, self.link)
+        for cause, count in zip(SKIPPED, self.decoder.skipped.tolist(), strict=True):
+            samples.add(RECORDS_SKIPPED, count, self.link, cause)
+        return samples
