@@ -285,6 +285,57 @@ def _generate(
     print(f"{output}: {summary.packets:,} packets over {seconds:,.1f} s, {amounts}")
 
 
+@app.command(name="capture")
+def _capture(
+    udp: Annotated[
+        list[str],
+        typer.Option(metavar="HOST:PORT", help="Receive datagrams here; *:PORT is every address of this host."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Record into this folder.")],
+    allow: Annotated[
+        list[str] | None, typer.Option(metavar="CIDR", help="Refuse all senders but these; repeatable.")
+    ] = None,
+    rotate_size: Annotated[str, typer.Option(metavar="SIZE", help="Begin another file after so many bytes.")] = "256Mi",
+    rotate_every: Annotated[
+        str, typer.Option(metavar="TIME", help="Begin another file at every multiple of this; 0 for never.")
+    ] = "5m",
+    keep: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Delete the oldest files beyond so many bytes; by default none.")
+    ] = None,
+    buffer: Annotated[
+        str, typer.Option(metavar="SIZE", help="Receive buffer to ask the system for, per socket.")
+    ] = "32Mi",
+    exporters: Annotated[int, typer.Option(help="Senders to count one by one; the others are counted together.")] = 256,
+    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus here.")] = None,
+) -> None:
+    """Record NetFlow, IPFIX and sFlow datagrams as captures, until Ctrl-C or SIGTERM.
+
+        wiretide capture --udp *:2055 --udp *:4739 -o exports --metrics 127.0.0.1:9465
+
+    Everything is recorded as it came and can be queried while it grows:
+
+        wiretide query exports "SELECT exporter, sum(bytes) AS bytes FROM flows GROUP BY exporter"
+    """
+    from capture.collector.settings import Settings, address, duration, prefix, size
+    from dashboards.collector_monitor import collect
+    from dashboards.console import compile_kernels
+    from dashboards.monitor import say_line
+
+    settings = Settings(
+        listen=tuple(address(each) for each in udp),
+        folder=output,
+        rotate_size=size(rotate_size),
+        rotate_every=duration(rotate_every),
+        keep=None if keep is None else size(keep),
+        allow=tuple(prefix(each) for each in allow or []),
+        receive_buffer=size(buffer),
+        exporters=exporters,
+    )
+    at = None if metrics is None else address(metrics)
+    compile_kernels()
+    collect(settings, at, say_line)
+
+
 def _ns(seconds: float) -> int:
     nanoseconds = seconds * 1_000_000_000
     if not math.isfinite(nanoseconds):

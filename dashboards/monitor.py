@@ -22,6 +22,7 @@ from capture.metrics import (
     Samples,
 )
 from capture.metrics import METRICS as CAPTURE_METRICS
+from dashboards.aligned import aligned
 from dashboards.exporter import Exporter
 from dashboards.server import Server, serve
 from dashboards.window_lines import window_lines
@@ -142,7 +143,7 @@ class Monitor:
             [name, *(f"{self.samples.total(metric, query=name):,.0f}" for metric in _QUERY_COLUMNS.values())]
             for name in self.by_name
         ]
-        return "\n\n".join([_table(["link", *_LINK_COLUMNS], links), _table(["query", *_QUERY_COLUMNS], queries)])
+        return "\n\n".join([aligned(["link", *_LINK_COLUMNS], links), aligned(["query", *_QUERY_COLUMNS], queries)])
 
     def close(self) -> None:
         """Stop everything that was started; may be called twice."""
@@ -177,19 +178,6 @@ _LINK_COLUMNS = {
     "damaged files": FILES_DAMAGED,
 }
 _QUERY_COLUMNS = {"windows": WINDOWS_CLOSED, "rows": RESULT_ROWS, "late": LATE_PARTIALS}
-
-
-def _table(header: list[str], rows: list[list[str]]) -> str:
-    """Align: the first column to the left, numbers to the right."""
-    widths = [max(len(row[place]) for row in [header, *rows]) for place in range(len(header))]
-    lines = []
-    for row in [header, ["-" * width for width in widths], *rows]:
-        cells = [
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
 
 
 def say_line(line: str) -> None:

@@ -24,6 +24,10 @@ PORT = 9464
 """The port OpenTelemetry's Prometheus exporters use by default; free on most machines."""
 
 
+OPTION = "--port, or port under [metrics] of the pipeline file"
+"""How pipelines are told which port to take."""
+
+
 class Server:
     """A running server; `url` ends in a slash, metrics are at `url` + `metrics`. Close it, or use it in a `with`."""
 
@@ -54,10 +58,11 @@ class Server:
         self.close()
 
 
-def serve(exporter: Exporter, host: str = "127.0.0.1", port: int = PORT) -> Server:
+def serve(exporter: Exporter, host: str = "127.0.0.1", port: int = PORT, option: str = OPTION) -> Server:
     """Serve `exporter` on `host` (a name, an IPv4 or an IPv6 address) and `port`; port 0 takes any free one.
 
-    Raises OSError, naming both, where they cannot be had, and ValueError for what is no port.
+    `option` is what a user chooses another port with. Raises OSError, naming both, where they cannot be had, and
+    ValueError for what is no port.
     """
     if not 0 <= port <= 65535:
         raise ValueError(f"a port is 0 (any free one) to 65535, got {port}")
@@ -67,10 +72,7 @@ def serve(exporter: Exporter, host: str = "127.0.0.1", port: int = PORT) -> Serv
     except OSError as error:
         advice = "choose another address to serve metrics on"
         if error.errno == errno.EADDRINUSE:
-            advice = (
-                "another program has it: choose another with --port, or port under [metrics] of the pipeline file; "
-                "0 takes any that is free"
-            )
+            advice = f"another program has it: choose another with {option}; 0 takes any that is free"
         raise OSError(error.errno, f"cannot serve metrics on {host} port {port}: {error.strerror}; {advice}") from error
     http.set_app(_routes(exporter))
     # All interfaces are no address to connect to.

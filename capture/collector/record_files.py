@@ -1,0 +1,186 @@
+"""The files of a collector's folder: named by time, growing under their final name, oldest deleted first.
+
+A file has its name from its first byte on, and the next one is made only after it is complete. So whoever follows the
+folder takes the files in the order of their names, reads the last one as it grows, and goes on to the next when there
+is one: nothing is read twice, nothing is renamed under a reader, and datagrams are seen a moment after they arrived.
+
+Names are the time of the first datagram, `20260131T235959.123456789Z.pcap`, and never go back: where the clock did,
+or another run has recorded into the same folder before, a name follows the newest one that is there.
+
+A file is written to the disk (`fsync`) when it is complete, beside the recording of the next. What a process wrote
+survives its own death at once, and a power failure within what the system holds back, usually 30 s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import struct
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+from capture.errors import InputError, WiretideError
+from capture.files.pcap import FILE_HEADER
+
+NAME = re.compile(r"(\d{8}T\d{6})\.(\d{9})Z\.pcap", re.ASCII)
+LOCK = ".collector.lock"
+RAW_IP, SNAP_LENGTH = 101, 262_144
+HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_LENGTH, RAW_IP)
+SECOND = 10**9
+
+
+class RecordingError(WiretideError):
+    """The disk does not take what was received: make room or repair it, then start again."""
+
+
+def file_name(time: int) -> str:
+    """Name of the file that begins at a time (ns).
+
+    >>> file_name(1_700_000_000_000_000_001)
+    '20231114T221320.000000001Z.pcap'
+    """
+    return f"{datetime.fromtimestamp(time // SECOND, UTC):%Y%m%dT%H%M%S}.{time % SECOND:09d}Z.pcap"
+
+
+def start_time(name: str) -> int | None:
+    """Time in a file's name (ns), or None where it is not one of ours.
+
+    >>> start_time(file_name(1_700_000_000_000_000_001)), start_time("trace.pcap")
+    (1700000000000000001, None)
+    """
+    matched = NAME.fullmatch(name)
+    if not matched:
+        return None
+    try:
+        whole = datetime.strptime(matched[1], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(whole.timestamp()) * SECOND + int(matched[2])
+
+
+class RecordFiles:
+    """The folder of one running collector. One thread uses it, and closes it."""
+
+    def __init__(self, folder: Path, largest: int, keep: int | None) -> None:
+        """Make the folder and lock it; InputError where that cannot be. `largest` bounds a file, `keep` all of them."""
+        self.folder = folder
+        self.files = self.deleted = self.bytes = 0
+        self._largest = largest
+        self._keep = keep
+        self._file: int | None = None
+        self._path = folder
+        self._sizes: dict[Path, int] = {}
+        with contextlib.ExitStack() as undo:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                undo.callback(os.close, self._lock)
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                ours = sorted(path for path in folder.iterdir() if start_time(path.name) is not None)
+                self._sizes = {path: path.stat().st_size for path in ours}
+            except BlockingIOError as error:
+                raise InputError(f"{folder}: another collector is recording here; choose another folder") from error
+            except OSError as error:
+                raise InputError(f"{folder}: cannot record here: {error.strerror}") from error
+            undo.pop_all()
+        self._newest = max((start_time(path.name) or 0 for path in ours), default=0)
+        self._syncing = ThreadPoolExecutor(1, "fsync")
+        self._synced: Future[None] | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file being written, or the folder while there is none."""
+        return self._path
+
+    def start(self, time: int) -> None:
+        """Complete the file before and begin the next, of the given time (ns) or the next free one."""
+        self._complete()
+        self._make_room()
+        self._newest = max(time, self._newest + 1)
+        self._path = self.folder / file_name(self._newest)
+        try:
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise self._failed(error) from error
+        self._sizes[self._path] = 0
+        self.files += 1
+        self.append(memoryview(HEADER))
+
+    def append(self, records: memoryview) -> None:
+        """Write whole records; where that fails, cut off what got only half way, and raise RecordingError."""
+        assert self._file is not None, "start() comes first"
+        whole = self._sizes[self._path]
+        try:
+            left = records
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, whole)
+            raise self._failed(error) from error
+        self._sizes[self._path] = whole + len(records)
+        self.bytes += len(records)
+
+    def close(self) -> None:
+        """Complete the file and let go of the folder; may be called twice."""
+        if self._lock < 0:
+            return
+        try:
+            self._complete()
+            self._wait_for_sync()
+        finally:
+            self._syncing.shutdown()
+            os.close(self._lock)
+            self._lock = -1
+
+    def _complete(self) -> None:
+        if self._file is not None:
+            self._wait_for_sync()
+            self._synced = self._syncing.submit(_sync, self._file, self.folder)
+            self._file = None
+
+    def _wait_for_sync(self) -> None:
+        """Wait for the file before the last, so that at most one is behind; a failed disk is said here."""
+        if self._synced is not None:
+            done, self._synced = self._synced, None
+            try:
+                done.result()
+            except OSError as error:
+                raise self._failed(error) from error
+
+    def _make_room(self) -> None:
+        """Delete the oldest until another file of the largest size fits into what is to be kept."""
+        while self._keep is not None and self._sizes and sum(self._sizes.values()) + self._largest > self._keep:
+            oldest = min(self._sizes)
+            try:
+                oldest.unlink(missing_ok=True)
+            except OSError as error:
+                raise RecordingError(f"{oldest}: cannot be deleted to keep the bound: {error.strerror}") from error
+            del self._sizes[oldest]
+            self.deleted += 1
+
+    def _failed(self, error: OSError) -> RecordingError:
+        advice = (
+            "; free some space, or bound the folder with --keep" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        )
+        return RecordingError(f"{self._path}: cannot be written: {error.strerror}{advice}")
+
+
+def _sync(file: int, folder: Path) -> None:
+    """Write a file and its name through to the disk."""
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+    entry = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(entry)
+    finally:
+        os.close(entry)
+
+
+assert len(HEADER) == FILE_HEADER

@@ -1,0 +1,127 @@
+"""What a collector is asked to do, checked when it is said."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+
+from capture.errors import WiretideError
+
+MEBIBYTE = 1 << 20
+SECOND = 10**9
+
+SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+DURATIONS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
+
+LEAST_FILE = MEBIBYTE
+"""Bytes below which a file is not worth its name."""
+
+MOST_EXPORTERS = 4096
+"""Every exporter is some series of metrics; Prometheus is to survive them."""
+
+MOST_PREFIXES = 1024
+"""Prefixes of the allow-list: a datagram of a stranger is compared with each."""
+
+
+class SettingError(WiretideError):
+    """A setting of the collector that is wrong: say it otherwise."""
+
+    status = 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where to listen, where to record, and within which bounds.
+
+    `listen` holds host and port; the host may be a name, an address or "" for all addresses of this machine. A file
+    grows to at most `rotate_size` bytes and holds datagrams of one interval of `rotate_every` ns (of the epoch: five
+    minutes are :00, :05, :10 …; 0 does not rotate by time). `keep` bounds the bytes of all files together; None
+    deletes nothing. Senders outside `allow` are refused; an empty one allows all. `receive_buffer` are the bytes
+    asked of the system for each socket. The first `exporters` senders are counted one by one, all others together.
+    """
+
+    listen: tuple[tuple[str, int], ...]
+    folder: Path
+    rotate_size: int = 256 * MEBIBYTE
+    rotate_every: int = 300 * SECOND
+    keep: int | None = None
+    allow: tuple[IPv4Network | IPv6Network, ...] = ()
+    receive_buffer: int = 32 * MEBIBYTE
+    exporters: int = 256
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        if not self.listen:
+            raise SettingError("got no address to listen on, expected at least one HOST:PORT")
+        if self.rotate_size < LEAST_FILE:
+            raise SettingError(f"files of {self.rotate_size:,} bytes: expected at least {LEAST_FILE:,}")
+        if 0 < self.rotate_every < SECOND:
+            raise SettingError("files of less than a second: expected at least 1s, or 0 to rotate by size alone")
+        if self.keep is not None and self.keep < 2 * self.rotate_size:
+            raise SettingError(
+                f"to keep {self.keep:,} bytes in files of up to {self.rotate_size:,} bytes would delete what was just "
+                "recorded: expected room for at least two files; make the files smaller or keep more"
+            )
+        if not 1 <= self.exporters <= MOST_EXPORTERS:
+            raise SettingError(f"{self.exporters} exporters: expected 1 to {MOST_EXPORTERS:,}")
+        if len(self.allow) > MOST_PREFIXES:
+            raise SettingError(f"{len(self.allow):,} prefixes of allowed senders: expected at most {MOST_PREFIXES:,}")
+        if not 1 <= self.receive_buffer < 2**30:
+            raise SettingError(f"a receive buffer of {self.receive_buffer:,} bytes: expected 1 byte to 1 GiB")
+
+
+def address(text: str) -> tuple[str, int]:
+    """Read `HOST:PORT`; an IPv6 address stands in brackets, and `*:PORT`, `:PORT` or `PORT` mean all addresses.
+
+    >>> address("[2001:db8::1]:2055"), address("collector.example:4739"), address("*:9995")
+    (('2001:db8::1', 2055), ('collector.example', 4739), ('', 9995))
+    """
+    matched = re.fullmatch(r"(?:(?:\[([^]]*)\]|([^:\[\]]*)):)?(\d{1,5})", text.strip(), re.ASCII)
+    if not matched or int(matched[3]) > 65535:
+        raise SettingError(
+            f"{text}: got no address to listen on, expected HOST:PORT such as 0.0.0.0:2055, [::]:2055 or *:2055, "
+            "with a port of 0 (any free one) to 65535"
+        )
+    host = matched[1] or matched[2] or ""
+    return ("" if host == "*" else host, int(matched[3]))
+
+
+def size(text: str) -> int:
+    """Read a number of bytes: K, M, G and T are powers of 1000, Ki, Mi, Gi and Ti of 1024.
+
+    >>> size("100M"), size("1.5GiB"), size("4096")
+    (100000000, 1610612736, 4096)
+    """
+    matched = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?I?)B?", text.strip().upper(), re.ASCII)
+    if not matched or matched[2] not in SIZES:
+        raise SettingError(f"{text}: got no size, expected bytes such as 500M, 10G or 64MiB")
+    return round(float(matched[1]) * SIZES[matched[2]])
+
+
+def duration(text: str) -> int:
+    """Read a duration into nanoseconds: s, m, h and d; 0 is none.
+
+    >>> duration("5m"), duration("90s"), duration("0")
+    (300000000000, 90000000000, 0)
+    """
+    matched = re.fullmatch(r"(\d{1,9})\s*([smhd]?)", text.strip(), re.ASCII)
+    if not matched or (not matched[2] and int(matched[1])):
+        raise SettingError(f"{text}: got no duration, expected for example 90s, 5m, 1h or 1d, or 0 for none")
+    return int(matched[1]) * DURATIONS[matched[2] or "s"]
+
+
+def prefix(text: str) -> IPv4Network | IPv6Network:
+    """Read a CIDR prefix, or an address that stands for itself.
+
+    >>> prefix("10.0.0.0/8"), prefix("2001:db8::1")
+    (IPv4Network('10.0.0.0/8'), IPv6Network('2001:db8::1/128'))
+    """
+    try:
+        return ip_network(text.strip())
+    except ValueError as error:
+        raise SettingError(
+            f"{text}: got no prefix of addresses ({error}), expected for example 192.0.2.0/24, 2001:db8::/32 or "
+            "192.0.2.7"
+        ) from error

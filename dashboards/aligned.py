@@ -1,0 +1,16 @@
+"""Tables of plain text."""
+
+from __future__ import annotations
+
+
+def aligned(header: list[str], rows: list[list[str]]) -> str:
+    """Lay out: the first column to the left, numbers to the right, a rule under the header."""
+    widths = [max(len(row[place]) for row in [header, *rows]) for place in range(len(header))]
+    lines = []
+    for row in [header, ["-" * width for width in widths], *rows]:
+        cells = [
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,169 @@
+"""The collector put together: what it says when it starts, a line of status, metrics for Prometheus, a summary."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from capture.collector.collector import MEMORY, Collector
+from capture.collector.metrics import (
+    BYTES,
+    DATAGRAMS,
+    DROPPED,
+    EXPORTERS,
+    FILES,
+    FILES_DELETED,
+    METRICS,
+    REFUSED,
+    UNWRITTEN,
+    WRITTEN,
+)
+from capture.collector.settings import SECOND, Settings
+from capture.metrics import Samples
+from dashboards.aligned import aligned
+from dashboards.exporter import Exporter
+from dashboards.server import serve
+
+TICK = 1.0
+"""Seconds between two looks at the counters."""
+
+SHOWN = 20
+"""Exporters in the summary, those with the most datagrams; the others follow as one."""
+
+SWITCH_SECONDS = 0.0005
+"""How long a thread may keep the interpreter from the one that receives; Python's default is ten times as long."""
+
+Say = Callable[[str], None]
+
+
+def collect(settings: Settings, metrics: tuple[str, int] | None, say: Say) -> None:
+    """Record until SIGINT or SIGTERM, then say what was recorded; raises what the recording failed with.
+
+    A second signal ends the process at once.
+    """
+    stop = threading.Event()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        with _signals(stop):
+            _collect(settings, metrics, say, stop)
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _collect(settings: Settings, metrics: tuple[str, int] | None, say: Say, stop: threading.Event) -> None:
+    exporter = Exporter([], METRICS)
+    with contextlib.ExitStack() as stack:
+        if metrics is not None:
+            server = stack.enter_context(serve(exporter, *metrics, option="--metrics"))
+            say(f"metrics at {server.url}metrics")
+        collector = Collector(settings, stop=stop)
+        stack.callback(lambda: say(summary(collector.samples(), settings.folder)))
+        stack.enter_context(collector)
+        for line in beginning(collector):
+            say(line)
+        last = 0.0
+        while not stop.wait(TICK):
+            samples = collector.samples()
+            exporter.samples(samples)
+            last = _status(samples, last)
+        _wipe_status()
+
+
+def beginning(collector: Collector) -> Iterator[str]:
+    """Say where it listens and records, and what it may hold."""
+    settings = collector.settings
+    for udp in collector.sockets:
+        yield f"listening on {udp.name}, receive buffer {_bytes(udp.granted)}"
+    if any(udp.short for udp in collector.sockets):
+        yield (
+            f"the system gave less receive buffer than the {_bytes(settings.receive_buffer)} asked for: bursts may get "
+            f"lost (counted); allow it with: sysctl -w net.core.rmem_max={settings.receive_buffer}"
+        )
+    every = f" or {settings.rotate_every / SECOND:g} s" if settings.rotate_every else ""
+    bound = f"the newest {_bytes(settings.keep)} of them" if settings.keep is not None else "all of them"
+    yield f"recording into {settings.folder}: files of up to {_bytes(settings.rotate_size)}{every}, keeping {bound}"
+    yield f"memory of buffers: at most {_bytes(MEMORY)}, and those of the sockets"
+
+
+def summary(samples: Samples, folder: Path) -> str:
+    """Lay out what came and what became of it."""
+    datagrams = {labels[0]: value for (name, labels), value in samples.items() if name == DATAGRAMS.name}
+    lost = "not told by this system"
+    if any(name == DROPPED.name for name, _ in samples):
+        lost = f"{samples.total(DROPPED):,.0f} datagrams"
+    came = f"{samples.total(DATAGRAMS):,.0f} datagrams ({_bytes(samples.total(BYTES))})"
+    files = f"{samples.total(FILES):,.0f} files ({_bytes(samples.total(WRITTEN))})"
+    lines = [
+        f"recorded {came} of {samples.total(EXPORTERS):,.0f} exporters into {files} in {folder}",
+        f"refused: {samples.total(REFUSED):,.0f} datagrams; lost before they could be received: {lost}",
+    ]
+    if unwritten := samples.total(UNWRITTEN):
+        lines.append(f"lost because the disk failed: {unwritten:,.0f} datagrams")
+    if deleted := samples.total(FILES_DELETED):
+        lines.append(f"deleted to keep the bound: {deleted:,.0f} oldest files")
+    if datagrams:
+        lines += ["", aligned(["exporter", "datagrams", "bytes"], _exporters(samples, datagrams))]
+    return "\n".join(lines)
+
+
+def _exporters(samples: Samples, datagrams: dict[str, float]) -> list[list[str]]:
+    ordered = sorted(datagrams, key=lambda name: (-datagrams[name], name))
+    rows = [
+        [name, f"{datagrams[name]:,.0f}", f"{samples.total(BYTES, exporter=name):,.0f}"] for name in ordered[:SHOWN]
+    ]
+    if rest := ordered[SHOWN:]:
+        sums = sum(datagrams[name] for name in rest), sum(samples.total(BYTES, exporter=name) for name in rest)
+        rows.append([f"{len(rest):,} more", *(f"{value:,.0f}" for value in sums)])
+    return rows
+
+
+def _status(samples: Samples, last: float) -> float:
+    """On a terminal, keep one line up to date; return the datagrams so far."""
+    datagrams = samples.total(DATAGRAMS)
+    if sys.stderr.isatty():
+        amounts = (
+            f"{datagrams:,.0f} datagrams, {(datagrams - last) / TICK:,.0f}/s, {samples.total(EXPORTERS):,.0f} exporters"
+        )
+        losses = f"{samples.total(REFUSED):,.0f} refused, {samples.total(DROPPED):,.0f} lost"
+        print(f"\r{amounts}, {losses}\x1b[K", end="", file=sys.stderr, flush=True)
+    return datagrams
+
+
+def _wipe_status() -> None:
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _bytes(amount: float) -> str:
+    """Spell an amount of bytes.
+
+    >>> _bytes(999), _bytes(64 << 20), _bytes(1500)
+    ('999 bytes', '64.0 MiB', '1.5 KiB')
+    """
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if amount >= 1 << power:
+            return f"{amount / (1 << power):.1f} {unit}"
+    return f"{amount:,.0f} bytes"
+
+
+@contextlib.contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM set `stop`, and the second do what it does by default."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def first(*_: object) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_DFL)
+        stop.set()
+
+    before = {each: signal.signal(each, first) for each in numbers}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
