@@ -28,7 +28,11 @@ def scan(file: Capture, block_records: int = BLOCK_RECORDS, progress: Callable[[
         found.append(chunk[:count].copy())
         if progress:
             progress(state.at)
-    rows = np.concatenate(found)
+    return index_of(np.concatenate(found), DAMAGE.get(state.status))
+
+
+def index_of(rows: npt.NDArray[np.int64], damage: str | None) -> Index:
+    """Make an index of all blocks of a file, rows of ROW in their order, and find the low watermark after each."""
     lows = np.append(np.minimum.accumulate(rows[::-1, 3])[::-1], END_OF_FILE)[1:]  # empty for no block
     blocks = [Block(*row) for row in np.column_stack([rows[:, :5], lows, rows[:, 5]]).tolist()]
-    return Index(blocks, DAMAGE.get(state.status))
+    return Index(blocks, damage)
