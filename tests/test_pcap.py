@@ -87,8 +87,8 @@ HEAD = pcap_bytes([], RAW)
         (b"\xd4", "it begins with d4"),
         (b"\xd4\xc3\xb2\xa1", "got 4 bytes, expected 24"),
         (HEAD[:23], "cut inside the pcap file header: got 23 bytes, expected 24"),
-        (b"time,src,dst\n", "not a classic pcap file: it begins with 74 69 6d 65"),
-        (b"\n\r\r\n\x1c\0\0\0\x4d\x3c\x2b\x1a", "it is a pcapng capture; convert it with: editcap -F pcap IN OUT"),
+        (b"time,src,dst\n", "not a pcap or pcapng capture: it begins with 74 69 6d 65"),
+        (b"\n\r\r\n\x1c\0\0\0\x4d\x3c\x2b\x1a", "cut inside the pcapng section header: got 12 bytes, expected 28"),
         (gzip.compress(HEAD), "it is gzip-compressed"),
         (b"\x28\xb5\x2f\xfd\x00", "it is zstd-compressed"),
         (b"\xfd7zXZ\x00", "it is xz-compressed"),
@@ -97,7 +97,7 @@ HEAD = pcap_bytes([], RAW)
         (pcap_bytes([], RAW, version=(3, 0)), "pcap version 3.0 is not supported, expected 2.x"),
     ],
 )
-def test_a_file_that_is_no_classic_pcap_is_refused_by_name_and_reason(
+def test_a_file_that_is_no_capture_is_refused_by_name_and_reason(
     content: bytes, message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "foreign.bin"

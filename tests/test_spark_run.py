@@ -146,7 +146,7 @@ def test_a_folder_in_use_is_refused(spark, inputs, tmp_path: Path) -> None:
 def test_a_file_that_is_no_capture_is_refused_before_anything_starts(spark, tmp_path: Path) -> None:
     path = tmp_path / "no.pcap"
     path.write_text("hello")
-    with pytest.raises(InputError, match=r"no\.pcap: not a classic pcap file"):
+    with pytest.raises(InputError, match=r"no\.pcap: not a pcap or pcapng capture"):
         make(spark, [Input("a", path)], tmp_path / "run").start()
     assert not (tmp_path / "run").exists()
 

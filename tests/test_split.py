@@ -66,7 +66,7 @@ def test_ranges_tile_the_file_at_record_boundaries(seed: int, frames, count: int
     assert {each.end for each in ranges} <= set(boundaries)
     assert 1 <= len(ranges) <= count
     assert walked(file, ranges) == len(boundaries) - 1
-    assert joined(ranges, len(file.data))
+    assert joined(ranges, FILE_HEADER, len(file.data))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_chain_of_imitations_is_believed_and_then_found_out(tmp_path: Path) ->
     second = RangeScan(file, believed, len(file.data))
     list(second)
     assert first.range.end == min(each for each in boundaries if each >= cut)
-    assert not joined([first.range, second.range], len(file.data))
+    assert not joined([first.range, second.range], FILE_HEADER, len(file.data))
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 16])
@@ -153,15 +153,15 @@ def test_the_kernel_and_its_python_twin_guess_alike(seed: int, tmp_path: Path) -
 
 def test_joined_refuses_gaps_overlaps_and_early_ends() -> None:
     whole = [ByteRange(24, 100), ByteRange(100, 200)]
-    assert joined(whole, 200)
-    assert not joined(whole, 201)
-    assert not joined([ByteRange(24, 100), ByteRange(101, 200)], 200)
-    assert not joined([ByteRange(25, 100), ByteRange(100, 200)], 200)
-    assert not joined([ByteRange(24, 100, "cut_in_record"), ByteRange(100, 200)], 200)
-    assert joined([ByteRange(24, 100), ByteRange(100, 150, "cut_in_record")], 200)
-    assert not joined([], 200)
+    assert joined(whole, 24, 200)
+    assert not joined(whole, 24, 201)
+    assert not joined([ByteRange(24, 100), ByteRange(101, 200)], 24, 200)
+    assert not joined([ByteRange(25, 100), ByteRange(100, 200)], 24, 200)
+    assert not joined([ByteRange(24, 100, "cut_in_record"), ByteRange(100, 200)], 24, 200)
+    assert joined([ByteRange(24, 100), ByteRange(100, 150, "cut_in_record")], 24, 200)
+    assert not joined([], 24, 200)
 
 
 def test_cuts_are_even_and_span_the_records() -> None:
-    assert cuts(124, 4) == [24, 49, 74, 99, 124]
-    assert cuts(24, 2) == [24, 24, 24]
+    assert cuts(24, 124, 4) == [24, 49, 74, 99, 124]
+    assert cuts(24, 24, 2) == [24, 24, 24]

@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from capture.errors import InputError
 from capture.files.byte_source import STANDARD_INPUT, PipeBytes, open_source
-from capture.files.pcap import PcapFormat
-from capture.files.recognise import HEAD, record_format
+from capture.files.recognise import HEAD, FileFormat, record_format
 from capture.files.stream import StreamedCapture
 
 MADV_POPULATE_READ = 22
@@ -31,7 +30,7 @@ class Capture:
     """An opened capture. The pages of `data` belong to the system's cache, not to this process's own memory."""
 
     path: Path
-    format: PcapFormat
+    format: FileFormat
     data: npt.NDArray[np.uint8]
     mapped: mmap.mmap
 

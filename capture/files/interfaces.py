@@ -26,6 +26,9 @@ OFFSET, -1 for none; units in a second (unsigned); the exponent where they are a
 LATEST = 2**62 - 1
 """The largest time, ns."""
 
+RETIMED = ("no_timestamp", "out_of_range")
+"""Why the ts of a packet is not what its block says: there is none, and it is 0; it was moved to the nearest bound."""
+
 SECOND = 1_000_000_000
 LATEST_SECONDS = LATEST // SECOND
 

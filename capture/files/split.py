@@ -9,13 +9,16 @@ guessed wrong and is walked again from the true boundary. Right guesses cost not
 
     |header|  range 0   |·  range 1    |·   range 2        |
                     cut ^          cut ^  the · is the record that straddles the cut: it belongs to the range before
+
+A pcapng file is not guessed at: what its records mean hangs on the sections and interfaces before them. It is walked
+once from its beginning, and each range carries what the walk knew where it begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -23,8 +26,8 @@ import numpy as np
 from capture.bytes import u32
 from capture.files.blocks import BLOCK_RECORDS, DAMAGE, Block
 from capture.files.capture import Capture
-from capture.files.pcap import FILE_HEADER, MAX_CAPTURED, captured_length
-from capture.files.record_format import ROW, WalkState
+from capture.files.pcap import MAX_CAPTURED, PcapFormat, captured_length
+from capture.files.record_format import NO_SECTION, ROW, WalkState
 from capture.native import kernel
 
 CHAIN = 24
@@ -69,18 +72,28 @@ def guess_boundary(buf, at, stop, end, big_endian, fraction, header, length_orde
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Whole records in bytes `[start, end)` of a file, and how the file ends there if badly (a cause of DAMAGE)."""
+    """Whole records in bytes `[start, end)` of a file, and how the file ends there if badly (a cause of DAMAGE).
+
+    `section` and `interfaces` are those of a WalkState that stands at `start`.
+    """
 
     start: int
     end: int
     damage: str | None = None
+    section: int = NO_SECTION
+    interfaces: int = 0
 
 
 def guess(file: Capture, cut: int) -> int | None:
-    """Guess the first record boundary at or after byte `cut`, or say that nothing there looks like one."""
+    """Guess the first record boundary at or after byte `cut`, or say that nothing there looks like one.
+
+    None for pcapng, but for the file's beginning.
+    """
     form = file.format
-    if cut <= FILE_HEADER:
-        return FILE_HEADER
+    if cut <= form.first_record:
+        return form.first_record
+    if not isinstance(form, PcapFormat):
+        return None
     largest = min(MAX_CAPTURED, form.snaplen or MAX_CAPTURED)
     found = guess_boundary(
         file.data, cut, min(len(file.data), cut + form.record_header + largest), len(file.data), form.big_endian,
@@ -97,14 +110,25 @@ class RangeScan:
     other ranges hold is not known here.
     """
 
-    def __init__(self, file: Capture, start: int, cut: int, block_records: int = BLOCK_RECORDS) -> None:
-        """Walk from the boundary `start` to the first boundary at or after `cut`, in blocks of `block_records`."""
+    def __init__(
+        self,
+        file: Capture,
+        start: int,
+        cut: int,
+        block_records: int = BLOCK_RECORDS,
+        section: int = NO_SECTION,
+        interfaces: int = 0,
+    ) -> None:
+        """Walk from the boundary `start` to the first boundary at or after `cut`, in blocks of `block_records`.
+
+        `section` and `interfaces` are what a walk from the beginning of the file knows at `start`.
+        """
         self.file = file
-        self.start = start
+        self.begin = ByteRange(start, start, None, section, interfaces)
         self.cut = min(cut, len(file.data))
         self.block_records = block_records
         self.damage: str | None = None
-        self.state = WalkState(start)
+        self.state = WalkState(start, section, interfaces)
         self.row = np.empty((1, ROW), np.int64)
 
     def __iter__(self) -> RangeScan:
@@ -115,11 +139,14 @@ class RangeScan:
         """Walk the next block; a record that straddles the cut is one by itself."""
         if self.state.at >= self.cut or self.damage is not None:
             raise StopIteration
-        if not self._walk(self.cut, self.block_records) and not self._walk(len(self.file.data), 1):
-            self.damage = DAMAGE[self.state.status]
+        found = self._walk(self.cut, self.block_records)
+        if not found and self.state.at < self.cut:
+            found = self._walk(len(self.file.data), 1)
+        if not found:
+            self.damage = DAMAGE.get(self.state.status)  # None where only blocks without packets were left
             raise StopIteration
-        start, end, records, first, last, _ = self.row[0].tolist()
-        return Block(start, end, records, first, last, low=first)
+        start, end, records, first, last, section = self.row[0].tolist()
+        return Block(start, end, records, first, last, low=first, section=section)
 
     def _walk(self, end: int, records: int) -> int:
         """Walk up to `records` records that end at or before byte `end`; return whether there was one."""
@@ -128,17 +155,17 @@ class RangeScan:
     @property
     def range(self) -> ByteRange:
         """What has been walked; whole after the last block."""
-        return ByteRange(self.start, self.state.at, self.damage)
+        return replace(self.begin, end=self.state.at, damage=self.damage)
 
 
-def cuts(size: int, count: int) -> list[int]:
-    """Cut `[FILE_HEADER, size)` into `count` ranges of about the same number of bytes: the count + 1 bounds."""
-    return [FILE_HEADER + (size - FILE_HEADER) * number // count for number in range(count + 1)]
+def cuts(begin: int, size: int, count: int) -> list[int]:
+    """Cut `[begin, size)` into `count` ranges of about the same number of bytes: the count + 1 bounds."""
+    return [begin + (size - begin) * number // count for number in range(count + 1)]
 
 
-def joined(ranges: Sequence[ByteRange], size: int) -> bool:
-    """Whether ranges are one walk over a file of `size` bytes: the proof that their guesses were right."""
-    if not ranges or ranges[0].start != FILE_HEADER:
+def joined(ranges: Sequence[ByteRange], begin: int, size: int) -> bool:
+    """Whether ranges are one walk over bytes `[begin, size)`: the proof that their guesses were right."""
+    if not ranges or ranges[0].start != begin:
         return False
     if any(before.end != after.start or before.damage for before, after in pairwise(ranges)):
         return False
@@ -146,33 +173,37 @@ def joined(ranges: Sequence[ByteRange], size: int) -> bool:
 
 
 def split(file: Capture, count: int) -> list[ByteRange]:
-    """Cut a file into up to `count` exact ranges, walking them in as many threads (kernels release the GIL).
+    """Cut a file into up to `count` exact ranges, walking classic pcap in as many threads (kernels release the GIL).
 
     The last range carries the file's damage; nothing after damage is in any range. A file without records has none.
     """
-    bounds = cuts(len(file.data), count)
+    bounds = cuts(file.format.first_record, len(file.data), count)
 
     def walk(number: int) -> ByteRange | None:
         start = guess(file, bounds[number])
-        return None if start is None else _walked(file, start, bounds[number + 1])
+        return None if start is None else _walked(file, WalkState(start), bounds[number + 1]).range
 
-    with ThreadPoolExecutor(count) as threads:
-        guessed = {found.start: found for found in threads.map(walk, range(count)) if found is not None}
+    guessed: dict[int, ByteRange] = {}
+    if isinstance(file.format, PcapFormat):
+        with ThreadPoolExecutor(count) as threads:
+            guessed = {found.start: found for found in threads.map(walk, range(count)) if found is not None}
     ranges: list[ByteRange] = []
-    at, size = FILE_HEADER, len(file.data)
-    while at < size and (not ranges or ranges[-1].damage is None):
-        cut = next(bound for bound in bounds if bound > at)
-        found = guessed.get(at)
-        ranges.append(found if found is not None and found.end > at else _walked(file, at, cut))
-        at = ranges[-1].end
+    state = WalkState(file.format.first_record)
+    while state.at < len(file.data) and (not ranges or ranges[-1].damage is None):
+        found = guessed.get(state.at)
+        if found is None or found.end == found.start:
+            scan = _walked(file, state, next(bound for bound in bounds if bound > state.at))
+            found, state = scan.range, scan.state
+        ranges.append(found)
+        state.at = found.end
     if len(ranges) > 1 and ranges[-1].start == ranges[-1].end:  # nothing but the damage is left: the one before tells
         last = ranges.pop()
-        ranges[-1] = ByteRange(ranges[-1].start, last.end, last.damage)
+        ranges[-1] = replace(ranges[-1], end=last.end, damage=last.damage)
     return ranges
 
 
-def _walked(file: Capture, start: int, cut: int) -> ByteRange:
-    scan = RangeScan(file, start, cut)
+def _walked(file: Capture, state: WalkState, cut: int) -> RangeScan:
+    scan = RangeScan(file, state.at, cut, BLOCK_RECORDS, state.section, state.interfaces)
     for _ in scan:
         pass
-    return scan.range
+    return scan

@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.errors import InputError
-from capture.files.blocks import BAD_LENGTH, BLOCK_RECORDS, DAMAGE, MORE, NO_PROMISE, Block
+from capture.files.blocks import BAD_LENGTH, BLOCK_RECORDS, DAMAGE, MENDED_BY_BYTES, MORE, NO_PROMISE, Block
 from capture.files.byte_source import WAIT, ByteSource
-from capture.files.pcap import PcapFormat
 from capture.files.read_ahead import CHUNK, HEADROOM, ReadAhead
-from capture.files.recognise import HEAD, record_format
+from capture.files.recognise import HEAD, FileFormat, record_format
 from capture.files.record_format import ROW, WalkState
 
 LARGEST_RECORD = 64 << 20
@@ -42,14 +41,14 @@ class StreamedCapture:
         self.damage: str | None = None
         self._source = source
         self._chunk = chunk
-        self._format: PcapFormat | None = None
+        self._format: FileFormat | None = None
         self._reading: ReadAhead | None = None
         self._stopped = False
         if not source.live:
             self._format = self._begin()
 
     @property
-    def format(self) -> PcapFormat:
+    def format(self) -> FileFormat:
         """How the records of the last block are laid out; RuntimeError before the first block of a live input."""
         if self._format is None:
             raise RuntimeError(f"{self.path}: the format of a live input is known from its first block on")
@@ -101,7 +100,7 @@ class StreamedCapture:
         self._source.close()
 
     def _walk(self, reading: ReadAhead, block_records: int) -> Iterator[Block | None]:
-        form: PcapFormat | None = None
+        form: FileFormat | None = None
         state = WalkState(0)
         row = np.empty((1, ROW), np.int64)
         end = 0  # of the bytes in `data`; those before state.at are done with
@@ -131,7 +130,7 @@ class StreamedCapture:
                     yield Block(start, after, records, first, last, NO_PROMISE, section)
             if end - state.at > LARGEST_RECORD:
                 state.status = BAD_LENGTH
-            if state.status == BAD_LENGTH:
+            if state.status not in MENDED_BY_BYTES:
                 break
         if not self._stopped:
             self.damage = self._source.damage or DAMAGE.get(state.status)
@@ -150,7 +149,7 @@ class StreamedCapture:
         reading.give(used)
         return begin, upto
 
-    def _begin(self) -> PcapFormat:
+    def _begin(self) -> FileFormat:
         """Read just so much of a file that its format is known."""
         head = bytearray(HEAD)
         filled = 0

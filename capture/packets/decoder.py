@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from capture.files.blocks import Block
 from capture.files.capture import Capture
+from capture.files.interfaces import RETIMED
+from capture.files.pcapng import PcapngFormat
 from capture.native import pointer
 from capture.packets.fields import (
     DEST_HIGH,
@@ -21,7 +23,7 @@ from capture.packets.fields import (
     SRC_HIGH,
     VERSION,
 )
-from capture.packets.records import decode_pcap
+from capture.packets.records import decode_pcap, decode_pcapng
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,14 @@ class Decoder:
         self.matrix[VERSION] = 4
         self.counts = np.zeros(OTHER_ROWS + 1, np.int64)
         self.skipped = self.counts[:OTHER_ROWS]
+        self.retimed = np.zeros(len(RETIMED), np.int64)
         self.only_ipv4 = True  # in the block decoded last
         self.out = pointer(self.matrix.reshape(-1), "i64")
 
     def decode(self, block: Block) -> Packets:
         """Decode one block. Records that hold no readable IP packet are counted in `skipped`, or are rows too.
+
+        `retimed` counts the records whose ts is not what the capture says, by cause as in RETIMED.
 
         ValueError where the block has more records than the buffers have room for: the kernel would write behind them.
         """
@@ -81,12 +86,21 @@ class Decoder:
             # The kernel writes these three for IPv6 alone: three stores fewer for nearly every packet.
             self.matrix[VERSION] = 4
             self.matrix[SRC_HIGH] = self.matrix[DEST_HIGH] = 0
-        form = self.file.format
         before = int(self.counts[OTHER_ROWS])
-        rows = decode_pcap(
+        rows = self._decode(block, capacity)
+        self.only_ipv4 = int(self.counts[OTHER_ROWS]) == before
+        return Packets(self.matrix, rows, self.only_ipv4)
+
+    def _decode(self, block: Block, capacity: int) -> int:
+        """Run the kernel of the block's container; return the rows."""
+        form = self.file.format
+        if isinstance(form, PcapngFormat):
+            return decode_pcapng(
+                self.file.data, block.start, block.end, block.records, block.section, form.interfaces, self.want,
+                self.want_inner, self.every_frame, self.out, capacity, self.counts, self.retimed,
+            )  # fmt: skip
+        return decode_pcap(
             self.file.data, block.start, block.records, form.big_endian, form.unit, form.record_header,
             form.length_order, form.link_type, self.want, self.want_inner, self.every_frame, self.out, capacity,
             self.counts,
         )  # fmt: skip
-        self.only_ipv4 = int(self.counts[OTHER_ROWS]) == before
-        return Packets(self.matrix, rows, self.only_ipv4)

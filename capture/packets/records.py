@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from capture.bytes import u32
+from capture.files.interfaces import LINK, SNAPLEN, WIDTH, interface_time
 from capture.files.pcap import captured_length, record_time, wire_length
+from capture.files.pcapng import (
+    ENHANCED_PACKET,
+    PACKET,
+    SIMPLE_PACKET,
+    packet_count,
+    packet_interface,
+    simple_captured,
+)
 from capture.native import kernel
 from capture.packets.decode import decode_frame
 
@@ -25,4 +37,42 @@ def decode_pcap(  # type: ignore[no-untyped-def]
             buf, frame, end, wire, time, link, 0, want, want_inner, every_frame, out, capacity, row, counts
         )
         at = end
+    return row
+
+
+@kernel("i64(u8*, i64, i64, i64, i64, i64*, i64, i64, i64, i64*, i64, i64*, i64*)")
+def decode_pcapng(  # type: ignore[no-untyped-def]
+    buf, at, stop, records, section, interfaces, want, want_inner, every_frame, out, capacity, counts, retimed
+):
+    """Decode the packet blocks of `buf[at:stop]`, `records` of them and all of one section; return the rows written.
+
+    The caller has scanned the blocks. `interfaces` is the table of the file's interfaces. `retimed` grows by cause as
+    in RETIMED. The rest is as in `decode_frame`.
+    """
+    row = 0
+    big_endian = section & 1
+    while records and at + 16 <= stop:
+        kind = u32(buf, at, big_endian)
+        length = u32(buf, at + 4, big_endian)
+        if kind in (ENHANCED_PACKET, SIMPLE_PACKET, PACKET):
+            interface = (section >> 1) + packet_interface(buf, at, kind, big_endian)
+            if kind == SIMPLE_PACKET:
+                frame = at + 12
+                wire = u32(buf, at + 8, big_endian)
+                captured = simple_captured(wire, interfaces[interface * WIDTH + SNAPLEN])
+                time = np.int64(0)
+                retimed[0] += 1
+            else:
+                frame = at + 28
+                captured = u32(buf, at + 20, big_endian)
+                wire = u32(buf, at + 24, big_endian)
+                time, moved = interface_time(interfaces, interface, packet_count(buf, at, big_endian))
+                retimed[1] += moved
+            link = interfaces[interface * WIDTH + LINK]
+            row = decode_frame(
+                buf, frame, frame + captured, wire, time, link, interface, want, want_inner, every_frame, out,
+                capacity, row, counts,
+            )  # fmt: skip
+            records -= 1
+        at += max(length, 12)
     return row

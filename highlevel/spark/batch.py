@@ -145,7 +145,7 @@ class BatchRun:
         told.sort(key=lambda each: (each["task"]["number"], each["task"]["start"]))
         for number, file in enumerate(self.files):
             walked = [ByteRange(**each["walked"]) for each in told if each["task"]["number"] == number]
-            if not joined(walked, len(file.data)):
+            if not joined(walked, file.format.first_record, len(file.data)):
                 return None
         self.samples = Samples()
         for each in told:

@@ -22,6 +22,9 @@ import pyarrow as pa
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
 from capture.files.capture import Capture, open_mapped
+from capture.files.pcap import PcapFormat
+from capture.files.recognise import FileFormat
+from capture.files.record_format import NO_SECTION
 from capture.files.split import ByteRange, RangeScan, cuts, guess, split
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
@@ -46,33 +49,60 @@ LEAVE_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class RangeTask:
-    """Bytes `[start, cut)` of input `number`; `exact` where start is known to be a record boundary."""
+    """Bytes `[start, cut)` of input `number`; `exact` where start is known to be a record boundary.
+
+    `form` is what the driver knows of the file's records, `section` and `interfaces` what a walk knows at `start`.
+    """
 
     number: int
     start: int
     cut: int
     exact: bool
+    form: FileFormat
+    section: int = NO_SECTION
+    interfaces: int = 0
+
+    def open(self, path: Path, size: int) -> Capture:
+        """Open the input for this task, as open_as_seen does."""
+        return replace(open_as_seen(path, size), format=self.form)
+
+    def scan(self, file: Capture) -> RangeScan | None:
+        """Walk the range; None where it is a guess and nothing looks like a boundary."""
+        start = self.start if self.exact else guess(file, self.start)
+        if start is None:
+            return None
+        return RangeScan(file, start, self.cut, BLOCK_RECORDS, self.section, self.interfaces)
 
 
 def guessed_tasks(files: Sequence[Capture], tasks: int) -> list[RangeTask]:
     """Cut the inputs into about `tasks` ranges of about the same number of bytes; at least one of each input.
 
-    They are more tasks where a range would be larger than LARGEST.
+    They are more tasks where a range would be larger than LARGEST. Files that are no classic pcap are cut exactly.
     """
     found = []
     for number, (file, count) in enumerate(zip(files, _counts(files, tasks), strict=True)):
-        bounds = cuts(len(file.data), count)
+        form = file.format
+        if not isinstance(form, PcapFormat):
+            found += _exact(number, file, count)
+            continue
+        bounds = cuts(form.first_record, len(file.data), count)
         for start, cut in pairwise(bounds):
-            found.append(RangeTask(number, start, cut, exact=start == bounds[0]))
+            found.append(RangeTask(number, start, cut, start == bounds[0], form))
     return found
 
 
 def exact_tasks(files: Sequence[Capture], tasks: int) -> list[RangeTask]:
     """Cut the inputs at record boundaries, all of which are proved here by walking the files."""
+    counts = zip(files, _counts(files, tasks), strict=True)
+    return [task for number, (file, count) in enumerate(counts) for task in _exact(number, file, count)]
+
+
+def _exact(number: int, file: Capture, count: int) -> list[RangeTask]:
+    form, size = file.format, len(file.data)
+    ranges = split(file, count) if count > 1 else [ByteRange(form.first_record, size)]
     return [
-        RangeTask(number, each.start, each.end if each.damage is None else len(file.data), exact=True)
-        for number, (file, count) in enumerate(zip(files, _counts(files, tasks), strict=True))
-        for each in split(file, count)
+        RangeTask(number, each.start, size if each.damage else each.end, True, form, each.section, each.interfaces)
+        for each in ranges
     ]
 
 
@@ -121,15 +151,14 @@ class RangeReader:
     def _read(self, task: RangeTask) -> Iterator[list[tuple[int, bytes]]]:
         """Yield the rows of one task, at least once; the counters are the last."""
         each_input = self.inputs[task.number]
-        file = open_as_seen(each_input.path, self.sizes[task.number])
+        file = task.open(each_input.path, self.sizes[task.number])
         node = Node(each_input.link, file, [self.plan.low], self.slots, BLOCK_RECORDS)
-        start = task.start if task.exact else guess(file, task.start)
+        scan = task.scan(file)
         walked = ByteRange(-1, -1)
         partials: list[pa.RecordBatch] = []
         gathered = 0
-        if start is not None:
-            scan = RangeScan(file, start, task.cut, BLOCK_RECORDS)
-            expected = start
+        if scan is not None:
+            expected = scan.begin.start
             for block in scan:
                 if block.end >= expected:
                     expected = block.end + AHEAD
@@ -144,7 +173,7 @@ class RangeReader:
         partials += [item for _, item in node.flush() if isinstance(item, pa.RecordBatch)]
         samples = node.samples([self.plan.name], walked.damage)
         told: dict[str, Any] = {
-            "task": asdict(task),
+            "task": {"number": task.number, "start": task.start},
             "walked": asdict(walked),
             "samples": [[name, labels, value] for (name, labels), value in samples.items()],
         }

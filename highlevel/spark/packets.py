@@ -15,10 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from capture.files.blocks import BLOCK_RECORDS
 from capture.files.capture import allow_open_files, open_mapped
-from capture.files.split import RangeScan
 from capture.packets.columns import COLUMNS
 from highlevel.inline import Input
-from highlevel.spark.byte_ranges import RangeTask, exact_tasks, open_as_seen
+from highlevel.spark.byte_ranges import RangeTask, exact_tasks
 from highlevel.spark.compiled import compile_kernels
 from lowlevel.packet_batches import row_batch
 from lowlevel.readers import make_reader
@@ -42,10 +41,10 @@ class PacketReader:
                 yield from self._read(self.tasks[number])
 
     def _read(self, task: RangeTask) -> Iterator[pa.RecordBatch]:
-        file = open_as_seen(self.inputs[task.number].path, self.sizes[task.number])
+        file = task.open(self.inputs[task.number].path, self.sizes[task.number])
         columns = {"ts", *self.columns}
         reader = make_reader("packets", self.inputs[task.number].link, file, columns, BLOCK_RECORDS)
-        for block in RangeScan(file, task.start, task.cut):
+        for block in task.scan(file) or ():
             for rows in reader.read(block):
                 yield row_batch(rows, self.columns)
 
