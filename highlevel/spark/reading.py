@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ import pyarrow as pa
 from capture.errors import InputError
 from capture.files.blocks import Block
 from capture.files.capture import open_mapped
+from capture.files.recognise import FileFormat
 from highlevel.plan import QueryPlan
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.operator_part import part_of
@@ -54,7 +55,8 @@ class Run:
 
     `first` is the number of its first block and `total` how many the input has; `low` is the promise it makes before
     its first block, BEGINNING where it was made before. `size` is the file's length when it was scanned. `damage` is
-    how the file ends if badly, in the input's last run alone.
+    how the file ends if badly, in the input's last run alone. `form` is what the scan learned of the file's records:
+    a task reads some of its blocks, and what they mean may be said before them.
     """
 
     number: int
@@ -64,6 +66,7 @@ class Run:
     blocks: tuple[Block, ...]
     size: int
     damage: str | None
+    form: FileFormat
 
 
 def read_run(feeds: Feeds, run: Run, parts: int, slots: int, capacity: int) -> Iterator[pa.RecordBatch]:
@@ -76,6 +79,7 @@ def read_run(feeds: Feeds, run: Run, parts: int, slots: int, capacity: int) -> I
         raise InputError(
             f"{each_input.path}: changed while it was read: got {len(file.data)} bytes, expected {run.size}"
         )
+    file = replace(file, format=run.form)
     node = Node(each_input.link, file, [plan.low for plan in plans], slots, capacity)
     lows = [run.low] * len(plans)
     partials: list[list[pa.RecordBatch]] = [[] for _ in plans]

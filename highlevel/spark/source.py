@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from capture.files.blocks import Index
 from capture.files.capture import Capture, open_mapped
+from capture.files.recognise import FileFormat
 from capture.files.scan import scan
 from highlevel.spark.admission import UNREAD, Admission, low_at, split_run
 from highlevel.spark.feeds import Feeds
@@ -90,6 +91,15 @@ class CaptureSource(DataSource):
         return CaptureReader(self.spec)
 
 
+@dataclass(frozen=True)
+class Indexed:
+    """What the planner knows of an input: its records' format, its length in bytes, and its index."""
+
+    form: FileFormat
+    size: int
+    index: Index
+
+
 class CaptureReader(DataSourceStreamReader):
     """Plans micro-batches; `read` runs in the tasks and uses nothing but its partition and the spec."""
 
@@ -102,14 +112,14 @@ class CaptureReader(DataSourceStreamReader):
         return {"spec": self.spec}
 
     @cached_property
-    def files(self) -> list[tuple[int, Index]]:
-        """Length in bytes and index of each input."""
+    def files(self) -> list[Indexed]:
+        """What is known of each input."""
         return [index_file(open_mapped(each.path, "the stream engine"), self.spec) for each in self.spec.feeds.inputs]
 
     @cached_property
     def admission(self) -> Admission:
         """What comes next."""
-        return Admission([index for _, index in self.files], self.spec.max_blocks, self.spec.speed)
+        return Admission([each.index for each in self.files], self.spec.max_blocks, self.spec.speed)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Nothing read and nothing promised."""
@@ -127,13 +137,14 @@ class CaptureReader(DataSourceStreamReader):
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         """Say how far there is something to read, for progress reports."""
-        return {key: len(index.blocks) for key, (_, index) in zip(self._keys(), self.files, strict=True)}
+        return {key: len(each.index.blocks) for key, each in zip(self._keys(), self.files, strict=True)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Cut the blocks between two offsets into tasks."""
         runs: list[InputPartition] = []
         for number, key in enumerate(self._keys()):
-            size, index = self.files[number]
+            file = self.files[number]
+            index = file.index
             before, after = start[key], end[key]
             if before == after:
                 continue
@@ -142,7 +153,9 @@ class CaptureReader(DataSourceStreamReader):
                 promise = low_at(index, 0) if before == UNREAD and place == 0 else BEGINNING
                 last = place + len(blocks) == len(index.blocks)
                 damage = index.damage if last else None
-                runs.append(RunPartition(Run(number, place, len(index.blocks), promise, tuple(blocks), size, damage)))
+                total = len(index.blocks)
+                run = Run(number, place, total, promise, tuple(blocks), file.size, damage, file.form)
+                runs.append(RunPartition(run))
                 place += len(blocks)
         return runs
 
@@ -162,12 +175,12 @@ class CaptureReader(DataSourceStreamReader):
         return [f"{number} {each.path}" for number, each in enumerate(self.spec.feeds.inputs)]
 
 
-def index_file(file: Capture, spec: StreamSpec) -> tuple[int, Index]:
+def index_file(file: Capture, spec: StreamSpec) -> Indexed:
     """Scan a file into blocks of at most `block_records`, and into more of them where the replay is paced."""
     index = scan(file, spec.block_records)
     if spec.speed is not None and 0 < index.records < PACED_BLOCKS * spec.block_records:
         index = scan(file, max(1, index.records // PACED_BLOCKS))
-    return len(file.data), index
+    return Indexed(file.format, len(file.data), index)
 
 
 def open_stream(spark: SparkSession, spec: StreamSpec, path: Path) -> Any:
