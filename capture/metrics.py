@@ -69,6 +69,13 @@ RECORDS_SKIPPED = Metric(
     ("link", "cause"),
     "Records that hold no IP packet with readable addresses, by cause.",
 )
+TIMES_REPLACED = Metric(
+    "wiretide_times_replaced_total",
+    "counter",
+    ("link", "kind", "cause"),
+    "Records, by the kind of rows read, that have no time (no_timestamp: 0 is taken) or one outside 1970 to 2116"
+    " (out_of_range: the nearest bound is taken).",
+)
 FILES_DAMAGED = Metric(
     "wiretide_files_damaged_total",
     "counter",
@@ -76,4 +83,47 @@ FILES_DAMAGED = Metric(
     "Captures that end in something other than a whole record, by cause; all records before it were read.",
 )
 
-METRICS = (RECORDS_READ, BYTES_READ, PACKETS_DECODED, RECORDS_SKIPPED, FILES_DAMAGED)
+SFLOW_DATAGRAMS = Metric(
+    "wiretide_sflow_datagrams_total",
+    "counter",
+    ("link",),
+    "UDP datagrams in captures that went to the port of sFlow, or are sFlow through and through.",
+)
+SFLOW_DATAGRAMS_SKIPPED = Metric(
+    "wiretide_sflow_datagrams_skipped_total",
+    "counter",
+    ("link", "cause"),
+    "Such datagrams that are not read: cut in their header, of another version, or with an agent's address of no type.",
+)
+SFLOW_SAMPLES = Metric(
+    "wiretide_sflow_samples_total",
+    "counter",
+    ("link", "kind"),
+    "Samples in sFlow datagrams: of packets (flow), which became rows of the stream samples, of counters, and others.",
+)
+SFLOW_SAMPLES_SKIPPED = Metric(
+    "wiretide_sflow_samples_skipped_total",
+    "counter",
+    ("link", "cause"),
+    "Flow samples that became no row: cut with all that follows in their datagram, malformed, or without a packet.",
+)
+SFLOW_SEQUENCES = Metric(
+    "wiretide_sflow_sequences_total",
+    "counter",
+    ("link", "event"),
+    "Sequence numbers of agents' datagrams and sources' samples that were missing, came late or twice, began anew, or "
+    "were not followed because there are too many; what was lost is what is missing less what came late.",
+)
+
+METRICS = (
+    RECORDS_READ,
+    BYTES_READ,
+    PACKETS_DECODED,
+    RECORDS_SKIPPED,
+    FILES_DAMAGED,
+    SFLOW_DATAGRAMS,
+    SFLOW_DATAGRAMS_SKIPPED,
+    SFLOW_SAMPLES,
+    SFLOW_SAMPLES_SKIPPED,
+    SFLOW_SEQUENCES,
+)

@@ -33,26 +33,28 @@ class Datagrams:
 
 @dataclass(frozen=True)
 class Listed:
-    """Listed samples: the matrix's first `rows` columns hold them. Valid until the lister goes on."""
+    """Listed samples: `rows` columns of the matrix from column `first`. Valid until the lister goes on."""
 
     matrix: Numbers
+    first: int
     rows: int
 
     def field(self, name: str) -> Numbers:
         """Return one of SAMPLE_FIELDS; NULL is -1. An agent's address is the bit patterns of unsigned numbers."""
-        return self.matrix[SAMPLE_FIELDS.index(name), : self.rows]
+        return self.matrix[SAMPLE_FIELDS.index(name), self.first : self.first + self.rows]
 
 
 class SampleLister:
     """Lists the flow samples of one input's datagrams, and follows the sequence numbers in them. Not thread safe.
 
-    Memory is fixed: len(SAMPLE_FIELDS) x capacity x 8 bytes, and half a megabyte for the sequences of SLOTS agents
-    and sources.
+    Memory is fixed: len(SAMPLE_FIELDS) x (capacity + MAX_SAMPLES) x 8 bytes, and half a megabyte for the
+    sequences of SLOTS agents and sources.
     """
 
     def __init__(self, capacity: int) -> None:
-        """Hand out up to `capacity` samples at once, or MAX_SAMPLES where that is more."""
-        self.matrix = np.zeros((len(SAMPLE_FIELDS), max(capacity, MAX_SAMPLES)), np.int64)
+        """Hand out up to `capacity` samples at once."""
+        self.capacity = capacity
+        self.matrix = np.zeros((len(SAMPLE_FIELDS), capacity + MAX_SAMPLES), np.int64)
         self.sequences = np.zeros((SLOTS, SLOT), np.int64)
         self.words = np.zeros(len(COUNTS) + 1, np.int64)
 
@@ -74,5 +76,5 @@ class SampleLister:
                 self.sequences.reshape(-1), self.matrix.reshape(-1), self.matrix.shape[1], self.words,
             )  # fmt: skip
             first = int(self.words[-1])
-            if rows:
-                yield Listed(self.matrix, rows)
+            for place in range(0, rows, self.capacity):
+                yield Listed(self.matrix, place, min(self.capacity, rows - place))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,12 +82,16 @@ class Decoder:
             raise ValueError(
                 f"got a block of {block.records} records, expected at most {capacity}: scan in smaller blocks"
             )
+        return self._packets(lambda: self._decode(block, capacity))
+
+    def _packets(self, decode: Callable[[], int]) -> Packets:
+        """Run a kernel, which returns its rows, over buffers that are as it expects them."""
         if not self.only_ipv4:
             # The kernel writes these three for IPv6 alone: three stores fewer for nearly every packet.
             self.matrix[VERSION] = 4
             self.matrix[SRC_HIGH] = self.matrix[DEST_HIGH] = 0
         before = int(self.counts[OTHER_ROWS])
-        rows = self._decode(block, capacity)
+        rows = decode()
         self.only_ipv4 = int(self.counts[OTHER_ROWS]) == before
         return Packets(self.matrix, rows, self.only_ipv4)
 

@@ -1,0 +1,122 @@
+"""Listed samples to rows of packet columns, each of them one row: the kernel around `decode_frame`, and its buffers.
+
+A sample without a packet header has an IP record instead: what the agent's own decoder found. It becomes a row with
+the columns that such a record has, the same for the inner layer, and NULL in all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from capture.bytes import u32be, u64be
+from capture.files.capture import Capture
+from capture.flows.sample_fields import CAPTURED, HEADER, LINK_TYPE, SAMPLED_IPV4, SAMPLED_IPV6, TIME, WIRE
+from capture.flows.sample_lister import Listed
+from capture.native import helper, kernel
+from capture.packets.columns import FRAME_COLUMNS
+from capture.packets.decode import decode_frame, write_nothing
+from capture.packets.decoder import Decoder, Packets
+from capture.packets.fields import (
+    CAPLEN,
+    DEST_HIGH,
+    DEST_LOW,
+    DEST_PORT,
+    INNER_ROWS,
+    IP_LEN,
+    LEN,
+    NULL,
+    OTHER_ROWS,
+    PROTOCOL,
+    SRC_HIGH,
+    SRC_LOW,
+    SRC_PORT,
+    TCP,
+    TCP_FLAGS,
+    TOS,
+    TS,
+    TUNNELS,
+    UDP,
+    VERSION,
+)
+
+
+@helper
+def bounded(value, bits):  # type: ignore[no-untyped-def]
+    """Return a number of the wire where the header field that it stands for could hold it, else NULL."""
+    return value if value >> bits == 0 else np.int64(NULL)
+
+
+@helper
+def decode_ip_record(buf, at, version, time, want_inner, out, capacity, row, counts):  # type: ignore[no-untyped-def]
+    """Write the row of the sampled_ipv4 or sampled_ipv6 record at `at`, in every column."""
+    write_nothing(want_inner, out, capacity, row)
+    counts[OTHER_ROWS] += 1
+    length = u32be(buf, at)
+    protocol = bounded(u32be(buf, at + 4), 8)
+    after = at + (16 if version == 4 else 40)
+    for first in (0, INNER_ROWS):
+        if first and not want_inner:
+            break
+        out[(first + VERSION) * capacity + row] = version
+        if version == 4:
+            out[(first + SRC_HIGH) * capacity + row] = 0
+            out[(first + SRC_LOW) * capacity + row] = u32be(buf, at + 8)
+            out[(first + DEST_HIGH) * capacity + row] = 0
+            out[(first + DEST_LOW) * capacity + row] = u32be(buf, at + 12)
+        else:
+            out[(first + SRC_HIGH) * capacity + row] = np.int64(u64be(buf, at + 8))
+            out[(first + SRC_LOW) * capacity + row] = np.int64(u64be(buf, at + 16))
+            out[(first + DEST_HIGH) * capacity + row] = np.int64(u64be(buf, at + 24))
+            out[(first + DEST_LOW) * capacity + row] = np.int64(u64be(buf, at + 32))
+        out[(first + IP_LEN) * capacity + row] = length
+        out[(first + PROTOCOL) * capacity + row] = protocol
+        if protocol in (TCP, UDP):
+            out[(first + SRC_PORT) * capacity + row] = bounded(u32be(buf, after), 16)
+            out[(first + DEST_PORT) * capacity + row] = bounded(u32be(buf, after + 4), 16)
+        if protocol == TCP:
+            out[(first + TCP_FLAGS) * capacity + row] = bounded(u32be(buf, after + 8), 8)
+        out[(first + TOS) * capacity + row] = bounded(u32be(buf, after + 12), 8)
+    out[TS * capacity + row] = time
+    out[LEN * capacity + row] = length
+    out[CAPLEN * capacity + row] = 0
+    out[TUNNELS * capacity + row] = 0
+
+
+@kernel("i64(u8*, i64*, i64, i64, i64, i64, i64, i64*, i64, i64*)")
+def decode_listed(buf, listed, stride, first, rows, want, want_inner, out, capacity, counts):  # type: ignore[no-untyped-def]
+    """Decode the samples `[first, first + rows)` of `listed`, each into a row; return `rows`.
+
+    `listed` is len(SAMPLE_FIELDS) x stride, what `list_samples` wrote for the bytes of `buf`. The rest is as in
+    `decode_frame`. The column `interface` is not written: a sample's is that of its datagram.
+    """
+    for row in range(rows):
+        place = first + row
+        at = listed[HEADER * stride + place]
+        time = listed[TIME * stride + place]
+        link = listed[LINK_TYPE * stride + place]
+        if link in (SAMPLED_IPV4, SAMPLED_IPV6):
+            decode_ip_record(buf, at, -link, time, want_inner, out, capacity, row, counts)
+        else:
+            end = at + listed[CAPTURED * stride + place]
+            wire = listed[WIRE * stride + place]
+            decode_frame(buf, at, end, wire, time, link, 0, want, want_inner, 1, out, capacity, row, counts)
+    return rows
+
+
+class SampleDecoder(Decoder):
+    """Decodes listed samples of one capture's data into buffers of its own. Not thread safe."""
+
+    def __init__(self, file: Capture, columns: Iterable[str], capacity: int) -> None:
+        """Decode those of `columns` that frames have too, up to `capacity` samples at once."""
+        super().__init__(file, (FRAME_COLUMNS.keys() & set(columns)) - {"interface"}, capacity, every_frame=True)
+
+    def decode_listed(self, listed: Listed) -> Packets:
+        """Decode samples that were listed out of the capture's data; the rows are theirs, one for each."""
+        return self._packets(
+            lambda: decode_listed(
+                self.file.data, listed.matrix.reshape(-1), listed.matrix.shape[1], listed.first, listed.rows, self.want,
+                self.want_inner, self.out, self.matrix.shape[1], self.counts,
+            )
+        )  # fmt: skip
