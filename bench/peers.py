@@ -7,6 +7,7 @@ named and left out. The slow ones get fewer packets: their rates do not depend o
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,6 +44,36 @@ OURS = Peer(
     lambda path, folder: [wiretide("query", path, PAIRS, "--format", "csv", "-o", folder / "answer.csv")],
 )
 
+DPKT = """
+import collections, dpkt, sys
+pairs = collections.defaultdict(lambda: [0, 0])
+with open(sys.argv[1], "rb") as file:
+    for seconds, frame in dpkt.pcap.Reader(file):
+        ip = dpkt.ethernet.Ethernet(frame).data
+        if isinstance(ip, (dpkt.ip.IP, dpkt.ip6.IP6)):
+            pair = pairs[int(seconds) // 60, ip.src, ip.dst]
+            pair[0] += 1
+            pair[1] += len(frame)
+print(len(pairs))
+"""
+SCAPY = """
+import collections, sys
+from scapy.layers.inet import IP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Ether
+from scapy.utils import PcapReader
+pairs = collections.defaultdict(lambda: [0, 0])
+with PcapReader(sys.argv[1]) as reader:
+    for packet in reader:
+        ip = packet.getlayer(IP) or packet.getlayer(IPv6)
+        if ip is not None:
+            pair = pairs[int(packet.time) // 60, ip.src, ip.dst]
+            pair[0] += 1
+            pair[1] += packet.wirelen
+print(len(pairs))
+"""
+"""The question as users of the two libraries write it: a loop over the packets and a dictionary of the pairs."""
+
 PEERS = (
     Peer(
         "nfpcapd + nfdump",
@@ -74,6 +105,20 @@ PEERS = (
         ("tcpstat",),
         5 * MILLION,
         lambda path, _: [["tcpstat", "-r", path, "-o", "%S %n %N\\n", "60"]],
+    ),
+    Peer(
+        "dpkt, a loop",
+        "packets and bytes per pair and minute",
+        (),
+        MILLION // 5,
+        lambda path, _: [[sys.executable, "-c", DPKT, path]],
+    ),
+    Peer(
+        "scapy, a loop",
+        "packets and bytes per pair and minute",
+        (),
+        MILLION // 50,
+        lambda path, _: [[sys.executable, "-c", SCAPY, path]],
     ),
 )
 
