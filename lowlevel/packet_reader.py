@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from capture.files.blocks import Block
 from capture.files.capture import Capture
-from capture.metrics import PACKETS_DECODED, RECORDS_SKIPPED, Samples
+from capture.files.interfaces import RETIMED
+from capture.metrics import PACKETS_DECODED, RECORDS_SKIPPED, TIMES_REPLACED, Samples
 from capture.packets.columns import FRAME_COLUMNS, PACKET_COLUMNS
 from capture.packets.decoder import Decoder
 from capture.packets.fields import SKIPPED
@@ -27,6 +28,7 @@ class FrameReader:
     """Rows of the kind `frames`: each record is one. Its ts is the record's, so that a block's `low` holds for rows."""
 
     exact_low = True
+    kind = "frames"
     every_frame = True
     specs = FRAME_COLUMNS
 
@@ -46,19 +48,24 @@ class FrameReader:
         yield PacketRows(packets.rows, block.first, columns)
 
     def samples(self) -> Samples:
-        """Return nothing: every record is a row, and the node counts the records."""
-        return Samples()
+        """Return by cause how many times are not the capture's; every record is a row, and the node counts them."""
+        samples = Samples()
+        for cause, count in zip(RETIMED, self.decoder.retimed.tolist(), strict=True):
+            if count:
+                samples.add(TIMES_REPLACED, count, self.link, self.kind, cause)
+        return samples
 
 
 class PacketReader(FrameReader):
     """Rows of the kind `packets`: records that hold an IP packet with readable addresses."""
 
+    kind = "packets"
     every_frame = False
     specs = PACKET_COLUMNS
 
     def samples(self) -> Samples:
-        """Return how many records became rows, and by cause how many did not."""
-        samples = Samples()
+        """Return how many records became rows, and by cause how many did not; and what FrameReader does."""
+        samples = super().samples()
         samples.add(PACKETS_DECODED, self.rows, self.link)
         for cause, count in zip(SKIPPED, self.decoder.skipped.tolist(), strict=True):
             samples.add(RECORDS_SKIPPED, count, self.link, cause)
