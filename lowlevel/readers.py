@@ -9,6 +9,7 @@ from capture.files.blocks import Block
 from capture.files.capture import Capture
 from capture.metrics import Samples
 from lowlevel.packet_reader import FrameReader, PacketReader
+from lowlevel.sample_reader import SampleReader
 from lowlevel.vectors import Columns
 
 
@@ -55,6 +56,7 @@ class RowReader(Protocol):
 READERS: dict[str, Callable[[str, Capture, Collection[str], int], RowReader]] = {
     "packets": PacketReader,
     "frames": FrameReader,
+    "samples": SampleReader,
 }
 """How a reader is made, by kind of rows."""
 
