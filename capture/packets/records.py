@@ -27,14 +27,14 @@ def decode_pcap(  # type: ignore[no-untyped-def]
 
     The caller has scanned the records: their headers and bytes are inside `buf`. The rest is as in `decode_frame`.
     """
-    row = 0
+    row = np.int64(0)
     for _ in range(records):
         frame = at + header
         end = frame + captured_length(buf, at, big_endian, length_order)
         wire = wire_length(buf, at, big_endian, length_order)
         time = record_time(buf, at, big_endian, unit)
         row = decode_frame(
-            buf, frame, end, wire, time, link, 0, want, want_inner, every_frame, out, capacity, row, counts
+            buf, frame, end, wire, time, link, np.int64(0), want, want_inner, every_frame, out, capacity, row, counts
         )
         at = end
     return row
@@ -49,7 +49,7 @@ def decode_pcapng(  # type: ignore[no-untyped-def]
     The caller has scanned the blocks. `interfaces` is the table of the file's interfaces. `retimed` grows by cause as
     in RETIMED. The rest is as in `decode_frame`.
     """
-    row = 0
+    row = np.int64(0)
     big_endian = section & 1
     while records and at + 16 <= stop:
         kind = u32(buf, at, big_endian)
