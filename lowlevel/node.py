@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from capture.files.blocks import BLOCK_RECORDS, Block
-from capture.files.capture import Capture
+from capture.files.capture import AnyCapture
 from capture.metrics import BYTES_READ, FILES_DAMAGED, RECORDS_READ, Samples
 from lowlevel.metrics import (
     ROWS_ACCEPTED,
@@ -54,7 +54,7 @@ class Node:
     def __init__(
         self,
         link: str,
-        file: Capture,
+        file: AnyCapture,
         plans: Sequence[LowLevelPlan],
         slots: int = TABLE_SLOTS,
         capacity: int = BLOCK_RECORDS,

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from capture.files.capture import Capture
+from capture.files.capture import AnyCapture
+from capture.files.recognise import FileFormat
 from capture.packets.columns import ColumnSpec
 from capture.packets.decoder import Packets
 from capture.packets.fields import NULL, PHYSICAL
@@ -23,16 +24,19 @@ NO_HALF = np.zeros((), np.uint64)
 class Interfaces:
     """The names of a capture's interfaces, several of which may be called the same."""
 
-    def __init__(self, capture: Capture) -> None:
-        """Name those of `capture`, whose list may still grow."""
+    def __init__(self, capture: AnyCapture) -> None:
+        """Name those of `capture`, whose list may still grow, and is another one with each file that is followed."""
         self._capture = capture
         self._names = Names()
+        self._format: FileFormat | None = None
         self._ids = np.empty(0, np.int64)  # of the name of each interface
 
     def texts(self, numbers: Numbers) -> TextVector:
         """Return the names of the interfaces with these numbers."""
-        known = self._capture.format.interface_names
-        if len(known) > len(self._ids):
+        form = self._capture.format
+        known = form.interface_names
+        if form is not self._format or len(known) > len(self._ids):
+            self._format = form
             self._ids = np.array([self._names.add(name) for name in known], np.int64)
         return TextVector(self._ids[numbers], self._names.texts)
 
@@ -41,7 +45,7 @@ class PacketColumns(Mapping[str, AnyVector]):
     """The columns of one decoded block of a link. Valid as long as the block's buffers are."""
 
     def __init__(
-        self, link: str, packets: Packets, capture: Capture, specs: Mapping[str, ColumnSpec], interfaces: Interfaces
+        self, link: str, packets: Packets, capture: AnyCapture, specs: Mapping[str, ColumnSpec], interfaces: Interfaces
     ) -> None:
         """Wrap a block; `specs` are the columns of its kind of rows."""
         self._link = link

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from capture.files.blocks import Block
-from capture.files.capture import Capture
+from capture.files.capture import AnyCapture
 from capture.files.interfaces import RETIMED
 from capture.metrics import PACKETS_DECODED, RECORDS_SKIPPED, TIMES_REPLACED, Samples
 from capture.packets.columns import FRAME_COLUMNS, PACKET_COLUMNS
@@ -32,7 +32,7 @@ class FrameReader:
     every_frame = True
     specs = FRAME_COLUMNS
 
-    def __init__(self, link: str, capture: Capture, columns: Collection[str], capacity: int) -> None:
+    def __init__(self, link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> None:
         """Read `columns` of blocks of up to `capacity` records."""
         self.link = link
         self.capture = capture

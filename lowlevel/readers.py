@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
 from capture.files.blocks import Block
-from capture.files.capture import Capture
+from capture.files.capture import AnyCapture
 from capture.metrics import Samples
 from lowlevel.packet_reader import FrameReader, PacketReader
 from lowlevel.sample_reader import SampleReader
@@ -53,7 +53,7 @@ class RowReader(Protocol):
         ...
 
 
-READERS: dict[str, Callable[[str, Capture, Collection[str], int], RowReader]] = {
+READERS: dict[str, Callable[[str, AnyCapture, Collection[str], int], RowReader]] = {
     "packets": PacketReader,
     "frames": FrameReader,
     "samples": SampleReader,
@@ -61,7 +61,7 @@ READERS: dict[str, Callable[[str, Capture, Collection[str], int], RowReader]] = 
 """How a reader is made, by kind of rows."""
 
 
-def make_reader(kind: str, link: str, capture: Capture, columns: Collection[str], capacity: int) -> RowReader:
+def make_reader(kind: str, link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> RowReader:
     """Make the reader of one kind; ValueError where there is none."""
     if kind not in READERS:
         raise ValueError(f"no reader makes rows of the kind {kind}; the kinds are {', '.join(READERS)}")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.files.blocks import Block
-from capture.files.capture import Capture
+from capture.files.capture import AnyCapture
 from capture.flows.sample_columns import OF_THE_SAMPLE, SAMPLE_COLUMNS
 from capture.flows.sample_decoder import SampleDecoder
 from capture.flows.sample_fields import DATAGRAMS_SKIPPED, NULL, SAMPLES, SAMPLES_SKIPPED, SEQUENCES
@@ -101,7 +101,7 @@ class SampleReader:
 
     exact_low = True
 
-    def __init__(self, link: str, capture: Capture, columns: Collection[str], capacity: int) -> None:
+    def __init__(self, link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> None:
         """Read `columns` of blocks of up to `capacity` records."""
         self.link = link
         self.capture = capture

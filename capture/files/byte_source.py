@@ -25,15 +25,17 @@ PIPE_BYTES = 1 << 20
 
 
 class ByteSource(Protocol):
-    """Bytes in their order, read by one thread. `size` is how many there are in all, 0 where nobody knows.
+    """Bytes in their order, read by one thread."""
 
-    `live`: more may come, and there may be nothing to read now. `damage` says, after the end, what was wrong with the
-    bytes themselves (not with the records in them), None for nothing.
-    """
+    @property
+    def size(self) -> int:
+        """Bytes in all; 0 where nobody knows."""
+        ...
 
-    size: int
-    live: bool
-    damage: str | None
+    @property
+    def live(self) -> bool:
+        """Whether more may come, and there may be nothing to read now."""
+        ...
 
     @property
     def consumed(self) -> int:
@@ -60,7 +62,6 @@ class FileBytes:
     """A regular file, from its first byte to where it ends now."""
 
     live = False
-    damage: str | None = None
 
     def __init__(self, descriptor: int) -> None:
         """Take over an open file."""
@@ -75,16 +76,25 @@ class FileBytes:
         self.consumed += count
         return count
 
+    def read(self, most: int) -> bytes:
+        """Read up to `most` bytes."""
+        data = os.pread(self.descriptor, most, self.consumed)
+        self.consumed += len(data)
+        return data
+
+    def seek(self, offset: int) -> None:
+        """Go to a byte."""
+        self.consumed = offset
+
     def rewind(self) -> None:
         """Go back to the first byte."""
-        self.consumed = 0
+        self.seek(0)
 
 
 class PipeBytes:
     """A pipe or FIFO, until its last writer has closed it. One that nobody writes to yet is waited for."""
 
     live = True
-    damage: str | None = None
     size = 0
 
     def __init__(self, descriptor: int) -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from capture.errors import InputError
 from capture.files.byte_source import STANDARD_INPUT, PipeBytes, open_source
+from capture.files.compression import is_compressed
 from capture.files.recognise import HEAD, FileFormat, record_format
 from capture.files.stream import StreamedCapture
 
@@ -46,18 +47,25 @@ class Capture:
                 self.mapped.madvise(MADV_POPULATE_READ, start, length)
 
 
-def open_capture(path: str | os.PathLike[str]) -> Capture | StreamedCapture:
+AnyCapture = Capture | StreamedCapture
+"""What is read block by block: `format` and `data` are those of the block at hand; both may change with the next."""
+
+
+def open_capture(path: str | os.PathLike[str]) -> AnyCapture:
     """Open and check; raise InputError where it is missing, unreadable or no capture, with what it is instead.
 
-    A file of records is mapped. Pipes and standard input (`-`) are streamed, and opening them does not wait: what is
-    wrong with their bytes is raised by `blocks`.
+    A file of records is mapped. Compressed files, pipes and standard input (`-`) are streamed. Opening a pipe does not
+    wait: what is wrong with its bytes is raised by `blocks`.
     """
     path = Path(path)
     try:
         source = open_source(path)
         if isinstance(source, PipeBytes) or str(path) == STANDARD_INPUT:
             return StreamedCapture(path, source)
-        form = record_format(os.pread(source.descriptor, HEAD, 0), str(path))
+        head = source.read(HEAD)
+        if is_compressed(head):
+            return StreamedCapture(path, source)
+        form = record_format(head, str(path))
         mapped = mmap.mmap(source.descriptor, 0, access=mmap.ACCESS_READ)
         source.close()
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from capture.errors import InputError
+from capture.files.compression import codec_of
 from capture.files.pcap import MAGICS, PcapFormat, parse_header
 from capture.files.pcapng import MAGIC, PcapngFormat, parse_section_header
 
@@ -13,11 +14,12 @@ HEAD = 32
 """Bytes that are enough to recognise every format; a capture without records may have fewer."""
 
 FOREIGN: dict[bytes, str] = {
-    bytes.fromhex("1f8b"): "gzip-compressed",
-    bytes.fromhex("28b52ffd"): "zstd-compressed",
-    bytes.fromhex("fd377a585a00"): "xz-compressed",
-    bytes.fromhex("425a68"): "bzip2-compressed",
-    bytes.fromhex("04224d18"): "lz4-compressed",
+    bytes.fromhex("1f9d"): "compressed by compress",
+    bytes.fromhex("4c5a4950"): "lzip-compressed",
+    bytes.fromhex("894c5a4f"): "lzop-compressed",
+    bytes.fromhex("02214c18"): "lz4-compressed in the legacy format",
+    bytes.fromhex("504b0304"): "a zip archive",
+    bytes.fromhex("377abcaf271c"): "a 7z archive",
 }
 """What other files begin with, to say what a refused file is."""
 
@@ -28,7 +30,10 @@ def record_format(head: bytes, name: str) -> FileFormat:
         return parse_header(head, name)
     if head.startswith(MAGIC):
         return parse_section_header(head, name)
-    kinds = [kind for magic, kind in FOREIGN.items() if head.startswith(magic)]
+    codec = codec_of(head)
+    kinds = (
+        [f"{codec.name}-compressed"] if codec else [kind for magic, kind in FOREIGN.items() if head.startswith(magic)]
+    )
     got = f"it is {kinds[0]}" if kinds else "it is empty" if not head else f"it begins with {head[:4].hex(' ')}"
     hint = "; decompress it" if kinds else ""
     raise InputError(f"{name}: not a pcap or pcapng capture: {got}{hint}")

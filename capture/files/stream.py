@@ -9,14 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.errors import InputError
-from capture.files.blocks import BAD_LENGTH, BLOCK_RECORDS, DAMAGE, MENDED_BY_BYTES, MORE, NO_PROMISE, Block
+from capture.files.blocks import BLOCK_RECORDS, DAMAGE, MENDED_BY_BYTES, MORE, NO_PROMISE, Block
 from capture.files.byte_source import WAIT, ByteSource
+from capture.files.decompressed import Decompressed
 from capture.files.read_ahead import CHUNK, HEADROOM, ReadAhead
 from capture.files.recognise import HEAD, FileFormat, record_format
 from capture.files.record_format import ROW, WalkState
-
-LARGEST_RECORD = 64 << 20
-"""Bytes of a record at most: no buffer grows beyond it and a chunk."""
 
 
 class StreamedCapture:
@@ -31,7 +29,8 @@ class StreamedCapture:
     * `damage`, once `blocks` has ended, says how the input ended if badly: a cause of DAMAGE, or of `compression`.
     * `stop` makes a live input end with what has been read; any thread may call it, a handler of signals too.
 
-    Memory is that of ReadAhead, and LARGEST_RECORD + a chunk while there is a record that large. One thread iterates.
+    Memory is that of ReadAhead, and where a record is larger than HEADROOM that record and a chunk: no format believes
+    more than 16 MiB. One thread iterates.
     """
 
     def __init__(self, path: Path, source: ByteSource, chunk: int = CHUNK) -> None:
@@ -39,7 +38,7 @@ class StreamedCapture:
         self.path = path
         self.data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
         self.damage: str | None = None
-        self._source = source
+        self._source = Decompressed(source)
         self._chunk = chunk
         self._format: FileFormat | None = None
         self._reading: ReadAhead | None = None
@@ -121,15 +120,13 @@ class StreamedCapture:
                     continue
                 if end == state.at and self._stopped:
                     return
-                form = self._format = record_format(self.data[state.at : end].tobytes(), str(self.path))
+                form = self._format = self._recognise(self.data[state.at : end].tobytes())
                 state.at += form.first_record
             state.status = MORE
             while state.status == MORE:
                 if form.walk(self.data, end, block_records, row, state):
                     start, after, records, first, last, section = row[0].tolist()
                     yield Block(start, after, records, first, last, NO_PROMISE, section)
-            if end - state.at > LARGEST_RECORD:
-                state.status = BAD_LENGTH
             if state.status not in MENDED_BY_BYTES:
                 break
         if not self._stopped:
@@ -151,6 +148,7 @@ class StreamedCapture:
 
     def _begin(self) -> FileFormat:
         """Read just so much of a file that its format is known."""
+        self._source.rewind()
         head = bytearray(HEAD)
         filled = 0
         try:
@@ -158,4 +156,15 @@ class StreamedCapture:
                 filled += count
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
-        return record_format(bytes(head[:filled]), str(self.path))
+        return self._recognise(bytes(head[:filled]))
+
+    def _recognise(self, head: bytes) -> FileFormat:
+        codec, damage = self._source.codec, self._source.damage
+        try:
+            return record_format(head, f"{self.path}, decompressed ({codec.name})" if codec else str(self.path))
+        except InputError as error:
+            if not (codec and damage):
+                raise
+            told = f"{damage.replace('_', ' ')} after {len(head)} bytes, before any record"
+            problem = f" ({self._source.problem})" if self._source.problem else ""
+            raise InputError(f"{self.path}: {codec.name}-compressed, but {told}{problem}") from error

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from capture.bytes import u32be, u64be
-from capture.files.capture import Capture
+from capture.files.capture import AnyCapture
 from capture.flows.sample_fields import CAPTURED, HEADER, LINK_TYPE, SAMPLED_IPV4, SAMPLED_IPV6, TIME, WIRE
 from capture.flows.sample_lister import Listed
 from capture.native import helper, kernel
@@ -108,7 +108,7 @@ def decode_listed(buf, listed, stride, first, rows, want, want_inner, out, capac
 class SampleDecoder(Decoder):
     """Decodes listed samples of one capture's data into buffers of its own. Not thread safe."""
 
-    def __init__(self, file: Capture, columns: Iterable[str], capacity: int) -> None:
+    def __init__(self, file: AnyCapture, columns: Iterable[str], capacity: int) -> None:
         """Decode those of `columns` that frames have too, up to `capacity` samples at once."""
         super().__init__(file, (FRAME_COLUMNS.keys() & set(columns)) - {"interface"}, capacity, every_frame=True)
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.files.blocks import Block
-from capture.files.capture import Capture
+from capture.files.capture import AnyCapture
 from capture.files.interfaces import RETIMED
 from capture.files.pcapng import PcapngFormat
 from capture.native import pointer
@@ -49,7 +49,7 @@ class Decoder:
     more where a column of the inner layer is wanted.
     """
 
-    def __init__(self, file: Capture, columns: Iterable[str], capacity: int, every_frame: bool = False) -> None:
+    def __init__(self, file: AnyCapture, columns: Iterable[str], capacity: int, every_frame: bool = False) -> None:
         """Decode `columns` (names of the stream) of blocks with up to `capacity` records.
 
         `every_frame` makes a row of each record, as the stream `frames` has it.
