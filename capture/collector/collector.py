@@ -228,9 +228,10 @@ class Collector:
             if broken:
                 with self._lock:
                     self._unwritten += chunk.datagrams
-            if chunk.end:
-                break
+            last = chunk.end
             self._pass_on(chunk, inspect=not broken)
+            if last:
+                break
         self._inspect.put(None)
         try:
             self.files.close()

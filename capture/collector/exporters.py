@@ -72,11 +72,11 @@ def _counts(row: npt.NDArray[np.int64]) -> ExporterCounts:
 
 
 def allowed_prefixes(networks: Sequence[IPv4Network | IPv6Network]) -> npt.NDArray[np.int64]:
-    """Lay out an allow-list for the kernel: a row for each prefix."""
+    """Lay out an allow-list for the kernel: PREFIX words for each."""
     rows = np.zeros((len(networks), PREFIX), np.uint64)
     for row, network in zip(rows, networks, strict=True):
         mask = (
             int(network.netmask) if network.version == 6 else int(network.netmask) | (HALF - 1) << 64 | 0xFFFFFFFF << 32
         )
         row[:] = [network.version, *divmod(int(network.network_address), HALF), *divmod(mask, HALF)]
-    return rows.view(np.int64)
+    return rows.view(np.int64).reshape(-1)

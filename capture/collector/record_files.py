@@ -1,8 +1,9 @@
 """The files of a collector's folder: named by time, growing under their final name, oldest deleted first.
 
-A file has its name from its first byte on, and the next one is made only after it is complete. So whoever follows the
-folder takes the files in the order of their names, reads the last one as it grows, and goes on to the next when there
-is one: nothing is read twice, nothing is renamed under a reader, and datagrams are seen a moment after they arrived.
+A file has its name from its first record on, and the next one is made only after it is complete. So whoever follows
+the folder takes the files in the order of their names, reads the last one as it grows, and goes on to the next when
+there is one: nothing is read twice, nothing is renamed under a reader, and datagrams are seen a moment after they
+arrived. Only the file header is written under a hidden name: a file that can be seen can be opened.
 
 Names are the time of the first datagram, `20260131T235959.123456789Z.pcap`, and never go back: where the clock did,
 or another run has recorded into the same folder before, a name follows the newest one that is there.
@@ -28,6 +29,9 @@ from capture.files.pcap import FILE_HEADER
 
 NAME = re.compile(r"(\d{8}T\d{6})\.(\d{9})Z\.pcap", re.ASCII)
 LOCK = ".collector.lock"
+UNBORN = ".collector.next"
+"""Name of a file whose header is being written."""
+
 RAW_IP, SNAP_LENGTH = 101, 262_144
 HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_LENGTH, RAW_IP)
 SECOND = 10**9
@@ -80,8 +84,12 @@ class RecordFiles:
                 self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
                 undo.callback(os.close, self._lock)
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                ours = sorted(path for path in folder.iterdir() if start_time(path.name) is not None)
+                ours = [path for path in folder.iterdir() if start_time(path.name) is not None]
                 self._sizes = {path: path.stat().st_size for path in ours}
+                for path, held in list(self._sizes.items()):
+                    if held < FILE_HEADER:  # a power failure: there is no datagram in it, and no reader would open it
+                        path.unlink()
+                        del self._sizes[path]
             except BlockingIOError as error:
                 raise InputError(f"{folder}: another collector is recording here; choose another folder") from error
             except OSError as error:
@@ -102,13 +110,16 @@ class RecordFiles:
         self._make_room()
         self._newest = max(time, self._newest + 1)
         self._path = self.folder / file_name(self._newest)
+        unborn = self.folder / UNBORN
         try:
-            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            self._file = os.open(unborn, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            os.write(self._file, HEADER)
+            unborn.rename(self._path)
         except OSError as error:
             raise self._failed(error) from error
-        self._sizes[self._path] = 0
+        self._sizes[self._path] = len(HEADER)
+        self.bytes += len(HEADER)
         self.files += 1
-        self.append(memoryview(HEADER))
 
     def append(self, records: memoryview) -> None:
         """Write whole records; where that fails, cut off what got only half way, and raise RecordingError."""

@@ -65,7 +65,7 @@ class Recorder:
         before = int(state[RECORDED])
         left = record_datagrams(
             slots, rows, first, count, udp.port, keys, exporters.mask, counts, exporters.limit, self._prefixes,
-            len(self._prefixes), chunk.data, CHUNK_BYTES, self._settings.rotate_size, self._settings.rotate_every,
+            len(self._settings.allow), chunk.data, CHUNK_BYTES, self._settings.rotate_size, self._settings.rotate_every,
             state,
         )  # fmt: skip
         chunk.used = int(state[AT])
