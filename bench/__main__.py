@@ -22,6 +22,7 @@ BENCHES = {
     "query": "the whole process of `wiretide query`: rate, memory, the first run",
     "peers": "the installed tools that answer the same question, side by side",
     "spark": "Spark batch on two cores against the inline engine on one; the streaming engine",
+    "collector": "the UDP collector on loopback: bursts, losses, and whether they are counted",
     "startup": "how long commands take that have nothing to do",
 }
 """Names, each that of a module here with `run(setting) -> Report`, and what they measure."""

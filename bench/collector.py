@@ -1,0 +1,150 @@
+"""The UDP collector on loopback: what it loses of bursts of NetFlow datagrams, and whether it knows.
+
+A process sends, `wiretide capture` receives and writes. What was recorded is counted in the files, by the scan of
+captures; what was lost is what the collector itself says at the end. The two must add up to what was sent: where they
+do not, the collector has lost datagrams without knowing it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.command import wiretide
+from bench.datagram_sender import RECORDS, datagram
+from bench.report import Report
+from bench.setting import Setting
+from bench.traffic import MILLION
+
+HOST = "127.0.0.1"
+RATE = 102_000
+"""Datagrams per second: 2 % more than is promised for, since pauses between bursts are a little too long."""
+
+BURSTS = (1_000, 10_000)
+BUFFER = "32Mi"
+LOST = re.compile(r"lost before they could be received: ([\d,]+) datagrams")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Datagrams sent, recorded and told as lost; seconds of sending; processor seconds of the collector."""
+
+    sent: int
+    recorded: int
+    lost: int
+    seconds: float
+    processor: float
+
+    @property
+    def rate(self) -> float:
+        """Datagrams offered per second."""
+        return self.sent / self.seconds
+
+
+def run(setting: Setting) -> Report:
+    """Bursts that fit the buffer at a given rate, as many as can be sent, and a collector that stands still."""
+    report = Report("collector")
+    if not sys.platform.startswith("linux"):
+        report.notes.append("this system does not tell what its sockets drop: nothing can be judged")
+        return report
+    count = setting.packets(MILLION)
+    setting.data.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for burst in BURSTS:
+        found = measure(setting.data, count, burst, RATE)
+        rows.append(_row(f"bursts of {burst:,}", found))
+        report.require(f"lost at 100 000 datagrams/s in bursts of {burst:,}", found.lost, "<= 0", not setting.quick)
+        report.require(f"offered, datagrams/s, bursts of {burst:,}", found.rate, ">= 100000", not setting.quick)
+    fastest = measure(setting.data, count, BURSTS[0], 0)
+    rows.append(_row("as fast as possible", fastest))
+    stopped = measure(setting.data, min(count, 200_000), BURSTS[0], 0, stopped=True)
+    rows.append(_row("collector stopped meanwhile", stopped))
+    report.table(
+        f"NetFlow v5, {RECORDS} records, {len(datagram())} bytes per datagram; receive buffer {BUFFER} asked for",
+        ("offered", "datagrams/s", "sent", "recorded", "lost and counted", "neither", "processor, us per datagram"),
+        rows,
+    )
+    for name, found in (("as fast as possible", fastest), ("stopped", stopped)):
+        unknown = abs(found.sent - found.recorded - found.lost)
+        report.require(f"neither recorded nor counted as lost, {name}", unknown, "<= 0")
+    report.require("lost and counted, collector stopped", stopped.lost, ">= 1", not setting.quick)
+    report.notes.append("sender and collector share the cores; files go to the folder of the generated captures")
+    return report
+
+
+def _row(name: str, found: Outcome) -> tuple[str, ...]:
+    return (
+        name,
+        f"{found.rate:,.0f}",
+        f"{found.sent:,}",
+        f"{found.recorded:,}",
+        f"{found.lost:,}",
+        f"{found.sent - found.recorded - found.lost:,}",
+        f"{found.processor / found.recorded * 1e6:.2f}",
+    )
+
+
+def measure(data: Path, count: int, burst: int, rate: float, *, stopped: bool = False) -> Outcome:
+    """Send `count` datagrams to a collector; with `stopped` it does not run while they are sent."""
+    with recording(data) as (process, port, folder):
+        if stopped:
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        command = [sys.executable, "-m", "bench.datagram_sender", HOST, *map(str, (port, count, burst, rate))]
+        sent = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        if stopped:
+            process.send_signal(signal.SIGCONT)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        process.terminate()
+        said, _ = process.communicate()
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        told = LOST.search(said)
+        if process.returncode or not told:
+            raise RuntimeError(f"the collector ended with status {process.returncode} and said: {said}")
+        recorded = sum(map(records, folder.glob("*.pcap")))
+    spent = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
+    return Outcome(sent["sent"], recorded, int(told[1].replace(",", "")), sent["seconds"], spent)
+
+
+def records(path: Path) -> int:
+    """Count the records of a capture."""
+    from capture.files.capture import Capture, open_capture
+    from capture.files.scan import scan
+
+    opened = open_capture(path)
+    assert isinstance(opened, Capture), "what a collector writes can be mapped"
+    return scan(opened).records
+
+
+@contextmanager
+def recording(data: Path) -> Iterator[tuple[subprocess.Popen[str], int, Path]]:
+    """Run a collector on a free port; its process, port and folder, which is deleted in the end."""
+    folder = Path(tempfile.mkdtemp(prefix="collected-", dir=data))
+    command = wiretide("capture", "--udp", f"{HOST}:0", "-o", folder, "--buffer", BUFFER)
+    try:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            port = 0
+            for line in process.stdout:
+                if found := re.search(r"listening on .*:(\d+),", line):
+                    port = int(found[1])
+                if line.startswith("memory of buffers"):
+                    break
+            try:
+                yield process, port, folder
+            finally:
+                if process.poll() is None:
+                    process.kill()
+    finally:
+        shutil.rmtree(folder)
