@@ -53,8 +53,10 @@ class Input:
     stream: str | None = None
 
     def feeds(self, plan: QueryPlan) -> bool:
-        """Whether the plan reads this input."""
-        return self.stream is None or self.stream.lower() in {stream.lower() for stream in plan.streams}
+        """Whether the plan reads this input: it does whatever the name where FROM has a kind of rows alone."""
+        if self.stream is None or plan.of_every_link:
+            return True
+        return self.stream.lower() in {stream.lower() for stream in plan.streams}
 
 
 class InlineRun:

@@ -23,9 +23,9 @@ class Output:
 class QueryPlan:
     """One query. Immutable and picklable.
 
-    `streams` are the names in FROM. `group_by` names the columns of the partials that form a group: keys of the low
+    `streams` are the names in FROM: links, or the kind of the rows alone, which is that of every link. `group_by` names the columns of the partials that form a group: keys of the low
     level, and `link` where the query groups by it. `having` and `select` are expressions over those columns and the
-    merged sub-aggregates.
+    merged sub-aggregates. `layer` is the IP layer that plain names in `sql` mean, `outer` or `inner`.
     """
 
     name: str
@@ -36,6 +36,12 @@ class QueryPlan:
     group_by: tuple[str, ...]
     having: Expression | None
     select: tuple[Output, ...]
+    layer: str = "outer"
+
+    @property
+    def of_every_link(self) -> bool:
+        """Whether FROM names a kind of rows alone: those of all inputs."""
+        return [stream.lower() for stream in self.streams] == [self.low.kind]
 
     @property
     def windowed(self) -> bool:

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from lowlevel import membership, texts
+from lowlevel import byte_functions, membership, texts
 from lowlevel.expressions import (
     COMPARISON,
     Address,
     Binary,
+    Call,
     Column,
     Expression,
+    Function,
     InList,
     InPrefix,
     IsNull,
@@ -30,7 +32,7 @@ from lowlevel.expressions import (
     Type,
     Unary,
 )
-from lowlevel.vectors import AddressVector, AnyVector, Columns, Mask, TextVector, Vector, shape_of
+from lowlevel.vectors import AddressVector, AnyVector, BytesVector, Columns, Mask, TextVector, Vector, shape_of
 
 ZEROS = {Type.FLOAT: np.float64, Type.BOOL: np.bool_}
 """What stands under a NULL constant, where it is no int64."""
@@ -66,6 +68,8 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
         case IsNull(operand):
             vector = evaluate(operand, columns)
             return Vector(np.zeros(shape_of(vector), np.bool_) if vector.valid is None else ~vector.valid)
+        case Call(function, operand, argument):
+            return _call(function, evaluate(operand, columns), argument, columns)
         case Present(value, count):
             vector = _values(value, columns)
             return Vector(vector.data, _both(vector.valid, _values(count, columns).data > 0))
@@ -88,6 +92,7 @@ def _literal(literal: Literal) -> AnyVector:
         return AddressVector.of(value)
     if isinstance(value, str):
         return TextVector.of(value)
+    assert not isinstance(value, bytes)  # an argument of functions, which take it as it is
     if value is None:
         nowhere = np.zeros((), np.bool_)
         if literal.type is Type.ADDRESS:
@@ -207,3 +212,25 @@ def _in_prefix(vector: AddressVector, prefix: Prefix) -> Any:
     high, low = divmod(prefix.value, 2**64)
     inside = (vector.version == prefix.version) & ((vector.low & np.uint64(mask_low)) == np.uint64(low))
     return inside & ((vector.high & np.uint64(mask_high)) == np.uint64(high)) if mask_high else inside
+
+
+def _call(function: Function, operand: AnyVector, argument: Expression | None, columns: Columns) -> Vector:
+    if isinstance(operand, TextVector):
+        if function is Function.LENGTH:
+            return Vector(texts.lengths(operand), operand.valid)
+        assert isinstance(argument, Literal)
+        part = str(argument.value)
+        test = (lambda name: part in name) if function is Function.CONTAINS else (lambda name: name.startswith(part))
+        return Vector(texts.holds(operand, test), operand.valid)
+    assert isinstance(operand, BytesVector)
+    if function is Function.LENGTH:
+        return Vector(operand.length, operand.valid)
+    if function is Function.BYTE:
+        assert argument is not None
+        offset = _values(argument, columns)
+        value, present = byte_functions.byte_at(operand, offset.data)
+        return Vector(value, _both(_both(operand.valid, offset.valid), present))
+    assert isinstance(argument, Literal)
+    assert isinstance(argument.value, bytes)
+    search = byte_functions.contains if function is Function.CONTAINS else byte_functions.starts_with
+    return Vector(search(operand, argument.value), operand.valid)

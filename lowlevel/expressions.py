@@ -49,6 +49,22 @@ class Op(StrEnum):
     BIT_NOT = "~"
 
 
+class Function(StrEnum):
+    """Functions of bytes and texts by their SQL names."""
+
+    LENGTH = "length"
+    CONTAINS = "contains"
+    STARTS_WITH = "starts_with"
+    BYTE = "byte"
+
+
+FUNCTION_TYPES: dict[Function, Type] = {
+    Function.LENGTH: Type.INT,
+    Function.CONTAINS: Type.BOOL,
+    Function.STARTS_WITH: Type.BOOL,
+    Function.BYTE: Type.INT,
+}
+
 ARITHMETIC = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD})
 BITWISE = frozenset({Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR, Op.SHIFT_LEFT, Op.SHIFT_RIGHT})
 COMPARISON = frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE})
@@ -86,7 +102,7 @@ class Column:
 class Literal:
     """A constant; `value` None is NULL of that type."""
 
-    value: int | float | bool | str | Address | None
+    value: int | float | bool | str | bytes | Address | None
     type: Type
 
     @property
@@ -225,7 +241,38 @@ class Mean:
         return True
 
 
-Expression = Column | Literal | Unary | Binary | InList | InPrefix | IsNull | Present | Mean
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of BYTES or TEXT: `length(x)`, `contains(x, y)` and `starts_with(x, y)` with a constant y of x's type.
+
+    `byte(x, n)` is the byte at offset n of BYTES, NULL where x has no such byte.
+    """
+
+    function: Function
+    operand: Expression
+    argument: Expression | None = None
+
+    @property
+    def type(self) -> Type:
+        """Type of the result."""
+        return FUNCTION_TYPES[self.function]
+
+    @property
+    def nullable(self) -> bool:
+        """NULL of NULL, and beyond the end."""
+        return self.operand.nullable or self.function is Function.BYTE
+
+
+Expression = Column | Literal | Unary | Binary | InList | InPrefix | IsNull | Present | Mean | Call
+
+
+def bits_of(expression: Expression) -> int:
+    """Return how many bits the integers of an expression need, 0..2**bits-1; 64 where that is not known."""
+    if isinstance(expression, Column):
+        return expression.bits
+    if isinstance(expression, Call):
+        return 8 if expression.function is Function.BYTE else 32
+    return 64
 
 
 def columns_of(expression: Expression) -> Iterator[Column]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from capture.native import kernel
 from lowlevel.addresses import macs_to_arrow, to_arrow
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Type, bits_of
 from lowlevel.plan import ARROW_TYPES, Key
 from lowlevel.vectors import AddressVector, Columns, TextVector, Vector
 
@@ -64,8 +64,8 @@ def code_widths(key: Key, version: int) -> list[int]:
             return [MAC_BITS + expression.nullable]
         case Type.BOOL:
             return [2] if expression.nullable else [1]
-        case Type.INT if isinstance(expression, Column) and expression.bits < 64:
-            return [expression.bits + expression.nullable]
+        case Type.INT if bits_of(expression) < 64:
+            return [bits_of(expression) + expression.nullable]
         case Type.INT | Type.FLOAT:
             return [64, 1] if expression.nullable else [64]
         case _:

@@ -36,7 +36,8 @@ class LowLevelPlan:
 
     `pane` is the length in ns of the intervals that partials are kept for, counted from `origin`: pane p is `[origin
     + p*pane, origin + (p+1)*pane)`. The `link` is a column of every partial, never a key of the table: a table serves
-    one link. `kind` says what rows it reads: `packets`, `frames`, `flows` or `samples`.
+    one link. `kind` says what rows it reads: `packets`, `frames`, `flows` or `samples`. With `spread` a flow record is
+    divided among the panes from its start_ts to its ts (`lowlevel.spread`), else it is in the pane of its ts.
     """
 
     where: Expression | None
@@ -45,6 +46,7 @@ class LowLevelPlan:
     pane: int
     origin: int = 0
     kind: str = "packets"
+    spread: bool = False
 
     @cached_property
     def columns(self) -> frozenset[str]:
@@ -53,7 +55,8 @@ class LowLevelPlan:
         trees += [sub.argument for sub in self.subaggregates if sub.argument is not None]
         if self.where is not None:
             trees.append(self.where)
-        return frozenset(column.name for tree in trees for column in columns_of(tree)) | {"ts"}
+        times = {"ts", "start_ts"} if self.spread else {"ts"}
+        return frozenset(column.name for tree in trees for column in columns_of(tree)) | times
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -7,6 +7,7 @@ has); `finished` says what the high level computes in its place from the merged 
 from __future__ import annotations
 
 from lowlevel.expressions import Binary, Column, Expression, Literal, Mean, Op, Present, Type, columns_of
+from lowlevel.kinds import RowKind
 from lowlevel.subaggregates import Kind, SubAggregate
 from queries.expression_text import expression_text
 
@@ -14,7 +15,9 @@ from queries.expression_text import expression_text
 class Aggregates:
     """Collects aggregates as they are bound; equal ones, and equal words of different ones, are kept once."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: RowKind) -> None:
+        """Collect aggregates over rows of one kind."""
+        self._rows = kind
         self._words: dict[tuple[Kind, Expression | None], SubAggregate] = {}
         self.finished: dict[str, Expression] = {}
         """Expression over sub-aggregates by the name of the column that stands for the aggregate."""
@@ -34,11 +37,15 @@ class Aggregates:
             self._word(Kind.COUNT, None)
         return tuple(self._words.values())
 
+    def holds_time(self, expression: Expression) -> bool:
+        """Whether a time is among its columns: six values of `ts` sum to more than an int64 holds."""
+        return any(self._rows.is_time(column.name) for column in columns_of(expression))
+
     def _finish(self, function: str, argument: Expression | None) -> Expression:
         if function == "count" or argument is None:
             return self._count(argument)
         if function == "avg":
-            return Mean(self._word(Kind.SUM, _summed(argument)), self._count(argument))
+            return Mean(self._word(Kind.SUM, self._summed(argument)), self._count(argument))
         word = self._word(Kind(function), argument)
         return Present(word, self._count(argument)) if argument.nullable else word
 
@@ -53,14 +60,8 @@ class Aggregates:
         word = self._words[key]
         return Column(word.name, word.type)
 
-
-def is_wide(expression: Expression) -> bool:
-    """Whether an integer column of 64 bits is among its columns: six values of `ts` sum to more than an int64 holds."""
-    return any(column.type is Type.INT and column.bits == 64 for column in columns_of(expression))
-
-
-def _summed(argument: Expression) -> Expression:
-    """Return what `avg` sums: floats where a sum of integers would wrap within a few packets."""
-    if argument.type is Type.INT and is_wide(argument):
-        return Binary(Op.MUL, argument, Literal(1.0, Type.FLOAT))
-    return argument
+    def _summed(self, argument: Expression) -> Expression:
+        """Return what `avg` sums: floats where a sum of integers would wrap within a few rows."""
+        if argument.type is Type.INT and self.holds_time(argument):
+            return Binary(Op.MUL, argument, Literal(1.0, Type.FLOAT))
+        return argument

@@ -26,9 +26,10 @@ from lowlevel.expressions import (
     Type,
     Unary,
 )
-from queries.aggregates import is_wide
+from queries.aggregates import Aggregates
 from queries.comparisons import Operand, compare, member
 from queries.errors import QueryError
+from queries.functions import FUNCTIONS, call
 from queries.grammar import Item
 from queries.literals import number_literal
 from queries.precedence import Tree
@@ -66,14 +67,11 @@ _NUMBERS = (Type.INT, Type.FLOAT)
 Resolve = Callable[[Token, Token | None], Expression | None]
 """Find what a name means; the second token is the stream before its dot. None: nothing, so it may be a string."""
 
-Aggregate = Callable[[str, Expression | None], Expression]
-"""Take an aggregate's name and argument (None for `*`), return what stands for its result."""
-
 
 class Binder:
     """Binds one item of a clause.
 
-    Without `aggregate`, aggregates are refused; `inside` resolves the names in their arguments.
+    Without `aggregates`, aggregates are refused; `inside` resolves the names in their arguments.
     """
 
     def __init__(
@@ -82,7 +80,7 @@ class Binder:
         clause: str,
         item: Item,
         resolve: Resolve,
-        aggregate: Aggregate | None = None,
+        aggregates: Aggregates | None = None,
         inside: Resolve | None = None,
     ) -> None:
         """`clause` is the name that messages use."""
@@ -90,7 +88,7 @@ class Binder:
         self._clause = clause
         self._tree = Tree(sql, item.tokens)
         self._resolve = resolve
-        self._aggregate = aggregate
+        self._aggregates = aggregates
         self._inside = inside or resolve
         self.columns: dict[Column, Token] = {}
         """Input columns outside aggregates, with the first place of each."""
@@ -131,6 +129,8 @@ class Binder:
             return self._number(token, node)
         if token.kind is Kind.STRING:
             return Literal(token.text, Type.TEXT)
+        if token.kind is Kind.BYTES:
+            return Literal(bytes.fromhex(token.text), Type.BYTES)
         if token.keyword in ("TRUE", "FALSE"):
             return Literal(token.keyword == "TRUE", Type.BOOL)
         stream = None
@@ -191,11 +191,13 @@ class Binder:
     def _call(self, node: exp.Anonymous, depth: int) -> Expression:
         name_token = self._tree.token(node)
         name = name_token.text.lower()
+        if name in FUNCTIONS:
+            return call(self._sql, name_token, [self._operand(each, depth) for each in node.expressions])
         if name not in AGGREGATES:
-            raise QueryError(
-                f"unknown function '{name_token.text}'", self._sql, name_token.start, "an aggregate", AGGREGATES, name
-            )
-        if self._aggregate is None:
+            choices = (*AGGREGATES, *FUNCTIONS)
+            problem = f"unknown function '{name_token.text}'"
+            raise QueryError(problem, self._sql, name_token.start, "an aggregate or a function", choices, name)
+        if self._aggregates is None:
             self._fail(
                 f"the aggregate {name} in {self._clause}",
                 node,
@@ -207,19 +209,19 @@ class Binder:
         if isinstance(argument, exp.Star):
             if name != "count":
                 self._fail(f"{name}(*)", node, f"count(*), or {name} of a number")
-            return self._aggregate(name, None)
+            return self._aggregates.add(name, None)
         inner = self._argument_binder(name)
         bound = inner._bind(argument, depth + 1)
         if name != "count":
             self._need(_NUMBERS, bound, argument, name)
-        if name == "sum" and isinstance(bound, Column) and is_wide(bound):
-            self._fail(f"sum({bound.name}), which six packets take beyond 64 bits", argument, "min, max or avg of it")
-        return self._aggregate(name, bound)
+        if name == "sum" and isinstance(bound, Column) and self._aggregates.holds_time(bound):
+            self._fail(f"sum({bound.name}), which six rows take beyond 64 bits", argument, "min, max or avg of it")
+        return self._aggregates.add(name, bound)
 
     def _argument_binder(self, function: str) -> Binder:
         """Return a binder of the same tree for what stands in the parentheses of an aggregate."""
         inner = copy(self)
-        inner._clause, inner._aggregate, inner._resolve = f"the argument of {function}", None, self._inside
+        inner._clause, inner._aggregates, inner._resolve = f"the argument of {function}", None, self._inside
         inner.columns = {}
         return inner
 

@@ -85,7 +85,7 @@ def check_streams(plans: Iterable[QueryPlan], inputs: Iterable[Input]) -> None:
     if any(each.stream is None for each in inputs):
         return
     for plan in plans:
-        for stream in plan.streams:
+        for stream in () if plan.of_every_link and bound else plan.streams:
             if stream.lower() not in bound:
                 names = ", ".join(sorted({str(each.stream) for each in inputs})) or "none"
                 raise InputError(f"query {plan.name}: no file for the stream {stream}; bound are: {names}")

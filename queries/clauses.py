@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from highlevel.window import WHOLE_INPUT, Window
 from queries.errors import QueryError
 from queries.reserved_words import UNSUPPORTED, unsupported
-from queries.streams import Streams
+from queries.streams import From, Streams
 from queries.tokens import Kind, Token, tokenise
 from queries.window_clause import WindowClause
+
+SPREADABLE = "flows"
+"""The kind whose rows last from one time to another."""
 
 CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP BY", "HAVING")
 
@@ -30,12 +33,16 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Clauses:
-    """A query cut into clauses; those that may be missing are None, and `window` then is `WHOLE_INPUT`."""
+    """A query cut into clauses; those that may be missing are None, and `window` then is `WHOLE_INPUT`.
+
+    `spread` is the word SPREAD of the window clause, where it stands there.
+    """
 
     sql: str
     select: Clause
-    streams: tuple[str, ...]
+    source: From
     window: Window
+    spread: Token | None
     where: Clause | None
     group_by: Clause | None
     having: Clause | None
@@ -53,11 +60,24 @@ def read_clauses(sql: str) -> Clauses:
         windows += found
     if len(windows) > 1:
         raise QueryError("a second window clause", sql, windows[1][0].start, "one window clause for the query")
-    window = WindowClause(sql, windows[0][1:-1], windows[0][-1]).read() if windows else WHOLE_INPUT
+    window, spread = WHOLE_INPUT, None
+    if windows:
+        reader = WindowClause(sql, windows[0][1:-1], windows[0][-1])
+        window, spread = reader.read(), reader.spread
     from_clause = outside["FROM"]
-    streams = Streams(sql, from_clause.tokens, from_clause.end).read()
+    source = Streams(sql, from_clause.tokens, from_clause.end).read()
+    if spread is not None and source.kind != SPREADABLE:
+        expected = f"it over {SPREADABLE}: a row of {source.kind} has one time, and is in the window of that"
+        raise QueryError(f"SPREAD over {source.kind}", sql, spread.start, expected)
     return Clauses(
-        sql, outside["SELECT"], streams, window, outside.get("WHERE"), outside.get("GROUP BY"), outside.get("HAVING")
+        sql,
+        outside["SELECT"],
+        source,
+        window,
+        spread,
+        outside.get("WHERE"),
+        outside.get("GROUP BY"),
+        outside.get("HAVING"),
     )
 
 

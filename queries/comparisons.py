@@ -9,10 +9,11 @@ from typing import NoReturn
 from lowlevel.expressions import Address, Binary, Column, Expression, InList, InPrefix, Literal, Op, Type
 from queries.addresses import AddressError, parse_address, parse_prefix
 from queries.errors import QueryError
+from queries.macs import EXAMPLE, parse_mac
 from queries.tokens import Kind, Token
 
 _NUMBERS = (Type.INT, Type.FLOAT)
-_TEXTS = (Type.TEXT, Type.ADDRESS)
+_TEXTS = (Type.TEXT, Type.ADDRESS, Type.MAC, Type.BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Operand:
         return self.bound.type
 
     def meeting(self, other: Type) -> Operand:
-        """Take a column's name in double quotes for a string where it meets an address or text, as papers print it."""
+        """Take a column's name in double quotes for a string where it meets what texts stand for: papers print it."""
         quoted = self.is_name and self.token.kind is Kind.QUOTED and isinstance(self.bound, Column)
         if quoted and other in _TEXTS and self.type not in _TEXTS:
             return replace(self, bound=Literal(self.token.text, Type.TEXT))
@@ -48,16 +49,34 @@ class Operand:
                 self.fail(f"'{text}' is not one address", "IN to compare with a prefix")
             self.fail(str(error), "an address like '10.0.0.1' or '2001:db8::1'")
 
+    def as_mac(self) -> Operand:
+        """Read a string as a MAC address; leave anything else as it is."""
+        if not isinstance(self.bound, Literal) or not isinstance(self.bound.value, str):
+            return self
+        number = parse_mac(self.bound.value)
+        if number is None:
+            self.fail(f"'{self.bound.value}' is not a MAC address", EXAMPLE)
+        return replace(self, bound=Literal(number, Type.MAC))
+
     def fail(self, problem: str, expected: str) -> NoReturn:
         """Refuse the operand at its place."""
-        raise QueryError(problem, self.sql, self.token.start, expected)
+        raise self.error(problem, expected)
+
+    def error(self, problem: str, expected: str) -> QueryError:
+        """Return the error at the operand's place."""
+        return QueryError(problem, self.sql, self.token.start, expected)
 
 
 def compare(op: Op, left: Operand, right: Operand) -> Binary:
-    """Compare numbers, or addresses (by version, then value), or texts (for equality) with their like."""
+    """Compare numbers, addresses (by version, then value), MACs, or texts (for equality) with their like."""
     left, right = left.meeting(right.type), right.meeting(left.type)
     if Type.ADDRESS in (left.type, right.type):
         left, right = left.as_address(), right.as_address()
+    if Type.MAC in (left.type, right.type):
+        left, right = left.as_mac(), right.as_mac()
+    if Type.BYTES in (left.type, right.type):
+        place = left if left.type is Type.BYTES else right
+        place.fail(f"{op} over bytes", "starts_with(…, x'1603'), contains(…, 'text'), byte(…, n) or length(…) of them")
     if left.type is not right.type and not (left.type in _NUMBERS and right.type in _NUMBERS):
         right.fail(f"{op} between {left.type} and {right.type}", f"a value of type {left.type}")
     if left.type is Type.BOOL:
@@ -69,8 +88,9 @@ def compare(op: Op, left: Operand, right: Operand) -> Binary:
 
 def member(operand: Operand, values: Sequence[Operand]) -> InList | InPrefix:
     """IN over constants of the operand's type; over an address, also over prefixes."""
-    if operand.type is Type.BOOL:
-        operand.fail("IN over a condition", "a number, an address or a text before IN")
+    if operand.type in (Type.BOOL, Type.BYTES):
+        what = "a condition" if operand.type is Type.BOOL else "bytes"
+        operand.fail(f"IN over {what}", "a number, an address or a text before IN")
     constants = [(value, _constant(operand.type, value.meeting(operand.type))) for value in values]
     if operand.type is not Type.ADDRESS:
         return InList(operand.bound, tuple(constant for _, constant in constants))
@@ -93,6 +113,10 @@ def _constant(wanted: Type, value: Operand) -> Literal:
         value.fail("IN takes constants", "numbers, addresses or texts; OR for anything else")
     if wanted is Type.FLOAT and bound.type is Type.INT and isinstance(bound.value, int):
         return Literal(float(bound.value), Type.FLOAT)
+    if wanted is Type.MAC and isinstance(bound.value, str):
+        mac = value.as_mac().bound
+        assert isinstance(mac, Literal)
+        return mac
     if bound.type is not (Type.TEXT if wanted is Type.ADDRESS else wanted):
         value.fail(f"IN over {wanted} got a value of type {bound.type}", f"constants of type {wanted}")
     return bound

@@ -8,6 +8,7 @@ from highlevel.plan import QueryPlan
 from highlevel.window import Window
 from lowlevel.expressions import Type
 from lowlevel.keys import KeyLayout, code_widths
+from lowlevel.kinds import columns_of_kind
 from lowlevel.plan import Key
 from lowlevel.subaggregates import MERGE, SubAggregate
 from queries.expression_text import expression_text
@@ -23,17 +24,25 @@ def explain(plan: QueryPlan) -> str:
 
 def _low(plan: QueryPlan) -> Iterator[str]:
     low = plan.low
-    yield "low level: next to the packets, once per link, in a table of fixed size"
+    kind = columns_of_kind(low.kind)
+    yield f"low level: next to the {low.kind}, once per link, in a table of fixed size"
     bound = "the files bound to it" if len(plan.streams) == 1 else "the files bound to each, every link on its own"
+    bound = "those of every link" if plan.of_every_link else bound
     yield _line("streams", f"{' UNION '.join(plan.streams)}: {bound}")
+    yield _line("rows", f"{low.kind}: each is {kind.row}")
+    if kind.layered:
+        beside = "outer." if plan.layer == "inner" else "inner."
+        yield _line("layer", f"{plan.layer}, where a name does not begin with {beside}")
     yield _line("columns", f"{', '.join(sorted(low.columns))}: all that is decoded")
-    where = "every packet" if low.where is None else expression_text(low.where)
-    yield _line("keep", where + ("" if low.where is None else ", before anything is kept for the packet"))
+    where = "every row" if low.where is None else expression_text(low.where)
+    yield _line("keep", where + ("" if low.where is None else ", before anything is kept for the row"))
     for key in low.keys:
         yield _line("key", f"{key.name} = {expression_text(key.expression)}: {_width(key)}")
     yield _line("key words", _words(low.keys))
     for sub in low.subaggregates:
         yield _line("keep per group", f"{sub.name} = {_call(sub)}")
+    if low.spread:
+        yield _line("spread", "counters of a row are divided among the panes from its start_ts to its end_ts")
     if plan.windowed:
         yield _line("pane", f"{duration_text(low.pane)}: {_why(plan.window)}")
     else:
@@ -53,7 +62,7 @@ def _high(plan: QueryPlan) -> Iterator[str]:
     if len(plan.streams) > 1:
         yield _line("meld", f"{len(plan.streams)} streams: progress is that of the slowest link")
     group = ", ".join(_shown(plan, name) for name in plan.group_by)
-    yield _line("group by", group or "nothing: one row per window, none for a window without packets")
+    yield _line("group by", group or f"nothing: one row per window, none for a window without {plan.low.kind}")
     for sub in plan.low.subaggregates:
         yield _line("merge", f"{sub.name} by {MERGE[sub.kind]}")
     if plan.having is not None:
@@ -86,8 +95,12 @@ def _call(sub: SubAggregate) -> str:
 def _width(key: Key) -> str:
     """Bits that the key takes in the table."""
     if key.expression.type is Type.ADDRESS:
-        return f"{sum(code_widths(key, 4))} bits for IPv4, {sum(code_widths(key, 6))} for IPv6, in tables of their own"
+        absent = ", none for NULL" if key.expression.nullable else ""
+        four, six = (sum(code_widths(key, version)) for version in (4, 6))
+        return f"{four} bits for IPv4, {six} for IPv6{absent}, in tables of their own"
     bits = sum(code_widths(key, 0))
+    if key.expression.type is Type.TEXT:
+        return f"{bits} bits, the number of the text{', NULL included' if key.expression.nullable else ''}"
     return f"{bits} bits{', NULL included' if key.expression.nullable else ''}"
 
 
@@ -101,7 +114,7 @@ def _words(keys: tuple[Key, ...]) -> str:
 def _why(window: Window) -> str:
     if window.range == window.slide:
         return "the window itself, as windows do not overlap"
-    return "the largest interval that all windows are made of, gcd of RANGE and SLIDE; each packet is counted once"
+    return "the largest interval that all windows are made of, gcd of RANGE and SLIDE; each row is counted once"
 
 
 def _overlap(window: Window) -> str:

@@ -8,6 +8,7 @@ from lowlevel.expressions import (
     COMPARISON,
     Address,
     Binary,
+    Call,
     Column,
     Expression,
     InList,
@@ -17,9 +18,11 @@ from lowlevel.expressions import (
     Mean,
     Op,
     Present,
+    Type,
     Unary,
 )
 from queries.addresses import address_text, prefix_text
+from queries.macs import mac_text
 
 # Strength of the binding, weakest first, as sqlglot reads it.
 _OR, _AND, _EQUALITY, _ORDER, _RANGE, _BITWISE, _TERM, _FACTOR, _UNARY, _ATOM = range(10)
@@ -66,6 +69,9 @@ def _print(expression: Expression) -> tuple[str, int]:
             return f"{_within(operand, _BITWISE)} IN {f'({listed})' if len(prefixes) > 1 else listed}", _RANGE
         case IsNull(operand):
             return f"{_within(operand, _BITWISE)} IS NULL", _RANGE
+        case Call(function, operand, argument):
+            inside = [_print(each)[0] for each in (operand, argument) if each is not None]
+            return f"{function}({', '.join(inside)})", _ATOM
         case Present(value, count):
             return f"({_print(value)[0]} if {_print(count)[0]} > 0)", _ATOM
         case Mean(total, count):
@@ -95,6 +101,10 @@ def _literal(literal: Literal) -> tuple[str, int]:
         return str(value).upper(), _ATOM
     if isinstance(value, Address):
         return f"'{address_text(value)}'", _ATOM
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'", _ATOM
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'", _ATOM
+    if literal.type is Type.MAC:
+        return f"'{mac_text(int(value))}'", _ATOM
     return repr(value), _ATOM if value >= 0 else _UNARY

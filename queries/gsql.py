@@ -2,7 +2,7 @@
 
     SELECT exprs FROM a [UNION b …] [RANGE …, SLIDE …, WA ts] WHERE … GROUP BY … HAVING …
 
-WHERE, the grouping expressions and the arguments of aggregates need the packet, so they go low; HAVING and the select
+WHERE, the grouping expressions and the arguments of aggregates need the row, so they go low; HAVING and the select
 list are computed high, over keys and merged sub-aggregates. `docs/gsql.md` describes the language.
 """
 
@@ -11,8 +11,10 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from capture.packets.fields import INNER
 from highlevel.plan import Output, QueryPlan
-from lowlevel.expressions import Column, Expression, Type, columns_of
+from lowlevel.expressions import Column, Expression, Type, bits_of, columns_of
+from lowlevel.kinds import LAYERS, OUTER, columns_of_kind
 from lowlevel.plan import Key, LowLevelPlan
 from queries.aggregates import Aggregates
 from queries.binder import Binder, Resolve
@@ -24,24 +26,31 @@ from queries.scope import Scope
 from queries.tokens import Token
 
 
-def compile_query(sql: str, name: str = "query") -> QueryPlan:
+def compile_query(sql: str, name: str = "query", layer: str = "outer") -> QueryPlan:
     """Compile one query. Raises `QueryError`, with the position, for anything that is not one.
+
+    `layer` is the IP layer that names without one mean: `outer`, or `inner`, the innermost reached through tunnels,
+    where a column has one. ValueError for any other.
 
     >>> plan = compile_query("SELECT srcIP, count(*) [RANGE 10 minutes, SLIDE 1 minute, WA ts] FROM M GROUP BY srcIP")
     >>> plan.low.pane // 10**9, [out.name for out in plan.select]
     (60, ['srcIP', 'count'])
     """
-    return _Compiler(read_clauses(sql)).compile(name)
+    if layer not in LAYERS:
+        raise ValueError(f"got the layer {layer!r}, expected one of {', '.join(LAYERS)}")
+    return _Compiler(read_clauses(sql), layer).compile(name)
 
 
 class _Compiler:
     """One query on its way to a plan."""
 
-    def __init__(self, clauses: Clauses) -> None:
+    def __init__(self, clauses: Clauses, layer: str) -> None:
         self._clauses = clauses
         self._sql = clauses.sql
-        self._scope = Scope(clauses.sql, clauses.streams)
-        self._aggregates = Aggregates()
+        self._layer = layer
+        self._scope = Scope(clauses.sql, clauses.source, layer)
+        self._kind = columns_of_kind(clauses.source.kind)
+        self._aggregates = Aggregates(self._kind)
         self._group_names: dict[Expression, str] = {}  # names given in GROUP BY as they are spelled
 
     def compile(self, name: str) -> QueryPlan:
@@ -50,12 +59,12 @@ class _Compiler:
         items = ExpressionGrammar(self._sql, clauses.select).items()
         for item in items:
             if item.alias is not None:
-                binder = Binder(self._sql, "GROUP BY", item, scope.in_packet)
+                binder = Binder(self._sql, "GROUP BY", item, scope.in_row)
                 scope.given_in_select.setdefault(item.alias.text.lower(), binder.bind)
         where = None
         if clauses.where is not None:
             item = ExpressionGrammar(self._sql, clauses.where).expression()
-            where = self._condition(clauses.where, Binder(self._sql, "WHERE", item, scope.in_packet).bind())
+            where = self._condition(clauses.where, Binder(self._sql, "WHERE", item, scope.in_row).bind())
         keys = self._keys()
         select = self._select(items)
         having = None
@@ -63,9 +72,18 @@ class _Compiler:
             item = ExpressionGrammar(self._sql, clauses.having).expression()
             binder = self._over_groups("HAVING", item, scope.in_having)
             having = self._condition(clauses.having, self._lift(binder.bind(), binder.columns, item))
-        low = LowLevelPlan(where, keys, self._aggregates.subaggregates, clauses.window.pane, clauses.window.origin)
+        low = LowLevelPlan(
+            where,
+            keys,
+            self._aggregates.subaggregates,
+            clauses.window.pane,
+            clauses.window.origin,
+            clauses.source.kind,
+            clauses.spread is not None,
+        )
         group_by = tuple(column.name for column in scope.groups.values())
-        return QueryPlan(name, self._sql, clauses.streams, clauses.window, low, group_by, having, select)
+        streams = clauses.source.streams
+        return QueryPlan(name, self._sql, streams, clauses.window, low, group_by, having, select, self._layer)
 
     def _condition(self, clause: Clause, condition: Expression) -> Expression:
         if condition.type is not Type.BOOL:
@@ -81,6 +99,7 @@ class _Compiler:
             expression = Binder(self._sql, "GROUP BY", item, self._scope.in_group_by).bind()
             if not any(columns_of(expression)):
                 raise self._error("GROUP BY over a constant", item.tokens[0], "a column, or an expression over columns")
+            self._refuse_bytes("GROUP BY over", expression, item)
             if item.alias is not None:
                 self._name_group(item.alias, expression)
             if expression == Column("link", Type.TEXT):
@@ -88,8 +107,7 @@ class _Compiler:
             elif expression not in groups:
                 key = Key(f"k{len(keys)}", expression)
                 keys.append(key)
-                bits = expression.bits if isinstance(expression, Column) else 64
-                groups[expression] = Column(key.name, expression.type, expression.nullable, bits)
+                groups[expression] = Column(key.name, expression.type, expression.nullable, bits_of(expression))
         return tuple(keys)
 
     def _name_group(self, alias: Token, expression: Expression) -> None:
@@ -104,18 +122,33 @@ class _Compiler:
         binders = [self._over_groups("SELECT", item, self._scope.in_select) for item in items]
         bound = [binder.bind() for binder in binders]
         if self._clauses.group_by is None and not self._aggregates.finished:
-            problem = "a selection of packets, without aggregates and GROUP BY, is not supported"
+            problem = "a selection of rows, without aggregates and GROUP BY, is not supported"
             raise self._error(problem, items[0].tokens[0], "an aggregate like count(*), or GROUP BY")
-        names = output_names(self._sql, items, bound, self._group_names)
+        names = output_names(self._sql, items, bound, self._group_names, self._shown_name)
         outputs = []
         for item, binder, expression, name in zip(items, binders, bound, names, strict=True):
+            self._refuse_bytes("SELECT of", expression, item)
             self._scope.selected.setdefault(name.lower(), expression)
             outputs.append(Output(name, self._lift(expression, binder.columns, item)))
         return tuple(outputs)
 
+    def _refuse_bytes(self, what: str, expression: Expression, item: Item) -> None:
+        if expression.type is Type.BYTES:
+            expected = "length(…), byte(…, n), contains(…, 'text') or starts_with(…, x'0a') of them"
+            raise self._error(f"{what} bytes", item.tokens[0], expected)
+
+    def _shown_name(self, column: str) -> str | None:
+        """Name of a column of the rows as a query spells it under this layer; None for any other name."""
+        found = self._kind.find(column)
+        if found is None or self._layer == "outer" or not self._kind.layered:
+            return None if found is None else found.name
+        if found.name.startswith(INNER):
+            return found.name.removeprefix(INNER)
+        return OUTER + found.name if self._kind.find(INNER + found.name) else found.name
+
     def _over_groups(self, clause: str, item: Item, resolve: Resolve) -> Binder:
         """Return a binder for SELECT or HAVING: to names over packets, and stand-ins for aggregates."""
-        return Binder(self._sql, clause, item, resolve, self._aggregates.add, self._scope.in_packet)
+        return Binder(self._sql, clause, item, resolve, self._aggregates, self._scope.in_row)
 
     def _lift(self, expression: Expression, places: dict[Column, Token], item: Item) -> Expression:
         """Put columns of partials in place of grouping expressions, largest first, and of stand-ins."""

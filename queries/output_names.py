@@ -1,15 +1,15 @@
 """Names of the columns of a result.
 
 AS gives a name; it must differ from the others. Without it an item is named after what it is: `srcIP` in the spelling
-of the table of columns, `count` for `count(*)`, `sum_len` for `sum(len)`, the name given in GROUP BY, or `column_3`
-for another expression in third place. Where such a name is taken, `_2`, `_3`, … is put behind it.
+of the table of columns (`inner.srcIP`, save where plain names mean the inner layer), `count` for `count(*)`, `sum_len`
+for `sum(len)`, the name given in GROUP BY, or `column_3` for another expression in third place. Where such a name is
+taken, `_2`, `_3`, … is put behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from capture.packets.columns import COLUMNS
 from lowlevel.expressions import Column, Expression
 from queries.errors import QueryError
 from queries.grammar import Item
@@ -18,8 +18,16 @@ BOUNDS = ("window_start", "window_end")
 """What results call the bounds of a window, so that no item may be called that."""
 
 
+ColumnName = Callable[[str], str | None]
+"""How a column of the rows is called in results; None for what is no column."""
+
+
 def output_names(
-    sql: str, items: Sequence[Item], bound: Sequence[Expression], given: Mapping[Expression, str]
+    sql: str,
+    items: Sequence[Item],
+    bound: Sequence[Expression],
+    given: Mapping[Expression, str],
+    column_name: ColumnName,
 ) -> list[str]:
     """Name `items`, bound as `bound`; `given` are names given in GROUP BY. A name given twice is a `QueryError`."""
     taken = set(BOUNDS)
@@ -35,7 +43,7 @@ def output_names(
         if item.alias is not None:
             names.append(item.alias.text)
             continue
-        wanted = given.get(expression) or _name_of(expression) or f"column_{place}"
+        wanted = given.get(expression) or _name_of(expression, column_name) or f"column_{place}"
         name, copies = wanted, 1
         while name.lower() in taken:
             copies += 1
@@ -45,13 +53,14 @@ def output_names(
     return names
 
 
-def _name_of(expression: Expression) -> str | None:
+def _name_of(expression: Expression, column_name: ColumnName) -> str | None:
     """Name of a column, or of the stand-in of an aggregate: `sum(len)` is `sum_len`."""
     if not isinstance(expression, Column):
         return None
-    if expression.name in COLUMNS:
-        return expression.name
-    function, _, argument = expression.name.removesuffix(")").partition("(")
+    function, bracket, argument = expression.name.removesuffix(")").partition("(")
+    if not bracket:
+        return column_name(expression.name)
     if argument == "*":
         return function
-    return f"{function}_{argument}" if argument in COLUMNS else None
+    named = column_name(argument)
+    return f"{function}_{named}" if named else None

@@ -80,6 +80,6 @@ class Tree:
 def _types(token: Token) -> tuple[TokenType, ...]:
     if token.kind is Kind.NUMBER:
         return (TokenType.NUMBER,)
-    if token.kind is Kind.STRING:
+    if token.kind in (Kind.STRING, Kind.BYTES):
         return (TokenType.STRING,)
     return _TYPES.get(token.keyword, (TokenType.VAR,))

@@ -1,41 +1,46 @@
 """What a name means in each clause.
 
     clause                        a name means the first of
-    WHERE, arguments of aggregates    column of the packets
-    GROUP BY                      column of the packets, name given in SELECT
-    SELECT                        column of the packets, name given in GROUP BY
+    WHERE, arguments of aggregates    column of the rows
+    GROUP BY                      column of the rows, name given in SELECT
+    SELECT                        column of the rows, name given in GROUP BY
     HAVING                        column grouped by, name given in GROUP BY, name of the select list
 
-Names are compared without regard to case. A double-quoted text that names nothing is a string, as papers print them.
+Which columns there are depends on the kind of rows. Before a name may stand its stream, or the layer it is of: `outer.`
+or `inner.`. Names are compared without regard to case. A double-quoted text that names nothing is a string, as papers
+print them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 
-from capture.packets.columns import COLUMNS
-from lowlevel.expressions import Column, Expression, Type
+from lowlevel.expressions import Column, Expression
+from lowlevel.kinds import LAYERS, columns_of_kind
 from queries.errors import QueryError
+from queries.streams import PACKETS, From
 from queries.tokens import Kind, Token
-
-_BY_KEY = {name.lower(): spec for name, spec in COLUMNS.items()}
 
 
 class Scope:
     """Resolves names while one query is compiled; the compiler fills the maps, whose keys are names in lower case."""
 
-    def __init__(self, sql: str, streams: tuple[str, ...]) -> None:
+    def __init__(self, sql: str, source: From, layer: str) -> None:
+        """`layer` is the one that plain names mean."""
         self._sql = sql
-        self._streams = streams
+        self._source = source
+        self._layer = layer
+        self._kind = columns_of_kind(source.kind)
         self.given_in_select: dict[str, Callable[[], Expression]] = {}
-        """Names behind AS in SELECT, each with the way to bind its item over the packets."""
+        """Names behind AS in SELECT, each with the way to bind its item over the rows."""
         self.given_in_group_by: dict[str, Expression] = {}
         self.groups: dict[Expression, Column] = {}
-        """Grouping expressions over the packets, each with the column of the partials that holds it."""
+        """Grouping expressions over the rows, each with the column of the partials that holds it."""
         self.selected: dict[str, Expression] = {}
         """The select list by the names of its columns, aggregates as their stand-ins."""
 
-    def in_packet(self, name: Token, stream: Token | None) -> Expression | None:
+    def in_row(self, name: Token, stream: Token | None) -> Expression | None:
         """Resolve a name in WHERE and in the arguments of aggregates."""
         return self._found(self.column(name, stream), name, stream, ())
 
@@ -63,17 +68,26 @@ class Scope:
         return self._found(column, name, stream, (*self.given_in_group_by, *self.selected))
 
     def column(self, name: Token, stream: Token | None) -> Column | None:
-        """Return the column of the packets that a name means, whatever the clause."""
-        if stream is not None and [name.lower() for name in self._streams] != [stream.text.lower()]:
-            expected = f"the column alone: {' UNION '.join(self._streams)} have the same columns"
+        """Return the column of the rows that a name means, whatever the clause."""
+        if stream is None:
+            return self._kind.column(name.text, self._layer)
+        if self._kind.layered and stream.text.lower() in LAYERS:
+            return self._kind.column(f"{stream.text}.{name.text}")
+        known = [name.lower() for name in self._source.streams]
+        if known != [stream.text.lower()] and stream.text.lower() != self._source.kind:
+            expected = f"the column alone: {' UNION '.join(self._source.shown)} have the same columns"
+            choices = (*self._source.streams, *(LAYERS if self._kind.layered else ()))
             raise QueryError(
-                f"got a column of '{stream.text}'", self._sql, stream.start, expected, self._streams, stream.text
+                f"got a column of '{stream.text}'", self._sql, stream.start, expected, choices, stream.text
             )
-        spec = _BY_KEY.get(name.text.lower())
-        return Column(spec.name, Type(spec.type), spec.nullable, spec.bits or 64) if spec else None
+        return self._kind.column(name.text, self._layer)
 
     def _found(self, column: Column | None, name: Token, stream: Token | None, names: tuple[str, ...]) -> Column | None:
         if column is not None or (name.kind is Kind.QUOTED and stream is None):
             return column
-        problem = f"unknown column '{name.text}'"
-        raise QueryError(problem, self._sql, name.start, "one of the valid names", (*names, *COLUMNS), name.text)
+        whole = f"{stream.text}.{name.text}" if stream and stream.text.lower() in LAYERS else name.text
+        problem = f"unknown column '{whole}'" + (f" of {self._kind.name}" if self._kind.name != PACKETS else "")
+        near = get_close_matches(whole.lower(), [each.lower() for each in self._kind.hidden()], n=3, cutoff=0.8)
+        hidden = [column.name for each in near if (column := self._kind.column(each))]
+        expected = "one of the valid names" + (", or an IPFIX element's name" if self._kind.name == "flows" else "")
+        raise QueryError(problem, self._sql, name.start, expected, (*names, *self._kind.shown, *hidden), whole)

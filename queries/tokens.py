@@ -19,6 +19,7 @@ class Kind(StrEnum):
     WORD = "name"
     QUOTED = "quoted name"
     STRING = "string"
+    BYTES = "bytes"
     NUMBER = "number"
     SYMBOL = "symbol"
     END = "end of the query"
@@ -48,12 +49,15 @@ _PATTERN = re.compile(
     r"""(?P<blank>\s+|--[^\n]*|/\*.*?\*/)
       | (?P<dotted>[0-9]+(?:\.[0-9]+){2,}(?:/[0-9]+)?)
       | (?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+      | (?P<bytes>[xX]'[^']*')
       | (?P<word>[^\W\d]\w*)
       | (?P<string>'(?:[^']|'')*'|[‘’][^‘’]*[‘’]|[“”][^“”]*[“”])
       | (?P<quoted>"(?:[^"]|"")*")
       | (?P<symbol><>|!=|<=|>=|<<|>>|[-+*/%&|^~=<>().,;\[\]∪])""",
     re.VERBOSE | re.DOTALL,
 )
+
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
 
 _UNCLOSED = {
     "'": "a string that is never closed",
@@ -85,6 +89,9 @@ def tokenise(sql: str) -> list[Token]:
             raise QueryError(
                 f"got {match.group()} without quotes", sql, match.start(), f"'{match.group()}': addresses are strings"
             )
+        if match.lastgroup == "bytes" and not _HEX.fullmatch(match.group()[2:-1]):
+            expected = "pairs of hexadecimal digits, for example x'1603'"
+            raise QueryError(f"got the bytes {match.group()}", sql, match.start(), expected)
         if match.lastgroup != "blank":
             tokens.append(_token(match))
     # Where something is missing at the end, the caret goes behind the last word, not behind blanks and comments.
@@ -98,6 +105,8 @@ def _token(match: re.Match[str]) -> Token:
     if kind in (Kind.STRING, Kind.QUOTED):
         quote = text[0]
         text = text[1:-1].replace(quote * 2, quote) if quote in "'\"" else text[1:-1]
+    elif kind is Kind.BYTES:
+        text = text[2:-1]
     elif text == "!=":
         text = "<>"
     return Token(kind, text, match.start(), match.end())

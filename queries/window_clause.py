@@ -11,7 +11,7 @@ from highlevel.window import Window
 from queries.errors import QueryError
 from queries.tokens import Kind, Token
 
-PARAMETERS = ("RANGE", "SLIDE", "WA", "ORIGIN")
+PARAMETERS = ("RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD")
 
 MAX_PANES = 10_000
 """Panes per window, at most. A window that closes merges all of its panes, so RANGE / SLIDE is what it costs, and how
@@ -62,6 +62,8 @@ class WindowClause:
         self._sql = sql
         self._tokens = [*tokens, close]
         self._at = 0
+        self.spread: Token | None = None
+        """The word SPREAD, once it has been read."""
 
     def read(self) -> Window:
         """Return the window, in ns. Parameters come in any order, commas optional; without SLIDE it is tumbling."""
@@ -95,6 +97,9 @@ class WindowClause:
         return window
 
     def _parameter(self, name: str) -> int:
+        if name == "SPREAD":
+            self.spread = self._tokens[self._at - 1]
+            return 1
         if name == "WA":
             token = self._take()
             if token.text.casefold() != "ts" or token.kind not in (Kind.WORD, Kind.QUOTED):

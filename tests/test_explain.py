@@ -12,15 +12,17 @@ WHERE protocol = 6 AND srcIP IN '10.0.0.0/8' GROUP BY destIP, destPort, link HAV
 
 low level: next to the packets, once per link, in a table of fixed size
   streams         Main1 UNION Main2: the files bound to each, every link on its own
+  rows            packets: each is an IP packet
+  layer           outer, where a name does not begin with inner.
   columns         destIP, destPort, len, protocol, srcIP, ts: all that is decoded
-  keep            protocol = 6 AND srcIP IN '10.0.0.0/8', before anything is kept for the packet
+  keep            protocol = 6 AND srcIP IN '10.0.0.0/8', before anything is kept for the row
   key             k0 = destIP: 32 bits for IPv4, 128 for IPv6, in tables of their own
   key             k1 = destPort: 17 bits, NULL included
   key words       1 of 64 bits for IPv4, 3 for IPv6
   keep per group  s0 = sum(len)
   keep per group  s1 = count(*)
   pane            1 minute: the largest interval that all windows are made of, gcd of RANGE and SLIDE; \
-each packet is counted once
+each row is counted once
 
 high level: over partials, in any order of arrival, up to what punctuation has closed
   windows         sliding, RANGE 5 minutes, SLIDE 2 minutes, from the epoch
@@ -49,6 +51,31 @@ def test_explain_says_when_a_query_without_a_window_answers() -> None:
     assert "group by        nothing: one row per window, none for a window without packets" in text
     assert "output          avg_vlan = mean(s0, s1) (float)" in text
     assert "window_start" not in text
+
+
+def test_explain_names_the_kind_of_rows_and_what_plain_names_mean() -> None:
+    sql = "SELECT outer.srcIP, srcMAC, interface, count(*) FROM Gate.frames GROUP BY outer.srcIP, srcMAC, interface"
+    lines = explain(compile_query(sql, layer="inner")).split("\n")
+    assert lines[2:10] == [
+        "low level: next to the frames, once per link, in a table of fixed size",
+        "  streams         Gate: the files bound to it",
+        "  rows            frames: each is a record of a capture",
+        "  layer           inner, where a name does not begin with outer.",
+        "  columns         inner.srcMAC, interface, srcIP, ts: all that is decoded",
+        "  keep            every row",
+        "  key             k0 = srcIP: 32 bits for IPv4, 128 for IPv6, none for NULL, in tables of their own",
+        "  key             k1 = inner.srcMAC: 49 bits, NULL included",
+    ]
+    assert "  key             k2 = interface: 32 bits, the number of the text" in lines
+
+
+def test_explain_says_how_flows_are_spread() -> None:
+    lines = explain(compile_query("SELECT sum(bytes) FROM flows [RANGE 1 minute, SPREAD]")).split("\n")
+    assert "  streams         flows: those of every link" in lines
+    assert "  rows            flows: each is a flow record" in lines
+    assert not any(line.startswith("  layer") for line in lines)
+    assert "  columns         bytes, start_ts, ts: all that is decoded" in lines
+    assert "  spread          counters of a row are divided among the panes from its start_ts to its end_ts" in lines
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

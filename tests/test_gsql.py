@@ -259,6 +259,132 @@ def test_stream_names_keep_their_spelling_and_may_be_quoted() -> None:
     )
 
 
+FROMS = [
+    ("M", ("M",), "packets", False),
+    ("packets", ("packets",), "packets", True),
+    ("Packets", ("Packets",), "packets", True),
+    ("M.packets UNION N", ("M", "N"), "packets", False),
+    ("frames", ("frames",), "frames", True),
+    ("FLOWS", ("FLOWS",), "flows", True),
+    ("samples", ("samples",), "samples", True),
+    ('(Gate.flows ∪ "Link 1".FLOWS)', ("Gate", "Link 1"), "flows", False),
+]
+
+
+@pytest.mark.parametrize("text, streams, kind, every", FROMS, ids=lambda value: str(value))
+def test_from_names_links_and_the_kind_of_their_rows(
+    text: str, streams: tuple[str, ...], kind: str, every: bool
+) -> None:
+    plan = compile_query(f"SELECT count(*) FROM {text}")
+    assert (plan.streams, plan.low.kind, plan.of_every_link) == (streams, kind, every)
+
+
+def low_columns(select: str, layer: str = "outer", source: str = "M") -> list[str]:
+    """Columns that the low level decodes, and what results call them."""
+    plan = compile_query(f"SELECT {select} FROM {source} GROUP BY {select}", layer=layer)
+    return [text for key in plan.low.keys if (text := expression_text(key.expression))] + list(plan.schema.names)
+
+
+LAYERED = [
+    ("srcIP", "outer", ["srcIP", "srcIP"]),
+    ("srcIP", "inner", ["inner.srcIP", "srcIP"]),
+    ("OUTER.srcip", "outer", ["srcIP", "srcIP"]),
+    ("outer.srcIP", "inner", ["srcIP", "outer.srcIP"]),
+    ("Inner.SRCIP", "outer", ["inner.srcIP", "inner.srcIP"]),
+    ("inner.srcIP", "inner", ["inner.srcIP", "srcIP"]),
+    ("len", "inner", ["len", "len"]),
+    ("outer.len", "inner", ["len", "len"]),
+    ("tunnel_id", "inner", ["tunnel_id", "tunnel_id"]),
+]
+
+
+@pytest.mark.parametrize("name, layer, expected", LAYERED)
+@pytest.mark.parametrize("source", ["M", "frames", "M.samples"])
+def test_a_name_means_the_layer_that_it_or_the_query_says(
+    name: str, layer: str, expected: list[str], source: str
+) -> None:
+    assert low_columns(name, layer, source) == expected
+
+
+def test_both_layers_stand_side_by_side_under_names_of_their_own() -> None:
+    sql = "SELECT outer.srcIP, inner.srcIP, srcIP AS again, sum(inner.ip_len) FROM M GROUP BY outer.srcIP, inner.srcIP"
+    assert compile_query(sql).schema.names == ["srcIP", "inner.srcIP", "again", "sum_inner.ip_len"]
+    inner = compile_query(sql, layer="inner")
+    assert inner.schema.names == ["outer.srcIP", "srcIP", "again", "sum_ip_len"]
+    assert (inner.layer, compile_query(sql).layer) == ("inner", "outer")
+
+
+def test_a_layer_is_outer_or_inner() -> None:
+    with pytest.raises(ValueError, match="got the layer 'middle', expected one of outer, inner"):
+        compile_query("SELECT count(*) FROM M", layer="middle")
+
+
+def test_a_frame_may_lack_what_every_packet_has() -> None:
+    sql = "SELECT protocol, count(srcIP) FROM {} GROUP BY protocol"
+    packets, frames = (compile_query(sql.format(kind)).low for kind in ("packets", "frames"))
+    assert [key.expression.nullable for key in (*packets.keys, *frames.keys)] == [False, True]
+    assert [sub.argument is None for sub in (*packets.subaggregates, *frames.subaggregates)] == [True, False]
+
+
+def test_flows_have_their_own_columns_and_every_information_element() -> None:
+    sql = """SELECT exporter, sum(bytes), max(postNAPTSourceTransportPort), min(flowStartMilliseconds), avg(e5951_128)
+             FROM flows WHERE flows.packets > 1 AND reverseOctetDeltaCount IS NULL AND "interfacename" <> 'lo'
+             GROUP BY exporter"""
+    assert parts(compile_query(sql)).startswith(
+        "packets > 1 AND reverseOctetDeltaCount IS NULL AND interfaceName <> 'lo' | k0=exporter | s0=sum(bytes) "
+    )
+
+
+def test_a_sum_of_times_alone_is_refused_however_wide_the_other_columns_are() -> None:
+    assert parts(compile_query("SELECT avg(end_ts), avg(bytes), avg(flowEndSeconds) FROM flows")).split(" | ")[2] == (
+        "s0=sum(end_ts * 1.0) s1=count(*) s2=sum(bytes) s3=count(bytes) "
+        "s4=sum(flowEndSeconds * 1.0) s5=count(flowEndSeconds)"
+    )
+
+
+def test_spread_is_part_of_the_low_level_and_needs_when_a_flow_began() -> None:
+    plan = compile_query("SELECT sum(bytes) FROM flows [RANGE 1 minute, SPREAD, SLIDE 10 s]")
+    assert plan.low.spread
+    assert plan.low.columns == {"bytes", "start_ts", "ts"}
+    assert not compile_query("SELECT sum(bytes) FROM flows [RANGE 1 minute]").low.spread
+
+
+LITERALS = [
+    ("srcMAC = '00:11:22:AA:bb:cc'", "srcMAC = '00:11:22:aa:bb:cc'"),
+    ("'00-11-22-aa-BB-cc' <> destMAC", "'00:11:22:aa:bb:cc' <> destMAC"),
+    ('srcMAC >= "0011.22AA.bbcc"', "srcMAC >= '00:11:22:aa:bb:cc'"),
+    ("srcMAC IN ('00:00:00:00:00:00', \"ffff.ffff.ffff\")", "srcMAC IN ('00:00:00:00:00:00', 'ff:ff:ff:ff:ff:ff')"),
+    ("srcMAC = destMAC", "srcMAC = destMAC"),
+    ("contains(payload, 'GET ')", "contains(payload, x'47455420')"),
+    ('contains(payload, "len")', "contains(payload, x'6c656e')"),
+    ("STARTS_WITH(payload, X'1603')", "starts_with(payload, x'1603')"),
+    ("starts_with(payload, x'')", "starts_with(payload, x'')"),
+    ("byte(payload, 13) & 2 = 2", "byte(payload, 13) & 2 = 2"),
+    ("byte(payload, byte(payload, 0) * 4) = 1", "byte(payload, byte(payload, 0) * 4) = 1"),
+    ("length(inner.payload) > 0", "length(inner.payload) > 0"),
+    ("payload IS NULL", "payload IS NULL"),
+    ("starts_with(interface, 'eth') AND NOT contains(link, 'x''y')", None),
+    ("length(interface) = 4", None),
+]
+
+
+@pytest.mark.parametrize("text, printed", LITERALS)
+def test_macs_bytes_and_their_functions_compile_and_print_back(text: str, printed: str | None) -> None:
+    plan = compile_query(f"SELECT count(*) FROM M WHERE {text}")
+    assert plan.low.where is not None
+    assert expression_text(plan.low.where) == (printed or text)
+    again = compile_query(f"SELECT count(*) FROM M WHERE {expression_text(plan.low.where)}")
+    assert again.low.where == plan.low.where
+
+
+def test_functions_group_as_narrow_keys() -> None:
+    plan = compile_query("SELECT byte(payload, 0), length(payload) FROM M GROUP BY byte(payload, 0), length(payload)")
+    assert [out.expression for out in plan.select] == [
+        Column("k0", Type.INT, nullable=True, bits=8),
+        Column("k1", Type.INT, nullable=True, bits=32),
+    ]
+
+
 def test_a_plan_can_be_pickled_into_a_task() -> None:
     plan = compile_query(THESIS["Q8-2"][0])
     assert pickle.loads(pickle.dumps(plan)) == plan

@@ -36,7 +36,8 @@ def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[
         "paced by a speed": paced,
     }
     # By number, since state is kept by it: queries that changed places would take over each other's windows.
-    described |= {f"query {number}": f"{plan.name}: {plan.sql}" for number, plan in enumerate(feeds.plans)}
+    for number, plan in enumerate(feeds.plans):
+        described[f"query {number}"] = f"{plan.name}: {plan.sql}" + (" (inner)" if plan.layer == "inner" else "")
     for number, each in enumerate(feeds.inputs):
         print_of = fingerprint(open_mapped(each.path, "the stream engine"))
         described[f"input {number}"] = f"{each.path}, link {each.link}, stream {each.stream or 'any'}, {print_of}"

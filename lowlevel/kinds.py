@@ -1,0 +1,95 @@
+"""The kinds of rows that a link has, and the columns of each."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from capture.packets.columns import COLUMNS, FRAME_COLUMNS, INNER_COLUMNS, PACKET_COLUMNS, ColumnSpec
+from capture.packets.fields import INNER
+from lowlevel.expressions import Column, Type
+
+OUTER = "outer."
+"""What may stand before the name of a column of the outermost IP layer."""
+
+KINDS = ("packets", "frames", "flows", "samples")
+"""Every kind by its name in FROM."""
+
+LAYERS = ("outer", "inner")
+"""The IP layers that a query may mean by a plain name."""
+
+
+@dataclass(frozen=True)
+class RowKind:
+    """One kind of rows: its name in FROM, what a row is, and its columns.
+
+    `shown` are the names to list where one is wrong. Those of the inner layer, and of the hundreds of information
+    elements, are `hidden`: they are named where they are near. `is_time` says whether a column holds ns since the
+    epoch, `layered` whether columns come in an inner twin too.
+    """
+
+    name: str
+    row: str
+    shown: tuple[str, ...]
+    hidden: Callable[[], Iterable[str]]
+    find: Callable[[str], ColumnSpec | None]
+    is_time: Callable[[str], bool]
+    layered: bool
+
+    def column(self, name: str, layer: str = "outer") -> Column | None:
+        """Find a column by its name, without regard to case; a plain name means the column of `layer`, if it has one.
+
+        >>> columns_of_kind("packets").column("SRCIP", "inner").name, columns_of_kind("frames").column("outer.len").name
+        ('inner.srcIP', 'len')
+        """
+        key = name.lower()
+        spec = self.find(INNER + key) if self.layered and layer == "inner" else None
+        if spec is None:
+            spec = self.find(key.removeprefix(OUTER) if self.layered else key)
+        return None if spec is None else Column(spec.name, Type(spec.type), spec.nullable, spec.bits or 64)
+
+
+def _by_key(specs: Mapping[str, ColumnSpec]) -> Callable[[str], ColumnSpec | None]:
+    by_key = {name.lower(): spec for name, spec in specs.items()}
+    return lambda name: by_key.get(name.lower())
+
+
+def _inner() -> Iterable[str]:
+    return INNER_COLUMNS
+
+
+def _is_ts(name: str) -> bool:
+    return name == "ts"
+
+
+@functools.cache
+def columns_of_kind(kind: str) -> RowKind:
+    """Return a kind by its name; ValueError where there is none. The columns of flows are loaded when asked for."""
+    match kind:
+        case "packets":
+            find = _by_key(PACKET_COLUMNS)
+            return RowKind(kind, "an IP packet", tuple(COLUMNS), _inner, find, _is_ts, layered=True)
+        case "frames":
+            find = _by_key(FRAME_COLUMNS)
+            return RowKind(kind, "a record of a capture", tuple(COLUMNS), _inner, find, _is_ts, layered=True)
+        case "flows":
+            from capture.flows.columns import FLOW_COLUMNS, flow_column, flow_columns
+            from capture.flows.elements import DataType, element_named
+
+            times = (DataType.SECONDS, DataType.MILLISECONDS, DataType.MICROSECONDS, DataType.NANOSECONDS)
+
+            def is_time(name: str) -> bool:
+                element = element_named(name)
+                return name.endswith("_ts") or name == "ts" or (element is not None and element.type in times)
+
+            return RowKind(
+                kind, "a flow record", tuple(FLOW_COLUMNS), flow_columns, flow_column, is_time, layered=False
+            )
+        case "samples":
+            from capture.flows.sample_columns import OF_THE_SAMPLE, SAMPLE_COLUMNS
+
+            find = _by_key(SAMPLE_COLUMNS)
+            shown = (*COLUMNS, *OF_THE_SAMPLE)
+            return RowKind(kind, "a flow sample of sFlow", shown, _inner, find, _is_ts, layered=True)
+    raise ValueError(f"no rows are of the kind {kind}; the kinds are {', '.join(KINDS)}")
