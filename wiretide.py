@@ -316,6 +316,7 @@ def _capture(
 
         wiretide query exports "SELECT exporter, sum(bytes) AS bytes FROM flows GROUP BY exporter"
     """
+    from capture.collector.collector import KERNELS
     from capture.collector.settings import Settings, address, duration, prefix, size
     from dashboards.collector_monitor import collect
     from dashboards.console import compile_kernels
@@ -332,7 +333,7 @@ def _capture(
         exporters=exporters,
     )
     at = None if metrics is None else address(metrics)
-    compile_kernels()
+    compile_kernels(*KERNELS)
     collect(settings, at, say_line)
 
 

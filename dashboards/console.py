@@ -5,19 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_READ, Samples
 
+if TYPE_CHECKING:
+    from capture.native import Kernel
 
-def compile_kernels() -> None:
-    """Compile the kernels that the cache lacks, and say so: the first run on a machine takes seconds for it."""
+
+def compile_kernels(*needed: Kernel) -> None:
+    """Compile the kernels that the cache lacks, and say so: the first run on a machine takes seconds for it.
+
+    Of those that are `needed`, or of all that a query may need where none is named.
+    """
     # Declaring them is a matter of importing where they stand.
     from capture import native
     from capture.files import pcap  # noqa: F401
     from capture.packets import records  # noqa: F401
     from lowlevel import keys, table  # noqa: F401
 
-    missing = native.missing()
+    missing = [kernel for kernel in native.missing() if not needed or kernel in needed]
     if not missing:
         return
     print(f"wiretide: first run on this machine: compiling {len(missing)} kernels …", file=sys.stderr, flush=True)
