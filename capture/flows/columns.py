@@ -1,0 +1,158 @@
+"""The columns of the stream `flows`: a few that every version of every exporter can fill, and all elements by name.
+
+A row is one flow record. The core columns below are put together from whatever elements a template has, so that one
+query serves NetFlow v5, v9 and IPFIX; where the first of a column's sources is not in the record, the next one is
+taken. Beside them every information element is a column by its IANA name, in any case (`postNATSourceIPv4Address`),
+and every other one by its numbers (`capture.flows.elements`). A field that a record lacks is NULL.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from capture.flows.elements import DataType, Element, element_named, registered
+from capture.packets.columns import ColumnSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An element that a core column is taken from; `byte` 0 or 1 picks one byte of its two, None takes it whole."""
+
+    id: int
+    byte: int | None = None
+
+
+def _sources(*ids: int) -> tuple[Source, ...]:
+    return tuple(Source(number) for number in ids)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowColumn:
+    """A column of the stream and the elements it comes from, the best first. None where it comes from the header."""
+
+    spec: ColumnSpec
+    sources: tuple[Source, ...] = ()
+
+
+def _core(name: str, kind: str, bits: int, nullable: bool, text: str, *sources: Source) -> FlowColumn:
+    return FlowColumn(ColumnSpec(name, kind, bits, nullable, text, layered=False), sources)
+
+
+PACKETS = _sources(2, 86, 24, 172, 298, 402)
+BYTES = _sources(1, 85, 23, 171, 231, 352, 353)
+
+CORE: dict[str, FlowColumn] = {
+    column.spec.name: column
+    for column in (
+        _core("ts", "integer", 64, False, "end of the flow, the same as end_ts: what windows are counted by"),
+        _core("start_ts", "integer", 64, False, "time of the flow's first packet, ns since the epoch, UTC"),
+        _core("end_ts", "integer", 64, False, "time of the flow's last packet, ns since the epoch, UTC"),
+        _core("export_ts", "integer", 64, False, "time in the header of the export datagram, ns"),
+        _core("arrival_ts", "integer", 64, False, "time at which the datagram was captured, ns"),
+        _core("link", "text", 0, False, "name of the input the flow came from"),
+        _core("exporter", "address", 128, True, "address that sent the datagram; NULL in files of bare datagrams"),
+        _core("exporter_port", "integer", 16, True, "UDP port that sent the datagram"),
+        _core(
+            "observation_domain",
+            "integer",
+            32,
+            False,
+            "observation domain (IPFIX), source id (v9), or engine type * 256 + engine id (v5)",
+        ),
+        _core("version", "integer", 8, False, "version of the export: 5, 7, 9, or 10 for IPFIX"),
+        _core("srcIP", "address", 128, True, "source address", *_sources(8, 27, 44, 170)),
+        _core("destIP", "address", 128, True, "destination address", *_sources(12, 28, 45, 169)),
+        _core("ip_version", "integer", 8, True, "4 or 6: the version of the addresses"),
+        _core("srcPort", "integer", 16, True, "source port", *_sources(7, 182, 180)),
+        _core("destPort", "integer", 16, True, "destination port", *_sources(11, 183, 181)),
+        _core("protocol", "integer", 8, True, "IP protocol number", *_sources(4)),
+        _core("tos", "integer", 8, True, "IPv4 type of service, or IPv6 traffic class", *_sources(5)),
+        _core("tcp_flags", "integer", 16, True, "TCP flags seen in the flow, ORed (SYN = 2, ACK = 16)", *_sources(6)),
+        _core(
+            "icmp_type", "integer", 8, True, "ICMP or ICMPv6 type", *_sources(176, 178), Source(32, 0), Source(139, 0)
+        ),
+        _core(
+            "icmp_code", "integer", 8, True, "ICMP or ICMPv6 code", *_sources(177, 179), Source(32, 1), Source(139, 1)
+        ),
+        _core("packets", "integer", 64, True, "packets of the flow, multiplied by the sampling rate", *PACKETS),
+        _core("bytes", "integer", 64, True, "bytes of the flow, multiplied by the sampling rate", *BYTES),
+        _core("raw_packets", "integer", 64, True, "packets as the exporter counted them", *PACKETS),
+        _core("raw_bytes", "integer", 64, True, "bytes as the exporter counted them", *BYTES),
+        _core(
+            "sampling_rate", "integer", 64, True, "one packet in so many was looked at, rounded; NULL: not announced"
+        ),
+        _core("input", "integer", 32, True, "SNMP index of the ingress interface", *_sources(10, 252)),
+        _core("output", "integer", 32, True, "SNMP index of the egress interface", *_sources(14, 253)),
+        _core("nextHop", "address", 128, True, "address of the next hop", *_sources(15, 62)),
+        _core("srcAS", "integer", 32, True, "autonomous system of the source", *_sources(16)),
+        _core("destAS", "integer", 32, True, "autonomous system of the destination", *_sources(17)),
+        _core("srcMask", "integer", 8, True, "prefix length of the source's route", *_sources(9, 29)),
+        _core("destMask", "integer", 8, True, "prefix length of the destination's route", *_sources(13, 30)),
+        _core("vlan", "integer", 16, True, "VLAN id", *_sources(58, 243)),
+        _core("srcMAC", "mac", 48, True, "source MAC address", *_sources(56, 81)),
+        _core("destMAC", "mac", 48, True, "destination MAC address", *_sources(80, 57)),
+        _core("direction", "integer", 8, True, "0: seen where it came in, 1: where it went out", *_sources(61)),
+    )
+}
+"""Core columns by name."""
+
+FLOW_COLUMNS: dict[str, ColumnSpec] = {name: column.spec for name, column in CORE.items()}
+"""What a query may name without knowing its exporters."""
+
+_TYPES: dict[DataType, tuple[str, int]] = {
+    DataType.FLOAT32: ("float", 0),
+    DataType.FLOAT64: ("float", 0),
+    DataType.BOOLEAN: ("boolean", 0),
+    DataType.MAC_ADDRESS: ("mac", 48),
+    DataType.IPV4_ADDRESS: ("address", 128),
+    DataType.IPV6_ADDRESS: ("address", 128),
+    DataType.STRING: ("text", 0),
+    DataType.OCTET_ARRAY: ("text", 0),
+    DataType.UNSIGNED256: ("text", 0),
+    DataType.BASIC_LIST: ("text", 0),
+    DataType.SUB_TEMPLATE_LIST: ("text", 0),
+    DataType.SUB_TEMPLATE_MULTI_LIST: ("text", 0),
+}
+"""Type and bits of an element's column; what is not here is an integer. Integers of elements have 64 bits whatever
+their declared type: exporters send them longer than that."""
+
+_FORMS: dict[DataType, str] = {
+    DataType.OCTET_ARRAY: "; its bytes in hexadecimal",
+    DataType.UNSIGNED256: "; its bytes in hexadecimal",
+    DataType.BASIC_LIST: "; not taken apart, its bytes in hexadecimal",
+    DataType.SUB_TEMPLATE_LIST: "; not taken apart, its bytes in hexadecimal",
+    DataType.SUB_TEMPLATE_MULTI_LIST: "; not taken apart, its bytes in hexadecimal",
+    DataType.SECONDS: "; ns since the epoch",
+    DataType.MILLISECONDS: "; ns since the epoch",
+    DataType.MICROSECONDS: "; ns since the epoch",
+    DataType.NANOSECONDS: "; ns since the epoch",
+    DataType.UNKNOWN: "; up to eight bytes as an unsigned number",
+}
+
+
+def element_column(element: Element) -> ColumnSpec:
+    """Describe the column of one element."""
+    kind, bits = _TYPES.get(element.type, ("integer", 64))
+    owner = f"of enterprise {element.enterprise}" if element.enterprise else ""
+    text = f"information element {element.id} {owner}".rstrip() + _FORMS.get(element.type, "")
+    return ColumnSpec(element.name, kind, bits, True, text, layered=False)
+
+
+def flow_column(name: str) -> ColumnSpec | None:
+    """Find a column by name without regard to case: a core column, or an information element; None for neither."""
+    if (core := _core_names().get(name.lower())) is not None:
+        return FLOW_COLUMNS[core]
+    element = element_named(name)
+    return None if element is None else element_column(element)
+
+
+@functools.cache
+def _core_names() -> dict[str, str]:
+    return {name.lower(): name for name in CORE}
+
+
+def flow_columns() -> dict[str, ColumnSpec]:
+    """List the core columns and those of all registered elements."""
+    elements = {each.name: element_column(each) for each in registered().values()}
+    return FLOW_COLUMNS | elements

@@ -1,0 +1,286 @@
+"""Export datagrams to columns: what the kernels hand back is done here, and then they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.files.blocks import BLOCK_RECORDS
+from capture.flows.bounds import Bounds
+from capture.flows.kernels import datagrams as kernel
+from capture.flows.kernels import sessions as words
+from capture.flows.kernels.sessions import TEMPLATE_WORDS, place_templates
+from capture.flows.layouts import Layouts
+from capture.flows.options import STARTED, option_values, records
+from capture.flows.places import Places
+from capture.flows.sessions import Address, Session, SessionKey, Sessions, address_of
+from capture.flows.templates import IPFIX, MAX_FIELDS, REFUSALS, Announcement, Definition, announcements
+from capture.flows.texts import Texts
+from capture.flows.waiting import Waiting, WaitingSet
+from capture.native import pointer
+
+Numbers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+CHANGES = ("new", "same", "other", "withdrawn")
+"""What a template record does: it is the first of its number, says the same again, replaces one, or ends one."""
+
+
+@dataclass(frozen=True)
+class Datagrams:
+    """Where datagrams are in a buffer and who sent them: JOB_ROWS x at least `count` numbers, contiguous.
+
+    Every datagram is wholly inside the buffer: the kernel trusts that.
+    """
+
+    jobs: Numbers
+    count: int
+
+    @classmethod
+    def of(cls, *rows: Iterable[int]) -> Datagrams:
+        """Collect datagrams from their rows: start, length, arrival, address version, high, low, port."""
+        jobs = np.array([list(row) for row in rows], np.int64)
+        return cls(jobs, jobs.shape[1])
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Decoded flow records: the first `rows` of each row of the matrix. Valid until the decoder goes on.
+
+    `valid` says of each value whether there is one; `places` where the columns are; texts are numbers in `texts`.
+    """
+
+    matrix: Numbers
+    valid: Bytes
+    rows: int
+    places: Places
+    texts: Texts
+
+    def row(self, row: int) -> Numbers:
+        """Return one row of the matrix."""
+        return self.matrix[row, : self.rows]
+
+    def there(self, row: int) -> npt.NDArray[np.bool_]:
+        """Return where a row has values."""
+        return self.valid[row, : self.rows].view(np.bool_)
+
+
+class FlowDecoder:
+    """Decodes the datagrams of one input: NetFlow v5, v7, v9 and IPFIX. Not thread safe.
+
+    Memory is bounded by `bounds`, the rows of the wanted columns x `capacity` x 9 bytes, and 10 MB for a dictionary
+    where columns of text are wanted.
+    """
+
+    def __init__(
+        self,
+        columns: Iterable[str],
+        capacity: int = BLOCK_RECORDS,
+        sampling: int | Mapping[Address, int] | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
+        """Decode `columns` (names of the stream `flows`), up to `capacity` records at once.
+
+        `sampling` is a rate that stands whatever exporters announce, for all or by address. KeyError for a name that
+        is no column's.
+        """
+        self.bounds = bounds or Bounds()
+        self.capacity = capacity
+        self.places = Places(columns)
+        self.layouts = Layouts(self.places)
+        self.sessions = Sessions(self.bounds, sampling)
+        self.waiting = Waiting(self.bounds)
+        self.texts = Texts(self.places.texts)
+        self.matrix: Numbers = np.zeros((self.places.height, capacity), np.int64)
+        self.valid: Bytes = np.zeros((self.places.height, capacity), np.uint8)
+        self.counts = np.zeros(len(kernel.COUNTS), np.int64)
+        self.changes = dict.fromkeys(CHANGES, 0)
+        self.refused = dict.fromkeys(REFUSALS, 0)
+        self.forgotten = 0
+        self._slots: Numbers = np.zeros(TEMPLATE_WORDS << (4 * self.bounds.templates - 1).bit_length(), np.int64)
+        self._placed: dict[tuple[int, int], int] = {}
+        self._room = np.zeros(2 * MAX_FIELDS, np.int64)
+        self._rows = 0
+        self._clock = 0
+
+    def decode(self, data: Bytes, datagrams: Datagrams) -> Iterator[Flows]:
+        """Decode datagrams in their order; every `Flows` is whole, the last one may be small."""
+        yield from self._run(data, datagrams, again=False)
+        if self._rows:
+            yield self._hand_out()
+
+    def _hand_out(self) -> Flows:
+        rows, self._rows = self._rows, 0
+        return Flows(self.matrix, self.valid, rows, self.places, self.texts)
+
+    def _run(self, data: Bytes, datagrams: Datagrams, again: bool) -> Iterator[Flows]:
+        state = np.zeros(kernel.STATE_WORDS, np.int64)
+        state[kernel.AT] = state[kernel.SET] = -1
+        while True:
+            status = self._decode(data, datagrams, again, state)
+            if status == kernel.DONE:
+                return
+            if status == kernel.ROWS_FULL:
+                yield self._hand_out()
+            elif status == kernel.TEXTS_FULL:
+                if self._rows:
+                    yield self._hand_out()
+                self.texts = Texts()
+            elif status == kernel.NEW_SESSION:
+                self._open_session(data, datagrams, int(state[kernel.NEXT]))
+            elif status == kernel.TEMPLATES:
+                yield from self._announced(data, datagrams, state)
+                state[kernel.SET] = -1
+            else:
+                self._unknown(data, datagrams, state)
+                state[kernel.SET] = -1
+
+    def _decode(self, data: Bytes, datagrams: Datagrams, again: bool, state: Numbers) -> int:
+        state[kernel.ROW] = self._rows
+        state[kernel.CLOCK] = self._clock
+        jobs = datagrams.jobs
+        status = kernel.decode_datagrams(
+            data, jobs.reshape(-1), jobs.shape[1], datagrams.count, again, state, self.sessions.rows.reshape(-1),
+            self.sessions.slots, len(self.sessions.slots) - 1, self._slots, len(self._slots) // TEMPLATE_WORDS - 1,
+            self.layouts.words.flat, self.layouts.steps.flat, self.layouts.fields.flat, self.sessions.keys, self._room,
+            self.places.common, self.places.texts, pointer(self.matrix.reshape(-1), "i64"),
+            pointer(self.valid.reshape(-1), "u8"), self.capacity, self.texts.slots, self.texts.ends, self.texts.arena,
+            self.texts.used, self.counts,
+        )  # fmt: skip
+        self._rows = int(state[kernel.ROW])
+        self._clock = int(state[kernel.CLOCK])
+        return status
+
+    def _open_session(self, data: Bytes, datagrams: Datagrams, job: int) -> None:
+        """Make a session for the sender of a datagram whose header the kernel has seen to be whole."""
+        start, _, _, address_version, high, low, port = datagrams.jobs[:, job].tolist()
+        header = data[start : start + 24].tobytes()
+        version = int.from_bytes(header[:2], "big")
+        place = {5: slice(20, 22), 7: slice(0, 0), 9: slice(16, 20), IPFIX: slice(12, 16)}[version]
+        key = SessionKey(version, address_of(address_version, high, low), port, int.from_bytes(header[place], "big"))
+        if self.sessions.full:
+            self.forget(self.sessions.silent_longest())
+        self.sessions.open(key)
+
+    def forget(self, session: Session) -> None:
+        """Forget a session and all that belongs to it."""
+        self.forgotten += 1
+        for template in session.templates:
+            self._displace(session, template)
+        self.waiting.forget(session.number)
+        self.sessions.close(session)
+
+    def _set(self, data: Bytes, state: Numbers) -> tuple[int, bytes, Session]:
+        """Return number and body of the set that the kernel handed back, and whose it is."""
+        at, end = int(state[kernel.SET]), int(state[kernel.AT])
+        head = data[at:end].tobytes()
+        return int.from_bytes(head[:2], "big"), head[4:], self.sessions.by_number[int(state[kernel.SESSION])]
+
+    def _announced(self, data: Bytes, datagrams: Datagrams, state: Numbers) -> Iterator[Flows]:
+        """Take in a set of templates, and read what waited for them."""
+        number, body, session = self._set(data, state)
+        for each in announcements(session.key.version, number in (1, 3), body):
+            if self._announce(session, each):
+                for waited in self.waiting.take(session.number, each.id):
+                    yield from self._read_again(session, waited)
+
+    def _announce(self, session: Session, each: Announcement) -> bool:
+        """Take in one template record; return whether there is a template of its number now that was not before."""
+        if each.refused:
+            self.refused[each.refused] += 1
+            return False
+        if each.definition is None:
+            self._withdraw(session, each.id)
+            return False
+        known = session.templates.get(each.id)
+        if known == each.definition:
+            self.changes["same"] += 1
+            return False
+        if known is None:
+            if (
+                len(session.templates) >= self.bounds.session_templates
+                or self.sessions.templates >= self.bounds.templates
+            ):
+                self.refused["too_many_templates"] += 1
+                return False
+            self.sessions.templates += 1
+        self.changes["new" if known is None else "other"] += 1
+        session.templates[each.id] = each.definition
+        self._displace(session, each.id)
+        return True
+
+    def _withdraw(self, session: Session, template: int) -> None:
+        """End a template (RFC 7011 §8.1), or all of a kind: number 2 stands for those of flows, 3 for options."""
+        options = template == 3
+        every = [each for each, definition in session.templates.items() if definition.options == options]
+        ended = every if template < 4 else [template]
+        for each in ended:
+            if session.templates.pop(each, None) is not None:
+                self.changes["withdrawn"] += 1
+                self.sessions.templates -= 1
+                self._displace(session, each)
+
+    def _displace(self, session: Session, template: int) -> None:
+        """Make the kernel ask again for a template."""
+        if (session.number, template) in self._placed:
+            self._place(session, template, -1)
+            del self._placed[session.number, template]
+
+    def _place(self, session: Session, template: int, layout: int) -> None:
+        key = np.array([(session.number + 1) << 16 | template, layout], np.int64)
+        place_templates(self._slots, len(self._slots) // TEMPLATE_WORDS - 1, key[:1], key[1:], 1)
+
+    def _unknown(self, data: Bytes, datagrams: Datagrams, state: Numbers) -> None:
+        """See to a set whose template the kernel does not know: compile the template, read options, or let it wait."""
+        number, body, session = self._set(data, state)
+        definition = session.templates.get(number)
+        if definition is None:
+            job = int(state[kernel.NEXT])
+            start, arrival = int(datagrams.jobs[kernel.JOB_START, job]), int(datagrams.jobs[kernel.JOB_ARRIVAL, job])
+            header = data[start : start + (16 if session.key.version == IPFIX else 20)].tobytes()
+            self.waiting.keep(session.number, number, header, body, arrival)
+            state[kernel.UNSURE] = 1
+        elif definition.options:
+            state[kernel.SEEN] += self._read_options(session, definition, body)
+        else:
+            self._compile(session, number)
+            state[kernel.AT] = state[kernel.SET]
+
+    def _compile(self, session: Session, template: int) -> None:
+        """Compile a template where the kernel finds it. Tables that are full begin anew: it asks again."""
+        if len(self.layouts) > 2 * self.bounds.templates or len(self._placed) >= 2 * self.bounds.templates:
+            self.layouts.clear()
+            self._slots[:] = 0
+            self._placed.clear()
+        layout = self.layouts.number(session.templates[template])
+        self._place(session, template, layout)
+        self._placed[session.number, template] = layout
+
+    def _read_options(self, session: Session, definition: Definition, body: bytes) -> int:
+        """Read option records for what they say about sampling and the exporter's start; return how many there are."""
+        count = 0
+        changed = False
+        for record in records(definition, body):
+            count += 1
+            values = option_values(definition, record)
+            changed |= session.sampling.learn(values, self.sessions.room_for_keys)
+            if len(values.get(STARTED, b"")) == 8:
+                self.sessions.started(session, min(int.from_bytes(values[STARTED], "big"), (1 << 63) - 1))
+        if changed:
+            self.sessions.sampled(session)
+        self.sessions.rows[session.number, words.OPTION_RECORDS] += count
+        return count
+
+    def _read_again(self, session: Session, waited: WaitingSet) -> Iterator[Flows]:
+        """Read a set that waited, as a datagram of its own under the header it came with."""
+        head = waited.template.to_bytes(2, "big") + (len(waited.body) + 4).to_bytes(2, "big")
+        message = bytearray(waited.header + head + waited.body)
+        if session.key.version == IPFIX:
+            message[2:4] = len(message).to_bytes(2, "big")
+        key = session.key.words
+        where = (0, len(message), waited.arrival, key[1], key[2], key[3], key[4])
+        datagrams = Datagrams.of(*((each,) for each in where))
+        yield from self._run(np.frombuffer(message, np.uint8), datagrams, again=True)

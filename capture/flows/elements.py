@@ -1,0 +1,115 @@
+"""IPFIX information elements: what a field of a template is called and what its bytes mean.
+
+`elements.csv` beside this file is IANA's registry (RFC 7012): number, name and abstract data type. NetFlow v9's field
+types 1 to 127 are the same numbers; the few that Cisco numbered apart before they were registered are in ALIASES.
+Everything else has a name made of its numbers: `ie_40005` (no such number at IANA), `e5951_128` (element 128 of the
+enterprise 5951), and `reverse…` for the other direction of a biflow (RFC 5103).
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+REVERSE_ENTERPRISE = 29305
+"""Enterprise number of the reverse elements (RFC 5103 §6.1): its element n is n seen from the other end."""
+
+ALIASES: dict[int, int] = {40000: 371, 40001: 225, 40002: 226, 40003: 227, 40004: 228, 40005: 233}
+"""NetFlow v9 field types of Cisco's firewalls that mean the same as a registered element."""
+
+TABLE = Path(__file__).with_name("elements.csv")
+
+MADE_UP = re.compile(
+    r"(?:ie_(?P<id>[0-9]{1,5})|e(?P<enterprise>[0-9]{1,10})_(?P<own>[0-9]{1,5}))(?:_(?P<form>text|hex))?"
+)
+"""Names of elements that IANA has not registered; `_text` and `_hex` read the bytes as such instead of as a number."""
+
+
+class DataType(StrEnum):
+    """Abstract data types (RFC 7012 §3.1, RFC 6313, RFC 9740) and UNKNOWN for what is not registered."""
+
+    OCTET_ARRAY = "octetArray"
+    UNSIGNED8 = "unsigned8"
+    UNSIGNED16 = "unsigned16"
+    UNSIGNED32 = "unsigned32"
+    UNSIGNED64 = "unsigned64"
+    UNSIGNED256 = "unsigned256"
+    SIGNED8 = "signed8"
+    SIGNED16 = "signed16"
+    SIGNED32 = "signed32"
+    SIGNED64 = "signed64"
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    BOOLEAN = "boolean"
+    MAC_ADDRESS = "macAddress"
+    STRING = "string"
+    SECONDS = "dateTimeSeconds"
+    MILLISECONDS = "dateTimeMilliseconds"
+    MICROSECONDS = "dateTimeMicroseconds"
+    NANOSECONDS = "dateTimeNanoseconds"
+    IPV4_ADDRESS = "ipv4Address"
+    IPV6_ADDRESS = "ipv6Address"
+    BASIC_LIST = "basicList"
+    SUB_TEMPLATE_LIST = "subTemplateList"
+    SUB_TEMPLATE_MULTI_LIST = "subTemplateMultiList"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One information element; `enterprise` 0 is IANA."""
+
+    id: int
+    enterprise: int
+    name: str
+    type: DataType
+
+
+@functools.cache
+def registered() -> dict[int, Element]:
+    """Elements that IANA has registered, by number; read once."""
+    with TABLE.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {int(row["id"]): Element(int(row["id"]), 0, row["name"], DataType(row["type"])) for row in rows}
+
+
+@functools.cache
+def by_name() -> dict[str, Element]:
+    """Registered elements and their reverses by name in lower case."""
+    both = [each for number in registered() for each in (element(number), element(number, REVERSE_ENTERPRISE))]
+    return {each.name.lower(): each for each in both}
+
+
+def element(number: int, enterprise: int = 0) -> Element:
+    """Name any element, registered or not.
+
+    >>> element(8).name, element(8, REVERSE_ENTERPRISE).name, element(128, 5951).name, element(33002).name
+    ('sourceIPv4Address', 'reverseSourceIPv4Address', 'e5951_128', 'ie_33002')
+    """
+    if enterprise in (0, REVERSE_ENTERPRISE) and (known := registered().get(number)):
+        name = "reverse" + known.name[:1].upper() + known.name[1:] if enterprise else known.name
+        return Element(number, enterprise, name, known.type)
+    return Element(number, enterprise, f"e{enterprise}_{number}" if enterprise else f"ie_{number}", DataType.UNKNOWN)
+
+
+def element_named(name: str) -> Element | None:
+    """Find an element by name without regard to case, or say that no element can have it.
+
+    A name made of numbers is taken for any numbers; its forms `_text` and `_hex` are elements whose bytes are text or
+    an array of octets. The numbers of a registered element are no second name of it.
+    """
+    if known := by_name().get(name.lower()):
+        return known
+    match = MADE_UP.fullmatch(name.lower())
+    if match is None:
+        return None
+    number = int(match["id"] or match["own"])
+    found = element(number, int(match["enterprise"] or 0))
+    if number >= 1 << 16 or found.enterprise >= 1 << 32 or found.type is not DataType.UNKNOWN:
+        return None
+    form = {"text": DataType.STRING, "hex": DataType.OCTET_ARRAY, None: DataType.UNKNOWN}[match["form"]]
+    return Element(number, found.enterprise, found.name + (f"_{match['form']}" if match["form"] else ""), form)

@@ -1,0 +1,1 @@
+"""The kernels that turn export datagrams into columns."""

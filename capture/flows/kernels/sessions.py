@@ -1,0 +1,116 @@
+"""What a kernel knows of a session: who exports, what is expected next, how it samples, and what was counted.
+
+A transport session (RFC 7011 §2) is an exporter's address and port, with one observation domain (source id in v9,
+engine in v5) in it, in one version. A session is a row of WIDTH words; a table of slots finds it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capture.native import helper, kernel
+
+(
+    VERSION, ADDRESS_VERSION, HIGH, LOW, PORT, DOMAIN,
+    USED, STARTED, EXPECTED, BOOT, DEFAULT_NUM, DEFAULT_DEN, ELSE_NUM, ELSE_DEN, FORCED_NUM, KEY_KINDS,
+    KEYS, KEYS_END, INIT,
+    DATAGRAMS, RECORDS, OPTION_RECORDS, LOST, GAPS, LATE, DUPLICATES, RECOVERED, RESETS, GUESSED, UNREADABLE,
+    RECENT_AT, RECENT,
+) = range(32)  # fmt: skip
+"""Words of a session's row. USED: the number of the datagram that used it last, 0 for no session. STARTED: whether
+EXPECTED is known. BOOT: when the exporter was started, ms. DEFAULT, ELSE, FORCED, KEY and KEYS: its sampling, as in
+capture.flows.sampling. INIT: systemInitTimeMilliseconds, or MISSING. From DATAGRAMS on: counters. RECENT: the last
+sequence numbers, RECENT_AT says where the next one goes."""
+
+RECENT_NUMBERS = 16
+WIDTH = 48
+
+KEY_WIDTH = 6
+"""The first words of a row, which say whose it is."""
+
+
+@helper
+def session_slot(version, address_version, high, low, port, domain, mask):  # type: ignore[no-untyped-def]
+    """Where the search for a session begins."""
+    mixed = np.uint64(high) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(low)
+    mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD) ^ np.uint64(domain)
+    mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD)
+    mixed = mixed ^ np.uint64(port) << np.uint64(16) ^ np.uint64(version) << np.uint64(8) ^ np.uint64(address_version)
+    mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD)
+    return np.int64((mixed >> np.uint64(33)) & np.uint64(mask))
+
+
+@helper
+def lookup_session(sessions, slots, mask, version, address_version, high, low, port, domain):  # type: ignore[no-untyped-def]
+    """Find a session's number, or -1. `slots` (mask + 1) hold numbers + 1, 0 where nothing is; at most half do."""
+    slot = session_slot(version, address_version, high, low, port, domain, mask)
+    while slots[slot]:
+        row = (slots[slot] - 1) * WIDTH
+        if (
+            sessions[row + LOW] == low
+            and sessions[row + HIGH] == high
+            and sessions[row + PORT] == port
+            and sessions[row + DOMAIN] == domain
+            and sessions[row + VERSION] == version
+            and sessions[row + ADDRESS_VERSION] == address_version
+        ):
+            return np.int64(slots[slot] - 1)
+        slot = (slot + 1) & mask
+    return np.int64(-1)
+
+
+@kernel("i64(i64*, i64, i64*, i64)")
+def place_sessions(sessions, count, slots, mask):  # type: ignore[no-untyped-def]
+    """Fill empty `slots` with the sessions of `sessions` (count x WIDTH) that are USED; return how many there are."""
+    placed = 0
+    for number in range(count):
+        row = number * WIDTH
+        if sessions[row + USED]:
+            slot = session_slot(
+                sessions[row + VERSION], sessions[row + ADDRESS_VERSION], sessions[row + HIGH], sessions[row + LOW],
+                sessions[row + PORT], sessions[row + DOMAIN], mask,
+            )  # fmt: skip
+            while slots[slot]:
+                slot = (slot + 1) & mask
+            slots[slot] = number + 1
+            placed += 1
+    return placed
+
+
+TEMPLATE_WORDS = 2
+"""Words of a slot of the table of templates: the key, 0 where nothing is, and the layout's number or -1."""
+
+
+@helper
+def template_slot(session, template, mask):  # type: ignore[no-untyped-def]
+    """Where the search for a template begins."""
+    mixed = np.uint64((session + 1) << 16 | template) * np.uint64(0x9E3779B97F4A7C15)
+    return np.int64((mixed >> np.uint64(40)) & np.uint64(mask))
+
+
+@helper
+def lookup_template(table, mask, session, template):  # type: ignore[no-untyped-def]
+    """Layout of a session's template, or -1 where there is none."""
+    key = (session + 1) << 16 | template
+    slot = template_slot(session, template, mask)
+    while table[slot * TEMPLATE_WORDS]:
+        if table[slot * TEMPLATE_WORDS] == key:
+            return np.int64(table[slot * TEMPLATE_WORDS + 1])
+        slot = (slot + 1) & mask
+    return np.int64(-1)
+
+
+@kernel("i64(i64*, i64, i64*, i64*, i64)")
+def place_templates(table, mask, keys, layouts, count):  # type: ignore[no-untyped-def]
+    """Set the layouts of `count` keys ((session + 1) << 16 | template) in the table; return how many were new in it."""
+    new = 0
+    for index in range(count):
+        key = keys[index]
+        slot = template_slot((key >> 16) - 1, key & 0xFFFF, mask)
+        while table[slot * TEMPLATE_WORDS] and table[slot * TEMPLATE_WORDS] != key:
+            slot = (slot + 1) & mask
+        if not table[slot * TEMPLATE_WORDS]:
+            new += 1
+        table[slot * TEMPLATE_WORDS] = key
+        table[slot * TEMPLATE_WORDS + 1] = layouts[index]
+    return new

@@ -1,0 +1,90 @@
+"""Sets of data that came before their template: kept as they came, bounded, and read when the template is there."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from capture.flows.bounds import Bounds
+
+OVERHEAD = 256
+"""Bytes that a set is charged beside its own: what keeping it costs."""
+
+CAUSES = ("session_full", "all_full", "session_forgotten")
+"""Why a set is dropped unread: its session keeps no more, all sessions together do not, or its session is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingSet:
+    """One set with the export header it came under, and when that arrived (ns)."""
+
+    serial: int
+    session: int
+    template: int
+    header: bytes
+    body: bytes
+    arrival: int
+
+    @property
+    def cost(self) -> int:
+        """Bytes that it is charged."""
+        return len(self.header) + len(self.body) + OVERHEAD
+
+
+class Waiting:
+    """Sets by session and template, the oldest dropped first. `dropped` counts sets by cause."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        """Keep as much as `bounds` says."""
+        self.bounds = bounds
+        self.sets: dict[int, WaitingSet] = {}  # in the order in which they came, as those of each session
+        self.by_session: defaultdict[int, dict[int, WaitingSet]] = defaultdict(dict)
+        self.templates: Counter[tuple[int, int]] = Counter()
+        self.session_cost: Counter[int] = Counter()
+        self.cost = 0
+        self.kept = 0
+        self.dropped = dict.fromkeys(CAUSES, 0)
+
+    def __len__(self) -> int:
+        return len(self.sets)
+
+    def keep(self, session: int, template: int, header: bytes, body: bytes, arrival: int) -> None:
+        """Keep one set, and drop older ones where there is no room."""
+        self.kept += 1
+        each = WaitingSet(self.kept, session, template, header, body, arrival)
+        self.sets[each.serial] = self.by_session[session][each.serial] = each
+        self.templates[session, template] += 1
+        self.session_cost[session] += each.cost
+        self.cost += each.cost
+        while self.session_cost[session] > self.bounds.session_waiting_bytes:
+            self._drop(next(iter(self.by_session[session].values())), "session_full")
+        while self.cost > self.bounds.waiting_bytes:
+            self._drop(next(iter(self.sets.values())), "all_full")
+
+    def take(self, session: int, template: int) -> list[WaitingSet]:
+        """Hand out all sets of a template, in the order in which they came."""
+        if not self.templates[session, template]:
+            return []
+        found = [each for each in self.by_session[session].values() if each.template == template]
+        for each in found:
+            self._remove(each)
+        return found
+
+    def forget(self, session: int) -> None:
+        """Drop all sets of a session that is no more."""
+        for each in list(self.by_session.get(session, {}).values()):
+            self._drop(each, "session_forgotten")
+
+    def _drop(self, each: WaitingSet, cause: str) -> None:
+        self._remove(each)
+        self.dropped[cause] += 1
+
+    def _remove(self, each: WaitingSet) -> None:
+        del self.sets[each.serial], self.by_session[each.session][each.serial]
+        self.cost -= each.cost
+        self.session_cost[each.session] -= each.cost
+        self.templates[each.session, each.template] -= 1
+        if not self.templates[each.session, each.template]:
+            del self.templates[each.session, each.template]
+        if not self.by_session[each.session]:
+            del self.by_session[each.session], self.session_cost[each.session]
