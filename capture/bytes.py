@@ -14,6 +14,12 @@ def u16be(buf, at):  # type: ignore[no-untyped-def]
 
 
 @helper
+def u16le(buf, at):  # type: ignore[no-untyped-def]
+    """Two bytes, little-endian."""
+    return np.int64(buf[at + 1]) << 8 | np.int64(buf[at])
+
+
+@helper
 def u32be(buf, at):  # type: ignore[no-untyped-def]
     """Four bytes, network order."""
     return np.int64(buf[at]) << 24 | np.int64(buf[at + 1]) << 16 | np.int64(buf[at + 2]) << 8 | np.int64(buf[at + 3])

@@ -47,6 +47,12 @@ def helper(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def outlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a helper that a kernel holds once and calls: what few packets need must not slow down the rest."""
+    function.__kernel_outlined__ = True  # type: ignore[attr-defined]
+    return helper(function)
+
+
 def kernel(signature: str) -> Callable[[Any], Kernel]:
     """Declare a kernel by its C-like signature, such as `i64(u8*, i64, i64*)`."""
     return lambda function: Kernel(function, signature)
@@ -152,10 +158,13 @@ class Kernel:
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
         )
+        outlined = [name for name, each in self._functions().items() if hasattr(each, "__kernel_outlined__")]
         # Inlined into its C entry point the kernel is seen to raise nothing, and the way out into Python falls away.
         for each in module.functions:
             if not each.is_declaration and each.name != compiled.native_name:
                 each.linkage = "internal"
+                if any(f"{len(name)}{name}" in each.name for name in outlined):  # as a mangled name holds it
+                    each.add_function_attribute("noinline")
         passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
         passes.getModulePassManager().run(module, passes)
         foreign = {each.name for each in module.functions if each.is_declaration} - {"memset", "memcpy", "memmove"}
@@ -205,13 +214,16 @@ class Kernel:
 
     def _with_compiled_helpers(self, numba: Any) -> FunctionType:
         """Copy the kernel's function so that the helpers it calls are numba functions (numba compiles no others)."""
-        namespaces: dict[str, dict[str, Any]] = {}
+        options = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         copies: dict[str, FunctionType] = {}
         for name, function in self._functions().items():
-            namespaces[name] = dict(function.__globals__)
-            copies[name] = FunctionType(function.__code__, namespaces[name], name)
-        for name, function in self._functions().items():
-            for called in function.__code__.co_names:
-                if called in copies and called != self.name:
-                    namespaces[name][called] = numba.njit(error_model="numpy", forceinline=True)(copies[called])
+            copies[name] = FunctionType(function.__code__, dict(function.__globals__), name)
+        helpers = {
+            name: numba.njit(**options, forceinline=not hasattr(function, "__kernel_outlined__"))(copies[name])
+            for name, function in self._functions().items()
+            if name != self.name
+        }  # each typed once, however often it is called
+        for copy in copies.values():
+            called = helpers.keys() & set(copy.__code__.co_names)
+            copy.__globals__.update({name: helpers[name] for name in called})
         return copies[self.name]

@@ -23,12 +23,16 @@ from tests.pcap_bytes import NS
 
 MINUTE = 60 * NS
 MACSEC = "IP inside MACsec without encryption is not followed"
+SLIP = "tshark does not read SLIP"
 VERSION = "announced as IPv6, but of another version: malformed here, no IP at all for tshark"
 DIFFERENT: dict[str, str] = {
     "hostile/LINKTYPE_IPV6_invalid.pcap": VERSION,
     "hostile/beep-oobr.pcap": VERSION,
+    "hostile/cve2015-0261-crash.pcap": SLIP,
+    "hostile/cve2015-0261-ipv6.pcap": SLIP,
     "hostile/hoobr_rt6_print.pcap": VERSION,
     "hostile/icmp-rfc8335-missing-bytes.pcap": MACSEC,
+    "hostile/icmp6_nodeinfo_oobr.pcap": SLIP,
     "hostile/ip6_frag_asan.pcap": "a fragment header that is cut is not read",
     "hostile/ipv6-bad-version.pcap": VERSION,
     "hostile/ipv6_frag6_negative_len.pcap": "a payload length of 0 is a jumbogram's, so its fragment header is read",

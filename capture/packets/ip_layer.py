@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from capture.bytes import u16be, u32be, u48be, u64be
-from capture.native import helper
+from capture.native import helper, outlined
 from capture.packets.fields import (
     BELOW,
     DEST_HIGH,
@@ -32,6 +32,7 @@ from capture.packets.fields import (
     PAYLOAD_OFFSET,
     PROTOCOL,
     ROUTING,
+    SELDOM,
     SRC_HIGH,
     SRC_LOW,
     SRC_MAC,
@@ -47,7 +48,7 @@ from capture.packets.fields import (
     VERSION,
     VLAN,
 )
-from capture.packets.link_layers import ETHERTYPE_IPV4
+from capture.packets.states import ETHERTYPE_IPV4
 
 READABLE, CUT, MALFORMED = 0, 1, 2
 """What `header_status` finds; a header that is not readable is counted under this number's cause of SKIPPED."""
@@ -80,17 +81,23 @@ def ip_length(buf, kind, ip):  # type: ignore[no-untyped-def]
 
 
 @helper
-def upper_layer(buf, kind, ip, end):  # type: ignore[no-untyped-def]
-    """Walk to what the readable IP header at `ip` carries; `end` is that of the packet's captured bytes.
+def upper_layer(buf, kind, ip, end, wire_end):  # type: ignore[no-untyped-def]
+    """Walk to what the readable IP header at `ip` carries.
 
-    Returns (protocol, offset of its header, fragment offset in bytes, more fragments, identification or NULL). Of IPv6
-    the extension headers of RFC 8200 §4 are followed. The walk stops at a header that is cut and at a later fragment,
-    whose payload begins with no header.
+    Captured bytes end at `end`; what was on the wire ended at `wire_end`, and with the packet where the header says so.
+    Returns (protocol, offset of its header, fragment offset in bytes, more fragments, identification or NULL, and both
+    ends of the packet). Of IPv6 the extension headers of RFC 8200 §4 are followed. The walk stops at a header that is
+    cut and at a later fragment, whose payload begins with no header.
     """
+    length = ip_length(buf, kind, ip)
+    if length:
+        wire_end = ip + length
+        end = min(end, wire_end)  # what follows is padding of the link layer
     if kind == ETHERTYPE_IPV4:
         fragment = (u16be(buf, ip + 6) & 0x1FFF) * 8
         more = np.int64(buf[ip + 6] >> 5 & 1)
-        return np.int64(buf[ip + 9]), ip + np.int64(buf[ip] & 15) * 4, fragment, more, u16be(buf, ip + 4)
+        upper = ip + np.int64(buf[ip] & 15) * 4
+        return np.int64(buf[ip + 9]), upper, fragment, more, u16be(buf, ip + 4), end, wire_end
     protocol = np.int64(buf[ip + 6])
     at = ip + 40
     fragment = np.int64(0)
@@ -108,7 +115,7 @@ def upper_layer(buf, kind, ip, end):  # type: ignore[no-untyped-def]
         protocol = following
         if fragment:
             break
-    return protocol, at, fragment, more, identification
+    return protocol, at, fragment, more, identification, end, wire_end
 
 
 @helper
@@ -148,11 +155,14 @@ def write_addresses(buf, kind, ip, wire_end, want, out, capacity, first, row):  
 @helper
 def write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
     """Write what the link layer says; `source` and `destination` are offsets of 48-bit addresses, or NULL."""
-    if not want & BELOW:
+    if want & (1 << VLAN):
+        out[(first + VLAN) * capacity + row] = vlan
+    if not want & BELOW & ~(1 << VLAN):
         return
-    out[(first + VLAN) * capacity + row] = vlan
-    out[(first + MPLS) * capacity + row] = mpls
-    out[(first + ETHERTYPE) * capacity + row] = ethertype
+    if want & (1 << MPLS):
+        out[(first + MPLS) * capacity + row] = mpls
+    if want & (1 << ETHERTYPE):
+        out[(first + ETHERTYPE) * capacity + row] = ethertype
     if want & (1 << SRC_MAC):
         out[(first + SRC_MAC) * capacity + row] = u48be(buf, source) if source >= 0 else NULL
     if want & (1 << DEST_MAC):
@@ -167,17 +177,28 @@ def write_upper(buf, protocol, upper, end, fragment, more, identification, want,
     if want & FRAGMENT:
         out[(first + FRAGMENT_OFFSET) * capacity + row] = fragment
         out[(first + MORE_FRAGMENTS) * capacity + row] = more
-        out[(first + IP_ID) * capacity + row] = identification
     left = end - upper if fragment == 0 else np.int64(-1)  # bytes of the header that `protocol` names
     if want & (1 << SRC_PORT | 1 << DEST_PORT):
         ports = protocol in (TCP, UDP) and left >= 4
         out[(first + SRC_PORT) * capacity + row] = u16be(buf, upper) if ports else NULL
         out[(first + DEST_PORT) * capacity + row] = u16be(buf, upper + 2) if ports else NULL
-    if want & (1 << TCP_FLAGS | 1 << TCP_SEQ | 1 << TCP_ACK | 1 << TCP_WINDOW):
+    if want & (1 << TCP_FLAGS):
+        flags = protocol == TCP and left >= 14
+        out[(first + TCP_FLAGS) * capacity + row] = np.int64(buf[upper + 13]) if flags else NULL
+    if want & SELDOM:
+        write_seldom(buf, protocol, upper, end, fragment, identification, want, out, capacity, first, row)
+
+
+@outlined
+def write_seldom(buf, protocol, upper, end, fragment, identification, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
+    """Write what few queries want: out of line, so that the others have one test less for each field."""
+    left = end - upper if fragment == 0 else np.int64(-1)
+    if want & (1 << IP_ID):
+        out[(first + IP_ID) * capacity + row] = identification
+    if want & (1 << TCP_SEQ | 1 << TCP_ACK | 1 << TCP_WINDOW):
         bytes_of_tcp = left if protocol == TCP else np.int64(-1)
         out[(first + TCP_SEQ) * capacity + row] = u32be(buf, upper + 4) if bytes_of_tcp >= 8 else NULL
         out[(first + TCP_ACK) * capacity + row] = u32be(buf, upper + 8) if bytes_of_tcp >= 12 else NULL
-        out[(first + TCP_FLAGS) * capacity + row] = np.int64(buf[upper + 13]) if bytes_of_tcp >= 14 else NULL
         out[(first + TCP_WINDOW) * capacity + row] = u16be(buf, upper + 14) if bytes_of_tcp >= 16 else NULL
     if want & (1 << ICMP_TYPE | 1 << ICMP_CODE):
         icmp = protocol in (ICMP, ICMPV6) and left >= 2
@@ -190,6 +211,7 @@ def write_upper(buf, protocol, upper, end, fragment, more, identification, want,
         whole = upper <= at <= end
         out[(first + PAYLOAD_OFFSET) * capacity + row] = at if whole else NULL
         out[(first + PAYLOAD_LENGTH) * capacity + row] = end - at if whole else NULL
+    return np.int64(0)
 
 
 @helper

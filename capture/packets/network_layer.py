@@ -1,0 +1,229 @@
+"""From the state that a link type or a tunnel begins with to the next IP header.
+
+What is followed: Ethernet with any depth of VLAN tags (802.1Q, 802.1ad, and the older 0x9100 and 0x9200), MPLS, PPPoE
+sessions, PPP, LLC/SNAP, Cisco FabricPath, Cisco HDLC, Linux cooked v1 and v2, tags of Broadcom and Marvell switches,
+IEEE 802.11, Frame Relay, ATM LAN emulation, ARCnet, nflog and IP over InfiniBand. Ethernet behind MPLS, IP behind
+MACsec and whatever is enciphered or compressed are **not**.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capture.bytes import u16be, u16le, u32be
+from capture.native import helper, outlined
+from capture.packets.states import (
+    AT_ARCNET,
+    AT_CISCO_HDLC,
+    AT_COOKED,
+    AT_COOKED_2,
+    AT_DSA,
+    AT_EDSA,
+    AT_ETHERNET,
+    AT_FRAME_RELAY,
+    AT_IPOIB,
+    AT_IPV4,
+    AT_IPV6,
+    AT_LANE,
+    AT_LLC,
+    AT_MPLS,
+    AT_NFLOG,
+    AT_PPP,
+    AT_SWITCH_TAG,
+    AT_VERSION,
+    AT_WLAN,
+    AT_WLAN_PADDED,
+    ETHERTYPE_FABRICPATH,
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    ETHERTYPE_MPLS,
+    ETHERTYPE_MPLS_MULTICAST,
+    ETHERTYPE_PPPOE,
+    LARGEST_LENGTH,
+    NON_IP,
+    UNSUPPORTED,
+    VLAN_TAGS,
+)
+from capture.packets.wide_area import after_frame_relay, after_llc
+from capture.packets.wlan import after_wlan
+
+
+@outlined
+def network_layer(buf, at, end, state):  # type: ignore[no-untyped-def]
+    """Walk from `state` at `at` to the next IP header of the frame, which ends at `end`.
+
+    Returns (EtherType of IP or an end of the walk, offset, VLAN id of the outermost tag, label of the outermost MPLS
+    entry, EtherType behind the tags, offsets of the source and of the destination address); what is not there is -1.
+    Every step moves forward, so the walk ends with the frame.
+    """
+    vlan = np.int64(-1)
+    mpls = np.int64(-1)
+    ethertype = np.int64(-1)
+    source = np.int64(-1)
+    destination = np.int64(-1)
+    while state >= 0:
+        if ethertype < 0 and LARGEST_LENGTH < state <= 0xFFFF and state not in VLAN_TAGS:
+            ethertype = state
+        if state in (AT_IPV4, ETHERTYPE_IPV4):
+            return np.int64(ETHERTYPE_IPV4), at, vlan, mpls, ethertype, source, destination
+        if state in (AT_IPV6, ETHERTYPE_IPV6):
+            return np.int64(ETHERTYPE_IPV6), at, vlan, mpls, ethertype, source, destination
+        if state == AT_ETHERNET:
+            if at + 14 > end:
+                break
+            if source < 0:
+                destination = at
+                source = at + 6
+            state = type_or_length(u16be(buf, at + 12))
+            at += 14
+        elif state in VLAN_TAGS:
+            if at + 4 > end:
+                break
+            if vlan < 0:
+                vlan = u16be(buf, at) & 0xFFF
+            state = type_or_length(u16be(buf, at + 2))
+            at += 4
+        elif state in (AT_MPLS, ETHERTYPE_MPLS, ETHERTYPE_MPLS_MULTICAST):
+            if mpls < 0 and at + 4 <= end:
+                mpls = u32be(buf, at) >> 12
+            while at + 4 <= end and not buf[at + 2] & 1:
+                at += 4
+            at += 4
+            state = np.int64(AT_VERSION)
+        elif state == AT_VERSION:
+            if at >= end:
+                break
+            version = buf[at] >> 4
+            if version not in (4, 6):
+                break
+            state = np.int64(AT_IPV4 if version == 4 else AT_IPV6)
+        elif state == ETHERTYPE_PPPOE:  # version, code, session, length
+            at += 6
+            state = np.int64(AT_PPP)
+        elif state == AT_PPP:
+            state, at = after_ppp(buf, at, end)
+        elif state == AT_LLC:
+            state, at = after_llc(buf, at, end)
+        elif state == ETHERTYPE_FABRICPATH:  # a tag, then a whole Ethernet frame
+            at += 2
+            state = np.int64(AT_ETHERNET)
+        elif state == AT_CISCO_HDLC:  # address, control, EtherType
+            if at + 4 > end:
+                break
+            state = u16be(buf, at + 2)
+            at += 4
+        elif state == AT_COOKED:  # packet type, ARPHRD type, length of the address, address in eight bytes, protocol
+            if at + 16 > end:
+                break
+            if u16be(buf, at + 4) == 6:
+                source = at + 6
+            state = cooked_protocol(u16be(buf, at + 14))
+            at += 16
+        elif state == AT_COOKED_2:  # protocol, interface, ARPHRD type, packet type, length of the address, address
+            if at + 20 > end:
+                break
+            if buf[at + 11] == 6:
+                source = at + 12
+            state = cooked_protocol(u16be(buf, at))
+            at += 20
+        elif state in (AT_SWITCH_TAG, AT_DSA, AT_EDSA):
+            behind = at + (20 if state == AT_EDSA else 16)  # where the type is
+            if behind + 2 > end:
+                break
+            destination = at
+            source = at + 6
+            if state != AT_SWITCH_TAG and buf[behind - 4] & 0x20:  # the switch took an 802.1Q tag into its own
+                vlan = u16be(buf, behind - 2) & 0xFFF
+            state = type_or_length(u16be(buf, behind))
+            at = behind + 2
+        elif state in (AT_WLAN, AT_WLAN_PADDED):
+            state, at, source, destination = after_wlan(buf, at, end, state == AT_WLAN_PADDED)
+        elif state == AT_FRAME_RELAY:
+            state, at = after_frame_relay(buf, at, end)
+        elif state == AT_LANE:  # the id of an emulation client, then Ethernet; 0xFF00 is a control frame
+            if at + 2 > end or u16be(buf, at) == 0xFF00:
+                break
+            at += 2
+            state = np.int64(AT_ETHERNET)
+        elif state == AT_ARCNET:
+            state, at = after_arcnet(buf, at, end)
+        elif state == AT_NFLOG:
+            state, at, source = after_nflog(buf, at, end)
+        elif state == AT_IPOIB:  # a global routing header of 40 bytes, EtherType, reserved
+            if at + 44 > end:
+                break
+            state = u16be(buf, at + 40)
+            at += 44
+        else:
+            break
+    return np.int64(UNSUPPORTED if state == UNSUPPORTED else NON_IP), at, vlan, mpls, ethertype, source, destination
+
+
+@helper
+def type_or_length(number):  # type: ignore[no-untyped-def]
+    """Turn Ethernet's type field into a state: a small number is a length, and LLC is ahead (IEEE 802.3 §3.2.6)."""
+    return np.int64(number if number > LARGEST_LENGTH else AT_LLC)
+
+
+@helper
+def after_ppp(buf, at, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset) behind the PPP protocol field (RFC 1661 §2), with or without HDLC's address before it."""
+    if at + 2 <= end and buf[at] == 0xFF and buf[at + 1] == 0x03:
+        at += 2
+    if at + 2 > end:
+        return np.int64(NON_IP), at
+    protocol = u16be(buf, at)
+    at += 2
+    if buf[at - 2] & 1:  # compressed to one byte
+        protocol >>= 8
+        at -= 1
+    if protocol == 0x21:
+        return np.int64(AT_IPV4), at
+    if protocol == 0x57:
+        return np.int64(AT_IPV6), at
+    return np.int64(AT_MPLS if protocol in (0x281, 0x283) else NON_IP), at
+
+
+@helper
+def cooked_protocol(protocol):  # type: ignore[no-untyped-def]
+    """Turn the protocol field of a Linux cooked header into a state: below the EtherTypes only 4, LLC, is followed."""
+    return np.int64(protocol if protocol == 4 or protocol > LARGEST_LENGTH else NON_IP)
+
+
+@helper
+def after_arcnet(buf, at, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset) behind source, destination, offset, and the type of RFC 1201 or the older RFC 1051."""
+    if at + 5 <= end:
+        if buf[at + 4] == 240:  # RFC 1051: no more than the type
+            return np.int64(AT_IPV4), at + 5
+        if buf[at + 4] == 212:  # RFC 1201: a split flag and a sequence number behind it
+            return np.int64(AT_IPV4), at + 8
+        if buf[at + 4] == 196:
+            return np.int64(AT_IPV6), at + 8
+    return np.int64(NON_IP), at
+
+
+@helper
+def after_nflog(buf, at, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset, offset of the source address or -1): where the payload among nflog's attributes begins.
+
+    Length and type of an attribute are in the byte order of the host that captured, which nothing says: the order is
+    that in which the first length is the smaller one.
+    """
+    source = np.int64(-1)
+    if at + 8 > end or buf[at] not in (2, 10):
+        return np.int64(NON_IP), at, source
+    state = np.int64(AT_IPV4 if buf[at] == 2 else AT_IPV6)
+    at += 4
+    big_endian = u16be(buf, at) < u16le(buf, at)
+    while at + 4 <= end:
+        length = u16be(buf, at) if big_endian else u16le(buf, at)
+        kind = u16be(buf, at + 2) if big_endian else u16le(buf, at + 2)
+        if length < 4:
+            break
+        if kind == 9:  # NFULA_PAYLOAD
+            return state, at + 4, source
+        if kind == 8 and at + 14 <= end and u16be(buf, at + 4) == 6:  # NFULA_HWADDR
+            source = at + 8
+        at += length + 3 & ~3
+    return np.int64(NON_IP), at, source
