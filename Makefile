@@ -17,15 +17,28 @@ setup: $(INSTALLED) ## Make the environment in .venv: pinned packages and the co
 java: setup ## Find Java 17 or newer, or install it
 	@$(PY) -m highlevel.spark.java
 
-servers: setup ## Fetch the servers that tests talk to (Prometheus) into .venv; nothing is started
-	@if command -v prometheus >/dev/null 2>&1 || [ -x .venv/bin/prometheus ]; then exit 0; fi; \
+servers: setup ## Fetch the servers that tests talk to (Prometheus, softflowd, nfdump) into .venv; nothing is started
+	@lacks() { (PATH="$$PATH:/usr/sbin:$$PWD/.venv/bin"; ! command -v "$$1" >/dev/null 2>&1); }; packages=; \
+	lacks prometheus && packages="$$packages prometheus"; lacks softflowd && packages="$$packages softflowd"; \
+	lacks nfcapd && packages="$$packages nfdump"; [ -n "$$packages" ] || exit 0; \
 	if ! command -v dpkg-deb >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then \
-	  echo "servers: no prometheus on PATH and no apt-get to fetch it with; the tests that need it will be skipped"; exit 0; fi; \
-	rm -rf .venv/servers && mkdir -p .venv/servers && cd .venv/servers || exit 1; \
-	fetch="apt-get -qq -o APT::Sandbox::User=root download prometheus"; \
-	if $$fetch 2>/dev/null || { $(MAY_APT) && $(APT) update && $$fetch; }; then \
-	  dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb && ln -s ../servers/usr/bin/prometheus ../bin/prometheus; \
-	else echo "servers: apt-get could not fetch prometheus; the tests that need it will be skipped"; fi
+	  echo "servers: no$$packages, and no apt-get to fetch them with; the tests that need them will be skipped"; exit 0; fi; \
+	mkdir -p .venv/servers && cd .venv/servers || exit 1; \
+	library() { apt-cache depends "$$1" 2>/dev/null | sed -n 's/.*Depends: \(libpcap[^ ]*\)$$/\1/p'; }; \
+	fetch() { rm -f ./*.deb; apt-get -qq -o APT::Sandbox::User=root download "$$1" $$(library "$$1") 2>/dev/null; }; \
+	wrap() { for each in "$$@"; do \
+	  printf '#!/bin/sh\nLD_LIBRARY_PATH="%s" exec "%s" "$$@"\n' "$$(echo "$$PWD"/usr/lib/*-linux-gnu*)" "$$PWD/$$each" >../bin/"$${each##*/}" \
+	  && chmod +x ../bin/"$${each##*/}"; done; }; \
+	updated=; for package in $$packages; do \
+	  if { fetch $$package || { [ -z "$$updated" ] && updated=1 && $(MAY_APT) && $(APT) update && fetch $$package; }; } \
+	    && for file in *.deb; do dpkg-deb -x "$$file" . || exit 1; done; then \
+	    case $$package in \
+	    prometheus) ln -sf ../servers/usr/bin/prometheus ../bin/prometheus ;; \
+	    softflowd) wrap usr/sbin/softflowd ;; \
+	    nfdump) wrap usr/bin/nfcapd usr/bin/nfdump ;; \
+	    esac; \
+	  else echo "servers: apt-get could not fetch $$package; the tests that need it will be skipped"; fi; \
+	done; rm -f ./*.deb
 
 test: setup java servers ## Run all tests
 	@$(PY) -m pytest
