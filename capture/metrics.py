@@ -115,6 +115,107 @@ SFLOW_SEQUENCES = Metric(
     "were not followed because there are too many; what was lost is what is missing less what came late.",
 )
 
+FLOW_DATAGRAMS = Metric(
+    "wiretide_flow_datagrams_total",
+    "counter",
+    ("link", "exporter", "version"),
+    "Datagrams of NetFlow and IPFIX that were read, by sender; other are all senders beyond the bound.",
+)
+FLOW_RECORDS = Metric(
+    "wiretide_flow_records_total",
+    "counter",
+    ("link", "exporter", "version"),
+    "Flow records in those datagrams that became rows of the stream flows.",
+)
+FLOW_OPTION_RECORDS = Metric(
+    "wiretide_flow_option_records_total",
+    "counter",
+    ("link", "exporter", "version"),
+    "Option records in those datagrams, which say how flows are to be read and are no rows.",
+)
+FLOW_UNITS_LOST = Metric(
+    "wiretide_flow_units_lost_total",
+    "counter",
+    ("link", "exporter", "version"),
+    "What sequence numbers say was skipped: records of v5, v7 and IPFIX, datagrams of v9.",
+)
+FLOW_UNITS_RECOVERED = Metric(
+    "wiretide_flow_units_recovered_total",
+    "counter",
+    ("link", "exporter", "version"),
+    "Records (v9: datagrams) that came late or twice; those that came late were counted as lost before.",
+)
+FLOW_SEQUENCE_EVENTS = Metric(
+    "wiretide_flow_sequence_events_total",
+    "counter",
+    ("link", "exporter", "version", "event"),
+    "Datagrams whose sequence number was not the expected one: after a gap, late, a duplicate, or of a new beginning.",
+)
+FLOW_TIMES_GUESSED = Metric(
+    "wiretide_flow_times_guessed_total",
+    "counter",
+    ("link", "exporter", "version"),
+    "Flow records without a start, or without an end: the other one stands for it, or the time of the export.",
+)
+FLOW_FIELDS_UNREADABLE = Metric(
+    "wiretide_flow_fields_unreadable_total",
+    "counter",
+    ("link", "exporter", "version"),
+    "Fields that a query asked for and whose bytes are no value of their type; they are NULL.",
+)
+FLOW_DATAGRAMS_REFUSED = Metric(
+    "wiretide_flow_datagrams_refused_total",
+    "counter",
+    ("link", "cause"),
+    "UDP datagrams that are no exports, by cause: to an export port with a version or header that is none, or to"
+    " another port and, though they begin with a version, not an export through and through.",
+)
+FLOW_MALFORMED = Metric(
+    "wiretide_flow_malformed_total",
+    "counter",
+    ("link", "cause"),
+    "Places where an export contradicts itself, by cause; what is whole before them is read.",
+)
+FLOW_TEMPLATES = Metric(
+    "wiretide_flow_templates_total",
+    "counter",
+    ("link", "change"),
+    "Template records, by what they did: new, the same again, another one of the same number, or withdrawn.",
+)
+FLOW_TEMPLATES_REFUSED = Metric(
+    "wiretide_flow_templates_refused_total",
+    "counter",
+    ("link", "cause"),
+    "Template records that were not taken, by cause; their data waits and is dropped.",
+)
+FLOW_SETS_KEPT = Metric(
+    "wiretide_flow_sets_kept_total", "counter", ("link",), "Sets of data that came before their template and were kept."
+)
+FLOW_SETS_WAITING = Metric(
+    "wiretide_flow_sets_waiting", "gauge", ("link",), "Sets of data that wait for their template."
+)
+FLOW_SETS_DROPPED = Metric(
+    "wiretide_flow_sets_dropped_total",
+    "counter",
+    ("link", "cause"),
+    "Sets of data that waited and were dropped unread, by cause: there is a bound for each session and one for all.",
+)
+FLOW_SESSIONS = Metric(
+    "wiretide_flow_sessions", "gauge", ("link",), "Sessions (sender, port, observation domain, version) remembered."
+)
+FLOW_SESSIONS_FORGOTTEN = Metric(
+    "wiretide_flow_sessions_forgotten_total",
+    "counter",
+    ("link",),
+    "Sessions that were forgotten with their templates, silent longest when there were too many.",
+)
+FLOW_SAMPLING_REFUSED = Metric(
+    "wiretide_flow_sampling_refused_total",
+    "counter",
+    ("link",),
+    "Announced rates of samplers, selectors and interfaces that were not taken because there are too many.",
+)
+
 METRICS = (
     RECORDS_READ,
     BYTES_READ,
@@ -127,4 +228,22 @@ METRICS = (
     SFLOW_SAMPLES,
     SFLOW_SAMPLES_SKIPPED,
     SFLOW_SEQUENCES,
+    FLOW_DATAGRAMS,
+    FLOW_RECORDS,
+    FLOW_OPTION_RECORDS,
+    FLOW_UNITS_LOST,
+    FLOW_UNITS_RECOVERED,
+    FLOW_SEQUENCE_EVENTS,
+    FLOW_TIMES_GUESSED,
+    FLOW_FIELDS_UNREADABLE,
+    FLOW_DATAGRAMS_REFUSED,
+    FLOW_MALFORMED,
+    FLOW_TEMPLATES,
+    FLOW_TEMPLATES_REFUSED,
+    FLOW_SETS_KEPT,
+    FLOW_SETS_WAITING,
+    FLOW_SETS_DROPPED,
+    FLOW_SESSIONS,
+    FLOW_SESSIONS_FORGOTTEN,
+    FLOW_SAMPLING_REFUSED,
 )
