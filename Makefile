@@ -7,7 +7,7 @@ PIP = $(PY) -m pip install --quiet --disable-pip-version-check
 MAY_APT = command -v apt-get >/dev/null 2>&1 && { [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
 APT = $$([ "$$(id -u)" = 0 ] || echo sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: help setup java servers test check demo bench lock clean
+.PHONY: help setup java servers test check demo bench fuzz lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,14 @@ demo: setup java ## Replay three generated links through the pipeline, with metr
 
 bench: setup java ## Measure everything; fails when a criterion does
 	@$(PY) -m bench
+
+RUNS = 1000000
+SECONDS = 0
+TARGETS =
+
+fuzz: setup ## Fuzz every decoder with RUNS inputs (1000000), or for SECONDS; TARGETS names some of them
+	@[ -d .venv/fuzz/lib/atheris ] || $(PIP) --require-hashes --target .venv/fuzz/lib --requirement tests/fuzz/requirements.txt
+	@PYTHONPATH=.venv/fuzz/lib $(PY) -m tests.fuzz --runs $(RUNS) --seconds $(SECONDS) $(TARGETS)
 
 lock: setup ## Resolve the dependencies anew into requirements.lock
 	@.venv/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --no-header \

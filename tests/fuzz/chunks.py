@@ -1,0 +1,19 @@
+"""Several datagrams in one input, each behind its length in two bytes, so that one can change what the next means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+
+def chunks(data: bytes) -> Iterator[bytes]:
+    """The datagrams of an input; the last may be shorter than it says."""
+    at = 0
+    while at + 2 <= len(data):
+        size = int.from_bytes(data[at : at + 2], "big")
+        yield data[at + 2 : at + 2 + size]
+        at += 2 + size
+
+
+def joined(datagrams: Iterable[bytes]) -> bytes:
+    """An input of datagrams."""
+    return b"".join(len(each).to_bytes(2, "big") + each for each in datagrams)

@@ -1,0 +1,28 @@
+"""One target under atheris, in a process of its own: `python -m tests.fuzz.guided TARGET [libFuzzer's options]`.
+
+The plain Python of what the target reads is instrumented; machine code is loaded from the cache and never compiled
+here, for the compiler would meet the instrumented functions.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.fuzz.targets import TARGETS
+
+INSTRUMENTED = ["capture", "lowlevel", "queries"]
+
+
+def main() -> None:
+    """Fuzz until there is a finding or the options say that it is enough."""
+    import atheris
+
+    target = TARGETS[sys.argv[1]]
+    with atheris.instrument_imports(include=INSTRUMENTED):
+        check = target.load().check
+    atheris.Setup([sys.argv[0], *sys.argv[2:]], check)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

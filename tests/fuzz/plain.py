@@ -1,0 +1,53 @@
+"""Both lives of a kernel: its machine code, and its plain Python on arrays that refuse every index outside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+
+from capture.native import SCALARS, Kernel
+from tests.guarded import Guarded, GuardedBytes
+
+Result = TypeVar("Result")
+
+
+def guarded(array: Any, kind: str) -> Guarded | GuardedBytes:
+    """An array in the place of a pointer; the same type is asked of it as by `capture.native.pointer`."""
+    if isinstance(array, int):
+        raise TypeError("got an address, expected the array behind it: its bounds are not known")
+    if array.dtype != SCALARS[kind][2] or not array.flags.c_contiguous:
+        raise TypeError(f"a kernel needs a contiguous array of {kind}, got {array.dtype} {array.strides}")
+    return (
+        Guarded(array) if array.flags.writeable else GuardedBytes(array.tobytes()) if kind == "u8" else Guarded(array)
+    )
+
+
+def run_plain(kernel: Kernel, *arguments: Any) -> int:
+    """Call a kernel's plain Python."""
+    values = [
+        guarded(value, kind[:-1]) if kind.endswith("*") else value
+        for kind, value in zip(kernel.arguments, arguments, strict=True)
+    ]
+    with np.errstate(over="ignore"):  # machine numbers wrap
+        return int(kernel.function(*values))
+
+
+@contextmanager
+def plain_kernels() -> Iterator[None]:
+    """Every kernel that is called meanwhile runs as plain Python."""
+    native = Kernel.__call__
+    Kernel.__call__ = run_plain
+    try:
+        yield
+    finally:
+        Kernel.__call__ = native
+
+
+def both(run: Callable[[bool], Result]) -> tuple[Result, Result]:
+    """What `run` returns with machine code, and with plain Python; it is told whether the kernels are plain."""
+    native = run(False)
+    with plain_kernels():
+        return native, run(True)

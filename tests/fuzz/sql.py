@@ -1,0 +1,47 @@
+"""Target `sql`: the text of a query. A plan comes of it, or a `QueryError` that says where and why."""
+
+from __future__ import annotations
+
+import pickle
+
+from queries.errors import QueryError
+from queries.explain import explain
+from queries.gsql import compile_query
+from tests.window_queries import QUERIES
+
+TEXTS = (
+    (
+        "SELECT srcIP, destIP, count(*) AS packets, sum(len) FROM packets [RANGE 1 minute, SLIDE 10 seconds, WA ts] "
+        "WHERE destPort IN (80, 443) AND protocol = 6 GROUP BY srcIP, destIP HAVING count(*) > 10"
+    ),
+    "SELECT ts / 60, avg(len), min(ttl), max(ttl) FROM A UNION B WHERE srcIP IN '10.0.0.0/8' GROUP BY ts / 60",
+    "SELECT count(*) FROM M WHERE NOT (srcPort IS NULL OR tcp_flags & 18 = 2) AND destIP <> '2001:db8::1'",
+    "SELECT link, sum(len) FROM m [RANGE 5, SLIDE 5, WA ts, ORIGIN 3] GROUP BY link",
+    "SELECT vlan, count(destMAC) FROM frames GROUP BY vlan -- a comment",
+    "SELECT exporter, sum(bytes) FROM flows [RANGE 1 hour, SLIDE 1 hour, WA ts] GROUP BY exporter",
+    "SELECT srcIP, sum(len * sampling_rate) FROM samples GROUP BY srcIP",
+    "SELECT CASE WHEN len > 100 THEN 'big' ELSE 'small' END, count(*) FROM x GROUP BY 1",
+)
+
+
+def check(data: bytes) -> None:
+    """Compile a text; a plan can be sent to another process, and explained."""
+    text = data.decode("utf-8", "replace")
+    for layer in ("outer", "inner"):
+        try:
+            plan = compile_query(text, layer=layer)
+        except QueryError as error:
+            wrong = error
+        else:
+            assert pickle.loads(pickle.dumps(plan)) == plan
+            assert explain(plan)
+            continue
+        assert 0 <= wrong.position <= len(text), wrong.position
+        assert str(wrong).strip()
+
+
+def seeds() -> dict[str, bytes]:
+    """Queries of every kind, the clauses in every order that is allowed."""
+    return {
+        f"query-{number}": text.encode() for number, text in enumerate((*TEXTS, *(query.gsql for query in QUERIES)))
+    }

@@ -1,0 +1,44 @@
+"""The targets by name. Nothing is imported here: what a target reads must be instrumented while it is imported."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+HERE = Path(__file__).resolve().parent
+CORPUS = HERE / "corpus"
+"""Seeds, in a folder for each target; found inputs that broke something stay there as `found-*`."""
+
+FOUND = HERE / "found"
+"""Inputs that break something now; not kept in the repository."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One target: the module with its `check` and `seeds`, and the longest input that is tried, bytes."""
+
+    name: str
+    module: str
+    longest: int
+    reads: str
+
+    def load(self) -> ModuleType:
+        """Import the module."""
+        return importlib.import_module(f"tests.fuzz.{self.module}")
+
+    def corpus(self) -> list[Path]:
+        """The seeds, in the order of their names."""
+        return sorted((CORPUS / self.name).iterdir())
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("pcap", "pcap_files", 4096, "files of classic pcap"),
+        Target("frames", "frames", 600, "link layers, IP and tunnels of a frame"),
+        Target("sflow", "sflow", 4096, "sFlow datagrams and the packets in them"),
+        Target("sql", "sql", 400, "the text of a query"),
+    )
+}
