@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from capture.collector.metrics import METRICS as COLLECTOR_METRICS
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Metric
 from dashboards.exporter import Exporter
@@ -12,7 +13,7 @@ from lowlevel.metrics import METRICS as LOW_METRICS
 from queries.gsql import compile_query
 
 TEXT = (Path(__file__).resolve().parent.parent / "docs" / "metrics.md").read_text("utf-8")
-DECLARED = (*DASHBOARD_METRICS, *CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS)
+DECLARED = (*DASHBOARD_METRICS, *CAPTURE_METRICS, *COLLECTOR_METRICS, *LOW_METRICS, *HIGH_METRICS)
 
 
 def row(metric: Metric) -> str:
