@@ -7,6 +7,7 @@ WHERE or HAVING keeps the rows that are TRUE.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -15,7 +16,9 @@ import numpy as np
 from lowlevel import byte_functions, membership, texts
 from lowlevel.expressions import (
     COMPARISON,
+    ENDS,
     Address,
+    AtEnd,
     Binary,
     Call,
     Column,
@@ -70,6 +73,10 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             return Vector(np.zeros(shape_of(vector), np.bool_) if vector.valid is None else ~vector.valid)
         case Call(function, operand, argument):
             return _call(function, evaluate(operand, columns), argument, columns)
+        case AtEnd(operand):
+            vector, ends = evaluate(operand, columns), columns[ENDS]
+            assert isinstance(ends, Vector)
+            return replace(vector, valid=_both(vector.valid, ends.data))
         case Present(value, count):
             vector = _values(value, columns)
             return Vector(vector.data, _both(vector.valid, _values(count, columns).data > 0))

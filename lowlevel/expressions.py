@@ -263,7 +263,32 @@ class Call:
         return self.operand.nullable or self.function is Function.BYTE
 
 
-Expression = Column | Literal | Unary | Binary | InList | InPrefix | IsNull | Present | Mean | Call
+SHARE = "share of "
+"""What the name of a column begins with where not a row's value is meant but what a pane has of it, of rows that are
+spread over panes."""
+
+ENDS = "the row ends"
+"""The column that says which pane a row that is spread over panes ends in."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtEnd:
+    """`operand` in the pane where a row that is spread over panes ends, NULL in the others."""
+
+    operand: Expression
+
+    @property
+    def type(self) -> Type:
+        """Type of the value."""
+        return self.operand.type
+
+    @property
+    def nullable(self) -> bool:
+        """NULL is the point of it."""
+        return True
+
+
+Expression = Column | Literal | Unary | Binary | InList | InPrefix | IsNull | Present | Mean | Call | AtEnd
 
 
 def bits_of(expression: Expression) -> int:

@@ -33,4 +33,19 @@ ROWS_FROM_THE_FUTURE = Metric(
     "Rows dated over an hour ahead of their link that too few others agreed with for its progress to follow them.",
 )
 
-METRICS = (ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED, TABLE_BYTES, ROWS_FROM_THE_FUTURE)
+ROWS_NOT_SPREAD = Metric(
+    "wiretide_rows_not_spread_total",
+    "counter",
+    ("query", "link"),
+    "Rows that lasted more panes than a row is spread over; each is whole in the pane it ends in.",
+)
+
+METRICS = (
+    ROWS_ACCEPTED,
+    ROWS_FILTERED,
+    TABLE_EVICTIONS,
+    TABLE_FLUSHED,
+    TABLE_BYTES,
+    ROWS_FROM_THE_FUTURE,
+    ROWS_NOT_SPREAD,
+)

@@ -12,6 +12,7 @@ from lowlevel.metrics import (
     ROWS_ACCEPTED,
     ROWS_FILTERED,
     ROWS_FROM_THE_FUTURE,
+    ROWS_NOT_SPREAD,
     TABLE_BYTES,
     TABLE_EVICTIONS,
     TABLE_FLUSHED,
@@ -129,5 +130,7 @@ class Node:
             samples.add(ROWS_FILTERED, query.filtered, name, self.link)
             samples.add(TABLE_EVICTIONS, query.evicted, name, self.link)
             samples.add(TABLE_FLUSHED, query.flushed, name, self.link)
+            if query.spreader is not None:
+                samples.add(ROWS_NOT_SPREAD, query.spreader.too_long, name, self.link)
             samples.set(TABLE_BYTES, query.bytes, name, self.link)
         return samples

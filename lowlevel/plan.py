@@ -7,7 +7,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from lowlevel.expressions import Expression, Type, columns_of
+from lowlevel.expressions import SHARE, Expression, Type, columns_of
 from lowlevel.subaggregates import SubAggregate
 
 ARROW_TYPES: dict[Type, pa.DataType] = {
@@ -36,8 +36,8 @@ class LowLevelPlan:
 
     `pane` is the length in ns of the intervals that partials are kept for, counted from `origin`: pane p is `[origin
     + p*pane, origin + (p+1)*pane)`. The `link` is a column of every partial, never a key of the table: a table serves
-    one link. `kind` says what rows it reads: `packets`, `frames`, `flows` or `samples`. With `spread` a flow record is
-    divided among the panes from its start_ts to its ts (`lowlevel.spread`), else it is in the pane of its ts.
+    one link. `kind` says what rows it reads: `packets`, `frames`, `flows` or `samples`. With `spread` a row is cut
+    at the panes from its start_ts to its ts (`lowlevel.spread`), else it is in the pane of its ts.
     """
 
     where: Expression | None
@@ -56,7 +56,7 @@ class LowLevelPlan:
         if self.where is not None:
             trees.append(self.where)
         times = {"ts", "start_ts"} if self.spread else {"ts"}
-        return frozenset(column.name for tree in trees for column in columns_of(tree)) | times
+        return frozenset(column.name.removeprefix(SHARE) for tree in trees for column in columns_of(tree)) | times
 
     @cached_property
     def schema(self) -> pa.Schema:

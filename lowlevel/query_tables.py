@@ -14,6 +14,7 @@ from lowlevel.keys import KeyLayout
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import END
 from lowlevel.readers import Rows
+from lowlevel.spread import Spreader
 from lowlevel.subaggregates import INT_MAX, Kind
 from lowlevel.table import IDENTITIES, Table, opcode
 from lowlevel.vectors import AddressVector, Columns, Mask, Vector
@@ -38,6 +39,7 @@ class QueryTables:
         self.slots = slots
         self.capacity = capacity
         self.tables: dict[Versions, tuple[KeyLayout, Table]] = {}
+        self.spreader = Spreader(plan.pane, plan.origin, capacity) if plan.spread else None
         self.addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
         self.oldest = INT_MAX  # no resident entry has a smaller pane
         self.accepted = 0
@@ -65,9 +67,21 @@ class QueryTables:
         self.filtered += count - accepted
         if accepted == 0:
             return
-        self.oldest = min(self.oldest, (rows.earliest - self.plan.origin) // self.plan.pane)
-        for versions, of_versions in self._parted(rows.columns, chosen):
-            yield from self._add(versions, rows.columns, count, of_versions)
+        if self.spreader is not None:
+            for pieces in self.spreader.cut(rows.columns, count, chosen):
+                yield from self._book(pieces.columns, pieces.times, pieces.earliest, None)
+            return
+        times = rows.columns["ts"]
+        assert isinstance(times, Vector)
+        yield from self._book(rows.columns, times.data, rows.earliest, chosen)
+
+    def _book(
+        self, columns: Columns, times: npt.NDArray[np.int64], earliest: int, chosen: Mask | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Put rows into the panes of their `times`, none of which is below `earliest`."""
+        self.oldest = min(self.oldest, (earliest - self.plan.origin) // self.plan.pane)
+        for versions, of_versions in self._parted(columns, chosen):
+            yield from self._add(versions, columns, times, of_versions)
 
     def _parted(self, columns: Columns, chosen: Mask | None) -> Iterator[tuple[Versions, Mask | None]]:
         """Part the chosen rows by the versions of their address keys."""
@@ -91,7 +105,10 @@ class QueryTables:
                 code, digits[id(version)] = divmod(code, 8)
             yield tuple(digits[id(version)] for version in found), here if chosen is None else chosen & here
 
-    def _add(self, versions: Versions, columns: Columns, rows: int, chosen: Mask | None) -> Iterator[pa.RecordBatch]:
+    def _add(
+        self, versions: Versions, columns: Columns, times: npt.NDArray[np.int64], chosen: Mask | None
+    ) -> Iterator[pa.RecordBatch]:
+        rows = len(times)
         layout, table = self._table(versions)
         if table.evictions_due:
             yield from self._partials(layout, table, table.take_evicted(), early=True)
@@ -109,9 +126,7 @@ class QueryTables:
                 argument[:] = vector.data  # type: ignore[union-attr]  # the compiler admits no address here
                 if vector.valid is not None:
                     argument[~np.broadcast_to(vector.valid, rows)] = IDENTITIES[opcode(sub)]
-        times = columns["ts"]
-        assert isinstance(times, Vector)
-        table.update(times.data, None if chosen is None else chosen.view(np.uint8), self.plan.pane, self.plan.origin)
+        table.update(times, None if chosen is None else chosen.view(np.uint8), self.plan.pane, self.plan.origin)
 
     def _table(self, versions: Versions) -> tuple[KeyLayout, Table]:
         if versions not in self.tables:

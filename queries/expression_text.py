@@ -7,6 +7,7 @@ from lowlevel.expressions import (
     BITWISE,
     COMPARISON,
     Address,
+    AtEnd,
     Binary,
     Call,
     Column,
@@ -31,7 +32,8 @@ _OR, _AND, _EQUALITY, _ORDER, _RANGE, _BITWISE, _TERM, _FACTOR, _UNARY, _ATOM = 
 def expression_text(expression: Expression) -> str:
     """Print `expression` so that it compiles back to an equal tree.
 
-    No text compiles to `Present` and `Mean`; they print as what they mean, `(v if c > 0)` and `mean(t, c)`.
+    No text compiles to `Present`, `Mean` and `AtEnd`; they print as what they mean, `(v if c > 0)`, `mean(t, c)` and
+    `at_end(v)`.
 
     >>> from lowlevel.expressions import Type
     >>> length = Column("len", Type.INT)
@@ -72,6 +74,8 @@ def _print(expression: Expression) -> tuple[str, int]:
         case Call(function, operand, argument):
             inside = [_print(each)[0] for each in (operand, argument) if each is not None]
             return f"{function}({', '.join(inside)})", _ATOM
+        case AtEnd(operand):
+            return f"at_end({_print(operand)[0]})", _ATOM
         case Present(value, count):
             return f"({_print(value)[0]} if {_print(count)[0]} > 0)", _ATOM
         case Mean(total, count):

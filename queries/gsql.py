@@ -50,7 +50,7 @@ class _Compiler:
         self._layer = layer
         self._scope = Scope(clauses.sql, clauses.source, layer)
         self._kind = columns_of_kind(clauses.source.kind)
-        self._aggregates = Aggregates(self._kind)
+        self._aggregates = Aggregates(self._kind, clauses.spread is not None)
         self._group_names: dict[Expression, str] = {}  # names given in GROUP BY as they are spelled
 
     def compile(self, name: str) -> QueryPlan:

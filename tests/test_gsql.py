@@ -349,6 +349,30 @@ def test_spread_is_part_of_the_low_level_and_needs_when_a_flow_began() -> None:
     assert not compile_query("SELECT sum(bytes) FROM flows [RANGE 1 minute]").low.spread
 
 
+def test_of_rows_that_are_spread_only_sums_of_counters_are_shared() -> None:
+    select = "sum(bytes), sum(tos), count(*), count(tos), min(packets), max(ts), avg(bytes), avg(tos), sum(8 * bytes)"
+    plan = compile_query(f"SELECT {select} FROM flows [RANGE 1 minute, SPREAD]")
+    words = {
+        sub.name: parts(plan).split(f"{sub.name}=")[1].split(") s")[0] + ")" for sub in plan.low.subaggregates[:-1]
+    }
+    assert list(words.values()) == [
+        "sum(share of bytes)",
+        "count(share of bytes)",
+        "sum(at_end(tos))",
+        "count(at_end(tos))",
+        "count(at_end(TRUE))",
+        "min(at_end(packets))",
+        "count(at_end(packets))",
+        "max(at_end(ts))",
+        "count(at_end(ts))",
+        "count(at_end(bytes))",
+        "sum(8 * share of bytes)",
+    ]
+    outputs = [expression_text(out.expression) for out in plan.select]
+    assert outputs[:5] == ["(s0 if s1 > 0)", "(s2 if s3 > 0)", "s4", "s3", "(s5 if s6 > 0)"]
+    assert outputs[6:8] == ["mean(s0, s9)", "mean(s2, s3)"]
+
+
 LITERALS = [
     ("srcMAC = '00:11:22:AA:bb:cc'", "srcMAC = '00:11:22:aa:bb:cc'"),
     ("'00-11-22-aa-BB-cc' <> destMAC", "'00:11:22:aa:bb:cc' <> destMAC"),
