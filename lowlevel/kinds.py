@@ -87,7 +87,7 @@ def columns_of_kind(kind: str) -> RowKind:
                 kind, "a flow record", tuple(FLOW_COLUMNS), flow_columns, flow_column, is_time, layered=False
             )
         case "samples":
-            from capture.flows.sample_columns import OF_THE_SAMPLE, SAMPLE_COLUMNS
+            from capture.sflow.columns import OF_THE_SAMPLE, SAMPLE_COLUMNS
 
             find = _by_key(SAMPLE_COLUMNS)
             shown = (*COLUMNS, *OF_THE_SAMPLE)

@@ -10,12 +10,6 @@ import numpy.typing as npt
 
 from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
-from capture.flows.sample_columns import OF_THE_SAMPLE, SAMPLE_COLUMNS
-from capture.flows.sample_decoder import SampleDecoder
-from capture.flows.sample_fields import DATAGRAMS_SKIPPED, NULL, SAMPLES, SAMPLES_SKIPPED, SEQUENCES
-from capture.flows.sample_lister import Datagrams, Listed, SampleLister
-from capture.flows.sflow import PORT
-from capture.flows.sflow_datagrams import choose_datagrams
 from capture.metrics import (
     SFLOW_DATAGRAMS,
     SFLOW_DATAGRAMS_SKIPPED,
@@ -25,6 +19,12 @@ from capture.metrics import (
     Samples,
 )
 from capture.packets.decoder import Decoder, Packets
+from capture.sflow.columns import OF_THE_SAMPLE, SAMPLE_COLUMNS
+from capture.sflow.datagrams import choose_datagrams
+from capture.sflow.decoder import SampleDecoder
+from capture.sflow.fields import DATAGRAMS_SKIPPED, NULL, SAMPLES, SAMPLES_SKIPPED, SEQUENCES
+from capture.sflow.lister import Datagrams, Listed, SampleLister
+from capture.sflow.samples import PORT
 from lowlevel.packet_columns import Interfaces, PacketColumns
 from lowlevel.vectors import AddressVector, AnyVector, Vector
 

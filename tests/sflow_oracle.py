@@ -133,7 +133,7 @@ class Twin:
         return row | packet
 
     def follow(self, what: str, key: tuple, number: int, uptime: int) -> None:
-        """The rules of `capture.flows.sflow_sequences`, in signed differences modulo 2**32."""
+        """The rules of `capture.sflow.sequences`, in signed differences modulo 2**32."""
         if (what, key) in self.last:
             last, before = self.last[what, key]
             step = (number - last + 2**31) % 2**32 - 2**31

@@ -27,11 +27,6 @@ from scapy.packet import Raw
 
 from capture.files.capture import open_capture
 from capture.files.scan import scan
-from capture.flows.sample_columns import OF_THE_SAMPLE, SAMPLE_COLUMNS
-from capture.flows.sample_decoder import decode_listed
-from capture.flows.sample_lister import Datagrams, SampleLister
-from capture.flows.sflow import MAX_SAMPLES
-from capture.flows.sflow_datagrams import choose_datagrams
 from capture.metrics import (
     METRICS,
     SFLOW_DATAGRAMS,
@@ -41,6 +36,11 @@ from capture.metrics import (
 )
 from capture.packets.columns import FRAME_COLUMNS
 from capture.packets.fields import OTHER_ROWS, ROWS
+from capture.sflow.columns import OF_THE_SAMPLE, SAMPLE_COLUMNS
+from capture.sflow.datagrams import choose_datagrams
+from capture.sflow.decoder import decode_listed
+from capture.sflow.lister import Datagrams, SampleLister
+from capture.sflow.samples import MAX_SAMPLES
 from lowlevel.packet_reader import FrameReader
 from lowlevel.sample_reader import SampleReader
 from tests import sflow_oracle

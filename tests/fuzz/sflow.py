@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from capture.files.capture import Capture
-from capture.flows.sample_columns import OF_THE_SAMPLE
-from capture.flows.sample_decoder import SampleDecoder
-from capture.flows.sample_fields import SAMPLE_FIELDS
-from capture.flows.sample_lister import Datagrams, SampleLister
-from capture.flows.sflow_datagrams import choose_datagrams
 from capture.packets.columns import FRAME_COLUMNS
+from capture.sflow.columns import OF_THE_SAMPLE
+from capture.sflow.datagrams import choose_datagrams
+from capture.sflow.decoder import SampleDecoder
+from capture.sflow.fields import SAMPLE_FIELDS
+from capture.sflow.lister import Datagrams, SampleLister
 from tests.fuzz.agreement import Sound, of_arrays, same
 from tests.fuzz.chunks import chunks, joined
 from tests.fuzz.frames import EMPTY

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from capture.flows.sample_fields import COUNTS, SAMPLE_FIELDS
-from capture.flows.sflow import MAX_SAMPLES, list_samples
-from capture.flows.sflow_sequences import SLOT, SLOTS
+from capture.sflow.fields import COUNTS, SAMPLE_FIELDS
+from capture.sflow.samples import MAX_SAMPLES, list_samples
+from capture.sflow.sequences import SLOT, SLOTS
 
 Numbers = npt.NDArray[np.int64]
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from capture.flows.sample_fields import (
+from capture.native import helper
+from capture.sflow.fields import (
     DATAGRAMS_MISSING,
     DATAGRAMS_REORDERED,
     RESTARTS,
@@ -18,7 +19,6 @@ from capture.flows.sample_fields import (
     SAMPLES_REORDERED,
     UNTRACKED,
 )
-from capture.native import helper
 
 SLOTS = 1 << 13
 """Agents and sources that are followed at once; a power of two."""

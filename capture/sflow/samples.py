@@ -21,7 +21,8 @@ from __future__ import annotations
 import numpy as np
 
 from capture.bytes import u32be, u64be
-from capture.flows.sample_fields import (
+from capture.native import helper, kernel
+from capture.sflow.fields import (
     ADDRESS_TYPE,
     AGENT_HIGH,
     AGENT_LOW,
@@ -57,8 +58,7 @@ from capture.flows.sample_fields import (
     UNKNOWN_HEADER,
     WIRE,
 )
-from capture.flows.sflow_sequences import follow
-from capture.native import helper, kernel
+from capture.sflow.sequences import follow
 
 PORT = 6343
 """The UDP port that collectors listen on."""
@@ -194,8 +194,8 @@ def list_samples(buf, offsets, lengths, times, datagrams, first, sequences, out,
     """List the flow samples of datagrams `[first, datagrams)`, as far as `out` has room; return its rows.
 
     Datagram d is `lengths[d]` bytes of `buf` from `offsets[d]`, arrived at `times[d]` (ns). `sequences` is the table of
-    `sflow_sequences`, SLOTS x SLOT. `out` is len(SAMPLE_FIELDS) x capacity, capacity at least MAX_SAMPLES. `counts` has
-    len(COUNTS) words and one more: the datagram to go on with, `datagrams` when all are read.
+    `capture.sflow.sequences`, SLOTS x SLOT. `out` is len(SAMPLE_FIELDS) x capacity, capacity at least MAX_SAMPLES.
+    `counts` has len(COUNTS) words and one more: the datagram to go on with, `datagrams` when all are read.
     """
     row = 0
     number = first

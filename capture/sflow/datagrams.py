@@ -8,9 +8,9 @@ lengths lead exactly to its end. Of a datagram that was cut or sent in fragments
 from __future__ import annotations
 
 from capture.bytes import u32be
-from capture.flows.sflow import padded
 from capture.native import helper, kernel
 from capture.packets.fields import UDP
+from capture.sflow.samples import padded
 
 
 @helper

@@ -12,8 +12,6 @@ import numpy as np
 
 from capture.bytes import u32be, u64be
 from capture.files.capture import AnyCapture
-from capture.flows.sample_fields import CAPTURED, HEADER, LINK_TYPE, SAMPLED_IPV4, SAMPLED_IPV6, TIME, WIRE
-from capture.flows.sample_lister import Listed
 from capture.native import helper, kernel
 from capture.packets.columns import FRAME_COLUMNS
 from capture.packets.decode import decode_frame, write_nothing
@@ -40,6 +38,8 @@ from capture.packets.fields import (
     UDP,
     VERSION,
 )
+from capture.sflow.fields import CAPTURED, HEADER, LINK_TYPE, SAMPLED_IPV4, SAMPLED_IPV6, TIME, WIRE
+from capture.sflow.lister import Listed
 
 
 @helper
