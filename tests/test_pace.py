@@ -1,0 +1,215 @@
+"""How far a link has come by its rows alone.
+
+* Random streams catch a promise that falls, that is nearer to the newest row than the slack, or that one wrong clock
+  moves.
+* The cases by hand catch a jump that is never followed, a beginning in the future that makes all the rest late, and
+  rows ahead that are counted twice or not at all.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capture.files.blocks import NO_PROMISE, Block
+from capture.files.capture import open_mapped
+from capture.files.scan import scan
+from highlevel.pipeline import Pipeline
+from lowlevel.metrics import ROWS_FROM_THE_FUTURE
+from lowlevel.node import Node
+from lowlevel.pace import AGREEING, JUMP, Pace, follow
+from lowlevel.punctuation import BEGINNING, END, Punctuation
+from lowlevel.vectors import Columns, Vector
+from queries.gsql import compile_query
+from tests.pcap_bytes import NS, pcap_bytes
+from tests.plain_kernels import plain
+from tests.random_frames import random_frame
+
+START = 1_700_000_000 * NS
+YEAR = 365 * 86400 * NS
+MINUTE = 60 * NS
+
+
+@dataclass
+class MadeRows:
+    times: list[int]
+    earliest: int = BEGINNING
+    columns: Columns = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.columns = {"ts": Vector(np.array(self.times, np.int64))}
+
+    @property
+    def count(self) -> int:
+        return len(self.times)
+
+
+class Twin:
+    """The rule, row by row."""
+
+    def __init__(self) -> None:
+        self.newest: int | None = None
+        self.ahead: list[int] = []
+        self.future = 0
+
+    def take(self, time: int) -> None:
+        if self.newest is not None and time <= self.newest + JUMP:
+            self.newest = max(self.newest, time)
+            self.future += len(self.ahead)
+            self.ahead = []
+            return
+        self.ahead.append(time)
+        if len(self.ahead) == AGREEING:
+            self.newest, self.ahead = min(self.ahead), []
+
+
+def paced(times: list[int], slack: int = 0, batch: int = 7) -> Pace:
+    pace = Pace(slack)
+    for first in range(0, len(times), batch):
+        pace.advance(MadeRows(times[first : first + batch]))
+    return pace
+
+
+STEPS = st.sampled_from([-JUMP * 3, -NS, 0, 1, NS, JUMP - 1, JUMP, JUMP + 1, YEAR])
+
+
+@given(st.lists(st.tuples(STEPS, st.integers(1, AGREEING + 3)), max_size=12), st.sampled_from([0, NS, JUMP]))
+def test_it_is_where_the_rule_says_after_every_batch_and_never_goes_back(
+    runs: list[tuple[int, int]], slack: int
+) -> None:
+    twin, pace, now, lowest = Twin(), Pace(slack), START, BEGINNING
+    for step, repeats in runs:
+        now += step
+        times = [now + number for number in range(repeats)]
+        pace.advance(MadeRows(times))
+        for time in times:
+            twin.take(time)
+        assert pace.low == (BEGINNING if twin.newest is None else twin.newest - slack)
+        assert pace.low >= lowest
+        assert pace.future == twin.future
+        lowest = pace.low
+
+
+STEADY = [START + number * NS for number in range(AGREEING)]
+
+
+def test_nothing_is_promised_before_enough_rows_agree_on_the_time() -> None:
+    assert paced(STEADY[:-1]).low == BEGINNING
+    assert paced(STEADY).low == START
+    assert paced([*STEADY, STEADY[-1] + 5], slack=3).low == STEADY[-1] + 2
+
+
+@pytest.mark.parametrize("place", [0, 1, AGREEING - 1, AGREEING, AGREEING + 5])
+def test_a_row_of_next_year_moves_nothing_wherever_it_comes(place: int) -> None:
+    times = [*STEADY, *(STEADY[-1] + number for number in range(AGREEING))]
+    with_it = [*times[:place], START + YEAR, *times[place:]]
+    pace = paced(with_it)
+    assert pace.low == times[-1]
+    assert pace.future == (place >= AGREEING)  # before the link had begun, it was one of those that agreed
+
+
+def test_a_jump_is_followed_once_enough_rows_in_a_row_are_beyond_it() -> None:
+    begun = [*STEADY, STEADY[-1]]
+    beyond = [START + YEAR + number for number in range(AGREEING)]
+    assert paced([*begun, *beyond[:-1]]).low == STEADY[-1]
+    pace = paced([*begun, *beyond])
+    assert (pace.low, pace.future) == (START + YEAR, 0)
+    broken = paced([*begun, *beyond[:40], STEADY[-1], *beyond[40:]])
+    assert (broken.low, broken.future) == (STEADY[-1], 40)
+
+
+def test_a_jump_goes_to_the_least_of_the_rows_that_agree() -> None:
+    beyond = [START + YEAR] * (AGREEING - 2) + [START + 100 * YEAR, START + YEAR - 5]
+    assert paced([*STEADY, *beyond]).low == START + YEAR - 5
+
+
+def test_times_at_the_edges_of_64_bits_neither_wrap_nor_close_windows() -> None:
+    wild = [2**63 - 1, -(2**63), -(2**63) + 1]
+    pace = paced([*STEADY, *wild * 10, STEADY[-1] + 1])
+    assert (pace.low, pace.future) == (STEADY[-1] + 1, 10)
+    assert paced([-(2**63) + 1] * AGREEING, slack=NS).low == BEGINNING + 1
+
+
+def test_a_slack_is_not_negative() -> None:
+    with pytest.raises(ValueError, match="got a slack of -1 ns, expected 0 or more"):
+        Pace(-1)
+
+
+def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(3)
+    times = [START + random.choice([0, NS, -NS, YEAR, JUMP + 1]) + place for place in range(400)]
+    fast = paced(times).state.tolist()
+    monkeypatch.setattr("lowlevel.pace.follow", plain(follow))
+    assert paced(times).state.tolist() == fast
+
+
+SQL = "SELECT srcIP, count(*) AS n FROM packets [RANGE 1 minute, SLIDE 1 minute, WA ts] GROUP BY srcIP"
+
+
+def stream(path: Path, times: list[int], slack: int | None) -> tuple[list[list], list[int], Node, Pipeline]:
+    """Results by the block after which they came, and promises, of a link whose blocks promise nothing."""
+    frame = random_frame(Random(1), 228)[0]
+    path.write_bytes(pcap_bytes([(ts, frame) for ts in times], 101))
+    file = open_mapped(path, "a test")
+    plan = compile_query(SQL)
+    node, pipeline = Node("link", file, [plan.low], 16, 16, slack), Pipeline(plan, ["link"])
+    came: list[list] = []
+    marks: list[int] = []
+
+    def take(items: object) -> None:
+        came.append([])
+        for _, item in items:  # type: ignore[attr-defined]
+            if isinstance(item, Punctuation):
+                marks.append(item.low)
+                results = pipeline.punctuate(0, item)
+            else:
+                results = pipeline.rows(0, item)
+            came[-1] += [row for batch in results if isinstance(batch, pa.RecordBatch) for row in batch.to_pylist()]
+
+    for block in scan(file, 16).blocks:
+        take(node.process(Block(block.start, block.end, block.records, block.first, block.last, NO_PROMISE)))
+    take(node.progress(END))
+    return came, marks, node, pipeline
+
+
+def test_windows_of_a_live_link_close_a_slack_behind_its_newest_packet(tmp_path: Path) -> None:
+    times = [START + number * NS for number in range(320)]
+    came, marks, _, _ = stream(tmp_path / "live.pcap", times, 30 * NS)
+    newest = [times[min(len(times), 16 * (number + 1)) - 1] for number in range(len(came) - 1)]
+    for rows, reached in zip(came[:-1], newest, strict=True):
+        assert all(row["window_end"] <= reached - 30 * NS for row in rows)
+    live = [row["window_end"] for rows in came[:-1] for row in rows]
+    assert live == [START + seconds * NS for seconds in (40, 100, 160, 220, 280)]  # the last packet is at 319
+    assert sum(row["n"] for rows in came for row in rows) == len(times)
+    assert marks == sorted(set(marks))
+
+
+def test_one_packet_of_next_year_closes_no_window_and_is_counted(tmp_path: Path) -> None:
+    times = [START + number * NS for number in range(100)]
+    came, marks, node, pipeline = stream(tmp_path / "wrong.pcap", [*times[:80], START + YEAR, *times[80:]], 30 * NS)
+    assert all(mark < times[-1] for mark in marks[:-1])
+    assert node.samples(["q"]).total(ROWS_FROM_THE_FUTURE, kind="packets", link="link") == 1
+    assert pipeline.aggregate.late == 0
+    assert sum(row["n"] for rows in came for row in rows) == 101
+
+
+def test_a_link_that_really_jumps_goes_on_from_there(tmp_path: Path) -> None:
+    times = [START + number * NS for number in range(100)]
+    later = [START + YEAR + number * NS for number in range(200)]
+    came, marks, node, pipeline = stream(tmp_path / "jump.pcap", [*times, *later], 30 * NS)
+    assert marks[-2] > START + YEAR
+    assert node.samples(["q"]).total(ROWS_FROM_THE_FUTURE) == 0
+    assert pipeline.aggregate.late == 0
+    before_the_end = [row for rows in came[:-1] for row in rows]
+    assert sum(row["n"] for row in before_the_end if row["window_end"] < START + YEAR) == len(times)
+
+
+def test_without_a_slack_a_link_that_cannot_promise_does_so_at_its_end(tmp_path: Path) -> None:
+    came, marks, _, _ = stream(tmp_path / "silent.pcap", [START + number * NS for number in range(100)], None)
+    assert marks == [END]
+    assert all(not rows for rows in came[:-1])
