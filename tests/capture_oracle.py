@@ -1,10 +1,10 @@
 """The slow, obvious twin of `capture`: records and rows read with dpkt and slices of bytes, one Python dict per
 packet.
 
-It shares no code with the product. dpkt reads what it reads well: the headers of Linux cooked frames, IPv4, TCP, UDP
-and ICMP. VLAN stacks, MPLS, PPP, SNAP, IPv6 extension headers and everything that is cut are read here by hand,
-because dpkt gives up on a cut header, follows a later fragment as if it had ports, and knows only two tags. A slice
-that runs past the end is just shorter, so nothing in this file can read beyond a frame.
+It shares no code with the product. dpkt reads what it reads well: the headers of IPv4, TCP, UDP and ICMP. What is
+before an IP header is in `tests.link_oracle`, what is between two of them in `tests.tunnel_oracle`; IPv6 extension
+headers and everything that is cut are read here by hand, because dpkt gives up on a cut header and follows a later
+fragment as if it had ports. A slice that runs past the end is just shorter, so nothing here can read beyond a frame.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from typing import Any
 
 import dpkt
 
+from tests.link_oracle import Walk, number
+from tests.tunnel_oracle import inside
+
 Row = dict[str, Any]
-VLAN_TAGS = {0x8100, 0x88A8, 0x9100, 0x9200}
 NS = 1_000_000_000
 # Magic as stored: byte order, ns for each unit of the fraction, bytes of a record header.
 FORMATS = {
@@ -40,11 +42,20 @@ class Capture:
     records: list[tuple[int, int, bytes]] = field(default_factory=list)
     damage: str | None = None
 
-    def rows(self) -> Iterator[Row | str]:
-        """A row for each packet, or why the record is none."""
+    def rows(self, inner: bool = False, every_frame: bool = False) -> Iterator[Row | str]:
+        """A row for each packet, or why the record is none; `every_frame` leaves none out.
+
+        The columns of the innermost layer are there where they are asked for.
+        """
         for ts, wire, frame in self.records:
             found = packet(self.link_type, frame, wire - len(frame))
-            yield found if isinstance(found, str) else {"ts": ts, "len": wire, "caplen": len(frame), **found}
+            if isinstance(found, str):
+                if not every_frame:
+                    yield found
+                    continue
+                found = no_packet(self.link_type, frame)
+            row = {"ts": ts, "len": wire, "caplen": len(frame), "interface": 0} | found
+            yield row if inner else {name: value for name, value in row.items() if not name.startswith("inner.")}
 
 
 def read_pcap(path: Path) -> Capture:
@@ -83,123 +94,49 @@ def packet(link_type: int, frame: bytes, not_captured: int = 0) -> Row | str:
 
     `not_captured` bytes of it were on the wire and are not in the capture.
     """
-    found = link_layer(link_type, frame)
-    if found is None:
-        return "non_ip"
-    ethertype, rest, vlan = found
-    row = ipv4(rest, not_captured) if ethertype == 0x0800 else ipv6(rest)
-    return row if isinstance(row, str) else {**row, "vlan": vlan}
+    walk = Walk()
+    found = walk.frame(link_type, frame)
+    if not isinstance(found, tuple):
+        return found or "non_ip"
+    layer = ip_layer(found, not_captured)
+    if isinstance(layer, str):
+        return layer
+    outer = layer.row | walk.columns()
+    tunnels, tunnel_id = 0, None
+    while tunnels < 8 and layer.carried is not None:
+        inner_walk = Walk()
+        found, next_id = inside(layer.row["protocol"], layer.carried, inner_walk)
+        next_layer = ip_layer(found, layer.more) if found else ""
+        if isinstance(next_layer, str):
+            break
+        layer, walk, tunnel_id = next_layer, inner_walk, next_id
+        tunnels += 1
+    inner = {f"inner.{name}": value for name, value in (layer.row | walk.columns()).items()}
+    return outer | inner | {"tunnels": tunnels, "tunnel_id": tunnel_id}
 
 
-def number(data: bytes) -> int:
-    return int.from_bytes(data, "big")
+def no_packet(link_type: int, frame: bytes) -> Row:
+    """The row of a frame without a readable IP header: what the link layer says, and NULL."""
+    walk = Walk()
+    walk.frame(link_type, frame)
+    row = dict.fromkeys(PACKET) | walk.columns()
+    return row | {f"inner.{name}": value for name, value in row.items()} | {"tunnels": None, "tunnel_id": None}
 
 
-def link_layer(link_type: int, frame: bytes) -> tuple[int, bytes, int | None] | None:
-    """EtherType of the outermost IP layer, the bytes from there, the outermost VLAN id; None where there is no IP."""
-    if link_type == 192:
-        if len(frame) < 8:
-            return None
-        length, link_type = struct.unpack("<2xHI", frame[:8])
-        if link_type == 192 or length > len(frame):
-            return None
-        frame = frame[length:]
-    match link_type:
-        case 1:
-            return ethernet(frame)
-        case 12 | 14 | 101:
-            return by_version(frame)
-        case 228:
-            return 0x0800, frame, None
-        case 229:
-            return 0x86DD, frame, None
-        case 9 | 50:
-            return ethertype_layer(number(frame[2:4]), frame[4:]) if frame[:1] in (b"\x0f", b"\x8f") else ppp(frame)
-        case 51:
-            return ppp(frame[6:])
-        case 104:
-            return ethertype_layer(number(frame[2:4]), frame[4:])
-        case 0 | 108:
-            family = number(frame[:4]) if len(frame) >= 4 else -1
-            if link_type == 0 and family > 0xFFFF:
-                family = int.from_bytes(frame[:4], "little")
-            if family in (2, 10, 23, 24, 28, 30):
-                return 0x0800 if family == 2 else 0x86DD, frame[4:], None
-            return None
-        case 113 | 276:
-            cooked = dpkt.sll.SLL if link_type == 113 else dpkt.sll2.SLL2
-            if len(frame) < cooked.__hdr_len__:
-                return None
-            header = cooked(frame[: cooked.__hdr_len__])
-            rest = frame[cooked.__hdr_len__ :]
-            return llc(rest) if header.ethtype == 4 else ethertype_layer(header.ethtype, rest)
-    return None
+@dataclass
+class Layer:
+    """One IP packet: its columns, the bytes it carries (None: a later fragment), what is missing of them."""
+
+    row: Row
+    carried: bytes | None
+    more: int
 
 
-def ethernet(frame: bytes) -> tuple[int, bytes, int | None] | None:
-    if len(frame) < 14:
-        return None
-    kind = number(frame[12:14])
-    return llc(frame[14:]) if kind <= 1500 else ethertype_layer(kind, frame[14:])
+def ip_layer(found: tuple[int, bytes], not_captured: int) -> Layer | str:
+    return ipv4(found[1], not_captured) if found[0] == 0x0800 else ipv6(found[1], not_captured)
 
 
-def ethertype_layer(kind: int, rest: bytes) -> tuple[int, bytes, int | None] | None:
-    vlan = None
-    while kind in VLAN_TAGS:
-        if len(rest) < 4:
-            return None
-        vlan = number(rest[:2]) % 4096 if vlan is None else vlan
-        kind, rest = number(rest[2:4]), rest[4:]
-        if kind <= 1500:
-            return tagged(llc(rest), vlan)
-    if kind in (0x0800, 0x86DD):
-        return kind, rest, vlan
-    if kind in (0x8847, 0x8848):
-        return tagged(mpls(rest), vlan)
-    if kind == 0x8864:
-        return tagged(ppp(rest[6:]), vlan)
-    if kind == 0x8903:
-        return tagged(ethernet(rest[2:]), vlan)
-    return None
-
-
-def tagged(found: tuple[int, bytes, int | None] | None, vlan: int | None) -> tuple[int, bytes, int | None] | None:
-    """Outside tags go before the ones further in."""
-    return None if found is None else (found[0], found[1], found[2] if vlan is None else vlan)
-
-
-def mpls(rest: bytes) -> tuple[int, bytes, int | None] | None:
-    while len(rest) >= 4 and not rest[2] & 1:
-        rest = rest[4:]
-    return by_version(rest[4:])
-
-
-def by_version(rest: bytes) -> tuple[int, bytes, int | None] | None:
-    kind = {4: 0x0800, 6: 0x86DD}.get(rest[0] >> 4) if rest else None
-    return None if kind is None else (kind, rest, None)
-
-
-def ppp(rest: bytes) -> tuple[int, bytes, int | None] | None:
-    rest = rest.removeprefix(b"\xff\x03")
-    if len(rest) < 2:
-        return None
-    size = 1 if rest[0] & 1 else 2
-    protocol, rest = number(rest[:size]), rest[size:]
-    if protocol in (0x281, 0x283):
-        return mpls(rest)
-    kind = {0x21: 0x0800, 0x57: 0x86DD}.get(protocol)
-    return None if kind is None else (kind, rest, None)
-
-
-def llc(rest: bytes) -> tuple[int, bytes, int | None] | None:
-    if len(rest) >= 3 and rest[:2] == b"\x06\x06":
-        return by_version(rest[3:])
-    if len(rest) >= 8 and rest[:6] == b"\xaa\xaa\x03\0\0\0":
-        return ethertype_layer(number(rest[6:8]), rest[8:])
-    return None
-
-
-def ipv4(data: bytes, not_captured: int) -> Row | str:
+def ipv4(data: bytes, not_captured: int) -> Layer | str:
     if len(data) < 20:
         return "ip_header_cut"
     try:
@@ -209,47 +146,86 @@ def ipv4(data: bytes, not_captured: int) -> Row | str:
     if ip.v != 4 or 0 < ip.len < ip.hl * 4:
         return "ip_header_malformed"
     row = {"ip_version": 4, "srcIP": IPv4Address(ip.src), "destIP": IPv4Address(ip.dst), "protocol": ip.p}
-    row |= {"ip_len": ip.len or len(data) + not_captured, "ttl": ip.ttl, "tos": ip.tos}
+    row |= {"ip_len": ip.len or len(data) + not_captured, "ttl": ip.ttl, "tos": ip.tos, "ip_id": ip.id}
     row |= {"fragment_offset": ip.offset * 8, "more_fragments": ip.mf}
-    payload = data[: ip.len or None][ip.hl * 4 :]
-    return row | transport(ip.p, b"" if ip.offset else payload)
+    kept = data[: ip.len or None]
+    payload = kept[ip.hl * 4 :] if ip.hl * 4 <= len(kept) else None
+    more = ip.len - len(kept) if ip.len else not_captured
+    if ip.offset:
+        return Layer(row | transport(ip.p, b"") | {"payload": payload}, None, more)
+    return Layer(row | transport(ip.p, payload), payload or b"", more)
 
 
-def ipv6(data: bytes) -> Row | str:
+def ipv6(data: bytes, not_captured: int) -> Layer | str:
     if len(data) < 40:
         return "ip_header_cut"
     if data[0] >> 4 != 6:
         return "ip_header_malformed"
     length, protocol, hops = number(data[4:6]), data[6], data[7]
-    rest = data[40 : 40 + length if length else None]
-    offset = more = 0
-    while protocol in (0, 43, 44, 60) and len(rest) >= 8 and not offset:
-        following = rest[0]
+    kept = data[: 40 + length if length else None]
+    more = 40 + length - len(kept) if length else not_captured
+    rest: bytes | None = kept[40:]
+    offset = more_fragments = 0
+    identification = None
+    while protocol in (0, 43, 44, 60) and rest and len(rest) >= 8 and not offset:
+        following, size = rest[0], 8 * (rest[1] + 1)
         if protocol == 44:
-            offset, more = number(rest[2:4]) // 8 * 8, rest[3] % 2
-            rest = rest[8:]
-        else:
-            rest = rest[8 * (rest[1] + 1) :]
+            offset, more_fragments = number(rest[2:4]) // 8 * 8, rest[3] % 2
+            identification, size = number(rest[4:8]), 8
+        rest = rest[size:] if size <= len(rest) else None
         protocol = following
     row = {"ip_version": 6, "srcIP": IPv6Address(data[8:24]), "destIP": IPv6Address(data[24:40]), "protocol": protocol}
-    row |= {"ip_len": length + 40, "ttl": hops, "tos": number(data[:2]) // 16 % 256}
-    row |= {"fragment_offset": offset, "more_fragments": more}
-    return row | transport(protocol, b"" if offset else rest)
+    row |= {"ip_len": length + 40, "ttl": hops, "tos": number(data[:2]) // 16 % 256, "ip_id": identification}
+    row |= {"fragment_offset": offset, "more_fragments": more_fragments}
+    if offset:
+        return Layer(row | transport(protocol, b"") | {"payload": rest}, None, more)
+    return Layer(row | transport(protocol, rest), rest or b"", more)
 
 
-def transport(protocol: int, payload: bytes) -> Row:
-    """Ports, flags, type and code, as far as the bytes go; a header that is whole is read by dpkt."""
-    row: Row = dict.fromkeys(("srcPort", "destPort", "tcp_flags", "icmp_type", "icmp_code"))
+TRANSPORT = (
+    "srcPort",
+    "destPort",
+    "tcp_flags",
+    "tcp_seq",
+    "tcp_ack",
+    "tcp_window",
+    "icmp_type",
+    "icmp_code",
+    "payload",
+)
+PACKET = (
+    "ip_version", "srcIP", "destIP", "protocol", "ip_len", "ttl", "tos", "ip_id", "fragment_offset", "more_fragments",
+    *TRANSPORT,
+)  # fmt: skip
+
+
+def transport(protocol: int, payload: bytes | None) -> Row:
+    """What the header at the front of a payload says, as far as its bytes go; a header that is whole is read by dpkt.
+
+    None is a payload whose beginning was not captured.
+    """
+    row: Row = dict.fromkeys(TRANSPORT)
+    if payload is None:
+        return row
     if protocol == 6 and len(payload) >= 20 and payload[12] >= 0x50:
         tcp = dpkt.tcp.TCP(payload[:20])
         row |= {"srcPort": tcp.sport, "destPort": tcp.dport, "tcp_flags": tcp.flags & 255}
+        row |= {"tcp_seq": tcp.seq, "tcp_ack": tcp.ack, "tcp_window": tcp.win}
     elif protocol == 17 and len(payload) >= 8:
         udp = dpkt.udp.UDP(payload[:8])
         row |= {"srcPort": udp.sport, "destPort": udp.dport}
     elif protocol in (6, 17) and len(payload) >= 4:
         row |= {"srcPort": number(payload[:2]), "destPort": number(payload[2:4])}
-        if protocol == 6 and len(payload) >= 14:
-            row["tcp_flags"] = payload[13]
+        if protocol == 6:
+            places = {"tcp_seq": (4, 8), "tcp_ack": (8, 12), "tcp_flags": (13, 14), "tcp_window": (14, 16)}
+            row |= {name: number(payload[a:b]) for name, (a, b) in places.items() if b <= len(payload)}
     elif protocol in (1, 58) and len(payload) >= 2:
         row |= {"icmp_type": payload[0], "icmp_code": payload[1]}
+    header = {1: 8, 58: 8, 17: 8, 6: 0}.get(protocol, 0)
+    if protocol == 6:
+        header = payload[12] // 16 * 4 if len(payload) >= 13 else 0
+        if header < 20:
+            return row
+    if header <= len(payload):
+        row["payload"] = payload[header:]
     return row

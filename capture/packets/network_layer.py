@@ -186,8 +186,10 @@ def after_ppp(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def cooked_protocol(protocol):  # type: ignore[no-untyped-def]
-    """Turn the protocol field of a Linux cooked header into a state: below the EtherTypes only 4, LLC, is followed."""
-    return np.int64(protocol if protocol == 4 or protocol > LARGEST_LENGTH else NON_IP)
+    """Turn the protocol field of a Linux cooked header into a state: of the numbers below EtherTypes 4 means LLC."""
+    if protocol > LARGEST_LENGTH:
+        return protocol
+    return np.int64(AT_LLC if protocol == 4 else NON_IP)
 
 
 @helper
