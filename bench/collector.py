@@ -23,6 +23,7 @@ from pathlib import Path
 
 from bench.command import wiretide
 from bench.datagram_sender import RECORDS, datagram
+from bench.nfcapd import received
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION
@@ -70,6 +71,10 @@ def run(setting: Setting) -> Report:
     rows.append(_row("as fast as possible", fastest))
     stopped = measure(setting.data, min(count, 200_000), BURSTS[0], 0, stopped=True)
     rows.append(_row("collector stopped meanwhile", stopped))
+    if nfcapd := shutil.which("nfcapd"):
+        rows.append(_peer(nfcapd, setting.data, count))
+    else:
+        report.notes.append("nfcapd is not installed; `make servers` fetches it")
     report.table(
         f"NetFlow v5, {RECORDS} records, {len(datagram())} bytes per datagram; receive buffer {BUFFER} asked for",
         ("offered", "datagrams/s", "sent", "recorded", "lost and counted", "neither", "processor, us per datagram"),
@@ -101,8 +106,7 @@ def measure(data: Path, count: int, burst: int, rate: float, *, stopped: bool = 
         if stopped:
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-        command = [sys.executable, "-m", "bench.datagram_sender", HOST, *map(str, (port, count, burst, rate))]
-        sent = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        sent = send(port, count, burst, rate)
         if stopped:
             process.send_signal(signal.SIGCONT)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -114,7 +118,22 @@ def measure(data: Path, count: int, burst: int, rate: float, *, stopped: bool = 
             raise RuntimeError(f"the collector ended with status {process.returncode} and said: {said}")
         recorded = sum(map(records, folder.glob("*.pcap")))
     spent = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
-    return Outcome(sent["sent"], recorded, int(told[1].replace(",", "")), sent["seconds"], spent)
+    return Outcome(int(sent["sent"]), recorded, int(told[1].replace(",", "")), sent["seconds"], spent)
+
+
+def send(port: int, count: int, burst: int, rate: float) -> dict[str, float]:
+    """Send from a process of its own; what it says it sent, and in how many seconds."""
+    command = [sys.executable, "-m", "bench.datagram_sender", HOST, *map(str, (port, count, burst, rate))]
+    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return found
+
+
+def _peer(program: str, data: Path, count: int) -> tuple[str, ...]:
+    """Offer nfcapd the larger bursts. It does not say what it lost."""
+    sent: dict[str, float] = {}
+    got = received(program, data, lambda port: sent.update(send(port, count, BURSTS[-1], RATE)))
+    rate = sent["sent"] / sent["seconds"]
+    return f"nfcapd, bursts of {BURSTS[-1]:,}", f"{rate:,.0f}", f"{count:,}", f"{got:,}", "-", f"{count - got:,}", "-"
 
 
 def records(path: Path) -> int:

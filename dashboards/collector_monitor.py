@@ -95,17 +95,17 @@ def summary(samples: Samples, folder: Path) -> str:
     datagrams = {labels[0]: value for (name, labels), value in samples.items() if name == DATAGRAMS.name}
     lost = "not told by this system"
     if any(name == DROPPED.name for name, _ in samples):
-        lost = f"{samples.total(DROPPED):,.0f} datagrams"
-    came = f"{samples.total(DATAGRAMS):,.0f} datagrams ({_bytes(samples.total(BYTES))})"
-    files = f"{samples.total(FILES):,.0f} files ({_bytes(samples.total(WRITTEN))})"
+        lost = _count(samples.total(DROPPED), "datagram")
+    came = f"{_count(samples.total(DATAGRAMS), 'datagram')} ({_bytes(samples.total(BYTES))})"
+    files = f"{_count(samples.total(FILES), 'file')} ({_bytes(samples.total(WRITTEN))})"
     lines = [
-        f"recorded {came} of {samples.total(EXPORTERS):,.0f} exporters into {files} in {folder}",
-        f"refused: {samples.total(REFUSED):,.0f} datagrams; lost before they could be received: {lost}",
+        f"recorded {came} of {_count(samples.total(EXPORTERS), 'exporter')} into {files} in {folder}",
+        f"refused: {_count(samples.total(REFUSED), 'datagram')}; lost before they could be received: {lost}",
     ]
     if unwritten := samples.total(UNWRITTEN):
-        lines.append(f"lost because the disk failed: {unwritten:,.0f} datagrams")
+        lines.append(f"lost because the disk failed: {_count(unwritten, 'datagram')}")
     if deleted := samples.total(FILES_DELETED):
-        lines.append(f"deleted to keep the bound: {deleted:,.0f} oldest files")
+        lines.append(f"deleted to keep the bound: {_count(deleted, 'oldest file')}")
     if datagrams:
         lines += ["", aligned(["exporter", "datagrams", "bytes"], _exporters(samples, datagrams))]
     return "\n".join(lines)
@@ -137,6 +137,15 @@ def _status(samples: Samples, last: float) -> float:
 def _wipe_status() -> None:
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _count(number: float, thing: str) -> str:
+    """Spell a number of things.
+
+    >>> _count(1, "file"), _count(2000, "file")
+    ('1 file', '2,000 files')
+    """
+    return f"{number:,.0f} {thing}{'' if number == 1 else 's'}"
 
 
 def _bytes(amount: float) -> str:

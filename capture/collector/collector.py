@@ -84,7 +84,7 @@ class Collector:
     def __init__(
         self, settings: Settings, inspector: Inspector | None = None, stop: threading.Event | None = None
     ) -> None:
-        """Open folder and sockets, InputError where they cannot be had, and begin. `stop` is set when it fails."""
+        """Open sockets and folder, InputError where they cannot be had, and begin. `stop` is set when it fails."""
         self.settings = settings
         self.inspector = inspector
         self._batch = Batch()
@@ -100,11 +100,12 @@ class Collector:
         self._unwritten = self._uninspected = 0
         self._lock = threading.Lock()
         self._closed = False
-        self.files = RecordFiles(settings.folder, settings.rotate_size, settings.keep)
+        self.sockets = open_sockets(settings.listen, settings.receive_buffer)
         try:
-            self.sockets = open_sockets(settings.listen, settings.receive_buffer)
+            self.files = RecordFiles(settings.folder, settings.rotate_size, settings.keep)
         except WiretideError:
-            self.files.close()
+            for udp in self.sockets:
+                udp.close()
             raise
         self._by_descriptor = {udp.socket.fileno(): udp for udp in self.sockets}
         self._threads = [

@@ -1,0 +1,57 @@
+"""nfcapd, the collector of nfdump, under the same bursts: how many of the datagrams are in its file."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.datagram_sender import RECORDS
+
+BUFFER_BYTES = 32 << 20
+POLL_SECONDS = 0.05
+POLLS = 600
+
+
+def received(program: str, data: Path, send: Callable[[int], None]) -> int:
+    """Run nfcapd on a free loopback port, `send` to it, end it; return the datagrams whose records it has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory(prefix="nfcapd-", dir=data) as folder, tempfile.TemporaryFile("w+") as said:
+        command = [program, "-b", "127.0.0.1", "-p", str(port), "-w", folder, "-t", "3600", "-B", str(BUFFER_BYTES)]
+        with subprocess.Popen(command, stdout=said, stderr=said) as process:
+            try:
+                _until(process, lambda: queued(port) is not None)
+                send(port)
+                _until(process, lambda: not queued(port))
+            finally:
+                process.terminate()
+        said.seek(0)
+        found = re.search(r"^Ident: .* Flows: (\d+),", said.read(), re.MULTILINE)
+    if not found:
+        raise RuntimeError("nfcapd ended without saying how many flows it has")
+    return int(found[1]) // RECORDS
+
+
+def queued(port: int) -> int | None:
+    """Bytes that wait in the buffer of the UDP socket at a port of this machine; None where there is no such socket."""
+    for line in Path("/proc/net/udp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if int(fields[1].rpartition(":")[2], 16) == port:
+            return int(fields[4].rpartition(":")[2], 16)
+    return None
+
+
+def _until(process: subprocess.Popen[bytes], done: Callable[[], bool]) -> None:
+    for _ in range(POLLS):
+        if done():
+            return
+        if process.poll() is not None:
+            raise RuntimeError(f"nfcapd ended with status {process.returncode}")
+        time.sleep(POLL_SECONDS)
+    raise RuntimeError("nfcapd does not get on")
