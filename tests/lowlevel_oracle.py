@@ -15,8 +15,10 @@ from typing import Any
 from lowlevel.expressions import (
     Address,
     Binary,
+    Call,
     Column,
     Expression,
+    Function,
     InList,
     InPrefix,
     IsNull,
@@ -95,10 +97,27 @@ def value(expression: Expression, row: Row) -> Any:
             return None if x is None else any(inside(x, prefix) for prefix in prefixes)
         case IsNull(operand):
             return value(operand, row) is None
+        case Call(function, operand, argument):
+            return call(function, value(operand, row), None if argument is None else value(argument, row))
         case Present(x, count):
             return value(x, row) if value(count, row) > 0 else None
         case Mean(total, count):
             return float(value(total, row)) / value(count, row) if value(count, row) > 0 else None
+
+
+def call(function: Function, x: bytes | str | None, y: Any) -> Any:
+    if x is None:
+        return None
+    match function:
+        case Function.LENGTH:
+            return len(x)
+        case Function.CONTAINS:
+            return y in x
+        case Function.STARTS_WITH:
+            return x.startswith(y)
+        case Function.BYTE:
+            assert isinstance(x, bytes)
+            return x[y] if y is not None and 0 <= y < len(x) else None
 
 
 def binary(op: Op, x: Any, y: Any) -> Any:

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from lowlevel.expressions import (
     COMPARISON,
     Address,
     Binary,
+    Call,
     Column,
     Expression,
+    Function,
     InList,
     InPrefix,
     IsNull,
@@ -47,6 +50,8 @@ def literal(random: Random, type_: Type) -> Literal:
             return Literal(random.choice(ADDRESSES), type_)
         case Type.MAC:
             return Literal(random.choice([0, 1, 0x001122334455, 0x02000000000A, 2**48 - 1]), type_)
+        case Type.BYTES:
+            return Literal(random.choice([b"", b"G", b"GET ", b"\x00\x00", b"abcab", b"aab"]), type_)
     return Literal(random.choice(["main1", "main2", ""]), type_)
 
 
@@ -65,12 +70,17 @@ def expression(random: Random, columns: list[Column], type_: Type, depth: int) -
         return expression(random, columns, kind, depth - 1)
 
     leaves = [column for column in columns if column.type is type_]
+    if type_ is Type.BYTES:
+        return random.choice(leaves)
     if depth == 0 or type_ in (Type.ADDRESS, Type.TEXT, Type.MAC):
         if random.random() < 0.05:
             return Literal(None, type_)
         return random.choice(leaves) if leaves and random.random() < 0.7 else literal(random, type_)
     if type_ is Type.INT:
-        match random.randrange(5):
+        strings = [column for column in columns if column.type in (Type.TEXT, Type.BYTES)]
+        match random.randrange(6):
+            case 3 if strings:
+                return function(random, random.choice(strings), below)
             case 0:
                 return Unary(random.choice([Op.NEG, Op.BIT_NOT]), below(type_))
             case 1:
@@ -89,6 +99,13 @@ def expression(random: Random, columns: list[Column], type_: Type, depth: int) -
     return condition(random, columns, depth)
 
 
+def function(random: Random, operand: Column, below: Callable[[Type], Expression]) -> Call:
+    """A call that is an integer."""
+    if operand.type is Type.TEXT or random.random() < 0.3:
+        return Call(Function.LENGTH, operand)
+    return Call(Function.BYTE, operand, random.choice([Literal(random.randrange(8), Type.INT), below(Type.INT)]))
+
+
 def condition(random: Random, columns: list[Column], depth: int) -> Expression:
     """A BOOL tree with something above its leaves."""
 
@@ -97,7 +114,13 @@ def condition(random: Random, columns: list[Column], depth: int) -> Expression:
 
     kind = random.choice([Type.INT, Type.FLOAT, Type.ADDRESS, Type.TEXT, Type.MAC])
     comparison = [Op.EQ, Op.NE] if kind is Type.TEXT else sorted(COMPARISON)
-    match random.randrange(8):
+    strings = [column for column in columns if column.type in (Type.TEXT, Type.BYTES)]
+    match random.randrange(9):
+        case 6 if strings:
+            operand = random.choice(strings)
+            return Call(
+                random.choice([Function.CONTAINS, Function.STARTS_WITH]), operand, literal(random, operand.type)
+            )
         case 0 | 1:
             return Binary(random.choice([Op.AND, Op.OR]), below(Type.BOOL), below(Type.BOOL))
         case 2:
