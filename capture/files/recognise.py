@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from capture.errors import InputError
 from capture.files.compression import codec_of
+from capture.files.exports import ExportFormat, is_export_file
 from capture.files.pcap import MAGICS, PcapFormat, parse_header
 from capture.files.pcapng import MAGIC, PcapngFormat, parse_section_header
 
-FileFormat = PcapFormat | PcapngFormat
+FileFormat = PcapFormat | PcapngFormat | ExportFormat
 """Every RecordFormat there is."""
 
 HEAD = 32
@@ -30,6 +31,8 @@ def record_format(head: bytes, name: str) -> FileFormat:
         return parse_header(head, name)
     if head.startswith(MAGIC):
         return parse_section_header(head, name)
+    if is_export_file(head):
+        return ExportFormat()
     codec = codec_of(head)
     kinds = (
         [f"{codec.name}-compressed"] if codec else [kind for magic, kind in FOREIGN.items() if head.startswith(magic)]

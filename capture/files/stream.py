@@ -12,6 +12,7 @@ from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS, DAMAGE, MENDED_BY_BYTES, MORE, NO_PROMISE, Block
 from capture.files.byte_source import WAIT, ByteSource
 from capture.files.decompressed import Decompressed
+from capture.files.exports import ExportFormat
 from capture.files.read_ahead import CHUNK, HEADROOM, ReadAhead
 from capture.files.recognise import HEAD, FileFormat, record_format
 from capture.files.record_format import ROW, WalkState
@@ -161,7 +162,10 @@ class StreamedCapture:
     def _recognise(self, head: bytes) -> FileFormat:
         codec, damage = self._source.codec, self._source.damage
         try:
-            return record_format(head, f"{self.path}, decompressed ({codec.name})" if codec else str(self.path))
+            form = record_format(head, f"{self.path}, decompressed ({codec.name})" if codec else str(self.path))
+            if isinstance(form, ExportFormat):  # a message of NetFlow v9 ends where the next begins, or the file
+                raise InputError(f"{self.path}: got bare export datagrams in a stream, expected them in a plain file")
+            return form
         except InputError as error:
             if not (codec and damage):
                 raise

@@ -8,25 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from capture import metrics
 from capture.files.blocks import BLOCK_RECORDS
+from capture.flows.accounts import MALFORMED, REFUSED, Accounts
 from capture.flows.bounds import Bounds
 from capture.flows.kernels import datagrams as kernel
 from capture.flows.kernels import sessions as words
-from capture.flows.kernels.sessions import TEMPLATE_WORDS, place_templates
 from capture.flows.layouts import Layouts
 from capture.flows.options import STARTED, option_values, records
 from capture.flows.places import Places
 from capture.flows.sessions import Address, Session, SessionKey, Sessions, address_of
-from capture.flows.templates import IPFIX, MAX_FIELDS, REFUSALS, Announcement, Definition, announcements
+from capture.flows.template_table import TemplateTable
+from capture.flows.templates import IPFIX, MAX_FIELDS, Definition, announcements
 from capture.flows.texts import Texts
 from capture.flows.waiting import Waiting, WaitingSet
+from capture.metrics import Samples
 from capture.native import pointer
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-
-CHANGES = ("new", "same", "other", "withdrawn")
-"""What a template record does: it is the first of its number, says the same again, replaces one, or ends one."""
 
 
 @dataclass(frozen=True)
@@ -90,18 +90,16 @@ class FlowDecoder:
         self.bounds = bounds or Bounds()
         self.capacity = capacity
         self.places = Places(columns)
-        self.layouts = Layouts(self.places)
+        self.templates = TemplateTable(self.bounds, Layouts(self.places))
         self.sessions = Sessions(self.bounds, sampling)
         self.waiting = Waiting(self.bounds)
         self.texts = Texts(self.places.texts)
         self.matrix: Numbers = np.zeros((self.places.height, capacity), np.int64)
         self.valid: Bytes = np.zeros((self.places.height, capacity), np.uint8)
         self.counts = np.zeros(len(kernel.COUNTS), np.int64)
-        self.changes = dict.fromkeys(CHANGES, 0)
-        self.refused = dict.fromkeys(REFUSALS, 0)
         self.forgotten = 0
-        self._slots: Numbers = np.zeros(TEMPLATE_WORDS << (4 * self.bounds.templates - 1).bit_length(), np.int64)
-        self._placed: dict[tuple[int, int], int] = {}
+        self.sampling_refused = 0  # of sessions that are forgotten
+        self.accounts = Accounts()
         self._room = np.zeros(2 * MAX_FIELDS, np.int64)
         self._rows = 0
         self._clock = 0
@@ -141,11 +139,11 @@ class FlowDecoder:
     def _decode(self, data: Bytes, datagrams: Datagrams, again: bool, state: Numbers) -> int:
         state[kernel.ROW] = self._rows
         state[kernel.CLOCK] = self._clock
-        jobs = datagrams.jobs
+        jobs, layouts = datagrams.jobs, self.templates.layouts
         status = kernel.decode_datagrams(
             data, jobs.reshape(-1), jobs.shape[1], datagrams.count, again, state, self.sessions.rows.reshape(-1),
-            self.sessions.slots, len(self.sessions.slots) - 1, self._slots, len(self._slots) // TEMPLATE_WORDS - 1,
-            self.layouts.words.flat, self.layouts.steps.flat, self.layouts.fields.flat, self.sessions.keys, self._room,
+            self.sessions.slots, len(self.sessions.slots) - 1, self.templates.slots, self.templates.mask,
+            layouts.words.flat, layouts.steps.flat, layouts.fields.flat, self.sessions.keys, self._room,
             self.places.common, self.places.texts, pointer(self.matrix.reshape(-1), "i64"),
             pointer(self.valid.reshape(-1), "u8"), self.capacity, self.texts.slots, self.texts.ends, self.texts.arena,
             self.texts.used, self.counts,
@@ -163,15 +161,38 @@ class FlowDecoder:
         key = SessionKey(version, address_of(address_version, high, low), port, int.from_bytes(header[place], "big"))
         if self.sessions.full:
             self.forget(self.sessions.silent_longest())
-        self.sessions.open(key)
+        self.accounts.opened(self.sessions.open(key))
 
     def forget(self, session: Session) -> None:
         """Forget a session and all that belongs to it."""
         self.forgotten += 1
-        for template in session.templates:
-            self._displace(session, template)
+        self.accounts.closing(session, self.sessions.rows[session.number])
+        self.sampling_refused += session.sampling.refused
+        self.templates.forget(session)
         self.waiting.forget(session.number)
         self.sessions.close(session)
+
+    def samples(self, link: str) -> Samples:
+        """Return what was counted so far."""
+        samples = Samples()
+        self.accounts.add_to(samples, link, self.sessions)
+        counted = dict(zip(kernel.COUNTS, self.counts.tolist(), strict=True))
+        for metric, amounts in (
+            (metrics.FLOW_DATAGRAMS_REFUSED, {cause: counted[cause] for cause in REFUSED}),
+            (metrics.FLOW_MALFORMED, {cause: counted[cause] for cause in MALFORMED}),
+            (metrics.FLOW_TEMPLATES, self.templates.changes),
+            (metrics.FLOW_TEMPLATES_REFUSED, self.templates.refused),
+            (metrics.FLOW_SETS_DROPPED, self.waiting.dropped),
+        ):
+            for cause, amount in amounts.items():
+                samples.add(metric, amount, link, cause)
+        samples.add(metrics.FLOW_SETS_KEPT, self.waiting.kept, link)
+        samples.set(metrics.FLOW_SETS_WAITING, len(self.waiting), link)
+        samples.set(metrics.FLOW_SESSIONS, len(self.sessions), link)
+        samples.add(metrics.FLOW_SESSIONS_FORGOTTEN, self.forgotten, link)
+        refused = self.sampling_refused + sum(session.sampling.refused for session in self.sessions)
+        samples.add(metrics.FLOW_SAMPLING_REFUSED, refused, link)
+        return samples
 
     def _set(self, data: Bytes, state: Numbers) -> tuple[int, bytes, Session]:
         """Return number and body of the set that the kernel handed back, and whose it is."""
@@ -183,55 +204,9 @@ class FlowDecoder:
         """Take in a set of templates, and read what waited for them."""
         number, body, session = self._set(data, state)
         for each in announcements(session.key.version, number in (1, 3), body):
-            if self._announce(session, each):
+            if self.templates.announce(session, each):
                 for waited in self.waiting.take(session.number, each.id):
                     yield from self._read_again(session, waited)
-
-    def _announce(self, session: Session, each: Announcement) -> bool:
-        """Take in one template record; return whether there is a template of its number now that was not before."""
-        if each.refused:
-            self.refused[each.refused] += 1
-            return False
-        if each.definition is None:
-            self._withdraw(session, each.id)
-            return False
-        known = session.templates.get(each.id)
-        if known == each.definition:
-            self.changes["same"] += 1
-            return False
-        if known is None:
-            if (
-                len(session.templates) >= self.bounds.session_templates
-                or self.sessions.templates >= self.bounds.templates
-            ):
-                self.refused["too_many_templates"] += 1
-                return False
-            self.sessions.templates += 1
-        self.changes["new" if known is None else "other"] += 1
-        session.templates[each.id] = each.definition
-        self._displace(session, each.id)
-        return True
-
-    def _withdraw(self, session: Session, template: int) -> None:
-        """End a template (RFC 7011 §8.1), or all of a kind: number 2 stands for those of flows, 3 for options."""
-        options = template == 3
-        every = [each for each, definition in session.templates.items() if definition.options == options]
-        ended = every if template < 4 else [template]
-        for each in ended:
-            if session.templates.pop(each, None) is not None:
-                self.changes["withdrawn"] += 1
-                self.sessions.templates -= 1
-                self._displace(session, each)
-
-    def _displace(self, session: Session, template: int) -> None:
-        """Make the kernel ask again for a template."""
-        if (session.number, template) in self._placed:
-            self._place(session, template, -1)
-            del self._placed[session.number, template]
-
-    def _place(self, session: Session, template: int, layout: int) -> None:
-        key = np.array([(session.number + 1) << 16 | template, layout], np.int64)
-        place_templates(self._slots, len(self._slots) // TEMPLATE_WORDS - 1, key[:1], key[1:], 1)
 
     def _unknown(self, data: Bytes, datagrams: Datagrams, state: Numbers) -> None:
         """See to a set whose template the kernel does not know: compile the template, read options, or let it wait."""
@@ -246,18 +221,8 @@ class FlowDecoder:
         elif definition.options:
             state[kernel.SEEN] += self._read_options(session, definition, body)
         else:
-            self._compile(session, number)
+            self.templates.compile(session, number)
             state[kernel.AT] = state[kernel.SET]
-
-    def _compile(self, session: Session, template: int) -> None:
-        """Compile a template where the kernel finds it. Tables that are full begin anew: it asks again."""
-        if len(self.layouts) > 2 * self.bounds.templates or len(self._placed) >= 2 * self.bounds.templates:
-            self.layouts.clear()
-            self._slots[:] = 0
-            self._placed.clear()
-        layout = self.layouts.number(session.templates[template])
-        self._place(session, template, layout)
-        self._placed[session.number, template] = layout
 
     def _read_options(self, session: Session, definition: Definition, body: bytes) -> int:
         """Read option records for what they say about sampling and the exporter's start; return how many there are."""

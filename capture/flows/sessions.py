@@ -80,7 +80,6 @@ class Sessions:
         self.keys: npt.NDArray[np.int64] = np.zeros(KEY, np.int64)
         self.by_number: dict[int, Session] = {}
         self.by_key: dict[SessionKey, Session] = {}
-        self.templates = 0
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self.by_number.values()))
@@ -129,7 +128,6 @@ class Sessions:
 
     def close(self, session: Session) -> None:
         """Forget a session; its number is free."""
-        self.templates -= len(session.templates)
         del self.by_number[session.number], self.by_key[session.key]
         self.rows[session.number] = 0
         self._place()

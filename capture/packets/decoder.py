@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from capture.errors import InputError
 from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
+from capture.files.exports import ExportFormat
 from capture.files.interfaces import RETIMED
 from capture.files.pcapng import PcapngFormat
 from capture.native import pointer
@@ -98,6 +100,9 @@ class Decoder:
     def _decode(self, block: Block, capacity: int) -> int:
         """Run the kernel of the block's container; return the rows."""
         form = self.file.format
+        if isinstance(form, ExportFormat):
+            path = self.file.path
+            raise InputError(f"{path}: got bare export datagrams, expected packets: they are rows of flows alone")
         if isinstance(form, PcapngFormat):
             return decode_pcapng(
                 self.file.data, block.start, block.end, block.records, block.section, form.interfaces, self.want,

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from capture.bytes import u16be, u32be
+from capture.bytes import u16be
+from capture.flows.kernels.headers import header_clock, header_length, record_length
 from capture.flows.kernels.records import (
     SAMPLED,
     TIMES_OPEN,
@@ -46,7 +47,7 @@ from capture.flows.kernels.sessions import (
     lookup_template,
 )
 from capture.flows.kernels.texts import texts_have_room
-from capture.native import helper, kernel
+from capture.native import kernel, outlined
 
 (JOB_START, JOB_LENGTH, JOB_ARRIVAL, JOB_ADDRESS_VERSION, JOB_HIGH, JOB_LOW, JOB_PORT) = range(7)
 """Rows of the matrix of datagrams: offset and length in the buffer, time of arrival in ns, address and port."""
@@ -90,36 +91,7 @@ length goes on behind its set."""
 (_, HEADER_CUT, VERSION_UNKNOWN, COUNT_BEYOND, LENGTH_BEYOND, SET_MALFORMED, SET_RESERVED, RECORD_BEYOND) = range(8)
 
 
-@helper
-def header_length(version):  # type: ignore[no-untyped-def]
-    """Bytes of a version's header, or 0 for a version that is not read."""
-    if version in (5, 7):
-        return 24
-    if version == 9:
-        return 20
-    return 16 if version == 10 else 0
-
-
-@helper
-def record_length(version):  # type: ignore[no-untyped-def]
-    """Bytes of a record of NetFlow v5 or v7."""
-    return 48 if version == 5 else 52
-
-
-@helper
-def header_clock(buf, at, version):  # type: ignore[no-untyped-def]
-    """Read uptime (ms), time of the export (ns), sequence number and domain of the header at `at`."""
-    if version == 10:
-        return np.int64(0), u32be(buf, at + 4) * 1_000_000_000, u32be(buf, at + 8), u32be(buf, at + 12)
-    uptime = u32be(buf, at + 4)
-    export = u32be(buf, at + 8) * 1_000_000_000
-    if version == 9:
-        return uptime, export, u32be(buf, at + 12), u32be(buf, at + 16)
-    domain = u16be(buf, at + 20) if version == 5 else np.int64(0)
-    return uptime, export + u32be(buf, at + 12), u32be(buf, at + 16), domain
-
-
-@helper
+@outlined
 def close_datagram(sessions, session_row, version, number, state):  # type: ignore[no-untyped-def]
     """Expect what follows a datagram whose sequence number is `number`."""
     units = np.int64(1) if version == 9 else state[SEEN]
@@ -130,7 +102,7 @@ def close_datagram(sessions, session_row, version, number, state):  # type: igno
         sessions[session_row + STARTED] = 0 if state[UNSURE] and version != 9 else 1
 
 
-@helper
+@outlined
 def write_common(sessions, session_row, common, export, arrival, row, rows, out, valid, capacity):  # type: ignore[no-untyped-def]
     """Write the columns that are the same for all rows of a set."""
     dest = common[COMMON_EXPORTER]

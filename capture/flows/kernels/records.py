@@ -45,7 +45,7 @@ from capture.flows.kernels.values import (
     write_rate,
     write_value,
 )
-from capture.native import helper
+from capture.native import helper, outlined
 
 STEP = 7
 """Words of a step."""
@@ -60,7 +60,7 @@ KEY = 4
 """Words of a sampling key: its kind, the number, and the packets that stand for so many sampled."""
 
 
-@helper
+@outlined
 def write_key_rate(sessions, session_row, keys, kind, value, row, out, capacity):  # type: ignore[no-untyped-def]
     """How a record is sampled that names its sampler, selector or interface, where the session announced some."""
     if not sessions[session_row + KEY_KINDS] >> kind & 1:
@@ -75,7 +75,7 @@ def write_key_rate(sessions, session_row, keys, kind, value, row, out, capacity)
     out[RATE_DEN * capacity + row] = den
 
 
-@helper
+@outlined
 def write_field(  # type: ignore[no-untyped-def]
     buf, at, length, code, limit, dest, row, sessions, session_row, keys, uptime, export, out, valid, capacity, slots,
     ends, arena, used, counts
@@ -147,7 +147,7 @@ def write_column(  # type: ignore[no-untyped-def]
             )  # fmt: skip
 
 
-@helper
+@outlined
 def prepare_rows(sessions, session_row, flags, row, rows, out, capacity):  # type: ignore[no-untyped-def]
     """What the session says of the rows before their records do: how they are sampled, when it was started."""
     if flags & SAMPLED:
@@ -162,7 +162,7 @@ def prepare_rows(sessions, session_row, flags, row, rows, out, capacity):  # typ
             out[SINCE * capacity + index] = since
 
 
-@helper
+@outlined
 def settle_times(sessions, session_row, export, row, rows, out, capacity):  # type: ignore[no-untyped-def]
     """Start and end of each row, from what there is of start, end and duration; else the time of the export."""
     guessed = 0
@@ -189,7 +189,7 @@ def settle_times(sessions, session_row, export, row, rows, out, capacity):  # ty
     sessions[session_row + GUESSED] += guessed
 
 
-@helper
+@outlined
 def settle_rates(row, rows, out, capacity):  # type: ignore[no-untyped-def]
     """A rate of which a part is missing is none: 0 packets of 1."""
     for index in range(row, row + rows):
@@ -198,7 +198,7 @@ def settle_rates(row, rows, out, capacity):  # type: ignore[no-untyped-def]
             out[RATE_DEN * capacity + index] = 1
 
 
-@helper
+@outlined
 def write_fixed(  # type: ignore[no-untyped-def]
     buf, at, stride, rows, steps, step, steps_end, sessions, session_row, keys, uptime, export, row, out, valid,
     capacity, slots, ends, arena, used, counts
@@ -217,7 +217,7 @@ def write_fixed(  # type: ignore[no-untyped-def]
         step += 1
 
 
-@helper
+@outlined
 def record_end(buf, at, end, fields, first, count, places):  # type: ignore[no-untyped-def]
     """Where the record at `at` ends, or -1 where that is behind `end`; `fields[first:]` are `count` lengths.
 
@@ -243,7 +243,7 @@ def record_end(buf, at, end, fields, first, count, places):  # type: ignore[no-u
     return np.int64(at)
 
 
-@helper
+@outlined
 def write_variable(  # type: ignore[no-untyped-def]
     buf, places, steps, step, steps_end, sessions, session_row, keys, uptime, export, row, out, valid, capacity, slots,
     ends, arena, used, counts

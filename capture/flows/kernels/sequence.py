@@ -21,7 +21,7 @@ from capture.flows.kernels.sessions import (
     RESETS,
     STARTED,
 )
-from capture.native import helper
+from capture.native import outlined
 
 LATE_DATAGRAMS = 1024
 """Datagrams that one may be behind the newest and still be late; the numbers of records may be 32 times as far."""
@@ -34,7 +34,7 @@ WRAP = 1 << 32
 IN_ORDER, BEHIND = 0, 1
 
 
-@helper
+@outlined
 def follow_sequence(sessions, row, version, number, uptime, export):  # type: ignore[no-untyped-def]
     """Take in a header's sequence number; return BEHIND for a late datagram, after which the same is expected.
 

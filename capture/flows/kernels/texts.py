@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capture.native import helper
+from capture.native import helper, outlined
 
 TEXT_SLOTS = 1 << 19
 """Slots of the table; a power of two."""
@@ -30,7 +30,7 @@ def texts_have_room(ends, used):  # type: ignore[no-untyped-def]
     return used[0] + WORST_SET <= MAX_TEXTS and ends[used[0]] + WORST_SET <= ARENA
 
 
-@helper
+@outlined
 def intern(buf, at, length, slots, ends, arena, used):  # type: ignore[no-untyped-def]
     """Return the number of the string `buf[at:at + length]`, a new one where it has none.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from capture.bytes import u32be, u64be
 from capture.flows.kernels.texts import intern
-from capture.native import helper
+from capture.native import helper, outlined
 
 (
     ABSENT, ABSENT_ADDRESS, UNSIGNED, SIGNED, FLOAT, BOOLEAN, ADDRESS4, ADDRESS6, ADDRESS6_ELSE, TEXT, OCTETS,
@@ -66,7 +66,7 @@ def ntp_time(buf, at, mask):  # type: ignore[no-untyped-def]
     return seconds * 1_000_000_000 + (fraction * 1_000_000_000 >> 32)
 
 
-@helper
+@outlined
 def float_bits(buf, at, length):  # type: ignore[no-untyped-def]
     """Four or eight bytes of IEEE 754 as the 64 bits of a float64."""
     if length == 8:
@@ -100,7 +100,7 @@ def uptime_time(value, uptime, milliseconds):  # type: ignore[no-untyped-def]
     return (milliseconds - ago) * 1_000_000
 
 
-@helper
+@outlined
 def write_value(  # type: ignore[no-untyped-def]
     buf, at, length, code, limit, place, row, out, valid, capacity, uptime, export, slots, ends, arena, used, counts
 ):
@@ -170,7 +170,7 @@ def write_value(  # type: ignore[no-untyped-def]
     valid[place] = 1 if known == 1 else 0
 
 
-@helper
+@outlined
 def write_address(buf, at, length, code, place, out, valid, capacity, counts):  # type: ignore[no-untyped-def]
     """Write an address to the rows of `out` that begin with `place`'s, as `code` says; version 0 is NULL."""
     if code == ADDRESS4 and length == 4:
@@ -197,7 +197,7 @@ def write_address(buf, at, length, code, place, out, valid, capacity, counts):  
             valid[place] = 0
 
 
-@helper
+@outlined
 def write_rate(value, code, row, out, capacity):  # type: ignore[no-untyped-def]
     """Take in one number of how a record was sampled; one that says nothing changes nothing."""
     num = RATE_NUM * capacity + row
