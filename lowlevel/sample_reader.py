@@ -10,19 +10,12 @@ import numpy.typing as npt
 
 from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
-from capture.metrics import (
-    SFLOW_DATAGRAMS,
-    SFLOW_DATAGRAMS_SKIPPED,
-    SFLOW_SAMPLES,
-    SFLOW_SAMPLES_SKIPPED,
-    SFLOW_SEQUENCES,
-    Samples,
-)
+from capture.metrics import Samples
 from capture.packets.decoder import Decoder, Packets
 from capture.sflow.columns import OF_THE_SAMPLE, SAMPLE_COLUMNS
 from capture.sflow.datagrams import choose_datagrams
 from capture.sflow.decoder import SampleDecoder
-from capture.sflow.fields import DATAGRAMS_SKIPPED, NULL, SAMPLES, SAMPLES_SKIPPED, SEQUENCES
+from capture.sflow.fields import NULL
 from capture.sflow.lister import Datagrams, Listed, SampleLister
 from capture.sflow.samples import PORT
 from lowlevel.packet_columns import Interfaces, PacketColumns
@@ -141,15 +134,4 @@ class SampleReader:
 
     def samples(self) -> Samples:
         """Return what became of datagrams and samples, and what their sequence numbers tell."""
-        counts = self.lister.counts
-        samples = Samples()
-        samples.add(SFLOW_DATAGRAMS, counts["datagrams"], self.link)
-        for metric, names in (
-            (SFLOW_DATAGRAMS_SKIPPED, DATAGRAMS_SKIPPED),
-            (SFLOW_SAMPLES, SAMPLES),
-            (SFLOW_SAMPLES_SKIPPED, SAMPLES_SKIPPED),
-            (SFLOW_SEQUENCES, SEQUENCES),
-        ):
-            for name in names:
-                samples.add(metric, counts[name], self.link, name)
-        return samples
+        return self.lister.samples(self.link)

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from capture.sflow.fields import COUNTS, SAMPLE_FIELDS
+from capture.metrics import (
+    SFLOW_DATAGRAMS,
+    SFLOW_DATAGRAMS_SKIPPED,
+    SFLOW_SAMPLES,
+    SFLOW_SAMPLES_SKIPPED,
+    SFLOW_SEQUENCES,
+    Samples,
+)
+from capture.sflow.fields import COUNTS, DATAGRAMS_SKIPPED, SAMPLE_FIELDS, SAMPLES, SAMPLES_SKIPPED, SEQUENCES
 from capture.sflow.samples import MAX_SAMPLES, list_samples
 from capture.sflow.sequences import SLOT, SLOTS
 
@@ -62,6 +70,21 @@ class SampleLister:
     def counts(self) -> dict[str, int]:
         """What was read, skipped and missing so far, by the names of COUNTS."""
         return dict(zip(COUNTS, self.words.tolist(), strict=False))
+
+    def samples(self, link: str) -> Samples:
+        """Return what became of datagrams and samples, and what their sequence numbers tell."""
+        counts = self.counts
+        samples = Samples()
+        samples.add(SFLOW_DATAGRAMS, counts["datagrams"], link)
+        for metric, names in (
+            (SFLOW_DATAGRAMS_SKIPPED, DATAGRAMS_SKIPPED),
+            (SFLOW_SAMPLES, SAMPLES),
+            (SFLOW_SAMPLES_SKIPPED, SAMPLES_SKIPPED),
+            (SFLOW_SEQUENCES, SEQUENCES),
+        ):
+            for name in names:
+                samples.add(metric, counts[name], link, name)
+        return samples
 
     def forget(self) -> None:
         """Follow all sequences anew: what comes next does not go on where the last datagram was."""
