@@ -20,10 +20,11 @@ from capture.files.blocks import Index
 from capture.files.capture import open_capture
 from capture.files.scan import scan
 from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED
-from lowlevel.expressions import Binary, Literal, Op, Type
+from capture.packets.columns import FRAME_COLUMNS
+from lowlevel.expressions import Binary, Column, Literal, Op, Type
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.node import Node
-from lowlevel.plan import LowLevelPlan
+from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
 from lowlevel.table import EMPTY, IDENTITIES, opcode
@@ -34,6 +35,9 @@ from tests.random_frames import random_frame
 from tests.random_plans import COMPUTED, KEY_SHAPES, PACKET, keys_of, random_plan
 
 RAW = 101
+FRAME = {
+    spec.name: Column(spec.name, Type(spec.type), spec.nullable, spec.bits or 64) for spec in FRAME_COLUMNS.values()
+}
 START = 1_700_000_000 * NS
 
 
@@ -140,6 +144,42 @@ def test_partials_merge_to_the_exact_groups_and_promises_are_kept(
         samples = node.samples(["first", "second"])
         assert samples.total(PACKETS_DECODED) == len(rows)
         assert node.records == index.records == len(rows) + samples.total(RECORDS_SKIPPED)
+
+
+def test_queries_over_several_kinds_of_rows_are_fed_by_one_pass(tmp_path: Path) -> None:
+    path = tmp_path / "kinds.pcap"
+    write_capture(path, 6)
+    keys = (Key("version", FRAME["ip_version"]), Key("source", FRAME["srcIP"]), Key("port", FRAME["interface"]))
+    subs = (COUNT, SubAggregate("ips", Kind.COUNT, FRAME["srcIP"]), SubAggregate("bytes", Kind.SUM, PACKET["len"]))
+    frames = LowLevelPlan(None, keys, subs, 60 * NS, kind="frames")
+    plans = [minute(("srcIP", "destIP")), frames, minute(("protocol",)), LowLevelPlan(None, (), subs[:1], NS)]
+    node, index = node_of(path, plans, 64, 16)
+    assert [stream.kind for stream in node.streams] == ["packets", "frames"]
+    items: list[list[Item]] = [[] for _ in plans]
+    for block in index.blocks:
+        for number, item in node.process(block):
+            items[number].append(item)
+    columns = {"ts", "len", "srcIP", "destIP", "protocol"}
+    packets, skipped, _ = decode_file(path, names=columns)
+    every = decode_file(path, names={"ts", "len", "srcIP", "ip_version", "interface"}, every_frame=True)[0]
+    every = [row | {"interface": str(row["interface"])} for row in every]
+    assert len(every) == index.records == len(packets) + sum(skipped.values()) > len(packets)
+    for plan, given in zip(plans, items, strict=True):
+        truth = lowlevel_oracle.groups(plan, every if plan is frames else packets)
+        assert merged(plan, [item for item in given if isinstance(item, pa.RecordBatch)]) == truth
+        check_promises(plan, given, truth)
+    samples = node.samples(["a", "b", "c", "d"])
+    rows = {name: samples.total(ROWS_ACCEPTED, query=name) for name in "abcd"}
+    assert rows == {"a": len(packets), "b": len(every), "c": len(packets), "d": len(packets)}
+    assert samples.total(RECORDS_READ) == len(every)
+    assert samples.total(PACKETS_DECODED) == len(packets)
+
+
+def test_a_kind_without_a_reader_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "any.pcap"
+    write_capture(path, 7, 3)
+    with pytest.raises(ValueError, match="no reader makes rows of the kind cells; the kinds are packets, frames"):
+        node_of(path, [LowLevelPlan(None, (), (), NS, kind="cells")], 4, 1)
 
 
 COUNT = SubAggregate("packets", Kind.COUNT)

@@ -8,7 +8,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from ipaddress import IPv4Address
 from random import Random
 from typing import Any
 
@@ -18,45 +18,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowlevel.expressions import ENDS, SHARE
+from lowlevel.expressions import ENDS, SHARE, Type
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import END
 from lowlevel.query_tables import QueryTables
 from lowlevel.spread import MOST_PIECES, Spreader, cut_rows, is_counter, multiply_divide, share_values
 from lowlevel.subaggregates import INT_MAX
-from lowlevel.vectors import AddressVector, Columns, TextVector, Vector
+from lowlevel.vectors import Columns, Vector
 from queries.expression_text import expression_text
 from queries.gsql import compile_query
+from tests.made_rows import made_rows
 from tests.plain_kernels import plain
 
 Row = dict[str, Any]
 START = 1_700_000_000 * 10**9
 
 
-@dataclass(frozen=True)
-class MadeRows:
-    count: int
-    earliest: int
-    columns: Columns
+TYPES = {
+    "start_ts": Type.INT,
+    "ts": Type.INT,
+    "bytes": Type.INT,
+    "tos": Type.INT,
+    "srcIP": Type.ADDRESS,
+    "interfaceName": Type.TEXT,
+}
 
 
 def columns_of(rows: list[Row]) -> Columns:
-    """Columns of rows that have start_ts, ts, bytes, srcIP (as a number) and interfaceName; None is NULL."""
-
-    def of(name: str) -> Vector:
-        values = [row[name] for row in rows]
-        valid = np.array([value is not None for value in values])
-        return Vector(np.array([value or 0 for value in values], np.int64), None if valid.all() else valid)
-
-    low = of("srcIP").data.view(np.uint64)
-    names = sorted({row["interfaceName"] for row in rows})
-    texts = np.array([names.index(row["interfaceName"]) for row in rows], np.int64)
-    numbers = {name: of(name) for name in ("start_ts", "ts", "bytes", "tos")}
-    return (
-        numbers
-        | {"srcIP": AddressVector(np.array(4), np.zeros((), np.uint64), low)}
-        | {"interfaceName": TextVector(texts, names)}
-    )
+    return made_rows(rows, TYPES, []).columns
 
 
 def random_rows(random: Random, count: int, longest: int) -> list[Row]:
@@ -70,7 +59,7 @@ def random_rows(random: Random, count: int, longest: int) -> list[Row]:
                 "ts": end,
                 "bytes": random.choice([0, 1, 7, random.randrange(10**6), random.randrange(2**63), None]),
                 "tos": random.choice([0, 8, None]),
-                "srcIP": random.randrange(3),
+                "srcIP": IPv4Address(random.randrange(3)),
                 "interfaceName": random.choice(["eth0", "eth1"]),
             }
         )
@@ -148,7 +137,7 @@ def test_a_row_that_lasts_too_many_panes_is_whole_where_it_ends_and_counted() ->
 
 
 def test_a_row_that_ends_where_a_pane_does_is_not_in_the_next() -> None:
-    row = {"ts": START + 20, "bytes": 5, "tos": 0, "srcIP": 1, "interfaceName": "a"}
+    row = {"ts": START + 20, "bytes": 5, "tos": 0, "srcIP": IPv4Address(1), "interfaceName": "a"}
     assert cut([row | {"start_ts": START}], 10, START, 8) == [(START + 20, 0, 2, False), (START + 20, 1, 3, True)]
     assert cut([row | {"start_ts": START + 20}], 10, START, 8) == [(START + 20, 2, 5, True)]
 
@@ -177,9 +166,9 @@ LEAST = "min(at_end(bytes))"
 
 def partials(plan: LowLevelPlan, rows: list[Row], slots: int, capacity: int) -> Iterator[pa.RecordBatch]:
     tables = QueryTables("link", plan, slots, capacity)
+    names: list[str] = []
     for first in range(0, len(rows), capacity):
-        some = rows[first : first + capacity]
-        yield from tables.add(MadeRows(len(some), min(row["ts"] for row in some), columns_of(some)))
+        yield from tables.add(made_rows(rows[first : first + capacity], TYPES, names))
     yield from tables.complete(END)
 
 
@@ -193,7 +182,7 @@ def test_sums_of_counters_take_shares_and_all_else_a_row_once(slots: int, capaci
     least: dict[tuple, int] = {}
     for row in kept:
         for pane, share in pieces_of(row, PANE, 0):
-            group = pane, row["srcIP"].to_bytes(4, "big"), row["interfaceName"]
+            group = pane, row["srcIP"].packed, row["interfaceName"]
             ends = pane == pieces_of(row, PANE, 0)[-1][0]
             values = [share or 0, 1, 8 * (share or 0), ends, ends * (row["tos"] or 0), ends and row["tos"] is not None]
             added[group] = [before + value for before, value in zip(added[group], values, strict=True)]
