@@ -53,9 +53,16 @@ class RowReader(Protocol):
         ...
 
 
+def _flow_reader(link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> RowReader:
+    from lowlevel.flow_reader import FlowReader  # most queries have no use for what it brings with it
+
+    return FlowReader(link, capture, columns, capacity)
+
+
 READERS: dict[str, Callable[[str, AnyCapture, Collection[str], int], RowReader]] = {
     "packets": PacketReader,
     "frames": FrameReader,
+    "flows": _flow_reader,
     "samples": SampleReader,
 }
 """How a reader is made, by kind of rows."""

@@ -128,7 +128,7 @@ class FlowDecoder:
                     yield self._hand_out()
                 self.texts = Texts()
             elif status == kernel.NEW_SESSION:
-                self._open_session(data, datagrams, int(state[kernel.NEXT]))
+                self._greet(data, datagrams, int(state[kernel.NEXT]))
             elif status == kernel.TEMPLATES:
                 yield from self._announced(data, datagrams, state)
                 state[kernel.SET] = -1
@@ -152,16 +152,22 @@ class FlowDecoder:
         self._clock = int(state[kernel.CLOCK])
         return status
 
-    def _open_session(self, data: Bytes, datagrams: Datagrams, job: int) -> None:
+    def _greet(self, data: Bytes, datagrams: Datagrams, job: int) -> None:
         """Make a session for the sender of a datagram whose header the kernel has seen to be whole."""
         start, _, _, address_version, high, low, port = datagrams.jobs[:, job].tolist()
         header = data[start : start + 24].tobytes()
         version = int.from_bytes(header[:2], "big")
         place = {5: slice(20, 22), 7: slice(0, 0), 9: slice(16, 20), IPFIX: slice(12, 16)}[version]
         key = SessionKey(version, address_of(address_version, high, low), port, int.from_bytes(header[place], "big"))
-        if self.sessions.full:
+        self.open_session(key)
+
+    def open_session(self, key: SessionKey) -> Session:
+        """Return the session of a key, a new one where it has none; the one silent longest makes room."""
+        if self.sessions.full and key not in self.sessions.by_key:
             self.forget(self.sessions.silent_longest())
-        self.accounts.opened(self.sessions.open(key))
+        session = self.sessions.open(key)
+        self.accounts.opened(session)
+        return session
 
     def forget(self, session: Session) -> None:
         """Forget a session and all that belongs to it."""

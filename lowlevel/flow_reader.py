@@ -1,0 +1,81 @@
+"""The reader of the kind `flows`: the exports in a capture, or in a file of nothing else, and the records in them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from capture.files.blocks import Block
+from capture.files.capture import AnyCapture
+from capture.files.exports import ExportFormat, list_messages
+from capture.flows.decoder import Datagrams, FlowDecoder
+from capture.flows.export_datagrams import choose_exports
+from capture.flows.kernels.datagrams import JOB_ARRIVAL, JOB_LENGTH, JOB_ROWS, JOB_START
+from capture.flows.kernels.values import END
+from capture.flows.stored_templates import load_beside
+from capture.metrics import FLOW_DATAGRAMS_REFUSED, Samples
+from capture.packets.decoder import Decoder
+from lowlevel.flow_columns import FlowColumns
+
+CARRIER = ("ts", "srcIP", "srcPort", "destPort", "protocol", "payload")
+"""What is decoded of the packets that may carry exports."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRows:
+    """Some flow records of one block."""
+
+    count: int
+    earliest: int
+    columns: FlowColumns
+
+
+class FlowReader:
+    """Rows of the kind `flows`. Their ts is the flow's end, so that a block's `low` says nothing about them.
+
+    What a datagram means hangs on those before it: **one reader reads all blocks of a capture, in order**.
+    """
+
+    exact_low = False
+
+    def __init__(self, link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> None:
+        """Read `columns` of blocks of up to `capacity` records, by the templates stored beside the capture, if any."""
+        self.link = link
+        self.capture = capture
+        self.carrier = Decoder(capture, CARRIER, capacity)
+        self.decoder = FlowDecoder(columns, capacity)
+        self.jobs = np.zeros((JOB_ROWS, capacity), np.int64)
+        self.refused = np.zeros(1, np.int64)
+        load_beside(capture.path, self.decoder)
+
+    def read(self, block: Block) -> Iterator[FlowRows]:
+        """Decode one block."""
+        for flows in self.decoder.decode(self.capture.data, self._datagrams(block)):
+            yield FlowRows(flows.rows, int(flows.row(END).min()), FlowColumns(self.link, flows))
+
+    def _datagrams(self, block: Block) -> Datagrams:
+        if isinstance(self.capture.format, ExportFormat):
+            data = self.capture.data
+            count = list_messages(
+                data, block.start, block.end, len(data), self.jobs[JOB_START], self.jobs[JOB_LENGTH],
+                self.jobs[JOB_ARRIVAL],
+            )  # fmt: skip
+            return Datagrams(self.jobs, count)
+        packets = self.carrier.decode(block)
+        names = (
+            "protocol", "destPort", "payload_offset", "payload_length", "ts", "ip_version", "src_high", "src_low",
+            "srcPort",
+        )  # fmt: skip
+        columns = [packets.field(name) for name in names]
+        count = choose_exports(
+            self.capture.data, *columns, packets.rows, self.jobs.reshape(-1), self.jobs.shape[1], self.refused
+        )
+        return Datagrams(self.jobs, count)
+
+    def samples(self) -> Samples:
+        """Return what became of datagrams, sets and templates, and what their sequence numbers tell."""
+        samples = self.decoder.samples(self.link)
+        samples.add(FLOW_DATAGRAMS_REFUSED, int(self.refused[0]), self.link, "not_plausible")
+        return samples
