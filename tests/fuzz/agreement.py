@@ -7,17 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from capture.packets.columns import ColumnSpec
-from capture.packets.decoder import Decoder, Packets
+from capture.packets.decoder import Packets
 from capture.packets.fields import INNER, PHYSICAL, ROWS
 
 Frame = tuple[int, int]
 """First byte of a frame in the data, and the one behind its last."""
-
-
-def of_arrays(decoder: Decoder) -> Decoder:
-    """Let a decoder hand its matrix to the kernel instead of the matrix's address."""
-    decoder.out = decoder.matrix.reshape(-1)
-    return decoder
 
 
 def same(what: str, native: object, plain: object) -> None:

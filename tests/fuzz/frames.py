@@ -17,7 +17,7 @@ from capture.files.pcap import PcapFormat
 from capture.packets.columns import FRAME_COLUMNS, PACKET_COLUMNS
 from capture.packets.decoder import Decoder
 from capture.packets.link_layers import LINK_TYPES
-from tests.fuzz.agreement import Sound, of_arrays, same
+from tests.fuzz.agreement import Sound, same
 from tests.fuzz.plain import both
 from tests.random_frames import LINK_TYPES as MADE
 from tests.random_frames import random_frame
@@ -38,11 +38,9 @@ def capture_of(link_type: int, frame: bytes, wire: int) -> Any:
 
 KINDS = [(every, Sound(FRAME_COLUMNS if every else PACKET_COLUMNS)) for every in (False, True)]
 EMPTY = capture_of(1, b"", 0)
-DECODERS = {
-    (plain, every): of_arrays(Decoder(EMPTY, PACKET_COLUMNS.keys() - {"link"}, 1, every))
-    for plain in (False, True)
-    for every in (False, True)
-}
+DECODERS = both(
+    lambda plain: [Decoder(EMPTY, PACKET_COLUMNS.keys() - {"link"}, 1, every_frame) for every_frame in (False, True)]
+)
 
 
 def check(data: bytes) -> None:
@@ -54,7 +52,7 @@ def check(data: bytes) -> None:
     for every, sound in KINDS:
 
         def decode(plain: bool, every: bool = every) -> tuple[np.ndarray, list[int]]:
-            decoder = DECODERS[plain, every]
+            decoder = DECODERS[plain][every]
             decoder.file = capture
             decoder.counts[:] = 0
             block = Block(0, len(capture.data), 1, TIME * 10**9, TIME * 10**9, 0)

@@ -15,7 +15,7 @@ from capture.files.scan import scan
 from capture.files.split import RangeScan, joined, split
 from capture.packets.columns import PACKET_COLUMNS
 from capture.packets.decoder import Decoder
-from tests.fuzz.agreement import Sound, of_arrays, same
+from tests.fuzz.agreement import Sound, same
 from tests.fuzz.plain import both
 
 BLOCK = 16
@@ -34,7 +34,7 @@ def read(plain: bool, data: bytes) -> tuple[Any, ...]:
     """The index of a file, its interfaces, its rows and what was counted on the way."""
     file = open_bytes(data)
     index = scan(file, BLOCK)
-    decoder = of_arrays(Decoder(file, NAMES, BLOCK))
+    decoder = Decoder(file, NAMES, BLOCK)
     rows = []
     for block in index.blocks:
         packets = decoder.decode(block)

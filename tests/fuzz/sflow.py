@@ -18,7 +18,7 @@ from capture.sflow.datagrams import choose_datagrams
 from capture.sflow.decoder import SampleDecoder
 from capture.sflow.fields import SAMPLE_FIELDS
 from capture.sflow.lister import Datagrams, SampleLister
-from tests.fuzz.agreement import Sound, of_arrays, same
+from tests.fuzz.agreement import Sound, same
 from tests.fuzz.chunks import chunks, joined
 from tests.fuzz.frames import EMPTY
 from tests.fuzz.plain import both
@@ -27,10 +27,8 @@ from tests.random_sflow import random_datagram
 CAPACITY = 64
 PORTS = (6343, 99)
 SOUND = Sound(FRAME_COLUMNS)
-LISTERS = {plain: SampleLister(CAPACITY) for plain in (False, True)}
-DECODERS = {
-    plain: of_arrays(SampleDecoder(EMPTY, FRAME_COLUMNS.keys() - {"link"}, CAPACITY)) for plain in (False, True)
-}
+LISTERS = (SampleLister(CAPACITY), SampleLister(CAPACITY))
+DECODERS = both(lambda plain: SampleDecoder(EMPTY, FRAME_COLUMNS.keys() - {"link"}, CAPACITY))
 BITS = [(SAMPLE_FIELDS.index(name), spec) for name, spec in OF_THE_SAMPLE.items() if name in SAMPLE_FIELDS]
 
 
@@ -58,7 +56,7 @@ def read(plain: bool, payload: bytes, number: int) -> tuple[Any, ...]:
 
 def check(data: bytes) -> None:
     """Read datagrams in their order, and decode the packets that were sampled in them."""
-    for lister in LISTERS.values():
+    for lister in LISTERS:
         lister.forget()
         lister.words[:] = 0
     for number, payload in enumerate(chunks(data)):
@@ -72,7 +70,7 @@ def check(data: bytes) -> None:
             assert 0 <= sample[0] <= sample[0] + sample[1] <= len(payload), "a header lies outside its datagram"
         if native[1][1] == 1:
             assert native[0] == 2, "another port took what its own did not"
-    same("counts", LISTERS[False].counts, LISTERS[True].counts)
+    same("counts", LISTERS[0].counts, LISTERS[1].counts)
 
 
 def seeds() -> dict[str, bytes]:
