@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dashboards.formats import BINARY, Format
+from lowlevel.layers import Layer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,12 +37,17 @@ INTERRUPTED = 130
 
 
 def query(
-    sql: str, *files: str | os.PathLike[str], streams: Mapping[str, Iterable[str]] | None = None, on: str = INLINE
+    sql: str,
+    *files: str | os.PathLike[str],
+    streams: Mapping[str, Iterable[str]] | None = None,
+    on: str = INLINE,
+    layer: str = Layer.OUTER,
 ) -> pa.Table:
     """Answer one query over finite inputs.
 
     `files` are captures, folders or globs that every name in FROM means together; or `streams` binds each name to its
     own. `on` is the engine: `inline` (this process), `local` (Spark in this process) or the URL of a Spark master.
+    `layer` says which IP layer plain names mean: `outer`, or `inner`, the innermost reached through tunnels.
     Columns are those of the command line's CSV: window bounds are integer nanoseconds, addresses text.
 
     Raises QueryError for a wrong query, InputError for a file that is no capture.
@@ -50,36 +56,41 @@ def query(
 
     from dashboards.result_files import readable, readable_schema
 
-    plan, inputs = _prepare(sql, [os.fspath(file) for file in files], streams or {})
+    plan, inputs = _prepare(sql, layer, [os.fspath(file) for file in files], streams or {})
     with _answer(plan, inputs, on) as (batches, _):
         return pa.Table.from_batches(map(readable, batches), readable_schema(plan.schema))
 
 
-def packets(path: str | os.PathLike[str], columns: Iterable[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Read one capture as Arrow batches of the stream `packets`, in file order.
+def packets(
+    path: str | os.PathLike[str], columns: Iterable[str] | None = None, kind: str = "packets"
+) -> Iterator[pa.RecordBatch]:
+    """Read one capture's rows of a `kind` (packets, frames, flows or samples) as Arrow batches, in file order.
 
-    `columns` are names of `docs/gsql.md`, all by default. A field that a packet lacks is NULL; addresses are text.
-    A damaged capture is read up to the damage, with a RuntimeWarning.
+    `columns` are names of `docs/gsql.md`, those of the kind's table by default, `inner.` before one that is of the
+    innermost IP layer. A field that a row lacks is NULL; addresses are text, a payload is bytes. A damaged capture is
+    read up to the damage, with a RuntimeWarning.
     """
     from dashboards.result_files import readable
-    from lowlevel.packet_batches import packet_batches
+    from lowlevel.row_batches import row_batches
 
-    return map(readable, packet_batches(Path(path), columns))
+    return map(readable, row_batches(Path(path), columns, kind))
 
 
-def explain(sql: str) -> str:
-    """Describe how a query would run: what runs low, what runs high, and why."""
+def explain(sql: str, layer: str = Layer.OUTER) -> str:
+    """Describe how a query would run: what runs low, what runs high, and why. `layer` is as in `query`."""
     from queries.explain import explain as explain_plan
     from queries.gsql import compile_query
 
-    return explain_plan(compile_query(sql))
+    return explain_plan(compile_query(sql, layer=layer))
 
 
-def _prepare(sql: str, files: list[str], streams: Mapping[str, Iterable[str]]) -> tuple[QueryPlan, list[Input]]:
+def _prepare(
+    sql: str, layer: str, files: list[str], streams: Mapping[str, Iterable[str]]
+) -> tuple[QueryPlan, list[Input]]:
     from queries.bindings import bind_files, bind_streams, check_streams
     from queries.gsql import compile_query
 
-    plan = compile_query(sql)
+    plan = compile_query(sql, layer=layer)
     inputs = bind_files(files) + bind_streams(streams)
     check_streams([plan], inputs)
     return plan, inputs
@@ -160,6 +171,9 @@ def _query(
     on: Annotated[
         str, typer.Option(metavar="ENGINE", help="inline, local (Spark here) or the URL of a Spark master.")
     ] = INLINE,
+    layer: Annotated[
+        Layer, typer.Option(help="The IP layer that plain names mean; outer.srcIP and inner.srcIP say it themselves.")
+    ] = Layer.OUTER,
     slots: Annotated[int | None, typer.Option(help="Slots of each low-level table, a power of two.")] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print all counters to standard error at the end.")] = False,
 ) -> None:
@@ -185,7 +199,7 @@ def _query(
         raise typer.BadParameter(
             f"{format} is not text: give --output PATH, or send standard output to a file or a pipe"
         )
-    plan, inputs = _prepare(sql, files, _bindings(stream or []))
+    plan, inputs = _prepare(sql, layer, files, _bindings(stream or []))
     compile_kernels()
     with progress_bar(shown=on == INLINE) as progress, _answer(plan, inputs, on, slots, progress) as (batches, samples):
         with open_output(output) as sink:
@@ -194,9 +208,12 @@ def _query(
 
 
 @app.command(name="explain")
-def _explain(sql: Annotated[str, typer.Argument(help="The query.")]) -> None:
+def _explain(
+    sql: Annotated[str, typer.Argument(help="The query.")],
+    layer: Annotated[Layer, typer.Option(help="The IP layer that plain names mean.")] = Layer.OUTER,
+) -> None:
     """Show the plan of a query: what runs low, what runs high, and why."""
-    print(explain(sql))
+    print(explain(sql, layer))
 
 
 @app.command(name="run")
@@ -316,7 +333,6 @@ def _capture(
 
         wiretide query exports "SELECT exporter, sum(bytes) AS bytes FROM flows GROUP BY exporter"
     """
-    from capture.collector.collector import KERNELS
     from capture.collector.settings import Settings, address, duration, prefix, size
     from dashboards.collector_monitor import collect
     from dashboards.console import compile_kernels
@@ -333,7 +349,7 @@ def _capture(
         exporters=exporters,
     )
     at = None if metrics is None else address(metrics)
-    compile_kernels(*KERNELS)
+    compile_kernels("capture.collector", "capture.flows", "capture.sflow")
     collect(settings, at, say_line)
 
 

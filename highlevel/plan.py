@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from highlevel.window import WHOLE_INPUT, Window
 from lowlevel.expressions import Expression
+from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES, LowLevelPlan
 
 
@@ -23,9 +24,10 @@ class Output:
 class QueryPlan:
     """One query. Immutable and picklable.
 
-    `streams` are the names in FROM: links, or the kind of the rows alone, which is that of every link. `group_by` names the columns of the partials that form a group: keys of the low
-    level, and `link` where the query groups by it. `having` and `select` are expressions over those columns and the
-    merged sub-aggregates. `layer` is the IP layer that plain names in `sql` mean, `outer` or `inner`.
+    `streams` are the names in FROM: links, or the kind of the rows alone, which is that of every link. `group_by` names
+    the columns of the partials that form a group: keys of the low level, and `link` where the query groups by it.
+    `having` and `select` are expressions over those columns and the merged sub-aggregates. `layer` is the IP layer that
+    plain names in `sql` mean.
     """
 
     name: str
@@ -36,7 +38,7 @@ class QueryPlan:
     group_by: tuple[str, ...]
     having: Expression | None
     select: tuple[Output, ...]
-    layer: str = "outer"
+    layer: str = Layer.OUTER
 
     @property
     def of_every_link(self) -> bool:

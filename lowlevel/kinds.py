@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from capture.packets.columns import COLUMNS, FRAME_COLUMNS, INNER_COLUMNS, PACKET_COLUMNS, ColumnSpec
 from capture.packets.fields import INNER
 from lowlevel.expressions import Column, Type
+from lowlevel.layers import Layer
 
 OUTER = "outer."
 """What may stand before the name of a column of the outermost IP layer."""
 
 KINDS = ("packets", "frames", "flows", "samples")
 """Every kind by its name in FROM."""
-
-LAYERS = ("outer", "inner")
-"""The IP layers that a query may mean by a plain name."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +35,14 @@ class RowKind:
     is_time: Callable[[str], bool]
     layered: bool
 
-    def column(self, name: str, layer: str = "outer") -> Column | None:
+    def column(self, name: str, layer: str = Layer.OUTER) -> Column | None:
         """Find a column by its name, without regard to case; a plain name means the column of `layer`, if it has one.
 
         >>> columns_of_kind("packets").column("SRCIP", "inner").name, columns_of_kind("frames").column("outer.len").name
         ('inner.srcIP', 'len')
         """
         key = name.lower()
-        spec = self.find(INNER + key) if self.layered and layer == "inner" else None
+        spec = self.find(INNER + key) if self.layered and layer == Layer.INNER else None
         if spec is None:
             spec = self.find(key.removeprefix(OUTER) if self.layered else key)
         return None if spec is None else Column(spec.name, Type(spec.type), spec.nullable, spec.bits or 64)

@@ -9,6 +9,7 @@ from highlevel.window import Window
 from lowlevel.expressions import Type
 from lowlevel.keys import KeyLayout, code_widths
 from lowlevel.kinds import columns_of_kind
+from lowlevel.layers import Layer
 from lowlevel.plan import Key
 from lowlevel.subaggregates import MERGE, SubAggregate
 from queries.expression_text import expression_text
@@ -31,7 +32,7 @@ def _low(plan: QueryPlan) -> Iterator[str]:
     yield _line("streams", f"{' UNION '.join(plan.streams)}: {bound}")
     yield _line("rows", f"{low.kind}: each is {kind.row}")
     if kind.layered:
-        beside = "outer." if plan.layer == "inner" else "inner."
+        beside = "outer." if plan.layer == Layer.INNER else "inner."
         yield _line("layer", f"{plan.layer}, where a name does not begin with {beside}")
     yield _line("columns", f"{', '.join(sorted(low.columns))}: all that is decoded")
     where = "every row" if low.where is None else expression_text(low.where)

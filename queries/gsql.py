@@ -14,7 +14,8 @@ from typing import Any
 from capture.packets.fields import INNER
 from highlevel.plan import Output, QueryPlan
 from lowlevel.expressions import Column, Expression, Type, bits_of, columns_of
-from lowlevel.kinds import LAYERS, OUTER, columns_of_kind
+from lowlevel.kinds import OUTER, columns_of_kind
+from lowlevel.layers import Layer
 from lowlevel.plan import Key, LowLevelPlan
 from queries.aggregates import Aggregates
 from queries.binder import Binder, Resolve
@@ -26,7 +27,7 @@ from queries.scope import Scope
 from queries.tokens import Token
 
 
-def compile_query(sql: str, name: str = "query", layer: str = "outer") -> QueryPlan:
+def compile_query(sql: str, name: str = "query", layer: str = Layer.OUTER) -> QueryPlan:
     """Compile one query. Raises `QueryError`, with the position, for anything that is not one.
 
     `layer` is the IP layer that names without one mean: `outer`, or `inner`, the innermost reached through tunnels,
@@ -36,8 +37,8 @@ def compile_query(sql: str, name: str = "query", layer: str = "outer") -> QueryP
     >>> plan.low.pane // 10**9, [out.name for out in plan.select]
     (60, ['srcIP', 'count'])
     """
-    if layer not in LAYERS:
-        raise ValueError(f"got the layer {layer!r}, expected one of {', '.join(LAYERS)}")
+    if layer not in list(Layer):
+        raise ValueError(f"got the layer {layer!r}, expected one of {', '.join(Layer)}")
     return _Compiler(read_clauses(sql), layer).compile(name)
 
 
@@ -140,7 +141,7 @@ class _Compiler:
     def _shown_name(self, column: str) -> str | None:
         """Name of a column of the rows as a query spells it under this layer; None for any other name."""
         found = self._kind.find(column)
-        if found is None or self._layer == "outer" or not self._kind.layered:
+        if found is None or self._layer == Layer.OUTER or not self._kind.layered:
             return None if found is None else found.name
         if found.name.startswith(INNER):
             return found.name.removeprefix(INNER)

@@ -10,6 +10,7 @@ Main2 = ["main2-*.pcap"]
 [queries.talkers]
 sql = "SELECT srcIP, count(*) AS packets FROM Main1 [RANGE 1 minute, SLIDE 1 minute, WA ts] GROUP BY srcIP"
 rank = "packets"              # the column that chooses the groups shown
+layer = "inner"               # the IP layer that plain names mean; left out: the outermost
 
 [metrics]
 host = "127.0.0.1"
@@ -33,6 +34,7 @@ from typing import Any
 from capture.errors import InputError, WiretideError
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
+from lowlevel.layers import Layer
 from queries.bindings import bind_streams, check_streams
 from queries.gsql import compile_query
 
@@ -45,10 +47,11 @@ class PipelineError(WiretideError):
 
 @dataclass(frozen=True, slots=True)
 class QueryText:
-    """One query of the file: its GSQL and, where given, the column its groups are ranked by."""
+    """One query of the file: its GSQL, where given the column its groups are ranked by, and the layer of its names."""
 
     sql: str
     rank: str | None = None
+    layer: str = Layer.OUTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class PipelineFile:
 
     def plans(self) -> list[QueryPlan]:
         """Compile the queries; raises QueryError, or PipelineError for a query that would never end a window."""
-        plans = [compile_query(query.sql, name) for name, query in self.queries.items()]
+        plans = [compile_query(query.sql, name, query.layer) for name, query in self.queries.items()]
         for plan in plans:
             if not plan.windowed:
                 raise PipelineError(
@@ -127,11 +130,14 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
 
 
 def _query(name: str, values: dict[str, Any]) -> QueryText:
-    section = _Section(f"queries.{name}.", values, ("sql", "rank"))
+    section = _Section(f"queries.{name}.", values, ("sql", "rank", "layer"))
     sql = section.value("sql", str, "")
     if not sql.strip():
         raise PipelineError(f"queries.{name}.sql is missing: expected the text of a query")
-    return QueryText(sql, section.value("rank", str, "") or None)
+    layer = section.value("layer", str, Layer.OUTER)
+    if layer not in list(Layer):
+        raise PipelineError(f"queries.{name}.layer: got {layer!r}, expected {' or '.join(Layer)}")
+    return QueryText(sql, section.value("rank", str, "") or None, layer)
 
 
 class _Section:

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from difflib import get_close_matches
 
 from lowlevel.expressions import Column, Expression
-from lowlevel.kinds import LAYERS, columns_of_kind
+from lowlevel.kinds import columns_of_kind
+from lowlevel.layers import Layer
 from queries.errors import QueryError
 from queries.streams import PACKETS, From
 from queries.tokens import Kind, Token
@@ -71,12 +72,12 @@ class Scope:
         """Return the column of the rows that a name means, whatever the clause."""
         if stream is None:
             return self._kind.column(name.text, self._layer)
-        if self._kind.layered and stream.text.lower() in LAYERS:
+        if self._kind.layered and stream.text.lower() in list(Layer):
             return self._kind.column(f"{stream.text}.{name.text}")
         known = [name.lower() for name in self._source.streams]
         if known != [stream.text.lower()] and stream.text.lower() != self._source.kind:
             expected = f"the column alone: {' UNION '.join(self._source.shown)} have the same columns"
-            choices = (*self._source.streams, *(LAYERS if self._kind.layered else ()))
+            choices = (*self._source.streams, *(Layer if self._kind.layered else ()))
             raise QueryError(
                 f"got a column of '{stream.text}'", self._sql, stream.start, expected, choices, stream.text
             )
@@ -85,7 +86,7 @@ class Scope:
     def _found(self, column: Column | None, name: Token, stream: Token | None, names: tuple[str, ...]) -> Column | None:
         if column is not None or (name.kind is Kind.QUOTED and stream is None):
             return column
-        whole = f"{stream.text}.{name.text}" if stream and stream.text.lower() in LAYERS else name.text
+        whole = f"{stream.text}.{name.text}" if stream and stream.text.lower() in list(Layer) else name.text
         problem = f"unknown column '{whole}'" + (f" of {self._kind.name}" if self._kind.name != PACKETS else "")
         near = get_close_matches(whole.lower(), [each.lower() for each in self._kind.hidden()], n=3, cutoff=0.8)
         hidden = [column.name for each in near if (column := self._kind.column(each))]

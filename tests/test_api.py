@@ -4,6 +4,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import wiretide
@@ -104,8 +105,23 @@ def test_packets_are_all_columns_of_every_ip_packet_in_file_order(capture: Path)
 def test_packets_may_be_some_columns_and_an_unknown_one_is_an_error(capture: Path) -> None:
     rows = [row for batch in wiretide.packets(str(capture), ["destPort", "ts"]) for row in batch.to_pylist()]
     assert rows == [{"destPort": 53, "ts": 61 * NS}, {"destPort": None, "ts": 5 * NS}]
-    with pytest.raises(ValueError, match="no column is named port; the columns are ts, link"):
+    with pytest.raises(ValueError, match="no column of packets is named port; the columns are ts, link"):
         next(wiretide.packets(capture, ["port"]))
+
+
+def test_rows_of_other_kinds_and_of_the_inner_layer_are_read_by_their_names(capture: Path) -> None:
+    frames = pa.Table.from_batches(wiretide.packets(capture, ["ts", "srcIP", "Inner.TTL", "payload"], kind="frames"))
+    assert frames.column_names == ["ts", "srcIP", "inner.ttl", "payload"]
+    assert [field.type for field in frames.schema] == [pa.int64(), pa.string(), pa.int64(), pa.large_binary()]
+    packets = pa.Table.from_batches(wiretide.packets(capture, frames.column_names))
+    assert frames.num_rows == 3
+    assert frames.filter(pc.is_valid(frames["srcIP"])) == packets
+    nothing = frames.filter(pc.is_null(frames["srcIP"])).to_pylist()
+    assert [{name: row[name] for name in row if name != "ts"} for row in nothing] == [
+        {"srcIP": None, "inner.ttl": None, "payload": None}
+    ]
+    with pytest.raises(ValueError, match="no rows are of the kind cells; the kinds are packets, frames"):
+        wiretide.packets(capture, kind="cells")
 
 
 def test_a_damaged_capture_is_read_as_far_as_it_goes_with_a_warning(capture: Path) -> None:

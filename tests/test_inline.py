@@ -32,7 +32,7 @@ from highlevel import inline
 from highlevel.inline import ALL_METRICS, InlineRun, Input, most_at_once, shared_slots
 from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
-from lowlevel.packet_batches import packet_batches
+from lowlevel.row_batches import row_batches
 from queries.bindings import bind_files, bind_streams
 from queries.catalogue import CATALOGUE
 from queries.gsql import compile_query
@@ -60,7 +60,7 @@ def run(sql: str, inputs: list[Input], slots: int = 1 << 12) -> tuple[Counter[tu
 def packets(inputs: Iterable[Input], *columns: str) -> Iterator[dict[str, Any]]:
     """Every packet of the inputs, decoded row by row."""
     for each in inputs:
-        for batch in packet_batches(each.path, ["ts", *columns]):
+        for batch in row_batches(each.path, ["ts", *columns]):
             for row in rows_of(batch):
                 yield dict(zip(batch.schema.names, row, strict=True)) | {"link": each.link}
 

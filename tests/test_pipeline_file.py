@@ -19,6 +19,7 @@ sql = "SELECT srcIP, count(*) AS n FROM Main1 [RANGE 1 minute] GROUP BY srcIP"
 rank = "n"
 [queries.all]
 sql = "SELECT count(*) FROM Main1 UNION Main2 [RANGE 1 minute]"
+layer = "inner"
 [metrics]
 host = "::1"
 port = 0
@@ -44,7 +45,7 @@ def test_a_whole_file_says_what_it_says(tmp_path: Path) -> None:
     assert file.ranks == {"talkers": "n"}
     assert (file.speed, file.host, file.port, file.top) == (60, "::1", 0, 3)
     assert (file.master, file.partitions) == ("local[2]", 4)
-    assert [plan.name for plan in file.plans()] == ["talkers", "all"]
+    assert [(plan.name, plan.layer) for plan in file.plans()] == [("talkers", "outer"), ("all", "inner")]
 
 
 def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
         ("folders = 1\n" + LINKS + QUERIES, "folders is not known; valid here: folder, speed, links, queries"),
         (LINKS + QUERIES + "[metrics]\nprot = 1\n", "metrics.prot is not known; valid here: host, port, top"),
         (LINKS + QUERIES + "[spark]\nx = 1\n", "spark.x is not known; valid here: master, partitions"),
-        (LINKS + QUERIES + "ranks = 1\n", "queries.q.ranks is not known; valid here: sql, rank"),
+        (LINKS + QUERIES + "ranks = 1\n", "queries.q.ranks is not known; valid here: sql, rank, layer"),
         # Values of the wrong kind.
         ("folder = 3\n" + LINKS + QUERIES, "folder: got 3, expected text"),
         ("links = 3\n" + QUERIES, "links: got 3, expected a section"),

@@ -32,17 +32,9 @@ from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.errors import root_cause
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.reading import COUNTERS
+from highlevel.spark.types import SPARK_TYPES
 from highlevel.spark.wid_ranges import count, unite
-from lowlevel.expressions import Type
 from lowlevel.node import TABLE_SLOTS
-
-SPARK_TYPES = {
-    Type.INT: "bigint",
-    Type.FLOAT: "double",
-    Type.BOOL: "boolean",
-    Type.ADDRESS: "binary",
-    Type.TEXT: "string",
-}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The stream `packets` as a Spark DataFrame: every packet a row, for questions the query language has no words for.
+"""Packets and frames as a Spark DataFrame: each of them a row, for questions the query language has no words for.
 
 It is read in byte ranges, in parallel and lazily, and costs what a row of Spark costs: some hundred times more per
 packet than a query that reduces packets next to the bytes.
@@ -6,7 +6,7 @@ packet than a query that reduces packets next to the bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,14 +15,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from capture.files.blocks import BLOCK_RECORDS
 from capture.files.capture import allow_open_files, open_mapped
-from capture.packets.columns import COLUMNS
 from highlevel.inline import Input
 from highlevel.spark.byte_ranges import RangeTask, exact_tasks
 from highlevel.spark.compiled import compile_kernels
-from lowlevel.packet_batches import row_batch
+from highlevel.spark.types import SPARK_TYPES
+from lowlevel.expressions import Column
 from lowlevel.readers import make_reader
+from lowlevel.row_batches import named_columns, row_batch
 
-SPARK_TYPES = {"integer": "bigint", "address": "binary", "text": "string"}
+KINDS = ("packets", "frames")
+"""Kinds of rows that are read in parallel: a flow record is read with what stands before it in its file."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class PacketReader:
     inputs: tuple[Input, ...]
     sizes: tuple[int, ...]
     tasks: tuple[RangeTask, ...]
-    columns: tuple[str, ...]
+    kind: str
+    columns: tuple[Column, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the packets of the tasks, a block at a time."""
@@ -42,29 +45,30 @@ class PacketReader:
 
     def _read(self, task: RangeTask) -> Iterator[pa.RecordBatch]:
         file = task.open(self.inputs[task.number].path, self.sizes[task.number])
-        columns = {"ts", *self.columns}
-        reader = make_reader("packets", self.inputs[task.number].link, file, columns, BLOCK_RECORDS)
+        columns = {"ts", *(column.name for column in self.columns)}
+        reader = make_reader(self.kind, self.inputs[task.number].link, file, columns, BLOCK_RECORDS)
         for block in task.scan(file) or ():
             for rows in reader.read(block):
                 yield row_batch(rows, self.columns)
 
 
 def packets_dataframe(
-    spark: SparkSession, inputs: Sequence[Input], columns: Sequence[str] = tuple(COLUMNS)
+    spark: SparkSession, inputs: Sequence[Input], columns: Iterable[str] | None = None, kind: str = "packets"
 ) -> DataFrame:
-    """Return the packets of all inputs as a lazy DataFrame of `columns` (names of the catalogue, spelled as there).
+    """Return the packets (or frames) of all inputs as a lazy DataFrame of `columns`, by default those of docs/gsql.md.
 
-    Integers are bigint (`ts` in ns), addresses binary of 4 or 16 bytes in network order; what a packet lacks is NULL.
-    Raises InputError for an input, ValueError for a column that does not exist.
+    Integers are bigint (`ts` in ns), addresses binary of 4 or 16 bytes in network order, MACs of 6, a payload what it
+    is; what a packet lacks is NULL. Raises InputError for an input, ValueError for a column or kind that does not
+    exist.
     """
-    unknown = [name for name in columns if name not in COLUMNS]
-    if unknown:
-        raise ValueError(f"packets have no column {', '.join(unknown)}; they have {', '.join(COLUMNS)}")
+    if kind not in KINDS:
+        raise ValueError(f"got rows of the kind {kind}, expected {' or '.join(KINDS)}: others are read in order")
+    wanted = tuple(named_columns(kind, columns))
     compile_kernels()
     placed = tuple(Input(each.link, Path(each.path).absolute(), each.stream) for each in inputs)
     allow_open_files(len(placed))
     files = [open_mapped(each.path, "the batch engine") for each in placed]
     tasks = exact_tasks(files, spark.sparkContext.defaultParallelism)
-    schema = ", ".join(f"`{name}` {SPARK_TYPES[COLUMNS[name].type]}" for name in columns)
-    reader = PacketReader(placed, tuple(len(file.data) for file in files), tuple(tasks), tuple(columns))
+    schema = ", ".join(f"`{column.name}` {SPARK_TYPES[column.type]}" for column in wanted)
+    reader = PacketReader(placed, tuple(len(file.data) for file in files), tuple(tasks), kind, wanted)
     return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, schema)

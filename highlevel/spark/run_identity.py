@@ -15,6 +15,7 @@ from capture.files.capture import Capture, open_mapped
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.state import replace
+from lowlevel.layers import Layer
 
 EDGE = 65_536
 """Bytes at both ends of a file that, with its length, tell it from another one."""
@@ -37,7 +38,7 @@ def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[
     }
     # By number, since state is kept by it: queries that changed places would take over each other's windows.
     for number, plan in enumerate(feeds.plans):
-        described[f"query {number}"] = f"{plan.name}: {plan.sql}" + (" (inner)" if plan.layer == "inner" else "")
+        described[f"query {number}"] = f"{plan.name}: {plan.sql}" + (" (inner)" if plan.layer == Layer.INNER else "")
     for number, each in enumerate(feeds.inputs):
         print_of = fingerprint(open_mapped(each.path, "the stream engine"))
         described[f"input {number}"] = f"{each.path}, link {each.link}, stream {each.stream or 'any'}, {print_of}"
