@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from capture.collector.collector import MEMORY, Collector
+from capture.collector.inspection import ExportInspector
 from capture.collector.metrics import (
     BYTES,
     DATAGRAMS,
@@ -23,10 +24,18 @@ from capture.collector.metrics import (
     WRITTEN,
 )
 from capture.collector.settings import SECOND, Settings
+from capture.flows.bounds import Bounds
+from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Samples
 from dashboards.aligned import aligned
 from dashboards.exporter import Exporter
 from dashboards.server import serve
+
+SERVED = (
+    *METRICS,
+    *(metric for metric in CAPTURE_METRICS if metric.name.startswith(("wiretide_flow", "wiretide_sflow"))),
+)
+"""What is declared to Prometheus: the collector's own metrics, and those of decoding on the side."""
 
 TICK = 1.0
 """Seconds between two looks at the counters."""
@@ -56,12 +65,12 @@ def collect(settings: Settings, metrics: tuple[str, int] | None, say: Say) -> No
 
 
 def _collect(settings: Settings, metrics: tuple[str, int] | None, say: Say, stop: threading.Event) -> None:
-    exporter = Exporter([], METRICS)
+    exporter = Exporter([], SERVED)
     with contextlib.ExitStack() as stack:
         if metrics is not None:
             server = stack.enter_context(serve(exporter, *metrics, option="--metrics"))
             say(f"metrics at {server.url}metrics")
-        collector = Collector(settings, stop=stop)
+        collector = Collector(settings, ExportInspector(settings.folder.name), stop)
         stack.callback(lambda: say(summary(collector.samples(), settings.folder)))
         stack.enter_context(collector)
         for line in beginning(collector):
@@ -87,6 +96,11 @@ def beginning(collector: Collector) -> Iterator[str]:
     every = f" or {settings.rotate_every / SECOND:g} s" if settings.rotate_every else ""
     bound = f"the newest {_bytes(settings.keep)} of them" if settings.keep is not None else "all of them"
     yield f"recording into {settings.folder}: files of up to {_bytes(settings.rotate_size)}{every}, keeping {bound}"
+    bounds = Bounds()
+    yield (
+        f"decoding on the side for counters: at most {bounds.sessions:,} sessions, {bounds.templates:,} templates, "
+        f"{_bytes(bounds.waiting_bytes)} of data that waits for its template"
+    )
     yield f"memory of buffers: at most {_bytes(MEMORY)}, and those of the sockets"
 
 

@@ -5,26 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_READ, Samples
 
-if TYPE_CHECKING:
-    from capture.native import Kernel
 
-
-def compile_kernels(*needed: Kernel) -> None:
+def compile_kernels(*packages: str) -> None:
     """Compile the kernels that the cache lacks, and say so: the first run on a machine takes seconds for it.
 
-    Of those that are `needed`, or of all that a query may need where none is named.
+    Of those in `packages`, which have been imported; of all that a query may need where none is named.
     """
-    # Declaring them is a matter of importing where they stand.
     from capture import native
-    from capture.files import pcap  # noqa: F401
-    from capture.packets import records  # noqa: F401
-    from lowlevel import keys, table  # noqa: F401
 
-    missing = [kernel for kernel in native.missing() if not needed or kernel in needed]
+    if not packages:
+        # Declaring them is a matter of importing where they stand.
+        from capture.files import pcap  # noqa: F401
+        from capture.packets import records  # noqa: F401
+        from lowlevel import keys, table  # noqa: F401
+
+    missing = [each for each in native.missing() if not packages or each.function.__module__.startswith(packages)]
     if not missing:
         return
     print(f"wiretide: first run on this machine: compiling {len(missing)} kernels …", file=sys.stderr, flush=True)

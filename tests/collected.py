@@ -11,6 +11,8 @@ from pathlib import Path
 
 import dpkt
 
+from capture.collector.sockets import UdpSocket, open_sockets
+
 
 @dataclass(frozen=True)
 class Datagram:
@@ -68,3 +70,10 @@ def sender(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
     made.bind((host, port))
     return made
+
+
+def port_only() -> UdpSocket:
+    """A socket for its port alone: it is closed, and never receives."""
+    [opened] = open_sockets([("127.0.0.1", 0)], 4096)
+    opened.close()
+    return opened

@@ -26,7 +26,10 @@ import numpy.typing as npt
 import pytest
 
 import wiretide
+from bench.datagram_sender import RECORDS
+from bench.datagram_sender import datagram as netflow
 from capture.collector import collector as collector_module
+from capture.collector import inspection  # noqa: F401  # declares its kernels
 from capture.collector.chunks import ChunkQueue
 from capture.collector.collector import Collector
 from capture.collector.metrics import (
@@ -60,6 +63,7 @@ LOCAL = ("127.0.0.1", 0)
 def _kernels() -> None:
     """Compiled once, or the first process would say on standard error that it does."""
     compile_kernels()
+    compile_kernels("capture")
 
 
 def settings(folder: Path, *listen: tuple[str, int], **more: object) -> Settings:
@@ -250,7 +254,7 @@ def test_a_signal_ends_with_a_summary_and_status_0(tmp_path: Path, number: int) 
         r"exporter   datagrams  bytes\n-+  -+  -+\n127.0.0.1         10     45\n",
         out,
     )
-    assert "keeping the newest 1.0 GiB of them" in running.said[-2]
+    assert "keeping the newest 1.0 GiB of them" in running.said[-3]
 
 
 def test_datagrams_are_in_the_file_while_the_collector_runs(tmp_path: Path) -> None:
@@ -372,9 +376,13 @@ def test_metrics_are_served_while_it_runs(tmp_path: Path) -> None:
     with collector(tmp_path, "--metrics", "127.0.0.1:0", "--allow", "127.0.0.0/8") as running, sender() as exporter:
         for _ in range(7):
             exporter.sendto(b"1234", ("127.0.0.1", running.port))
-        running.until(lambda: 'wiretide_collector_datagrams_total{exporter="127.0.0.1"} 7.0' in scrape(), "counted")
+        exporter.sendto(netflow(), ("127.0.0.1", running.port))
+        running.until(lambda: 'wiretide_collector_datagrams_total{exporter="127.0.0.1"} 8.0' in scrape(), "counted")
         text = scrape()
-        assert 'wiretide_collector_bytes_total{exporter="127.0.0.1"} 28.0' in text
+        assert f'wiretide_collector_bytes_total{{exporter="127.0.0.1"}} {7 * 4 + len(netflow())}.0' in text
+        link = tmp_path.name
+        assert f'wiretide_flow_records_total{{exporter="127.0.0.1",link="{link}",version="5"}} {RECORDS}.0' in text
+        assert f'wiretide_flow_datagrams_refused_total{{cause="version_unknown",link="{link}"}} 7.0' in text
         assert 'wiretide_collector_refused_total{cause="not_allowed"} 0.0' in text
         assert f'wiretide_collector_receive_buffer_bytes{{socket="127.0.0.1:{running.port}"}}' in text
         if supported():

@@ -25,8 +25,8 @@ from capture.collector.recorder import Recorder
 from capture.collector.records import record_datagrams
 from capture.collector.recv_loop import halves
 from capture.collector.settings import Settings
-from capture.collector.sockets import UdpSocket, open_sockets
-from tests.collected import Datagram, datagrams
+from capture.collector.sockets import UdpSocket
+from tests.collected import Datagram, datagrams, port_only
 from tests.plain_kernels import plain
 
 NS = 10**9
@@ -35,10 +35,7 @@ START = 1_700_000_000 * NS
 
 @pytest.fixture
 def udp() -> UdpSocket:
-    """A socket for its port alone: what it holds is never received here."""
-    [opened] = open_sockets([("127.0.0.1", 0)], 4096)
-    opened.close()
-    return opened
+    return port_only()
 
 
 def settings(**more: object) -> Settings:

@@ -42,9 +42,8 @@ from capture.collector.metrics import (
 )
 from capture.collector.record_files import RecordFiles
 from capture.collector.recorder import Recorder
-from capture.collector.records import record_datagrams
 from capture.collector.recv_loop import LoopReceiver
-from capture.collector.recvmmsg import RecvmmsgReceiver, supported, unpack_messages
+from capture.collector.recvmmsg import RecvmmsgReceiver, supported
 from capture.collector.settings import Settings
 from capture.collector.sockets import UdpSocket, open_sockets
 from capture.errors import WiretideError
@@ -55,9 +54,6 @@ FLUSH_SECONDS = 0.2
 
 INSPECTED = CHUNKS // 4
 """Chunks that may wait to be inspected; when there are more, the newest are recorded without being looked at."""
-
-KERNELS = (unpack_messages, record_datagrams)
-"""What is to be compiled before the first datagram comes."""
 
 MEMORY = CHUNKS * CHUNK_BYTES + BATCH * STRIDE
 """Bytes that a collector's own buffers hold at most, without those of its sockets and its inspector."""

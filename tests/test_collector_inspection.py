@@ -1,0 +1,104 @@
+"""Decoding on the side: what is counted of datagrams of every kind, from senders of both families.
+
+It can catch an offset into the recorded headers that is wrong for one of the two families, datagrams of sFlow that are
+taken for NetFlow or the other way round, and garbage that stops the decoding of what follows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.datagram_sender import RECORDS
+from bench.datagram_sender import datagram as netflow
+from capture.collector import inspection as inspection_module
+from capture.collector.batch import BATCH, Batch
+from capture.collector.chunks import CHUNK_BYTES
+from capture.collector.inspection import MOST, ExportInspector, list_recorded
+from capture.collector.recorder import Recorder
+from capture.collector.sockets import UdpSocket
+from capture.metrics import (
+    FLOW_DATAGRAMS,
+    FLOW_DATAGRAMS_REFUSED,
+    FLOW_RECORDS,
+    METRICS,
+    SFLOW_DATAGRAMS,
+    SFLOW_SAMPLES,
+)
+from tests.collected import Datagram, port_only
+from tests.sflow_bytes import datagram as sflow
+from tests.sflow_bytes import flow_sample, header_record
+from tests.test_collector_records import START, fill, run, settings
+
+IPV4, IPV6 = "192.0.2.1", "2001:db8::1"
+
+
+@pytest.fixture
+def udp() -> UdpSocket:
+    return port_only()
+
+
+def records(received_at: UdpSocket, *sent: tuple[str, bytes]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The records that come of payloads from senders."""
+    batch = Batch()
+    recorder = Recorder(settings(rotate_every=0), batch)
+    fill(batch, [Datagram(START, source, 4000, source, received_at.port, payload) for source, payload in sent])
+    return np.frombuffer(b"".join(data for _, data in run(recorder, received_at, len(sent))), np.uint8)
+
+
+SAMPLED = sflow([flow_sample([header_record(bytes(64))]), flow_sample([header_record(bytes(64))], sequence=2)])
+
+
+def test_exports_are_counted_by_sender_and_kind(udp: UdpSocket) -> None:
+    inspector = ExportInspector("here")
+    sent = [(IPV4, netflow()), (IPV6, netflow()), (IPV6, SAMPLED), (IPV4, SAMPLED), (IPV6, netflow())]
+    inspector.inspect(records(udp, *sent))
+    inspector.inspect(records(udp, (IPV4, netflow())))
+    samples = inspector.samples()
+    for exporter, datagrams in ((IPV4, 2), (IPV6, 2)):
+        assert samples.total(FLOW_DATAGRAMS, link="here", exporter=exporter, version="5") == datagrams
+        assert samples.total(FLOW_RECORDS, link="here", exporter=exporter) == datagrams * RECORDS
+    assert samples.total(FLOW_DATAGRAMS) == 4
+    assert samples.total(SFLOW_DATAGRAMS) == 2
+    assert samples.total(SFLOW_SAMPLES, kind="flow") == 4
+    assert {name for name, _ in samples} <= {metric.name for metric in METRICS}
+
+
+def test_what_is_no_export_is_counted_and_hides_nothing(udp: UdpSocket) -> None:
+    inspector = ExportInspector("here")
+    garbage = [b"", b"\0", b"\0\0\0", b"\0\0\0\5", b"\0\x09", b"\xff" * 65_507, b"\0\5" + bytes(10)]
+    sent = [pair for each in garbage for pair in ((IPV4, each), (IPV6, each), (IPV4, netflow()))]
+    inspector.inspect(records(udp, *sent))
+    samples = inspector.samples()
+    assert samples.total(FLOW_RECORDS) == len(garbage) * RECORDS
+    # b"\0\0\0\5" alone begins as sFlow does.
+    assert samples.total(FLOW_DATAGRAMS_REFUSED) == 2 * (len(garbage) - 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_plain_twin_lists_the_same_datagrams(seed: int, udp: UdpSocket, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(seed)
+    kinds = [b"", netflow(), SAMPLED, b"\0\0\0\5", random.randbytes(random.randrange(100))]
+    sent = [(random.choice([IPV4, IPV6]), random.choice(kinds)) for _ in range(BATCH)]
+    found = []
+    for kernel in (list_recorded, list_recorded.function):
+        monkeypatch.setattr(inspection_module, "list_recorded", kernel)
+        inspector = ExportInspector("here")
+        inspector.inspect(records(udp, *sent))
+        found.append((inspector._jobs.copy(), inspector._samples.copy(), inspector.samples()))
+    assert (found[0][0] == found[1][0]).all()
+    assert (found[0][1] == found[1][1]).all()
+    assert found[0][2] == found[1][2]
+
+
+def test_a_chunk_of_nothing_but_empty_datagrams_has_room(udp: UdpSocket, tmp_path: Path) -> None:
+    [one] = [records(udp, (IPV4, b""))]
+    chunk = np.tile(one, CHUNK_BYTES // len(one))
+    assert CHUNK_BYTES - len(one) < len(chunk) <= CHUNK_BYTES
+    inspector = ExportInspector("here")
+    inspector.inspect(chunk)
+    assert inspector.samples().total(FLOW_DATAGRAMS_REFUSED) == len(chunk) // len(one) == MOST - 1
