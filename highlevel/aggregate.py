@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from highlevel.bucket import END_WID, FIRST_WID
 from lowlevel.punctuation import Item, Punctuation
-from lowlevel.subaggregates import MERGE, SubAggregate
+from lowlevel.subaggregates import MERGE, Kind, SubAggregate
 
 WID = "wid"
 COMPACT_ROWS = 65_536
@@ -42,7 +42,8 @@ class Aggregate:
     """Merges partials; closes windows at punctuation. Rows of the result: `wid`, the groups, the merged sub-aggregates.
 
     A partial for a window that is already final is left out of that window and counted in `late`; it still reaches
-    its open windows. A window without a partial is not emitted.
+    its open windows. The rows behind it are counted in `late_rows` where a sub-aggregate counts rows. A window without
+    a partial is not emitted.
     """
 
     def __init__(self, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
@@ -54,7 +55,10 @@ class Aggregate:
         self.closed = 0  # every window with a smaller id is final
         self.received = 0
         self.late = 0
+        self.late_rows = 0
         self.windows_closed = 0
+        counts = (sub.name for sub in subaggregates if sub.kind is Kind.COUNT and sub.argument is None)
+        self.count_of_rows = next(counts, None)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Store partials with their range of open windows."""
@@ -64,7 +68,10 @@ class Aggregate:
         first = batch.column(FIRST_WID).to_numpy()
         end = batch.column(END_WID).to_numpy()
         late = np.clip(np.minimum(end, self.closed) - first, 0, None)
-        self.late += int(late.sum())
+        if late.any():
+            self.late += int(late.sum())
+            if self.count_of_rows is not None:
+                self.late_rows += int(batch.column(self.count_of_rows).to_numpy()[late > 0].sum())
         first = np.maximum(first, self.closed)
         batch = batch.select(self.columns)
         if first[0] == first[-1] and end[0] == end[-1] and (first == first[0]).all() and (end == end[0]).all():

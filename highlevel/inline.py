@@ -2,48 +2,58 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 
 import pyarrow as pa
 
-from capture.files.blocks import Index
-from capture.files.capture import Capture, allow_open_files, open_mapped
-from capture.files.scan import scan
+from capture.files.blocks import BLOCK_RECORDS
+from capture.files.capture import AnyCapture, Capture, allow_open_files, open_capture
+from capture.files.stream import StreamedCapture
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Samples, by_name
 from highlevel.ahead import ahead
+from highlevel.lanes import Lane, Port
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.pipeline import Pipeline
 from highlevel.plan import QueryPlan
+from highlevel.schedule import Schedule, Sent, make_lanes
+from highlevel.stream_lanes import LiveLane
+from highlevel.table_sizes import TableShares
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
-from lowlevel.node import TABLE_SLOTS, Node
-from lowlevel.punctuation import BEGINNING, Item, Punctuation
+from lowlevel.node import TABLE_SLOTS
+from lowlevel.punctuation import BEGINNING, Punctuation
 
 ALL_METRICS = by_name(CAPTURE_METRICS, LOW_METRICS, HIGH_METRICS)
 
-QUEUED = 4
-"""Items between the levels; each holds at most as many partials as a table has slots."""
+QUEUED = 2
+"""Items between the levels, for each thread of the low level and as many more; each holds at most as many partials as
+a table has slots."""
 
+MOST_THREADS = 8
+"""Threads that are used without being asked for."""
 
-TABLES_IN_FULL = 4
-"""Files that are read at the same time before their tables are made smaller, so that memory does not grow with them."""
+LIVE_SLACK = 10_000_000_000
+"""How far, ns, the rows of a live input may be behind its newest unless told otherwise."""
 
-FEWEST_SLOTS = 1024
+EXACT = -1
+"""The slack of an input that promises nothing until its end, so that no row of it can be late."""
+
+RECORD_KINDS = frozenset({"packets", "frames", "samples"})
+"""Kinds of rows whose ts is their record's, of which the scan of a file tells the low watermark."""
 
 
 class UnwantedError(Exception):
-    """Ends the low level's thread when nobody takes its results any more."""
+    """Ends a thread of the low level when nobody takes its results any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One capture file and the link it belongs to; several files may be one link.
+    """One capture and the link it belongs to; several may be one link. A path `-` is standard input.
 
     `stream` is the name in FROM that reads it (without regard to case); None where every name does.
     """
@@ -59,11 +69,18 @@ class Input:
         return self.stream.lower() in {stream.lower() for stream in plan.streams}
 
 
-class InlineRun:
-    """One pass over finite inputs for any number of queries.
+def available_threads() -> int:
+    """As many threads as this process may use cores, up to MOST_THREADS."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MOST_THREADS)
 
-    Of all inputs the one with the smallest low watermark goes on, a block at a time, so that the links advance
-    together and as few windows as possible are open. A file's tables exist from its first block to its last.
+
+class InlineRun:
+    """One pass over inputs for any number of queries.
+
+    The low level runs in `threads` threads, and one more for each live input; the operators in whoever takes the
+    results. The answer is the same for every number of threads, save the last bits of sums of FLOAT, and the order of
+    the rows of one window.
     """
 
     def __init__(
@@ -72,132 +89,107 @@ class InlineRun:
         inputs: Sequence[Input],
         slots: int = TABLE_SLOTS,
         progress: Callable[[int, int], None] | None = None,
+        threads: int | None = None,
+        slack: int | None = None,
+        block_records: int = BLOCK_RECORDS,
     ) -> None:
-        """Open and check every input. `progress` is called with (bytes done, bytes in all); each byte is passed twice.
+        """Open and check every input. `progress` is called with (bytes done, bytes in all), by one thread at a time.
 
-        Raises InputError for a file that is no capture.
+        `slack`, ns, is what rows may be behind the newest of their input, where that cannot tell exactly: in streams,
+        and for flows. None means LIVE_SLACK for live inputs, and EXACT for others. `threads` None means
+        `available_threads()`. Raises InputError for a file that is no capture.
         """
-        self.plans = plans
-        self.slots = slots
-        inputs = [each for each in inputs if any(each.feeds(plan) for plan in plans)]
-        allow_open_files(len(inputs))
-        self.files = [open_mapped(each.path, "the inline engine") for each in inputs]
-        self.inputs = inputs
-        self.total = 2 * sum(len(file.data) for file in self.files)
-        self.done = 0
+        self.inputs = [each for each in inputs if any(each.feeds(plan) for plan in plans)]
+        self.threads = threads or available_threads()
         self.progress = progress
-        self.newest: dict[int, int] = {}  # largest packet time of each input begun, ns
-        self.finished = Samples()
-        self.nodes: dict[int, Node] = {}
+        self.done = 0
+        self._stopping = False
         self._unwanted = Event()
-        # Ports of a query are the inputs that its streams name, in the order of the inputs.
-        self.ports = [
-            {number: port for port, number in enumerate(n for n, each in enumerate(inputs) if each.feeds(plan))}
-            for plan in plans
+        self._lock = Lock()
+        allow_open_files(len(self.inputs))
+        captures = [open_capture(each.path) for each in self.inputs]
+        self.live = any(isinstance(capture, StreamedCapture) and capture.live for capture in captures)
+        self.slacks = [
+            self._slack(slack, capture, [plan for plan in plans if each.feeds(plan)])
+            for each, capture in zip(self.inputs, captures, strict=True)
         ]
+        exact = all(each is None for each in self.slacks)
+        self.plans = list(plans) if exact else [plan.counting_rows() for plan in plans]
+        self.total = 0
+        self.lanes: list[Lane] = []
+        tables = TableShares(slots)
+        for number, (each, capture) in enumerate(zip(self.inputs, captures, strict=True)):
+            fed = [(reader, plan) for reader, plan in enumerate(self.plans) if each.feeds(plan)]
+            port = Port(number, each.link, fed, tables, self.slacks[number], block_records)
+            self.lanes += make_lanes(port, capture, self.threads)
+            self.total += 2 * len(capture.data) if isinstance(capture, Capture) else capture.size
+        self._schedule = Schedule(self.lanes, tables, self._advance, self._unwanted)
+        # Ports of a query are the lanes of the inputs that its streams name, in the order of the inputs.
+        self.ports: list[dict[Lane, int]] = [{} for _ in self.plans]
+        for lane in self.lanes:
+            for reader, _ in lane.port.plans:
+                self.ports[reader][lane] = len(self.ports[reader])
         self.pipelines = [
-            Pipeline(plan, [inputs[number].link for number in ports])
-            for plan, ports in zip(plans, self.ports, strict=True)
+            Pipeline(plan, [lane.port.link for lane in ports])
+            for plan, ports in zip(self.plans, self.ports, strict=True)
         ]
 
     def results(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Run; yields (number of the plan, rows of closed windows in order of their end) as they become final.
 
-        The low level runs in a thread of its own, up to QUEUED items ahead of the operators and of whoever takes the
-        results.
+        The low level is a few items ahead of the operators and of whoever takes the results.
         """
-        for plan, number, item in ahead(self._low_level(), QUEUED, self._unwanted):
-            pipeline, port = self.pipelines[plan], self.ports[plan][number]
+        workers = min(self.threads, len(self._schedule.lanes))
+        producers = [self._schedule.work() for _ in range(workers)]
+        producers += [self._listen(lane) for lane in self.lanes if isinstance(lane, LiveLane)]
+        for reader, lane, item in ahead(producers, QUEUED * (1 + len(producers)), self._unwanted):
+            pipeline, port = self.pipelines[reader], self.ports[reader][lane]
             items = pipeline.punctuate(port, item) if isinstance(item, Punctuation) else pipeline.rows(port, item)
             for result in items:
                 if isinstance(result, pa.RecordBatch):
-                    yield plan, result
+                    yield reader, result
 
-    def _low_level(self) -> Iterator[tuple[int, int, Item]]:
-        """Reduce all inputs; yields (number of the plan, number of the input, item)."""
-        indexes = [self._scan(file) for file in self.files]
-        self.slots = shared_slots(self.slots, most_at_once(indexes))
-        waiting = [(index.low, number, 0) for number, index in enumerate(indexes)]
-        for low, number, _ in waiting:
-            # Before its first row an input already promises: its index knows its smallest time.
-            for reader in self._readers(number):
-                yield reader, number, Punctuation(self.inputs[number].link, low)
-        heapq.heapify(waiting)
-        while waiting:
-            _, number, place = heapq.heappop(waiting)
-            index = indexes[number]
-            if place < len(index.blocks):
-                yield from self._block(number, index, place)
-            if place + 1 < len(index.blocks):
-                heapq.heappush(waiting, (index.blocks[place].low, number, place + 1))
-            else:
-                self._close(number, index)
+    def stop(self) -> None:
+        """Make live inputs end with what has been read. Returns at once; a handler of signals may call it."""
+        self._stopping = True
 
-    def _scan(self, file: Capture) -> Index:
-        before = self.done
-        index = scan(file, progress=self._advance_to(before))
-        self._advance(before + len(file.data))
-        return index
+    def _listen(self, lane: LiveLane) -> Iterator[Sent]:
+        for reader, item in lane.run(lambda: self._stopping, self._unwanted):
+            yield reader, lane, item
 
-    def _advance_to(self, before: int) -> Callable[[int], None]:
-        return lambda offset: self._advance(before + offset)
-
-    def _advance(self, done: int) -> None:
-        self.done = done
+    def _advance(self, amount: int) -> None:
+        """Count bytes that are done; each byte of a mapped file is twice, scanned and reduced."""
         if self._unwanted.is_set():
             raise UnwantedError
-        if self.progress:
-            self.progress(done, self.total)
-
-    def _readers(self, number: int) -> list[int]:
-        """Numbers of the plans that read this input."""
-        return [plan for plan, ports in enumerate(self.ports) if number in ports]
-
-    def _block(self, number: int, index: Index, place: int) -> Iterator[tuple[int, int, Item]]:
-        block = index.blocks[place]
-        readers = self._readers(number)
-        if number not in self.nodes:
-            plans = [self.plans[reader].low for reader in readers]
-            self.nodes[number] = Node(self.inputs[number].link, self.files[number], plans, self.slots)
-        self.newest[number] = max(self.newest.get(number, block.last), block.last)
-        for reader, item in self.nodes[number].process(block):
-            yield readers[reader], number, item
-        self._advance(self.done + block.end - block.start)
-
-    def _close(self, number: int, index: Index) -> None:
-        """Keep a finished input's counters and give its memory back."""
-        node = self.nodes.pop(number, None) or Node(self.inputs[number].link, self.files[number], [], self.slots)
-        names = [self.plans[reader].name for reader in self._readers(number)][: len(node.queries)]
-        self.finished.merge(node.samples(names, index.damage), ALL_METRICS)
+        with self._lock:
+            self.done += amount
+            if self.progress:
+                self.progress(self.done, self.total)
 
     def samples(self) -> Samples:
         """Return every counter and gauge; they are whole once all results have been taken."""
-        samples = Samples(self.finished)
-        tables = Samples()  # a link may be open in several files, each with tables of its own
-        for number, node in list(self.nodes.items()):
-            names = [self.plans[reader].name for reader in self._readers(number)]
-            counted = node.samples(names)
+        samples = Samples()
+        # A link may have tables in several lanes: those of one input were there together, those that are there are.
+        tables: dict[int | None, Samples] = {}
+        for lane in self.lanes:
+            counted = Samples(lane.samples())
             for key in [key for key in counted if key[0] == TABLE_BYTES.name]:
-                tables[key] = tables.get(key, 0) + counted.pop(key)
+                amount = counted.pop(key)
+                for held in (lane.port.number, None) if lane.node else (lane.port.number,):
+                    kept = tables.setdefault(held, Samples())
+                    kept[key] = kept.get(key, 0) + amount
             samples.merge(counted, ALL_METRICS)
-        samples.merge(tables, ALL_METRICS)
-        newest = dict(self.newest)
+        for kept in tables.values():
+            for key, amount in kept.items():
+                samples[key] = max(samples.get(key, 0), amount)
         for pipeline, ports in zip(self.pipelines, self.ports, strict=True):
-            latest = max((newest[number] for number in ports if number in newest), default=BEGINNING)
-            samples.merge(pipeline.samples(latest), ALL_METRICS)
+            samples.merge(pipeline.samples(max((lane.newest for lane in ports), default=BEGINNING)), ALL_METRICS)
         return samples
 
-
-def most_at_once(indexes: Sequence[Index]) -> int:
-    """How many of the files overlap in time at most: so many have tables at the same time."""
-    spans = [(index.low, max(block.last for block in index.blocks)) for index in indexes if index.blocks]
-    edges = sorted([(first, 1) for first, _ in spans] + [(last + 1, -1) for _, last in spans])
-    return max(itertools.accumulate((step for _, step in edges), initial=0))
-
-
-def shared_slots(slots: int, files: int) -> int:
-    """Slots of each table where `files` files have tables at once: the memory of TABLES_IN_FULL whole ones, shared."""
-    while files > TABLES_IN_FULL and slots > FEWEST_SLOTS:
-        slots //= 2
-        files = (files + 1) // 2
-    return slots
+    def _slack(self, slack: int | None, capture: AnyCapture, plans: Sequence[QueryPlan]) -> int | None:
+        """Return the slack of one input's nodes; None is exact."""
+        if isinstance(capture, Capture) and any(plan.low.kind in RECORD_KINDS for plan in plans):
+            return None  # its scan knows better
+        live = isinstance(capture, StreamedCapture) and capture.live
+        chosen = slack if slack is not None else LIVE_SLACK if live else EXACT
+        return None if chosen == EXACT else chosen

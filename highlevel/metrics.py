@@ -13,6 +13,12 @@ LATE_PARTIALS = Metric(
     ("query",),
     "Times a partial was left out of a window because that window was already final.",
 )
+LATE_ROWS = Metric(
+    "wiretide_late_rows_total",
+    "counter",
+    ("query",),
+    "Rows left out of at least one window because it was final; without count(*) told in runs with a slack alone.",
+)
 OUTSIDE_WINDOWS = Metric(
     "wiretide_partials_outside_windows_total",
     "counter",
@@ -41,6 +47,7 @@ PUNCTUATION_LAG = Metric(
 METRICS = (
     PARTIALS_RECEIVED,
     LATE_PARTIALS,
+    LATE_ROWS,
     OUTSIDE_WINDOWS,
     WINDOWS_CLOSED,
     RESULT_ROWS,

@@ -13,6 +13,7 @@ from highlevel.finish import Finish
 from highlevel.meld import Meld
 from highlevel.metrics import (
     LATE_PARTIALS,
+    LATE_ROWS,
     LOW_WATERMARK,
     OUTSIDE_WINDOWS,
     PARTIALS_RECEIVED,
@@ -84,6 +85,7 @@ class Pipeline:
         samples.add(PARTIALS_RECEIVED, self.aggregate.received + self.bucket.outside, query)
         samples.add(OUTSIDE_WINDOWS, self.bucket.outside, query)
         samples.add(LATE_PARTIALS, self.aggregate.late, query)
+        samples.add(LATE_ROWS, self.aggregate.late_rows, query)
         samples.add(WINDOWS_CLOSED, self.aggregate.windows_closed, query)
         samples.add(RESULT_ROWS, self.finish.results, query)
         samples.set(WINDOWS_OPEN, self.aggregate.windows_open, query)

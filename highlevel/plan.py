@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -10,6 +10,7 @@ from highlevel.window import WHOLE_INPUT, Window
 from lowlevel.expressions import Expression
 from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES, LowLevelPlan
+from lowlevel.subaggregates import Kind, SubAggregate
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +56,10 @@ class QueryPlan:
         """Schema of the results: `window_start, window_end` (ns, half-open) where windowed, then the select list."""
         bounds = [pa.field("window_start", pa.int64()), pa.field("window_end", pa.int64())] if self.windowed else []
         return pa.schema(bounds + [pa.field(out.name, ARROW_TYPES[out.expression.type]) for out in self.select])
+
+    def counting_rows(self) -> QueryPlan:
+        """Return this plan with count(*) among its sub-aggregates, so that rows left out of windows can be counted."""
+        subaggregates = self.low.subaggregates
+        if any(sub.kind is Kind.COUNT and sub.argument is None for sub in subaggregates):
+            return self
+        return replace(self, low=replace(self.low, subaggregates=(*subaggregates, SubAggregate("rows", Kind.COUNT))))

@@ -1,7 +1,7 @@
-"""`ahead`: a thread that computes items before they are taken.
+"""`ahead`: threads that compute items before they are taken.
 
-What these can catch: items out of order or lost, an error that is swallowed or comes before items computed earlier, a
-thread that outlives its consumer, and a queue without a bound.
+What these can catch: items of one producer out of order or lost, an error that is swallowed or comes before items
+computed earlier, a thread that outlives its consumer or another's failure, and a queue without a bound.
 """
 
 import threading
@@ -19,8 +19,22 @@ def threads() -> set[str]:
 
 @pytest.mark.parametrize("depth", [1, 2, 100])
 def test_items_come_in_their_order_and_none_is_lost(depth: int) -> None:
-    assert list(ahead(iter(range(1000)), depth, threading.Event())) == list(range(1000))
+    assert list(ahead([iter(range(1000))], depth, threading.Event())) == list(range(1000))
     assert "wiretide-ahead" not in threads()
+
+
+@pytest.mark.parametrize("depth", [1, 7])
+def test_items_of_each_producer_come_in_their_order_and_none_is_lost(depth: int) -> None:
+    producers = [iter([(number, place) for place in range(10 * number)]) for number in range(6)]
+    taken = list(ahead(producers, depth, threading.Event()))
+    assert sorted(taken) == [(number, place) for number in range(6) for place in range(10 * number)]
+    for number in range(6):
+        assert [place for each, place in taken if each == number] == list(range(10 * number))
+    assert "wiretide-ahead" not in threads()
+
+
+def test_without_producers_there_are_no_items() -> None:
+    assert list(ahead([], 1, threading.Event())) == []
 
 
 def test_an_error_comes_after_the_items_before_it() -> None:
@@ -31,40 +45,53 @@ def test_an_error_comes_after_the_items_before_it() -> None:
 
     taken: list[int] = []
     with pytest.raises(LookupError, match="third"):
-        taken.extend(ahead(items(), 1, threading.Event()))
+        taken.extend(ahead([items()], 1, threading.Event()))
     assert taken == [1, 2]
     assert "wiretide-ahead" not in threads()
 
 
-def test_a_consumer_that_stops_early_leaves_no_thread_behind_and_closes_the_iterator() -> None:
-    closed = threading.Event()
+def endless(closed: threading.Event) -> Iterator[int]:
+    try:
+        number = 0
+        while True:
+            yield number
+            number += 1
+    finally:
+        closed.set()
 
-    def endless() -> Iterator[int]:
-        try:
-            number = 0
-            while True:
-                yield number
-                number += 1
-        finally:
-            closed.set()
 
-    items = ahead(endless(), 2, threading.Event())
-    assert [next(items), next(items)] == [0, 1]
-    items.close()  # type: ignore[attr-defined]
-    assert closed.is_set()
+def test_the_error_of_one_producer_ends_the_others() -> None:
+    def failing() -> Iterator[int]:
+        raise LookupError("at once")
+        yield 1
+
+    closed = [threading.Event() for _ in range(3)]
+    with pytest.raises(LookupError, match="at once"):
+        list(ahead([*map(endless, closed), failing()], 2, threading.Event()))
+    assert all(each.is_set() for each in closed)
     assert "wiretide-ahead" not in threads()
 
 
-def test_no_more_than_depth_items_are_computed_ahead() -> None:
+def test_a_consumer_that_stops_early_leaves_no_thread_behind_and_closes_the_iterators() -> None:
+    closed = [threading.Event() for _ in range(3)]
+    items = ahead([endless(each) for each in closed], 2, threading.Event())
+    assert [next(items), next(items)]
+    items.close()  # type: ignore[attr-defined]
+    assert all(each.is_set() for each in closed)
+    assert "wiretide-ahead" not in threads()
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_no_more_than_depth_items_are_computed_ahead(count: int) -> None:
     computed = []
 
-    def items() -> Iterator[int]:
-        for number in range(50):
-            computed.append(number)
-            yield number
+    def items(number: int) -> Iterator[int]:
+        for place in range(50):
+            computed.append((number, place))
+            yield place
 
     most = 0
-    for item in ahead(items(), 3, threading.Event()):
-        most = max(most, len(computed) - item)
-    # One is in the consumer's hands, one in the thread's, and three wait between them.
-    assert most <= 5
+    for taken, _ in enumerate(ahead([items(number) for number in range(count)], 3, threading.Event())):
+        most = max(most, len(computed) - taken)
+    # One is in the consumer's hands, one in each thread's, and three wait between them.
+    assert most <= 4 + count

@@ -23,14 +23,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from capture.files.blocks import END_OF_FILE, Block, Index
-from capture.files.scan import scan
 from capture.generate import Profile, generate, three_links
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED
 from capture.packets.link_layers import LINK_TYPES
-from highlevel import inline
-from highlevel.inline import ALL_METRICS, InlineRun, Input, most_at_once, shared_slots
+from highlevel.inline import ALL_METRICS, InlineRun, Input
 from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
+from highlevel.table_sizes import TableShares, most_at_once, shared_slots
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.row_batches import row_batches
 from queries.bindings import bind_files, bind_streams
@@ -222,19 +220,18 @@ def test_everything_that_comes_in_goes_out_or_is_counted_away(slots: int, links:
     assert {name for name, _ in engine.samples()} <= ALL_METRICS.keys()
 
 
-def test_results_leave_while_the_inputs_are_being_read(links: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inline, "scan", lambda file, progress: scan(file, 256, progress))
-    engine = InlineRun([compile_query(PAIRS.format(MINUTE))], bind_files([str(links)]), 64)
+def test_results_leave_while_the_inputs_are_being_read(links: Path) -> None:
+    plan = compile_query(PAIRS.format(MINUTE))
+    engine = InlineRun([plan], bind_files([str(links)]), 64, block_records=256)
     done = [engine.done for _ in engine.results()]
     assert len(set(done)) >= 5
     assert done[0] < 0.75 * engine.total
     assert done[-1] > 0.95 * engine.total
 
 
-def test_links_advance_together_so_that_few_windows_are_open(links: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inline, "scan", lambda file, progress: scan(file, 64, progress))
+def test_links_advance_together_so_that_few_windows_are_open(links: Path) -> None:
     inputs = bind_files([str(links / "Main1.pcap"), str(links / "Main2.pcap")])
-    engine = InlineRun([compile_query(PAIRS.format("[RANGE 5 seconds]"))], inputs, 64)
+    engine = InlineRun([compile_query(PAIRS.format("[RANGE 5 seconds]"))], inputs, 64, threads=1, block_records=64)
     most = max(engine.pipelines[0].aggregate.windows_open for _ in engine.results())
     # A block of Main2 is 13 s long and its disorder 2 s; the whole captures have 145 windows.
     assert 1 <= most <= 6
@@ -244,8 +241,8 @@ def test_tables_of_a_finished_file_are_given_back_at_once(tmp_path: Path) -> Non
     frame = small_captures.udp("10.0.0.1", "10.0.0.2", 1, 2)
     for number in range(20):
         small_captures.write(tmp_path / f"{number:02}.pcap", [(number * 100 + 1, frame), (number * 100 + 50, frame)])
-    engine = InlineRun([compile_query(f"SELECT count(*) FROM p {MINUTE}")], bind_files([str(tmp_path)]), 4)
-    nodes = [len(engine.nodes) for _ in engine.results()]
+    engine = InlineRun([compile_query(f"SELECT count(*) FROM p {MINUTE}")], bind_files([str(tmp_path)]), 4, threads=1)
+    nodes = [sum(lane.node is not None for lane in engine.lanes) for _ in engine.results()]
     assert len(nodes) >= 20
     assert max(nodes) <= 1
     assert engine.samples().total(RECORDS_READ) == 40
@@ -269,20 +266,24 @@ def test_a_gap_of_years_makes_two_windows(tmp_path: Path) -> None:
     assert engine.samples().total(WINDOWS_CLOSED) == 2
 
 
-def test_tables_get_smaller_where_many_files_overlap_and_only_there() -> None:
-    def index(first: int, last: int) -> Index:
-        return Index([Block(24, 40, 1, first, last, END_OF_FILE)], None)
-
+def test_tables_get_smaller_where_many_lanes_overlap_and_only_there() -> None:
     assert most_at_once([]) == 0
-    assert most_at_once([Index([], None), index(0, 5), index(5, 9), index(6, 8), index(10, 12)]) == 2
-    assert [shared_slots(2**18, files) for files in (1, 4, 5, 8, 40, 10**6)] == [
-        2**18,
-        2**18,
-        2**17,
-        2**17,
-        2**14,
+    assert most_at_once([(0, 5), (5, 9), (6, 8), (10, 12)]) == 2
+    assert most_at_once([(0, 5), (0, 5), (0, 5), (6, 6)]) == 3
+    assert [shared_slots(2**18, lanes) for lanes in (1, 4, 5, 8, 40, 10**6)] == [
+        *(2**18, 2**18, 2**17, 2**17, 2**14),
         1024,
     ]
+
+
+def test_tables_of_lanes_that_come_unannounced_get_smaller_the_more_there_are() -> None:
+    tables = TableShares(2**18)
+    assert [tables.take() for _ in range(9)] == [2**18] * 4 + [2**17] * 4 + [2**16]
+    for _ in range(6):
+        tables.give()
+    assert tables.take() == 2**18
+    tables.expected = 40
+    assert tables.take() == 2**14
 
 
 def test_an_input_that_no_query_reads_is_not_read(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from highlevel import aggregate
 from highlevel.metrics import (
     LATE_PARTIALS,
+    LATE_ROWS,
     LOW_WATERMARK,
     METRICS,
     OUTSIDE_WINDOWS,
@@ -134,7 +135,8 @@ def test_every_high_level_counter_is_given_and_says_what_happened() -> None:
     samples = pipeline.samples(newest=13 * SECOND)
     assert {name for name, _ in samples} == {metric.name for metric in METRICS}
     values = {
-        PARTIALS_RECEIVED: 5, OUTSIDE_WINDOWS: 1, LATE_PARTIALS: 1, WINDOWS_CLOSED: 2, RESULT_ROWS: 2, WINDOWS_OPEN: 1,
+        PARTIALS_RECEIVED: 5, OUTSIDE_WINDOWS: 1, LATE_PARTIALS: 1, LATE_ROWS: 1, WINDOWS_CLOSED: 2, RESULT_ROWS: 2,
+        WINDOWS_OPEN: 1,
     }  # fmt: skip
     assert {metric: samples[metric.name, ("query",)] for metric in values} == values
     lows = {link: samples[LOW_WATERMARK.name, ("query", link)] for link in ("a", "b")}

@@ -13,7 +13,6 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from capture.files.blocks import BLOCK_RECORDS
 from capture.files.capture import open_capture
 from capture.files.scan import scan
 from capture.metrics import PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
@@ -171,9 +170,7 @@ def test_a_query_reads_the_inputs_that_its_streams_name(tmp_path: Path) -> None:
     assert {name: table["link"].to_pylist() for name, table in got.items()} == {"main1": ["main1"], "jumps": ["jumps"]}
 
 
-def test_the_lag_is_behind_the_newest_packet_of_the_querys_own_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lag_is_behind_the_newest_packet_of_the_querys_own_links(tmp_path: Path) -> None:
     """The link `jumps` brings packets dated a year ahead, which are no business of a query on main1."""
     inputs = [Input(each.link, each.path, stream=each.link) for each in write_links(tmp_path, 3)]
     plans = [
@@ -182,10 +179,9 @@ def test_the_lag_is_behind_the_newest_packet_of_the_querys_own_links(
         )
         for name in ("main1", "jumps")
     ]
-    monkeypatch.setattr("highlevel.inline.scan", lambda file, progress: scan(file, 20))
     made = StreamSpec(Feeds.of(plans, inputs), 2, 64, 20, 1, None, 1)
     streamed = [Samples(after.samples) for _, after in steps(made, tmp_path / "state", Random(0))]
-    run = InlineRun(plans, inputs)
+    run = InlineRun(plans, inputs, threads=1, block_records=20)
     for told in (streamed, [run.samples() for _ in run.results()]):
         assert max(samples.total(PUNCTUATION_LAG, query="jumps") for samples in told) > 300 * 86_400
         assert max(samples.total(PUNCTUATION_LAG, query="main1") for samples in told) < 3600
@@ -199,12 +195,11 @@ def test_memory_of_tables_is_that_of_all_tasks_of_a_link(tasks: int, tmp_path: P
     assert held == [tasks * one_table(inputs[0], 100)] * 3
 
 
-def test_memory_of_tables_is_that_of_all_open_files_of_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("highlevel.inline.scan", lambda file, progress: scan(file, 100))
+def test_memory_of_tables_is_that_of_all_open_files_of_a_link(tmp_path: Path) -> None:
     inputs = [Input("same", each.path) for each in write_links(tmp_path, 3)[:2]]
-    run = InlineRun([ALL], inputs, slots=64)
-    held = [run.samples().total(TABLE_BYTES) for _ in run._low_level()]
-    assert max(held) == 2 * one_table(inputs[0], BLOCK_RECORDS)
+    run = InlineRun([ALL], inputs, slots=64, threads=1, block_records=100)
+    held = [run.samples().total(TABLE_BYTES) for _ in run.results()]
+    assert max(held) == 2 * one_table(inputs[0], 100)
 
 
 def one_table(each: Input, capacity: int) -> int:

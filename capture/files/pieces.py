@@ -17,7 +17,7 @@ from capture.files.capture import Capture
 from capture.files.pcap import PcapFormat
 from capture.files.record_format import ROW, WalkState
 from capture.files.scan import index_of
-from capture.files.split import ByteRange, guess
+from capture.files.split import ByteRange, cuts, guess
 
 Progress = Callable[[int], None]
 """Called with the bytes walked since its last call, from whatever thread walks."""
@@ -44,9 +44,8 @@ class PiecewiseScan:
         """Cut `file` into up to `pieces` of about the same number of bytes."""
         self.file = file
         self.block_records = block_records
-        first, size = file.format.first_record, len(file.data)
         count = pieces if isinstance(file.format, PcapFormat) else 1
-        self.bounds = [first + (size - first) * number // count for number in range(count + 1)]
+        self.bounds = cuts(file.format.first_record, len(file.data), count)
         self._walks: dict[int, Walk] = {}  # by where they began
 
     @property

@@ -24,7 +24,7 @@ from capture.files.capture import allow_open_files, open_mapped
 from capture.files.split import ByteRange, joined
 from capture.metrics import Samples
 from highlevel.inline import ALL_METRICS, Input
-from highlevel.metrics import LATE_PARTIALS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
+from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.plan import QueryPlan
 from highlevel.spark.byte_ranges import SPARK_SCHEMA, RangeReader, RangeTask, exact_tasks, guessed_tasks
 from highlevel.spark.closed_windows import Counted, finished_windows
@@ -147,6 +147,7 @@ class BatchRun:
         self.samples.add(PARTIALS_RECEIVED, sum(each["received"] for each in merged), name)
         self.samples.add(OUTSIDE_WINDOWS, sum(each["outside"] for each in merged), name)
         self.samples.add(LATE_PARTIALS, 0, name)
+        self.samples.add(LATE_ROWS, 0, name)
         closed = unite((first, end) for each in merged for first, end in each["closed"])
         self.samples.add(WINDOWS_CLOSED, count(closed), name)
         answer = pa.concat_tables(tables) if tables else self.plan.schema.empty_table()

@@ -123,6 +123,7 @@ def counters(pipeline: Pipeline, query: int, closed: Ranges) -> dict[str, Any]:
         "received": pipeline.aggregate.received + pipeline.bucket.outside,
         "outside": pipeline.bucket.outside,
         "late": pipeline.aggregate.late,
+        "late_rows": pipeline.aggregate.late_rows,
         "results": pipeline.finish.results,
         "closed": closed,
         "open": open_windows(pipeline),

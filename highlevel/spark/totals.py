@@ -17,6 +17,7 @@ from capture.metrics import LabelledName, Samples
 from highlevel.inline import ALL_METRICS
 from highlevel.metrics import (
     LATE_PARTIALS,
+    LATE_ROWS,
     LOW_WATERMARK,
     OUTSIDE_WINDOWS,
     PARTIALS_RECEIVED,
@@ -80,6 +81,7 @@ class Totals:
         samples.add(PARTIALS_RECEIVED, sum(part["received"] for part in parts), name)
         samples.add(OUTSIDE_WINDOWS, sum(part["outside"] for part in parts), name)
         samples.add(LATE_PARTIALS, sum(part["late"] for part in parts), name)
+        samples.add(LATE_ROWS, sum(part["late_rows"] for part in parts), name)
         samples.add(RESULT_ROWS, sum(part["results"] for part in parts), name)
         samples.add(WINDOWS_CLOSED, count(unite(tuple(pair) for part in parts for pair in part["closed"])), name)
         samples.set(WINDOWS_OPEN, count(unite(tuple(pair) for part in parts for pair in part["open"])), name)

@@ -1,0 +1,122 @@
+"""What the threads of the low level do: first they scan all files, then each takes a step of the lane least far.
+
+So links advance together and as few windows as possible are open, with one thread as with many. A thread that finds no
+lane to go on with ends: those that are left are all in other threads' hands, and stay there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from threading import Condition, Event
+
+from capture.files.capture import AnyCapture
+from capture.files.stream import StreamedCapture
+from highlevel.lanes import Deal, Lane, MappedLane, Port, Progress
+from highlevel.stream_lanes import LiveLane, StreamLane
+from highlevel.table_sizes import TableShares, most_at_once
+from lowlevel.punctuation import Item
+
+POLL = 0.05
+"""Seconds after which a thread that waits for the scans of others looks whether it is still wanted."""
+
+LANE_BYTES = 32 << 20
+"""Bytes of a mapped file for each lane at least: a lane costs tables, and its groups are merged once more."""
+
+PIECE_BYTES = 64 << 20
+"""Bytes that a thread scans at a time."""
+
+DEALT_KINDS = frozenset({"packets", "frames"})
+"""Kinds of rows that stand for themselves. Flow records need the templates before them: their file is one lane."""
+
+Sent = tuple[int, Lane, Item]
+"""Number of the plan, lane, and what the lane has for the plan."""
+
+
+def make_lanes(port: Port, capture: AnyCapture, threads: int) -> list[Lane]:
+    """Make the lanes of one input, as many as `threads` threads may use. All have the same port."""
+    if isinstance(capture, StreamedCapture):
+        return [LiveLane(port, capture) if capture.live else StreamLane(port, capture)]
+    size = len(capture.data)
+    pieces = 1 if threads == 1 else -(-size // PIECE_BYTES)
+    deal = Deal(capture, pieces, port.block_records)
+    shared = all(plan.low.kind in DEALT_KINDS for _, plan in port.plans)
+    lanes = max(1, min(threads, size // LANE_BYTES)) if shared else 1
+    return [MappedLane(port, deal, first=number == 0) for number in range(lanes)]
+
+
+class Schedule:
+    """Deals scans and steps to any number of threads, each of which iterates over a `work` of its own."""
+
+    def __init__(self, lanes: Sequence[Lane], tables: TableShares, progress: Progress, unwanted: Event) -> None:
+        """Go through all finite ones of `lanes`, until they end or are `unwanted`."""
+        self.lanes = [lane for lane in lanes if isinstance(lane, MappedLane | StreamLane)]
+        self.tables = tables
+        self.progress = progress
+        self.unwanted = unwanted
+        self._scans: deque[Callable[[], None]] = deque()
+        for lane in self.lanes:
+            if isinstance(lane, StreamLane):
+                self._scans.append(lane.look)
+            elif lane.first:
+                pieces = range(lane.deal.scan.pieces)
+                self._scans.extend(partial(lane.deal.walk, piece, progress) for piece in pieces)
+        self._unscanned = len(self._scans)
+        self._scanned = Event()
+        self._waiting: list[tuple[int, int, int, MappedLane | StreamLane]] = []
+        self._held: set[Lane] = set()
+        self._moved = Condition()
+
+    def work(self) -> Iterator[Sent]:
+        """Do one thread's share of everything; yields what the lanes have for the operators."""
+        yield from self._scan()
+        while not self._scanned.wait(POLL):
+            if self.unwanted.is_set():
+                return
+        while (lane := self._next()) is not None:
+            for reader, item in lane.step(self.progress):
+                yield reader, lane, item
+            self._put(lane)
+
+    def _scan(self) -> Iterator[Sent]:
+        """Scan what nobody else does; the thread that ends the last scan makes ready for steps."""
+        while True:
+            try:
+                scan = self._scans.popleft()
+            except IndexError:
+                return
+            scan()
+            with self._moved:
+                self._unscanned -= 1
+                if self._unscanned:
+                    continue
+            deals = [lane.deal for lane in self.lanes if isinstance(lane, MappedLane) and not lane.deal.over]
+            self.tables.expected = most_at_once((deal.low, deal.newest) for deal in deals)
+            # Before its first row a lane already promises. It may promise more before this is sent: that is no harm.
+            promises = [(reader, lane, item) for lane in self.lanes for reader, item in lane.begin()]
+            for lane in self.lanes:
+                self._put(lane)
+            self._scanned.set()
+            yield from promises
+
+    def _next(self) -> MappedLane | StreamLane | None:
+        """Take the lane that is least far, once it may go on; None where all are in other threads' hands, or over."""
+        with self._moved:
+            while self._waiting and not self.unwanted.is_set():
+                lane = self._waiting[0][-1]
+                if all(lane.key - each.key <= lane.lead for each in self._held):
+                    heapq.heappop(self._waiting)
+                    self._held.add(lane)
+                    return lane
+                self._moved.wait(POLL)
+            return None
+
+    def _put(self, lane: MappedLane | StreamLane) -> None:
+        """Put a lane back, unless it is over."""
+        with self._moved:
+            self._held.discard(lane)
+            if not lane.ended:
+                heapq.heappush(self._waiting, (lane.key, lane.port.number, id(lane), lane))
+            self._moved.notify_all()

@@ -1,0 +1,105 @@
+"""Lanes over captures that are read once, in their order: compressed files, pipes, what grows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from threading import Event
+
+from capture.files.blocks import Block
+from capture.files.stream import StreamedCapture
+from highlevel.lanes import Lane, Numbered, Port, Progress
+from lowlevel.pace import AGREEING
+from lowlevel.punctuation import BEGINNING
+
+GRACE = 0.5
+"""Seconds without anything to read after which a live input that shall stop does: its writer may have been stopped by
+the same Ctrl-C, and be about to write what it has left."""
+
+AT_LAST = 2.0
+"""Seconds after which it stops though there is more to read."""
+
+
+class StreamLane(Lane):
+    """A lane over a finite stream: steps of a block each, as those of mapped files.
+
+    Its key is the newest time it has seen, so that several streams advance together. Before that it is the least of the
+    first AGREEING records, which a look at the beginning of the stream tells: of many files that follow each other few
+    are open at a time.
+    """
+
+    def __init__(self, port: Port, capture: StreamedCapture) -> None:
+        """Read `capture`, which is not live."""
+        super().__init__(port, capture)
+        self.stream = capture
+        if port.slack is not None:  # windows close only up to the stream that is least far: the others wait for it
+            self.lead = port.slack + max((plan.window.slide for _, plan in port.plans), default=0)
+        self._blocks: Iterator[Block | None] | None = None
+        self._consumed = 0
+
+    def look(self) -> None:
+        """Read the first records and let go of them."""
+        with closing(_blocks(self.stream, AGREEING)) as blocks:
+            first = next((block for block in blocks if block is not None), None)
+        self.key = BEGINNING if first is None else first.first
+
+    def begin(self) -> Iterator[Numbered]:
+        """Promise before the first row what its beginning allows: as much as `lowlevel.pace` will."""
+        if self.port.slack is not None and self.key != BEGINNING:
+            yield from self.promise(max(BEGINNING + 1, self.key - self.port.slack))
+
+    def step(self, progress: Progress) -> Iterator[Numbered]:
+        """Reduce the next block; end where the stream does."""
+        if self._blocks is None:
+            self._blocks = self.stream.blocks(self.port.block_records)
+        try:
+            block = next(self._blocks)
+        except StopIteration:
+            yield from self.end(self.stream.damage)
+            progress(self.stream.size - self._consumed)
+            self._blocks = None
+            self.stream.close()
+            return
+        if block is None:
+            return
+        yield from self.take_in(block)
+        self.key = self.newest
+        before, self._consumed = self._consumed, self.stream.consumed
+        progress(self._consumed - before)
+
+
+class LiveLane(Lane):
+    """A lane over a live input, in a thread of its own: it waits for what comes."""
+
+    def __init__(self, port: Port, capture: StreamedCapture) -> None:
+        """Read `capture`, which is live."""
+        super().__init__(port, capture)
+        self.stream = capture
+
+    def run(self, stopping: Callable[[], bool], unwanted: Event) -> Iterator[Numbered]:
+        """Reduce blocks as they come, until the input ends or, soon after `stopping` says so, with what has been read.
+
+        Ends without a result once `unwanted` is set.
+        """
+        heard = time.monotonic()
+        stopped: float | None = None
+        with closing(_blocks(self.stream, self.port.block_records)) as blocks:
+            for block in blocks:
+                if unwanted.is_set():
+                    return
+                now = time.monotonic()
+                if block is not None:
+                    heard = now
+                    yield from self.take_in(block)
+                if stopping():
+                    stopped = stopped or now
+                    if now >= min(max(heard, stopped) + GRACE, stopped + AT_LAST):
+                        self.stream.stop()
+        yield from self.end(self.stream.damage)
+        self.stream.close()
+
+
+def _blocks(stream: StreamedCapture, records: int) -> Generator[Block | None, None, None]:
+    """Iterate over the blocks so that it can be closed."""
+    yield from stream.blocks(records)
