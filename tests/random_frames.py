@@ -1,156 +1,342 @@
-"""Seeded random frames, made with scapy, and the row each must become: known from its making, not from reading it."""
+"""Seeded random frames of every link type, and the row each must become: known from its making, not from reading it.
+
+Nearly half of the packets are tunnels, and their rows have the columns of both layers.
+"""
 
 from __future__ import annotations
 
 import struct
-from ipaddress import IPv4Address, IPv6Address
+from collections.abc import Callable
 from random import Random
-from typing import Any
 
-from scapy.contrib.mpls import MPLS
-from scapy.layers.inet import ICMP, IP, TCP, UDP, IPOption
-from scapy.layers.inet6 import (
-    ICMPv6Unknown,
-    IPv6,
-    IPv6ExtHdrDestOpt,
-    IPv6ExtHdrFragment,
-    IPv6ExtHdrHopByHop,
-    IPv6ExtHdrRouting,
-    PadN,
-)
-from scapy.layers.l2 import LLC, SNAP, CookedLinux, CookedLinuxV2, Dot1AD, Dot1Q, Ether
+from scapy.layers.dot11 import Dot11, Dot11QoS, RadioTap
+from scapy.layers.l2 import LLC, SNAP, CookedLinux, CookedLinuxV2
 from scapy.layers.ppp import PPP, PPPoE
-from scapy.packet import Packet, Raw
+from scapy.packet import Raw
 
-Row = dict[str, Any]
-LINK_TYPES = (0, 1, 9, 12, 14, 50, 51, 101, 104, 108, 113, 192, 228, 229, 276)
-EXTENSIONS = {0: IPv6ExtHdrHopByHop, 43: IPv6ExtHdrRouting, 44: IPv6ExtHdrFragment, 60: IPv6ExtHdrDestOpt}
-NO_TRANSPORT: Row = dict.fromkeys(("srcPort", "destPort", "tcp_flags", "icmp_type", "icmp_code"))
+from tests.random_ethernet import NOTHING_BELOW, Row, ethernet, mac, tagged
+from tests.random_packets import no_length
+from tests.random_tunnels import tunnelled
 
-
-def transport(random: Random, icmp: int) -> tuple[int, bytes, Row]:
-    """Protocol number, bytes and columns of what an unfragmented packet or a first fragment carries."""
-    protocol = random.choice([6, 6, 17, 17, icmp, icmp, 47, 50, 132])
-    ports = {"srcPort": random.randrange(65536), "destPort": random.randrange(65536)}
-    kind, code = random.randrange(256), random.randrange(256)
-    rest = random.randbytes(random.randrange(24))
-    match protocol:
-        case 6:
-            flags = random.randrange(256)
-            layer = TCP(sport=ports["srcPort"], dport=ports["destPort"], flags=flags, chksum=1)
-            return protocol, bytes(layer) + rest, NO_TRANSPORT | ports | {"tcp_flags": flags}
-        case 17:
-            layer = UDP(sport=ports["srcPort"], dport=ports["destPort"], chksum=1, len=8 + len(rest))
-            return protocol, bytes(layer) + rest, NO_TRANSPORT | ports
-        case 1 | 58:
-            layer = ICMP(type=kind, code=code, chksum=1) if icmp == 1 else ICMPv6Unknown(type=kind, code=code, cksum=1)
-            return protocol, bytes(layer) + rest, NO_TRANSPORT | {"icmp_type": kind, "icmp_code": code}
-    return protocol, rest, NO_TRANSPORT
+WRAPPERS = (149, 192, 258)
+Frame = tuple[bytes, Row]
+"""A frame, and what it puts below its outermost IP header."""
 
 
-def ipv4(random: Random) -> tuple[bytes, Row]:
-    protocol, payload, columns = transport(random, 1)
-    fragment = random.choice([0, 0, 0, random.randrange(1, 8192)])
-    more = int(random.random() < 0.2)
-    source, destination = IPv4Address(random.randbytes(4)), IPv4Address(random.randbytes(4))
-    ttl, tos = random.randrange(256), random.randrange(256)
-    options = [IPOption(b"\x01" * 4 * random.randrange(11))] if random.random() < 0.3 else []
-    offload = random.random() < 0.05  # segmentation offload leaves a total length of 0
-    layer = IP(
-        src=str(source), dst=str(destination), proto=protocol, ttl=ttl, tos=tos, frag=fragment, flags=more,
-        options=options, chksum=1, len=0 if offload else None,
-    )  # fmt: skip
-    data = bytes(layer / Raw(payload))
-    row = {"ip_version": 4, "srcIP": source, "destIP": destination, "protocol": protocol, "ip_len": len(data)}
-    row |= {"ttl": ttl, "tos": tos, "fragment_offset": fragment * 8, "more_fragments": more}
-    # Ethernet pads short frames; the padding belongs to no packet. With a length of 0 nobody can tell.
-    padding = b"" if offload else bytes(random.choice([0, 0, 9]))
-    return data + padding, row | (NO_TRANSPORT if fragment else columns)
+def random_frame(random: Random, link_type: int, depth: int | None = None) -> Frame:
+    """A frame of `link_type` around a random packet, and its row without `ts`, `len`, `caplen` and `interface`.
+
+    `depth` is the number of tunnels, by default none in most frames.
+    """
+    version = {228: 4, 229: 6, 106: 4}.get(link_type, random.choice([4, 6]))
+    depth = random.choice([0, 0, 0, 1, 1, 2, 3]) if depth is None else depth
+    packet = tunnelled(random, version, depth)
+    # Ethernet pads short frames; the padding belongs to no packet. Without a length nobody can tell.
+    padding = b"" if no_length(packet.data) else bytes(random.choice([0, 0, 9]))
+    frame, below = around(random, link_type, packet.data + padding, version)
+    outer = packet.outer | below
+    inner = packet.inner if packet.tunnels else outer
+    tunnels = {"tunnels": packet.tunnels, "tunnel_id": packet.tunnel_id}
+    return frame, outer | {f"inner.{name}": value for name, value in inner.items()} | tunnels
 
 
-def ipv6(random: Random) -> tuple[bytes, Row]:
-    protocol, payload, columns = transport(random, 58)
-    source, destination = IPv6Address(random.randbytes(16)), IPv6Address(random.randbytes(16))
-    hops, traffic_class = random.randrange(256), random.randrange(256)
-    chain = [random.choice([0, 43, 44, 60]) for _ in range(random.choice([0, 0, 1, 2, 3, 4]))]
-    if 44 in chain:  # one fragment header, and a later fragment hides what comes behind it
-        chain = [kind for place, kind in enumerate(chain) if kind != 44 or place == chain.index(44)]
-    offset = random.choice([0, random.randrange(1, 8192)]) if 44 in chain else 0
-    more = random.randrange(2) if 44 in chain else 0
-    following = [*chain[1:], protocol] if chain else []
-    data, seen = payload, protocol
-    for kind, upper in zip(reversed(chain), reversed(following), strict=True):
-        header = EXTENSIONS[kind](nh=upper)
-        if kind == 44:
-            header.offset, header.m = offset, more
-            seen = upper if offset else seen
-        elif kind == 43:
-            header.addresses = [str(IPv6Address(random.randbytes(16))) for _ in range(random.randrange(3))]
-        else:
-            header.options = [PadN(optdata=bytes(random.randrange(20)))]
-        data = bytes(header) + data
-    layer = IPv6(src=str(source), dst=str(destination), hlim=hops, tc=traffic_class, nh=[*chain, protocol][0])
-    whole = bytes(layer / Raw(data))
-    row = {"ip_version": 6, "srcIP": source, "destIP": destination, "protocol": seen, "ip_len": len(whole)}
-    row |= {"ttl": hops, "tos": traffic_class, "fragment_offset": offset * 8, "more_fragments": more}
-    padding = bytes(random.choice([0, 9])) if data else b""  # a payload length of 0 may be a jumbogram's
-    return whole + padding, row | (NO_TRANSPORT if offset else columns)
-
-
-def random_frame(random: Random, link_type: int) -> tuple[bytes, Row]:
-    """A frame of `link_type` around a random packet, and its row without `ts`, `len` and `caplen`."""
-    version = {228: 4, 229: 6}.get(link_type, random.choice([4, 6]))
-    data, row = ipv4(random) if version == 4 else ipv6(random)
-    ethertype = 0x0800 if version == 4 else 0x86DD
-    row["vlan"] = None
-    if link_type == 192:
-        inner = random.choice([kind for kind in LINK_TYPES if kind not in (192, 228, 229)])
-        frame, row = random_frame(random, inner)
+def around(random: Random, link_type: int, data: bytes, version: int) -> Frame:
+    """The headers of a link type before a packet."""
+    if link_type in WRAPPERS:
+        inside = random.choice([kind for kind in LINK_TYPES if kind not in (*WRAPPERS, 228, 229, 106)])
+        frame, below = around(random, inside, data, version)
         fields = random.randbytes(4 * random.randrange(4))
-        return struct.pack("<BBHI", 0, 0, 8 + len(fields), inner) + fields + frame, row
-    match link_type:
-        case 1:
-            return ethernet(random, data, ethertype, row)
-        case 113 | 276:
-            cooked = CookedLinux if link_type == 113 else CookedLinuxV2
-            return bytes(cooked(proto=ethertype) / Raw(data)), row
-        case 9:
-            protocol = 0x21 if version == 4 else 0x57
-            compressed = struct.pack("B", protocol) + data
-            return random.choice([bytes(PPP(proto=protocol) / Raw(data)), compressed, b"\xff\x03" + compressed]), row
-        case 50:
-            return bytes(PPP(proto=0x21 if version == 4 else 0x57) / Raw(data)), row
-        case 51:
-            return bytes(PPPoE() / PPP(proto=0x21 if version == 4 else 0x57) / Raw(data)), row
-        case 104:
-            return struct.pack(">BBH", random.choice([0x0F, 0x8F]), 0, ethertype) + data, row
-        case 0 | 108:
-            family = 2 if version == 4 else random.choice([10, 23, 24, 28, 30])
-            order = ">" if link_type == 108 else random.choice("<>")
-            return struct.pack(order + "I", family) + data, row
-    return data, row
+        if link_type == 192:
+            return struct.pack("<BBHI", 0, 0, 8 + len(fields), inside) + fields + frame, below
+        return struct.pack("<III", 12 + len(fields), 1, inside) + fields + frame, below
+    return MAKERS[link_type](random, data, 0x0800 if version == 4 else 0x86DD)
 
 
-def ethernet(random: Random, data: bytes, ethertype: int, row: Row) -> tuple[bytes, Row]:
-    """Ethernet with 0 to 3 VLAN tags, and below them IP itself, SNAP, MPLS or a PPPoE session."""
-    frame: Packet = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
-    for _ in range(random.choice([0, 0, 1, 2, 3])):
-        tag = random.randrange(4096)
-        row["vlan"] = tag if row["vlan"] is None else row["vlan"]
-        frame /= random.choice([Dot1Q, Dot1AD])(vlan=tag, prio=random.randrange(8))
-    match random.randrange(5):
+def bare(random: Random, data: bytes, ethertype: int) -> Frame:
+    return data, NOTHING_BELOW
+
+
+def after(front: Callable[[Random, bytes], bytes]) -> Callable[[Random, bytes, int], Frame]:
+    """A maker of frames that are a packet behind a header without anything to learn from it."""
+    return lambda random, data, ethertype: (front(random, data) + data, NOTHING_BELOW)
+
+
+def behind(
+    front: Callable[[Random], bytes], inside: Callable[[Random, bytes, int], Frame]
+) -> Callable[[Random, bytes, int], Frame]:
+    """A maker of frames of another kind behind a header."""
+
+    def made(random: Random, data: bytes, ethertype: int) -> Frame:
+        frame, below = inside(random, data, ethertype)
+        return front(random) + frame, below
+
+    return made
+
+
+def ppp(random: Random, data: bytes, ethertype: int) -> Frame:
+    protocol = PPP_PROTOCOL[ethertype]
+    compressed = bytes([protocol]) + data
+    return random.choice([bytes(PPP(proto=protocol) / Raw(data)), compressed, b"\xff\x03" + compressed]), NOTHING_BELOW
+
+
+def hdlc(random: Random, data: bytes, ethertype: int) -> Frame:
+    return bytes(PPP(proto=PPP_PROTOCOL[ethertype]) / Raw(data)), NOTHING_BELOW
+
+
+PPP_PROTOCOL = {0x0800: 0x21, 0x86DD: 0x57}
+NLPID = {0x0800: 0xCC, 0x86DD: 0x8E}
+
+
+def family(random: Random, ethertype: int) -> int:
+    return 2 if ethertype == 0x0800 else random.choice([10, 23, 24, 28, 30])
+
+
+def loopback(random: Random, data: bytes, ethertype: int) -> Frame:
+    return struct.pack(random.choice("<>") + "I", family(random, ethertype)) + data, NOTHING_BELOW
+
+
+def openbsd_loop(random: Random, data: bytes, ethertype: int) -> Frame:
+    return struct.pack(">I", family(random, ethertype)) + data, NOTHING_BELOW
+
+
+def enc(random: Random, data: bytes, ethertype: int) -> Frame:
+    return struct.pack(random.choice("<>") + "I", family(random, ethertype)) + random.randbytes(8) + data, NOTHING_BELOW
+
+
+def pflog(random: Random, data: bytes, ethertype: int) -> Frame:
+    length = random.randrange(28, 72)
+    header = bytes([length, family(random, ethertype)]) + random.randbytes(length - 2)
+    return header + bytes(-length % 4) + data, NOTHING_BELOW
+
+
+def ipnet(random: Random, data: bytes, ethertype: int) -> Frame:
+    return bytes([1, 2 if ethertype == 0x0800 else 26]) + random.randbytes(22) + data, NOTHING_BELOW
+
+
+def cisco_hdlc(random: Random, data: bytes, ethertype: int) -> Frame:
+    return struct.pack(">BBH", random.choice([0x0F, 0x8F]), 0, ethertype) + data, NOTHING_BELOW | {
+        "ethertype": ethertype
+    }
+
+
+def cooked(random: Random, data: bytes, ethertype: int) -> Frame:
+    source, _ = mac(random)
+    size = random.choice([0, 6, 6, 8])
+    header = CookedLinux(proto=ethertype, lladdrlen=size, src=source.to_bytes(6) + b"\0\0")
+    below = NOTHING_BELOW | {"ethertype": ethertype, "srcMAC": source if size == 6 else None}
+    return bytes(header / Raw(data)), below
+
+
+def cooked_2(random: Random, data: bytes, ethertype: int) -> Frame:
+    source, _ = mac(random)
+    size = random.choice([0, 6, 6, 8])
+    header = CookedLinuxV2(proto=ethertype, lladdrlen=size, src=source.to_bytes(6) + b"\0\0", ifindex=3)
+    below = NOTHING_BELOW | {"ethertype": ethertype, "srcMAC": source if size == 6 else None}
+    return bytes(header / Raw(data)), below
+
+
+def snap(random: Random, data: bytes, ethertype: int) -> Frame:
+    return bytes(LLC(dsap=0xAA, ssap=0xAA, ctrl=3) / SNAP(OUI=0, code=ethertype) / Raw(data)), (
+        NOTHING_BELOW | {"ethertype": ethertype}
+    )
+
+
+def atm(random: Random, data: bytes, ethertype: int) -> Frame:
+    """LLC with SNAP, with a bridged frame, with an NLPID, with PPP."""
+    match random.randrange(4):
         case 0:
-            inside = LLC(dsap=0xAA, ssap=0xAA, ctrl=3) / SNAP(OUI=0, code=ethertype) / Raw(data)
-            frame.lastlayer().type = len(inside)
-            return bytes(frame / inside), row
+            frame, below = ethernet(random, data, ethertype)
+            return bytes.fromhex("aaaa03 0080c2 0007 0000") + frame, below
         case 1:
-            labels = [MPLS(label=random.randrange(2**20), s=0, ttl=64) for _ in range(random.randrange(3))]
-            frame.lastlayer().type = 0x8847
-            for label in [*labels, MPLS(label=16, s=1, ttl=64)]:
-                frame /= label
-            return bytes(frame / Raw(data)), row
+            return bytes([0xFE, 0xFE, 3, NLPID[ethertype]]) + data, NOTHING_BELOW
         case 2:
-            frame.lastlayer().type = 0x8864
-            return bytes(frame / PPPoE() / PPP(proto=0x21 if ethertype == 0x0800 else 0x57) / Raw(data)), row
-    frame.lastlayer().type = ethertype
-    return bytes(frame / Raw(data)), row
+            return bytes.fromhex("fefe03 cf") + struct.pack(">H", PPP_PROTOCOL[ethertype]) + data, NOTHING_BELOW
+    return snap(random, data, ethertype)
+
+
+def sun_atm(random: Random, data: bytes, ethertype: int) -> Frame:
+    address = struct.pack(">BH", random.randrange(256), random.randrange(65536))
+    if random.random() < 0.5:
+        frame, below = ethernet(random, data, ethertype)
+        return bytes([random.choice([0x01, 0x81])]) + address + b"\0\5" + frame, below
+    frame, below = snap(random, data, ethertype)
+    return bytes([random.choice([0x02, 0x82])]) + address + frame, below
+
+
+def frame_relay(random: Random, data: bytes, ethertype: int) -> Frame:
+    upper = [random.randrange(128) * 2 for _ in range(random.randrange(1, 4))]
+    address = bytes([*upper, random.randrange(128) * 2 + 1])
+    pad = random.choice([b"", b"\0"])
+    match random.randrange(4):
+        case 0:
+            return address + struct.pack(">H", ethertype) + data, NOTHING_BELOW | {"ethertype": ethertype}
+        case 1:
+            header = address + b"\3" + pad + bytes.fromhex("80 000000") + struct.pack(">H", ethertype)
+            return header + data, NOTHING_BELOW | {"ethertype": ethertype}
+        case 2:
+            frame, below = ethernet(random, data, ethertype)
+            return address + b"\3" + pad + bytes.fromhex("80 0080c2 0007") + frame, below
+    return address + b"\3" + pad + bytes([NLPID[ethertype]]) + data, NOTHING_BELOW
+
+
+def arcnet(random: Random, data: bytes, ethertype: int) -> Frame:
+    front = random.randbytes(4)
+    if ethertype == 0x0800 and random.random() < 0.5:
+        return front + b"\xf0" + data, NOTHING_BELOW
+    return front + bytes([212 if ethertype == 0x0800 else 196, 0, 0, 9]) + data, NOTHING_BELOW
+
+
+def juniper(inside: Callable[[Random, bytes, int], Frame]) -> Callable[[Random, bytes, int], Frame]:
+    def made(random: Random, data: bytes, ethertype: int) -> Frame:
+        extensions = random.randbytes(random.randrange(20)) if random.random() < 0.6 else None
+        flags = random.randrange(2) | (0x80 if extensions is not None else 0)
+        header = b"" if extensions is None else struct.pack(">H", len(extensions)) + extensions
+        if random.random() < 0.2:
+            return b"MGC" + bytes([flags | 2]) + header + random.randbytes(4) + data, NOTHING_BELOW
+        frame, below = inside(random, data, ethertype)
+        return b"MGC" + bytes([flags]) + header + frame, below
+
+    return made
+
+
+def nflog(random: Random, data: bytes, ethertype: int) -> Frame:
+    order = random.choice("<>")
+    source, _ = mac(random)
+    size = random.choice([6, 6, 8])
+    hardware = struct.pack(">HH", size, 0) + source.to_bytes(6) + b"\0\0"
+    attributes = [(1, struct.pack(">HBB", ethertype, 1, 0)), (10, random.choice([b"\0", b"prefix\0"]))]
+    below = NOTHING_BELOW
+    if random.random() < 0.6:
+        attributes.append((8, hardware))
+        below = below | {"srcMAC": source if size == 6 else None}
+    body = bytes([2 if ethertype == 0x0800 else 10, 0, 0, 0])
+    for kind, value in [*attributes, (9, data)]:
+        body += struct.pack(order + "HH", 4 + len(value), kind) + value + bytes(-len(value) % 4 if kind != 9 else 0)
+    return body, below
+
+
+def infiniband(random: Random, data: bytes, ethertype: int) -> Frame:
+    return random.randbytes(40) + struct.pack(">HH", ethertype, 0) + data, NOTHING_BELOW | {"ethertype": ethertype}
+
+
+def switch_tag(link_type: int) -> Callable[[Random, bytes, int], Frame]:
+    """Ethernet with a switch's tag before its type; Marvell's may hold the VLAN."""
+
+    def made(random: Random, data: bytes, ethertype: int) -> Frame:
+        frame, below = tagged(random, 0)
+        addresses = bytes(frame)[:12]
+        vlan = random.randrange(4096)
+        taken = random.random() < 0.5 and link_type != 281
+        tag = struct.pack(">BBH", 0xC0 | 0x20 * taken, 0x08, vlan)
+        front = bytes.fromhex("dada0000") + tag if link_type == 285 else tag
+        below |= {"ethertype": ethertype, "vlan": vlan if taken else None}
+        return addresses + front + struct.pack(">H", ethertype) + data, below
+
+    return made
+
+
+def wlan_frame(random: Random, data: bytes, ethertype: int, padded: bool = False) -> Frame:
+    """An 802.11 data frame: of three or four addresses, with QoS and HT control, aggregated, padded."""
+    numbers, texts = zip(*(mac(random) for _ in range(4)), strict=True)
+    to_ds, from_ds = random.randrange(2), random.randrange(2)
+    qos = random.random() < 0.7
+    order = qos and random.random() < 0.4
+    aggregated = qos and random.random() < 0.3
+    names = {(0, 0): (0, 1), (1, 0): (2, 1), (0, 1): (0, 2), (1, 1): (2, 3)}
+    destination, source = (numbers[place] for place in names[to_ds, from_ds])
+    flags = to_ds | from_ds << 1 | (0x80 if order else 0) | random.choice([0, 0x08, 0x20])
+    header = Dot11(type=2, subtype=8 if qos else 0, FCfield=flags, SC=random.randrange(4096) << 4)
+    header.addr1, header.addr2, header.addr3, header.addr4 = texts
+    front = bytes(header)
+    if qos:  # scapy reads HT control but does not write it
+        front = bytes(Dot11(front[: 30 if to_ds and from_ds else 24]))
+        front += bytes(Dot11QoS(A_MSDU_Present=int(aggregated), TID=random.randrange(8)))
+        front += random.randbytes(4) if order else b""
+    if padded:
+        front += bytes(-len(front) % 4)
+    body, below = snap(random, data, ethertype)
+    if aggregated:
+        (destination, _), (source, _) = mac(random), mac(random)
+        body = destination.to_bytes(6) + source.to_bytes(6) + struct.pack(">H", len(body)) + body
+    return front + body, below | {"srcMAC": source, "destMAC": destination}
+
+
+def radiotap(random: Random, data: bytes, ethertype: int) -> Frame:
+    padded = random.random() < 0.3
+    check = random.random() < 0.3 and not no_length(data)
+    flags = (0x20 if padded else 0) | (0x10 if check else 0)
+    present = ["Flags"] if flags or random.random() < 0.5 else []
+    fields = {"Flags": flags} if present else {}
+    if random.random() < 0.5:
+        present, fields = ["TSFT", *present], fields | {"mac_timestamp": random.randrange(2**64)}
+    if random.random() < 0.5:
+        present, fields = [*present, "Rate"], fields | {"Rate": 2}
+    header = bytes(RadioTap(present="+".join(present), **fields))
+    frame, below = wlan_frame(random, data, ethertype, padded)
+    return header + frame + (random.randbytes(4) if check else b""), below
+
+
+def monitored(avs: Callable[[Random], bool]) -> Callable[[Random, bytes, int], Frame]:
+    """802.11 behind an AVS header, else behind a Prism header of 144 bytes."""
+
+    def made(random: Random, data: bytes, ethertype: int) -> Frame:
+        frame, below = wlan_frame(random, data, ethertype)
+        if avs(random):
+            size = random.choice([64, 72])
+            return struct.pack(">II", 0x80211000 | random.choice([1, 2]), size) + bytes(size - 8) + frame, below
+        return struct.pack("<II", 0x44, 144) + random.randbytes(136) + frame, below
+
+    return made
+
+
+MAKERS: dict[int, Callable[[Random, bytes, int], Frame]] = {
+    0: loopback,
+    1: ethernet,
+    8: after(lambda random, data: random.randbytes(16)),
+    9: ppp,
+    12: bare,
+    14: bare,
+    50: lambda random, data, ethertype: (bytes(PPP(proto=PPP_PROTOCOL[ethertype]) / Raw(data)), NOTHING_BELOW),
+    51: lambda random, data, ethertype: (
+        bytes(PPPoE() / PPP(proto=PPP_PROTOCOL[ethertype]) / Raw(data)),
+        NOTHING_BELOW,
+    ),
+    100: atm,
+    101: bare,
+    104: cisco_hdlc,
+    105: wlan_frame,
+    106: lambda random, data, ethertype: random.choice([bare, snap])(random, data, ethertype),
+    107: frame_relay,
+    108: openbsd_loop,
+    109: enc,
+    113: cooked,
+    117: pflog,
+    119: monitored(lambda random: random.random() < 0.5),
+    123: sun_atm,
+    127: radiotap,
+    129: arcnet,
+    163: monitored(lambda random: True),
+    166: lambda random, data, ethertype: (
+        struct.pack(">BBH", random.randrange(2), 3, PPP_PROTOCOL[ethertype]) + data,
+        NOTHING_BELOW,
+    ),
+    178: juniper(ethernet),
+    179: juniper(ppp),
+    180: juniper(frame_relay),
+    181: juniper(cisco_hdlc),
+    204: behind(lambda random: bytes([random.randrange(2)]), ppp),
+    205: behind(lambda random: bytes([random.randrange(2)]), cisco_hdlc),
+    206: behind(lambda random: bytes([random.randrange(2)]), frame_relay),
+    226: ipnet,
+    228: bare,
+    229: bare,
+    239: nflog,
+    242: infiniband,
+    276: cooked_2,
+    281: switch_tag(281),
+    282: behind(lambda random: random.randbytes(4), ethernet),
+    284: switch_tag(284),
+    285: switch_tag(285),
+}
+
+LINK_TYPES = tuple(sorted((*MAKERS, *WRAPPERS)))

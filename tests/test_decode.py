@@ -17,10 +17,10 @@ import capture.packets.decoder
 from capture.files.capture import open_capture
 from capture.files.scan import scan
 from capture.packets.decoder import Decoder
-from capture.packets.fields import PHYSICAL
+from capture.packets.fields import FIELDS, PHYSICAL, ROWS
 from capture.packets.records import decode_pcap
 from tests.capture_oracle import read_pcap
-from tests.packet_rows import ALL_COLUMNS, decode_file, rows_of
+from tests.packet_rows import ALL_COLUMNS, BOTH_LAYERS, decode_file, rows_of
 from tests.pcap_bytes import pcap_bytes
 from tests.plain_kernels import plain
 from tests.random_frames import LINK_TYPES, random_frame
@@ -45,9 +45,9 @@ def write_harmed(path: Path, link_type: int, count: int) -> None:
 
 
 def compare_with_twin(path: Path) -> None:
-    rows, skipped, index = decode_file(path)
+    rows, skipped, index = decode_file(path, 64, BOTH_LAYERS)
     twin = read_pcap(path)
-    seen = list(twin.rows())
+    seen = list(twin.rows(inner=True))
     expected = [row for row in seen if isinstance(row, dict)]
     causes = [row for row in seen if isinstance(row, str)]
     assert [pair for pair in zip(rows, expected, strict=True) if pair[0] != pair[1]] == []
@@ -61,16 +61,17 @@ def test_harmed_frames_become_the_rows_of_the_twin(link_type: int, tmp_path: Pat
     compare_with_twin(tmp_path / "harmed.pcap")
 
 
-@pytest.mark.parametrize("link_type", [1, RAW, 192])
+@pytest.mark.parametrize("every_frame", [False, True])
+@pytest.mark.parametrize("link_type", [1, RAW, 123, 127, 178, 192, 239])
 def test_the_kernel_as_plain_python_stays_inside_its_arrays_and_agrees_with_its_machine_code(
-    link_type: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    link_type: int, every_frame: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_harmed(tmp_path / "small.pcap", link_type, 200)
     file = open_capture(tmp_path / "small.pcap")
     (block,) = scan(file).blocks
-    decoder = Decoder(file, ALL_COLUMNS, 256)
+    decoder = Decoder(file, BOTH_LAYERS, 256, every_frame)
     packets = decoder.decode(block)
-    slow = Decoder(file, ALL_COLUMNS, 256)
+    slow = Decoder(file, BOTH_LAYERS, 256, every_frame)
     stand_in = plain(decode_pcap, file.data, slow.matrix, slow.counts)
     monkeypatch.setattr(capture.packets.decoder, "decode_pcap", stand_in)
     assert slow.decode(block).rows == packets.rows
@@ -78,15 +79,25 @@ def test_the_kernel_as_plain_python_stays_inside_its_arrays_and_agrees_with_its_
     assert np.array_equal(slow.matrix[:, : packets.rows], decoder.matrix[:, : packets.rows])
 
 
-def test_every_column_alone_is_what_it_is_among_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every_frame", [False, True])
+def test_every_column_alone_is_what_it_is_among_all(every_frame: bool, tmp_path: Path) -> None:
     write_harmed(tmp_path / "columns.pcap", 1, 500)
     file = open_capture(tmp_path / "columns.pcap")
     (block,) = scan(file).blocks
-    every = Decoder(file, ALL_COLUMNS, 512).decode(block)
-    for column in sorted(ALL_COLUMNS):
-        alone = Decoder(file, {column}, 512).decode(block)
+    every = Decoder(file, BOTH_LAYERS, 512, every_frame).decode(block)
+    for column in sorted(BOTH_LAYERS):
+        alone = Decoder(file, {column}, 512, every_frame).decode(block)
         for name in {*PHYSICAL.get(column, (column,)), "ts", "ip_version"}:
             assert np.array_equal(alone.field(name), every.field(name)), (column, name)
+
+
+def test_columns_of_the_inner_layer_have_rows_only_where_they_are_wanted(tmp_path: Path) -> None:
+    write_harmed(tmp_path / "columns.pcap", 1, 5)
+    file = open_capture(tmp_path / "columns.pcap")
+    assert len(Decoder(file, ALL_COLUMNS, 8).matrix) == len(FIELDS)
+    assert len(Decoder(file, {"inner.ttl"}, 8).matrix) == len(ROWS)
+    with pytest.raises(ValueError, match=r"got the columns inner\.ts, expected some of ip_version, "):
+        Decoder(file, {"inner.ts"}, 8)
 
 
 def test_only_ipv4_says_whether_a_block_holds_an_ipv6_packet(tmp_path: Path) -> None:

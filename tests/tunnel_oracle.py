@@ -97,11 +97,11 @@ def l2tp_2(data: bytes, walk: Walk) -> Inside:
 def l2tp_3(data: bytes, walk: Walk) -> Inside:
     """Every reading is tried; one alone must end where the message does."""
     session = number(data[:4]) if len(data) >= 4 else 0
-    readings: list[tuple[bool, bytes]] = []
+    readings: dict[int, tuple[bool, bytes]] = {}  # the length of the packet and what follows it says where it is
     for size in (4, 8, 12, 16) if session else ():
         rest = data[size:]
         if packet_length(rest) == len(rest) > 0:
-            readings.append((False, rest))
+            readings.setdefault(len(rest), (False, rest))
         tags = 12
         while rest[tags : tags + 2] in (b"\x81\0", b"\x88\xa8", b"\x91\0", b"\x92\0") and len(rest) >= tags + 6:
             tags += 4
@@ -109,10 +109,10 @@ def l2tp_3(data: bytes, walk: Walk) -> Inside:
         if rest[tags : tags + 2] in (b"\x08\0", b"\x86\xdd") and packet:
             length = packet_length(packet)
             if length == len(packet) or (0 <= length < len(packet) and len(rest) == 60):
-                readings.append((True, rest))
+                readings.setdefault(len(packet), (True, rest))
     if len(readings) != 1:
         return NOTHING
-    ethernet, rest = readings[0]
+    [(ethernet, rest)] = readings.values()
     return walk.ethernet(rest) if ethernet else by_version(rest), session
 
 

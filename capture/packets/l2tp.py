@@ -1,9 +1,9 @@
 """The Layer Two Tunneling Protocol: PPP in version 2 (RFC 2661 §3.1), anything in version 3 (RFC 3931 §4.1).
 
 A data message of version 3 does not say how long its cookie is (0, 4 or 8 bytes), whether the default sublayer of 4
-bytes follows, nor what it carries: the ends agreed on it before. So an inside is believed only where a single reading
-is possible: of the offsets 0, 4, 8 and 12 behind the session id, one at which an Ethernet frame or an IP packet ends
-exactly with the message.
+bytes follows, nor what it carries: the ends agreed on it before. So an inside is believed only where one IP packet is
+possible: behind the session id and 0, 4, 8 or 12 bytes, with or without an Ethernet header, one that ends exactly with
+the message. Of several Ethernet headers that lead to it, each a VLAN tag shorter, the longest is taken.
 """
 
 from __future__ import annotations
@@ -46,22 +46,30 @@ def l2tp_3_inside(buf, at, end):  # type: ignore[no-untyped-def]
     """Return the same for the session id at `at`, where a single reading is possible; id 0 is a control message."""
     state = np.int64(NON_IP)
     inside = at
+    found = np.int64(NULL)
     session = u32be(buf, at) if at + 4 <= end else np.int64(0)
-    readings = 0
     for skipped in range(4, 20, 4):
-        if session and fills(buf, at + skipped, at + skipped, end):
-            readings += 1
-            state = np.int64(AT_VERSION)
-            inside = at + skipped
-        network = at + skipped + 12
-        while network + 6 <= end and u16be(buf, network) in VLAN_TAGS:
-            network += 4
-        ethernet = network + 2 <= end and u16be(buf, network) in (ETHERTYPE_IPV4, ETHERTYPE_IPV6)
-        if session and ethernet and fills(buf, at + skipped, network + 2, end):
-            readings += 1
-            state = np.int64(AT_ETHERNET)
-            inside = at + skipped
-    return state if readings == 1 else np.int64(NON_IP), inside, session
+        frame = at + skipped
+        ip = frame
+        for kind in (AT_VERSION, AT_ETHERNET):
+            if kind == AT_ETHERNET:
+                ip = behind_ethernet(buf, frame, end)
+            if ip != found and fills(buf, frame, ip, end):
+                if found != NULL or session == 0:
+                    return np.int64(NON_IP), at, session
+                state = np.int64(kind)
+                inside = frame
+                found = ip
+    return state, inside, session
+
+
+@helper
+def behind_ethernet(buf, frame, end):  # type: ignore[no-untyped-def]
+    """Offset of the IP header behind an Ethernet header and VLAN tags; `end` where they announce none."""
+    at = frame + 12
+    while at + 6 <= end and u16be(buf, at) in VLAN_TAGS:
+        at += 4
+    return at + 2 if at + 2 <= end and u16be(buf, at) in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) else end
 
 
 @helper
