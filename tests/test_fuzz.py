@@ -10,6 +10,7 @@ import pytest
 
 from capture import native
 from capture.native import Kernel, kernel
+from capture.packets.link_layers import LINK_TYPES
 from tests.fuzz.mutate import inputs
 from tests.fuzz.plain import both, run_plain
 from tests.fuzz.targets import CORPUS, TARGETS
@@ -36,6 +37,10 @@ def test_every_target_has_seeds_that_are_small_and_no_others() -> None:
     assert sorted(path.name for path in CORPUS.iterdir()) == sorted(TARGETS)
     sizes = {path: path.stat().st_size for path in CORPUS.rglob("*") if path.is_file()}
     assert {path: size for path, size in sizes.items() if size > 4096} == {}
+
+
+def test_every_link_type_is_fuzzed() -> None:
+    assert set(LINK_TYPES) <= set(TARGETS["frames"].load().CHOICES)
 
 
 @pytest.fixture

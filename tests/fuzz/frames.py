@@ -16,14 +16,16 @@ from capture.files.capture import Capture
 from capture.files.pcap import PcapFormat
 from capture.packets.columns import FRAME_COLUMNS, PACKET_COLUMNS
 from capture.packets.decoder import Decoder
-from capture.packets.link_layers import LINK_TYPES
 from tests.fuzz.agreement import Sound, same
 from tests.fuzz.plain import both
 from tests.random_frames import LINK_TYPES as MADE
 from tests.random_frames import random_frame
 
-CHOICES = [*sorted(LINK_TYPES), 65535]
-"""Link types by the first byte; the last is none."""
+CHOICES = (
+    65535, 0, 1, 8, 9, 12, 14, 50, 51, 100, 101, 104, 105, 106, 107, 108, 109, 113, 117, 119, 123, 127, 129, 149, 163,
+    166, 178, 179, 180, 181, 192, 204, 205, 206, 226, 228, 229, 239, 242, 258, 276, 281, 282, 284, 285,
+)  # fmt: skip
+"""Link types by the first byte; the first is none. Only appended to, so that inputs go on meaning what they meant."""
 
 RECORD = 16
 TIME = 1_700_000_000

@@ -38,6 +38,8 @@ TARGETS = {
     for target in (
         Target("pcap", "pcap_files", 4096, "files of classic pcap"),
         Target("frames", "frames", 600, "link layers, IP and tunnels of a frame"),
+        Target("exports", "flow_exports", 4096, "NetFlow v5, v7, v9 and IPFIX datagrams"),
+        Target("export-files", "export_files", 4096, "files of bare export datagrams"),
         Target("sflow", "sflow", 4096, "sFlow datagrams and the packets in them"),
         Target("sql", "sql", 400, "the text of a query"),
     )

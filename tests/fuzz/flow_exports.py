@@ -1,0 +1,94 @@
+"""Target `exports`: datagrams of NetFlow v5, v7, v9 and IPFIX.
+
+An input is a row of datagrams, each behind its length in two bytes; the even ones come from one sender and the odd ones
+from another. Templates, options and sampling of one change what the next ones mean.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from capture.flows.bounds import Bounds
+from capture.flows.columns import FLOW_COLUMNS, flow_column
+from capture.flows.decoder import Datagrams, FlowDecoder, Flows
+from capture.flows.export_datagrams import choose_exports
+from capture.flows.kernels.datagrams import JOB_ROWS
+from lowlevel.flow_columns import FlowColumns
+from tests.fuzz.agreement import same
+from tests.fuzz.chunks import chunks
+from tests.fuzz.export_seeds import seeds
+from tests.fuzz.plain import both
+from tests.vector_values import values
+
+__all__ = ["check", "seeds"]
+
+CAPACITY = 16
+BOUNDS = Bounds(6, 12, 24, 1024, 4096)
+ELEMENTS = (
+    "interfaceName", "applicationId", "basicList", "absoluteError", "dataRecordsReliability", "mibObjectValueInteger",
+    "flowStartSeconds", "flowEndMilliseconds", "observationTimeMicroseconds", "flowStartNanoseconds",
+    "postNATSourceIPv4Address", "exporterIPv6Address", "samplingProbability", "ie_60000", "e9_7_hex",
+    "reverseOctetDeltaCount",
+)  # fmt: skip
+"""Elements of every type beside the core columns."""
+
+NAMES = (*(name for name in FLOW_COLUMNS if name != "link"), *ELEMENTS)
+SPECS = [(name, flow_column(name)) for name in NAMES]
+ARRIVAL = 1_700_000_000 * 10**9
+
+
+def rows_of(flows: Flows) -> list[tuple[Any, ...]]:
+    """Flow records as queries see them."""
+    columns = FlowColumns("fuzz", flows)
+    return list(zip(*(values(columns[name], flows.rows) for name in NAMES), strict=True))
+
+
+def check_rows(rows: list[tuple[Any, ...]]) -> None:
+    """Numbers fit the bits that keys are packed by, and are there where they must be."""
+    for row in rows:
+        for value, (name, spec) in zip(row, SPECS, strict=True):
+            assert value is not None or spec.nullable, f"{name} is NULL"
+            if value is not None and spec.type in ("integer", "mac") and spec.bits < 64:
+                assert 0 <= value < 1 << spec.bits, f"{name} has {spec.bits} bits, and a value is {value}"
+
+
+def chosen(payload: bytes, port: int) -> list[int]:
+    """Whether a payload is taken for an export at a port, and where it is then."""
+    columns = [np.array([value], np.int64) for value in (17, port, 0, len(payload), 5, 4, 0, 9, 40000)]
+    jobs, refused = np.zeros((JOB_ROWS, 1), np.int64), np.zeros(1, np.int64)
+    count = choose_exports(np.frombuffer(payload, np.uint8), *columns, 1, jobs.reshape(-1), 1, refused)
+    return [count, *jobs.reshape(-1).tolist(), *refused.tolist()]
+
+
+def decode(decoder: FlowDecoder, data: bytes, datagrams: Datagrams) -> list[tuple[Any, ...]]:
+    """All records of some datagrams."""
+    return [row for flows in decoder.decode(np.frombuffer(data, np.uint8), datagrams) for row in rows_of(flows)]
+
+
+def check_datagrams(runs: list[tuple[bytes, Datagrams]]) -> None:
+    """Decode some rows of datagrams, one after the other, by one decoder."""
+
+    def run(plain: bool) -> tuple[list[tuple[Any, ...]], Any]:
+        decoder = FlowDecoder(NAMES, CAPACITY, None, BOUNDS)
+        rows = [row for data, datagrams in runs for row in decode(decoder, data, datagrams)]
+        assert len(decoder.sessions) <= BOUNDS.sessions
+        return rows, decoder.samples("fuzz")
+
+    (rows, counts), (plain_rows, plain_counts) = both(run)
+    same("rows", repr(rows), repr(plain_rows))  # a NaN is not equal to itself
+    same("counts", counts, plain_counts)
+    check_rows(rows)
+
+
+def check(data: bytes) -> None:
+    """Read datagrams in their order."""
+    runs = []
+    for number, payload in enumerate(chunks(data)):
+        for port in (2055, 99):
+            same(f"port {port}", *both(lambda plain, payload=payload, port=port: chosen(payload, port)))
+        arrival = ARRIVAL + number * 10**9
+        where = ((0,), (len(payload),), (arrival,), (4,), (0,), (0x0A000001 + number % 2,), (40000,))
+        runs.append((payload, Datagrams.of(*where)))
+    check_datagrams(runs)
