@@ -23,7 +23,7 @@ from capture.files.compression import (
     is_skippable,
 )
 
-SLICE = 1 << 18
+SLICE = 1 << 16
 """Compressed bytes that are read at a time."""
 
 STEP = 1 << 18

@@ -113,7 +113,8 @@ class StreamedCapture:
                 ended = True
             else:
                 if taken is None:
-                    yield None
+                    if self.live:
+                        yield None
                     continue
                 state.at, end = self._join(reading, *taken, state.at, end)
             if form is None:
