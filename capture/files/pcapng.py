@@ -223,9 +223,10 @@ class PcapngFormat:
         while found < len(rows):
             free = rows[found:]
             found += scan_pcapng(data, end, records, len(free), self.interfaces, free.reshape(-1), state.words)
-            if state.status != DESCRIBED:
+            if state.status == DESCRIBED:
+                state.status = self._describe(data, state)
+            if state.status != MORE:
                 break
-            state.status = self._describe(data, state)
         return found
 
     def _describe(self, data: npt.NDArray[np.uint8], state: WalkState) -> int:
