@@ -88,8 +88,7 @@ class SampleRows:
 class SampleReader:
     """Rows of the kind `samples`. Their ts is that of the record they came in, so that a block's `low` holds for them.
 
-    Sequences are followed from block to block as long as each begins where the one before it ended; otherwise, where a
-    file is dealt to several readers, every block is a beginning, and a gap between two blocks is not seen.
+    Sequences are followed from block to block: **one reader reads neighbouring blocks of a capture, in order**.
     """
 
     exact_low = True
@@ -103,13 +102,9 @@ class SampleReader:
         self.decoder = SampleDecoder(capture, columns, capacity)
         self.interfaces = Interfaces(capture)
         self.chosen = np.empty(capacity, np.int64)
-        self.end = 0  # of the block read last
 
     def read(self, block: Block) -> Iterator[SampleRows]:
         """Decode one block."""
-        if block.start != self.end:
-            self.lister.forget()
-        self.end = block.end
         carried = self._carried(self.carrier.decode(block))
         for listed in self.lister.list(self.capture.data, carried.datagrams):
             packets = PacketColumns(

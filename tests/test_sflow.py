@@ -285,11 +285,3 @@ def test_more_agents_than_are_followed_are_counted() -> None:
     assert count - SLOTS <= count - followed < count // 10
     assert lister.counts["untracked"] == 2 * (count - followed)
     assert lister.counts["datagrams_reordered"] == followed  # each of them came twice
-
-
-def test_a_lister_that_forgets_sees_no_gap() -> None:
-    lister = SampleLister(1)
-    for number in (1, 1000):
-        list(lister.list(*laid_out([datagram([], sequence=number)])))
-        lister.forget()
-    assert lister.counts["datagrams_missing"] == 0

@@ -86,10 +86,6 @@ class SampleLister:
                 samples.add(metric, counts[name], link, name)
         return samples
 
-    def forget(self) -> None:
-        """Follow all sequences anew: what comes next does not go on where the last datagram was."""
-        self.sequences[:] = 0
-
     def list(self, data: npt.NDArray[np.uint8], datagrams: Datagrams) -> Iterator[Listed]:
         """List the samples of datagrams in `data`, in their order."""
         first = 0
