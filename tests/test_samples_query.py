@@ -5,6 +5,7 @@
 * The same on Spark catches what a task that sees one piece of a file does otherwise.
 """
 
+import gzip
 import io
 from collections import defaultdict
 from collections.abc import Iterable
@@ -82,6 +83,18 @@ def test_samples_are_scaled_to_what_they_stand_for(folder: Path) -> None:
         "60000000000,120000000000,10.0.0.1,1,200,20000",
         "60000000000,120000000000,10.0.0.3,1,1,1000",
     ]
+
+
+def test_samples_in_a_compressed_capture_are_the_same(folder: Path) -> None:
+    whole = csv(SCALED, folder)
+    capture = folder / "collector.pcap"
+    (folder / "collector.pcap.gz").write_bytes(gzip.compress(capture.read_bytes()))
+    capture.unlink()
+    assert csv(SCALED, folder) == whole
+    plan = compile_query(SCALED)
+    run = InlineRun([plan], bind_files([str(folder)]), 4)
+    assert sum(batch.num_rows for _, batch in run.results()) == 5
+    assert run.samples().total(SFLOW_SEQUENCES, event="samples_missing") == 2
 
 
 def test_samples_are_grouped_by_what_devices_say(folder: Path) -> None:
