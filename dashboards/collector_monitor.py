@@ -70,7 +70,7 @@ def _collect(settings: Settings, metrics: tuple[str, int] | None, say: Say, stop
         if metrics is not None:
             server = stack.enter_context(serve(exporter, *metrics, option="--metrics"))
             say(f"metrics at {server.url}metrics")
-        collector = Collector(settings, ExportInspector(settings.folder.name), stop)
+        collector = Collector(settings, ExportInspector(settings.folder, _warn), stop)
         stack.callback(lambda: say(summary(collector.samples(), settings.folder)))
         stack.enter_context(collector)
         for line in beginning(collector):
@@ -134,6 +134,10 @@ def _exporters(samples: Samples, datagrams: dict[str, float]) -> list[list[str]]
         sums = sum(datagrams[name] for name in rest), sum(samples.total(BYTES, exporter=name) for name in rest)
         rows.append([f"{len(rest):,} more", *(f"{value:,.0f}" for value in sums)])
     return rows
+
+
+def _warn(text: str) -> None:
+    print(f"wiretide: warning: {text}", file=sys.stderr, flush=True)
 
 
 def _status(samples: Samples, last: float) -> float:

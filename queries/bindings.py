@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from capture.errors import InputError
+from capture.files.beside import TEMPLATES
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 
@@ -46,14 +47,16 @@ def link_names(files: Sequence[Path]) -> list[str]:
 def expand(path: str) -> list[Path]:
     """Return the files that a path names: itself, a folder's files, or a glob's matches, sorted by name.
 
-    Raises InputError where there are none. A folder's hidden files are left out, and so is what is hidden from a glob
-    whose own part does not begin with a dot. What exists is meant before a pattern, a folder on the way too.
+    Raises InputError where there are none. A folder's hidden files and its stored templates are left out, and so is
+    what is hidden from a glob whose own part does not begin with a dot. What exists is meant before a pattern, a folder
+    on the way too.
     """
     if not path:
         raise InputError("got an empty path, expected a capture, a folder or a glob")
     place = Path(path)
     if place.is_dir():
-        found = sorted(file for file in place.iterdir() if file.is_file() and not file.name.startswith("."))
+        seen = (file for file in place.iterdir() if not file.name.startswith(".") and file.name != TEMPLATES)
+        found = sorted(file for file in seen if file.is_file())
         if not found:
             raise InputError(f"{path}: the folder holds no file, expected captures")
         return found
@@ -62,7 +65,7 @@ def expand(path: str) -> list[Path]:
     base, pattern = _split(place)
     # Path.glob would find hidden files too.
     matches = {base / match for match in glob.glob(pattern, root_dir=base, recursive=True)}  # noqa: PTH207
-    found = sorted(match for match in matches if match.is_file())
+    found = sorted(match for match in matches if match.is_file() and match.name != TEMPLATES)
     if not found:
         raise InputError(f"{path}: no file matches")
     return found

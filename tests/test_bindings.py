@@ -16,6 +16,7 @@ def folder(tmp_path: Path) -> Path:
         "b.pcap",
         "a.pcap",
         ".hidden.pcap",
+        "templates.json",
         "odd[1].pcap",
         "sub/c.pcap",
         ".away/c.pcap",
@@ -32,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     ("path", "names"),
     [
         ("a.pcap", ["a.pcap"]),
-        ("", ["a.pcap", "b.pcap", "odd[1].pcap"]),  # hidden files and folders inside are left out
+        ("", ["a.pcap", "b.pcap", "odd[1].pcap"]),  # hidden files, templates and folders inside are left out
         ("[ab].pcap", ["a.pcap", "b.pcap"]),
         ("*/c.pcap", ["sub/c.pcap"]),
         ("**/c.pcap", ["sub/c.pcap"]),

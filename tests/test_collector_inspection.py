@@ -53,8 +53,8 @@ def records(received_at: UdpSocket, *sent: tuple[str, bytes]) -> np.ndarray[Any,
 SAMPLED = sflow([flow_sample([header_record(bytes(64))]), flow_sample([header_record(bytes(64))], sequence=2)])
 
 
-def test_exports_are_counted_by_sender_and_kind(udp: UdpSocket) -> None:
-    inspector = ExportInspector("here")
+def test_exports_are_counted_by_sender_and_kind(udp: UdpSocket, tmp_path: Path) -> None:
+    inspector = ExportInspector(tmp_path / "here", print)
     sent = [(IPV4, netflow()), (IPV6, netflow()), (IPV6, SAMPLED), (IPV4, SAMPLED), (IPV6, netflow())]
     inspector.inspect(records(udp, *sent))
     inspector.inspect(records(udp, (IPV4, netflow())))
@@ -68,8 +68,8 @@ def test_exports_are_counted_by_sender_and_kind(udp: UdpSocket) -> None:
     assert {name for name, _ in samples} <= {metric.name for metric in METRICS}
 
 
-def test_what_is_no_export_is_counted_and_hides_nothing(udp: UdpSocket) -> None:
-    inspector = ExportInspector("here")
+def test_what_is_no_export_is_counted_and_hides_nothing(udp: UdpSocket, tmp_path: Path) -> None:
+    inspector = ExportInspector(tmp_path / "here", print)
     garbage = [b"", b"\0", b"\0\0\0", b"\0\0\0\5", b"\0\x09", b"\xff" * 65_507, b"\0\5" + bytes(10)]
     sent = [pair for each in garbage for pair in ((IPV4, each), (IPV6, each), (IPV4, netflow()))]
     inspector.inspect(records(udp, *sent))
@@ -80,14 +80,16 @@ def test_what_is_no_export_is_counted_and_hides_nothing(udp: UdpSocket) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_plain_twin_lists_the_same_datagrams(seed: int, udp: UdpSocket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plain_twin_lists_the_same_datagrams(
+    seed: int, udp: UdpSocket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     random = Random(seed)
     kinds = [b"", netflow(), SAMPLED, b"\0\0\0\5", random.randbytes(random.randrange(100))]
     sent = [(random.choice([IPV4, IPV6]), random.choice(kinds)) for _ in range(BATCH)]
     found = []
     for kernel in (list_recorded, list_recorded.function):
         monkeypatch.setattr(inspection_module, "list_recorded", kernel)
-        inspector = ExportInspector("here")
+        inspector = ExportInspector(tmp_path / "here", print)
         inspector.inspect(records(udp, *sent))
         found.append((inspector._jobs.copy(), inspector._samples.copy(), inspector.samples()))
     assert (found[0][0] == found[1][0]).all()
@@ -99,6 +101,6 @@ def test_a_chunk_of_nothing_but_empty_datagrams_has_room(udp: UdpSocket, tmp_pat
     [one] = [records(udp, (IPV4, b""))]
     chunk = np.tile(one, CHUNK_BYTES // len(one))
     assert CHUNK_BYTES - len(one) < len(chunk) <= CHUNK_BYTES
-    inspector = ExportInspector("here")
+    inspector = ExportInspector(tmp_path / "here", print)
     inspector.inspect(chunk)
     assert inspector.samples().total(FLOW_DATAGRAMS_REFUSED) == len(chunk) // len(one) == MOST - 1

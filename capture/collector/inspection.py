@@ -7,7 +7,11 @@ malformed.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +19,10 @@ import numpy.typing as npt
 from capture.bytes import u16be, u32be, u32le, u64be
 from capture.collector.chunks import CHUNK_BYTES
 from capture.collector.records import IPV4_HEADER, IPV6_HEADER, RECORD_HEADER, UDP_HEADER
+from capture.errors import InputError
+from capture.files.beside import TEMPLATES
 from capture.flows.decoder import Datagrams, FlowDecoder
+from capture.flows.kernels import sessions as words
 from capture.flows.kernels.datagrams import (
     JOB_ADDRESS_VERSION,
     JOB_ARRIVAL,
@@ -26,10 +33,17 @@ from capture.flows.kernels.datagrams import (
     JOB_ROWS,
     JOB_START,
 )
+from capture.flows.stored_templates import load, save
 from capture.metrics import Samples
 from capture.native import kernel
 from capture.sflow.lister import Datagrams as SflowDatagrams
 from capture.sflow.lister import SampleLister
+
+KEEP_SECONDS = 10
+"""The file of templates is written no more often than this."""
+
+KEPT_WORDS = [words.ELSE_NUM, words.ELSE_DEN, words.INIT]
+"""What is kept of a session's row: the rate of all its records, and when the exporter was started."""
 
 MOST = CHUNK_BYTES // (RECORD_HEADER + IPV4_HEADER + UDP_HEADER) + 1
 """Datagrams in a chunk at most: all of them empty."""
@@ -79,17 +93,26 @@ def list_recorded(records, end, jobs, stride, sflow, counts):  # type: ignore[no
 
 
 class ExportInspector:
-    """An Inspector that decodes flows and sFlow with the decoders that queries use."""
+    """An Inspector that decodes flows and sFlow with the decoders that queries use.
 
-    def __init__(self, link: str) -> None:
-        """Count under the name `link`."""
-        self.link = link
+    What exporters announce is kept in the folder's file of templates, from which the next run and every query of the
+    folder begin: a template that was sent an hour ago is not in the newest file.
+    """
+
+    def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
+        """Count under the folder's name, as one link; `warn` takes what is wrong with the file of templates."""
+        self.link = folder.resolve().name
+        self._path = folder / TEMPLATES
+        self._warn = warn
         self._flows = FlowDecoder((), ROWS)
         self._sflow = SampleLister(ROWS)
         self._jobs: npt.NDArray[np.int64] = np.zeros((JOB_ROWS, MOST), np.int64)
         self._samples: npt.NDArray[np.int64] = np.zeros((3, MOST), np.int64)
         self._counts = np.zeros(1, np.int64)
         self._lock = threading.Lock()
+        self._keeps = self._load()
+        self._kept = self._announced()
+        self._kept_at = -math.inf
 
     def inspect(self, records: npt.NDArray[np.uint8]) -> None:
         """Decode whole records, as the Inspector says."""
@@ -102,6 +125,8 @@ class ExportInspector:
             offsets, lengths, times = self._samples[:, : int(self._counts[0])]
             for _ in self._sflow.list(records, SflowDatagrams(offsets, lengths, times)):
                 pass
+        if time.monotonic() >= self._kept_at + KEEP_SECONDS:
+            self._keep()
 
     def samples(self) -> Samples:
         """Return the counters so far."""
@@ -111,4 +136,33 @@ class ExportInspector:
         return found
 
     def close(self) -> None:
-        """Keep nothing yet."""
+        """Keep what exporters announced."""
+        self._keep()
+
+    def _load(self) -> bool:
+        """Begin with what is kept; return whether the file may be replaced: one that cannot be read is not ours."""
+        if self._path.exists():
+            try:
+                load(self._path, self._flows)
+            except InputError as error:
+                self._warn(f"{error}; templates are not kept: delete it, or choose another folder")
+                return False
+        return True
+
+    def _announced(self) -> tuple[object, ...]:
+        """Return what differs when there is something new to keep."""
+        changes = [count for change, count in self._flows.templates.changes.items() if change != "same"]
+        sessions = self._flows.sessions
+        return *changes, self._flows.forgotten, sessions.keys.tobytes(), sessions.rows[:, KEPT_WORDS].tobytes()
+
+    def _keep(self) -> None:
+        """Replace the file where something is new. Only the inspecting thread changes what is read here."""
+        announced = self._announced()
+        if not self._keeps or announced == self._kept:
+            return
+        try:
+            save(self._path, self._flows)
+        except OSError as error:
+            self._warn(f"{self._path}: cannot be written: {error.strerror}; templates are not kept")
+            self._keeps = False
+        self._kept, self._kept_at = announced, time.monotonic()

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from fractions import Fraction
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 from capture.errors import InputError
+from capture.files.beside import TEMPLATES
 from capture.flows.decoder import FlowDecoder
 from capture.flows.sampling import LARGEST, MAX_KEYS, Sampling
 from capture.flows.sessions import Session, SessionKey
 from capture.flows.templates import IPFIX, MAX_FIELDS, V9, Announcement, Definition, Field
-
-NAME = "templates.json"
-"""What the file is called, beside the captures that it is for."""
 
 FORMAT = "wiretide flow templates, version 1"
 
@@ -31,15 +28,15 @@ def save(path: Path, decoder: FlowDecoder) -> None:
     """Write what all sessions of a decoder announced; OSError where that cannot be."""
     sessions = [_session_out(session) for session in decoder.sessions if session.key.version in (V9, IPFIX)]
     text = json.dumps({"format": FORMAT, "sessions": sessions}, indent=1) + "\n"
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as part:
-        try:
-            part.write(text)
-            part.flush()
-            os.fsync(part.fileno())
-            Path(part.name).replace(path)
-        except BaseException:
-            Path(part.name).unlink(missing_ok=True)
-            raise
+    part = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)  # only there when the writing failed
 
 
 def load(path: Path, decoder: FlowDecoder) -> int:
@@ -70,7 +67,7 @@ def load_beside(capture: Path, decoder: FlowDecoder) -> int:
 
     A file that is called so and is another's is left alone.
     """
-    path = (capture if capture.is_dir() else capture.parent) / NAME
+    path = (capture if capture.is_dir() else capture.parent) / TEMPLATES
     return load(path, decoder) if capture.exists() and path.is_file() and _document(path) is not None else 0
 
 
