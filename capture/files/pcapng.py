@@ -22,7 +22,7 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from capture.bytes import u32, u32le
+from capture.bytes import u16be, u16le, u32, u32le
 from capture.errors import InputError
 from capture.files.blocks import (
     BAD_INTERFACE,
@@ -65,6 +65,12 @@ INTERFACE_DESCRIPTION, PACKET, SIMPLE_PACKET, ENHANCED_PACKET = 1, 2, 3, 6
 
 DESCRIBED = -1
 """Status of the kernel: an interface description block stands here, to be read in Python."""
+
+
+@helper
+def u16(buf, at, big_endian):  # type: ignore[no-untyped-def]
+    """Two bytes in the byte order of the section."""
+    return u16be(buf, at) if big_endian else u16le(buf, at)
 
 
 @helper
@@ -168,7 +174,7 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
                 last = max(last, time)
                 records += 1
             elif kind == SECTION:
-                if length < SECTION_HEADER or (buf[at + 12] | buf[at + 13]) != 1 or buf[at + 12 + big_endian] != 1:
+                if length < SECTION_HEADER or u16(buf, at + 12, big_endian) != 1:
                     status = np.int64(BAD_SECTION)
                     break
                 section = known << 1 | big_endian
