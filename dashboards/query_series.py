@@ -1,7 +1,7 @@
 """One query's closed window as a bounded number of series: the groups with the greatest values, the rest as `other`.
 
 The columns of the select list split in two. **Labels** are those that identify a group: columns of GROUP BY,
-expressions over nothing but such columns, and every address or text. **Values** are the numbers computed from
+expressions over nothing but such columns, and every address, MAC or text. **Values** are the numbers computed from
 aggregates. Each value column is one gauge with at most `top + 1` series, whatever the traffic does: an address in a
 label is only safe because of this bound.
 
@@ -24,6 +24,9 @@ from lowlevel.expressions import Type, columns_of
 
 OTHER = "other"
 """The label value, in each label, of the series that carries the groups outside the top."""
+
+ADDRESSES = (Type.ADDRESS, Type.MAC)
+"""Types whose values are bytes that are spelled."""
 
 Series = tuple[tuple[str, ...], float]
 """Label values, in the order of `QuerySeries.labels`, and the value."""
@@ -87,7 +90,7 @@ class QuerySeries:
 
     @staticmethod
     def _is_value(out: Output, aggregates: set[str]) -> bool:
-        if out.expression.type in (Type.ADDRESS, Type.TEXT):
+        if out.expression.type in (*ADDRESSES, Type.TEXT):
             return False
         return any(column.name in aggregates for column in columns_of(out.expression))
 
@@ -163,6 +166,6 @@ class QuerySeries:
         columns = []
         for place, key in enumerate(self._keys):
             column = groups[f"k{place}"]
-            texts = to_text(column) if key.expression.type is Type.ADDRESS else column.cast(pa.string())
+            texts = to_text(column) if key.expression.type in ADDRESSES else column.cast(pa.string())
             columns.append(pc.fill_null(texts, "").to_pylist())
         return list(zip(*columns, strict=True)) if columns else [()] * groups.num_rows

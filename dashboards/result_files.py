@@ -1,6 +1,7 @@
 """Results as text and files: the formats of `wiretide query`.
 
-CSV: a header, then RFC 4180 rows, nothing else; times are integer nanoseconds, addresses text, NULL an empty field.
+CSV: a header, then RFC 4180 rows, nothing else; times are integer nanoseconds, IP and MAC addresses text, NULL an empty
+field.
 Table: aligned text, one block for the windows that became final together, times in ISO 8601. JSON: one object per
 line. Parquet and Arrow: the same columns as CSV, in their own formats.
 """
@@ -63,7 +64,7 @@ def open_output(path: Path | None) -> Iterator[BinaryIO]:
 
 
 def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Spell the address columns of a batch."""
+    """Spell the columns of IP and MAC addresses of a batch."""
     arrays = [to_text(column) if pa.types.is_binary(column.type) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
@@ -171,4 +172,9 @@ def _iso(column: pa.Array) -> pa.Array:
 def _texts(column: pa.Array) -> pa.Array:
     if pa.types.is_floating(column.type):
         return pa.array(["NULL" if value is None else f"{value:.6g}" for value in column.to_pylist()], pa.string())
-    return column.cast(pa.string()).fill_null("NULL")
+    return printable(column.cast(pa.string()).fill_null("NULL"))
+
+
+def printable(texts: pa.Array) -> pa.Array:
+    """Put a mark in place of characters that would move a terminal's cursor: names come from captures and exporters."""
+    return pc.replace_substring_regex(texts, r"[\p{Cc}\p{Cf}]", "\ufffd")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dashboards.result_files import readable
+from dashboards.result_files import printable, readable
 from highlevel.plan import QueryPlan
 from lowlevel.expressions import Column, Type
 
@@ -46,6 +46,5 @@ def _largest(plan: QueryPlan, rows: pa.Table) -> str:
         order = pc.sort_indices(rows, sort_keys=[(values[0], "descending")])
         rows = rows.take(order[:1])
     row = readable(rows.slice(0, 1).combine_chunks().to_batches()[0]).to_pylist()[0]
-    return ", ".join(
-        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in row.items()
-    )
+    texts = [f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in row.items()]
+    return ", ".join(printable(pa.array(texts)).to_pylist())

@@ -122,6 +122,19 @@ def test_ties_go_to_the_smaller_keys_addresses_by_bytes_and_null_last() -> None:
         exporter = Exporter([TALKERS], [], top=4)
 
 
+def test_macs_are_labels_as_people_write_them_and_no_value() -> None:
+    plan = compile_query("SELECT srcMAC, inner.srcIP, count(*) AS n FROM frames GROUP BY srcMAC, inner.srcIP", "macs")
+    exporter = Exporter([plan], [], top=2)
+    found = [(bytes.fromhex("0200deadbeef"), None, 3), (None, bytes([10, 0, 0, 1]), 2), (bytes(6), None, 1)]
+    table = pa.table(dict(zip(plan.schema.names, zip(*found, strict=True), strict=True)), schema=plan.schema)
+    exporter.results("macs", table)
+    assert samples(exporter, "wiretide_query_macs_n") == [
+        '{inner_src_ip="",src_mac="02:00:de:ad:be:ef"} 3.0',
+        '{inner_src_ip="10.0.0.1",src_mac=""} 2.0',
+        '{inner_src_ip="other",src_mac="other"} 1.0',
+    ]
+
+
 def test_with_no_more_groups_than_top_there_is_no_other() -> None:
     exporter = Exporter([TALKERS], [], top=2)
     exporter.results("talkers", rows(TALKERS, 60, ("10.0.0.1", 80, 1, 1.0), ("10.0.0.2", 80, 2, 1.0)))

@@ -102,6 +102,35 @@ def test_a_table_is_aligned_with_times_in_iso() -> None:
     )
 
 
+MACS = pa.record_batch({"mac": pa.array([bytes.fromhex("0011223344ff"), None, bytes(6)], pa.binary()), "n": [1, 2, 3]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (Format.CSV, "mac,n\n00:11:22:33:44:ff,1\n,2\n00:00:00:00:00:00,3\n"),
+        (
+            Format.JSON,
+            '{"mac": "00:11:22:33:44:ff", "n": 1}\n{"mac": null, "n": 2}\n{"mac": "00:00:00:00:00:00", "n": 3}\n',
+        ),
+        (Format.TABLE, "mac                n\n-----------------  -\n00:11:22:33:44:ff  1\nNULL               2\n"),
+    ],
+)
+def test_macs_are_text_in_every_format(kind: Format, expected: str) -> None:
+    sink = io.BytesIO()
+    write_results(iter([MACS]), MACS.schema, kind, sink)
+    assert sink.getvalue().decode().startswith(expected)
+    sink = io.BytesIO()
+    write_results(iter([MACS]), MACS.schema, Format.PARQUET, sink)
+    assert pyarrow.parquet.read_table(io.BytesIO(sink.getvalue()))["mac"].to_pylist()[0] == "00:11:22:33:44:ff"
+
+
+def test_a_name_from_a_capture_cannot_move_the_cursor_of_a_terminal() -> None:
+    names = pa.record_batch({"interface": ["eth0\x1b[2J\r\n", "caf\u00e9 \u202egpj", "\x9b31m"]})
+    lines = aligned(names).splitlines()[2:5]
+    assert [line.rstrip() for line in lines] == ["eth0\ufffd[2J\ufffd\ufffd", "caf\u00e9 \ufffdgpj", "\ufffd31m"]
+
+
 def test_fractions_of_a_second_stay_in_a_table() -> None:
     times = pa.record_batch({"window_start": [-1, 1_500_000_000], "window_end": [10**9, 0]})
     assert [line.split() for line in aligned(times).splitlines()[2:4]] == [

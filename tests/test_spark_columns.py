@@ -1,0 +1,81 @@
+"""Both Spark engines and the inline one agree on queries over columns of both layers, frames, MACs, texts and payloads,
+and so does Spark SQL over the frames as a DataFrame.
+
+It can catch a type that does not survive the way between processes, a partition of one group that two tasks disagree
+on, and a plan whose layer or kind is lost on the way into a task.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from highlevel.inline import InlineRun, Input
+from highlevel.plan import QueryPlan
+from tests.column_queries import comparable, plans
+
+pytestmark = pytest.mark.spark
+PLANS = plans()
+REAL = ["ipv6_in_gtp.pcap", "teredo.pcap", "vxlan.pcap", "netbios.pcap"]
+
+
+def rows_of(table: pa.Table) -> Counter[tuple]:
+    return Counter(comparable(row.values()) for row in table.to_pylist())
+
+
+def inline(inputs: list[Input]) -> list[Counter[tuple]]:
+    found: list[list[pa.RecordBatch]] = [[] for _ in PLANS]
+    for number, batch in InlineRun(PLANS, inputs).results():
+        found[number].append(batch)
+    return [rows_of(pa.Table.from_batches(rows, plan.schema)) for plan, rows in zip(PLANS, found, strict=True)]
+
+
+def streamed(folder: Path, plan: QueryPlan) -> Counter[tuple]:
+    tables = [pq.read_table(path, partitioning=None) for path in folder.glob(f"output/{plan.name}/*.parquet")]
+    return rows_of(pa.concat_tables([plan.schema.empty_table(), *(table.cast(plan.schema) for table in tables)]))
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_all_engines_give_the_same_rows(name: str, spark, captures: Path, tmp_path: Path) -> None:
+    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.stream import StreamRun
+
+    inputs = [Input("link", captures / "pcap" / name)]
+    run = StreamRun(spark, PLANS, inputs, tmp_path / "run", block_records=64, max_blocks=4)
+    run.start()
+    try:
+        assert run.wait()
+    finally:
+        run.stop()
+    for plan, want in zip(PLANS, inline(inputs), strict=True):
+        assert rows_of(BatchRun(spark, plan, inputs).run()) == want, f"batch, {plan.name}"
+        assert streamed(tmp_path / "run", plan) == want, f"stream, {plan.name}"
+
+
+def test_answers_of_new_types_are_lazy_dataframes_too(spark, captures: Path) -> None:
+    from highlevel.spark.batch import batch_dataframe
+
+    inputs = [Input("link", captures / "pcap" / "ipv6_in_gtp.pcap")]
+    for plan, want in zip(PLANS, inline(inputs), strict=True):
+        frame = batch_dataframe(spark, plan, inputs)
+        assert frame.columns == plan.schema.names
+        assert rows_of(frame.toArrow()) == want, plan.name
+
+
+def test_frames_and_inner_columns_are_a_dataframe(spark, captures: Path) -> None:
+    from highlevel.spark.packets import packets_dataframe
+
+    inputs = [Input("link", captures / "pcap" / "netbios.pcap")]
+    columns = ["srcMAC", "destMAC", "ethertype", "interface", "srcIP", "inner.ttl", "payload"]
+    packets_dataframe(spark, inputs, columns, "frames").createOrReplaceTempView("frames")
+    sql = """SELECT srcMAC, destMAC, ethertype, interface, count(*) AS n, count(srcIP) AS ips FROM frames
+             GROUP BY srcMAC, destMAC, ethertype, interface
+             HAVING destMAC <> unhex('ffffffffffff') OR destMAC IS NULL"""
+    (place,) = (number for number, plan in enumerate(PLANS) if plan.name == "macs")
+    assert rows_of(spark.sql(sql).toArrow()) == inline(inputs)[place]
+    (total,) = spark.sql("SELECT sum(length(payload)), max(`inner.ttl`) FROM frames").collect()
+    assert total[0] > 0 < total[1]
+    with pytest.raises(ValueError, match="got rows of the kind flows, expected packets or frames"):
+        packets_dataframe(spark, inputs, kind="flows")
