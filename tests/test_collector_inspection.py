@@ -1,11 +1,13 @@
 """Decoding on the side: what is counted of datagrams of every kind, from senders of both families.
 
 It can catch an offset into the recorded headers that is wrong for one of the two families, datagrams of sFlow that are
-taken for NetFlow or the other way round, and garbage that stops the decoding of what follows.
+taken for NetFlow or the other way round, garbage that stops the decoding of what follows, and templates that are lost
+with the process that learned them.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,11 +27,13 @@ from capture.metrics import (
     FLOW_DATAGRAMS,
     FLOW_DATAGRAMS_REFUSED,
     FLOW_RECORDS,
+    FLOW_SETS_WAITING,
     METRICS,
     SFLOW_DATAGRAMS,
     SFLOW_SAMPLES,
 )
 from tests.collected import Datagram, port_only
+from tests.netflow_bytes import a_set, template, v9
 from tests.sflow_bytes import datagram as sflow
 from tests.sflow_bytes import flow_sample, header_record
 from tests.test_collector_records import START, fill, run, settings
@@ -104,3 +108,62 @@ def test_a_chunk_of_nothing_but_empty_datagrams_has_room(udp: UdpSocket, tmp_pat
     inspector = ExportInspector(tmp_path / "here", print)
     inspector.inspect(chunk)
     assert inspector.samples().total(FLOW_DATAGRAMS_REFUSED) == len(chunk) // len(one) == MOST - 1
+
+
+FIELDS = [(8, 4), (2, 4)]  # sourceIPv4Address, packetDeltaCount
+DATA = a_set(300, bytes([10, 0, 0, 1, 0, 0, 0, 7]))
+
+
+def test_what_was_announced_before_a_restart_is_known_after_it(udp: UdpSocket, tmp_path: Path) -> None:
+    first = ExportInspector(tmp_path, pytest.fail)
+    first.inspect(records(udp, (IPV4, v9([a_set(0, template(300, FIELDS))])), (IPV6, v9([DATA]))))
+    assert first.samples().total(FLOW_RECORDS) == 0
+    first.close()
+    second = ExportInspector(tmp_path, pytest.fail)
+    second.inspect(records(udp, (IPV4, v9([DATA])), (IPV6, v9([DATA]))))
+    samples = second.samples()
+    assert samples.total(FLOW_RECORDS, exporter=IPV4) == 1
+    assert samples.total(FLOW_RECORDS, exporter=IPV6) == 0  # it has announced nothing
+    assert samples.total(FLOW_SETS_WAITING) == 1
+
+
+def test_templates_are_kept_at_once_and_then_only_when_there_is_something_new(udp: UdpSocket, tmp_path: Path) -> None:
+    inspector = ExportInspector(tmp_path, pytest.fail)
+    announced = records(udp, (IPV4, v9([a_set(0, template(300, FIELDS))])))
+    inspector.inspect(announced)
+    kept = tmp_path / "templates.json"
+    assert kept.exists()
+    kept.unlink()
+    inspector.inspect(announced)  # the same again
+    inspector.close()
+    assert list(tmp_path.iterdir()) == []
+    inspector = ExportInspector(tmp_path, pytest.fail)
+    inspector.inspect(announced)
+    inspector.inspect(records(udp, (IPV4, v9([a_set(0, template(301, FIELDS))]))))
+    inspector.close()
+    assert [each["id"] for each in json.loads(kept.read_text())["sessions"][0]["templates"]] == [300, 301]
+
+
+@pytest.mark.parametrize("text", ["{}", "", '{"format": "wiretide flow templates, version 1", "sessions": [{}]}'])
+def test_a_file_of_templates_that_cannot_be_read_is_warned_of_and_left_alone(
+    text: str, udp: UdpSocket, tmp_path: Path
+) -> None:
+    (tmp_path / "templates.json").write_text(text)
+    warned: list[str] = []
+    inspector = ExportInspector(tmp_path, warned.append)
+    inspector.inspect(records(udp, (IPV4, v9([a_set(0, template(300, FIELDS)), DATA]))))
+    inspector.close()
+    assert inspector.samples().total(FLOW_RECORDS) == 1
+    [warning] = warned
+    assert "templates.json" in warning
+    assert "templates are not kept" in warning
+    assert (tmp_path / "templates.json").read_text() == text
+
+
+def test_a_folder_that_is_gone_costs_the_templates_alone(udp: UdpSocket, tmp_path: Path) -> None:
+    warned: list[str] = []
+    inspector = ExportInspector(tmp_path / "gone", warned.append)
+    inspector.inspect(records(udp, (IPV4, v9([a_set(0, template(300, FIELDS)), DATA]))))
+    inspector.close()
+    assert inspector.samples().total(FLOW_RECORDS) == 1
+    assert len(warned) == 1
