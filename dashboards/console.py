@@ -57,7 +57,9 @@ def report(samples: Samples, *, stats: bool = False) -> None:
         for (name, labels), value in sorted(samples.items()):
             print(f"{name}{{{','.join(labels)}}} {value:.15g}", file=sys.stderr)
     elif sys.stderr.isatty():
-        records, decoded = samples.total(RECORDS_READ), samples.total(PACKETS_DECODED)
-        read = samples.total(BYTES_READ) / 1e6
-        text = f"{records:,.0f} records ({read:,.1f} MB), {decoded:,.0f} IP packets, {records - decoded:,.0f} others"
+        records, read = samples.total(RECORDS_READ), samples.total(BYTES_READ) / 1e6
+        text = f"{records:,.0f} records ({read:,.1f} MB)"
+        if any(name == PACKETS_DECODED.name for name, _ in samples):  # not where the rows are of another kind
+            decoded = samples.total(PACKETS_DECODED)
+            text += f", {decoded:,.0f} IP packets, {records - decoded:,.0f} others"
         print(text, file=sys.stderr)
