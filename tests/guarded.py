@@ -11,12 +11,15 @@ import numpy as np
 
 
 class Guarded:
-    """A one-dimensional array, with every index checked. Values are Python's numbers, stored as the array's type."""
+    """A one-dimensional array, with every index checked.
+
+    Bytes are Python's numbers, for the compiler widens them before it computes; all others have the array's type.
+    """
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array.reshape(-1)
         self.size = self.array.size
-        self.item = self.array.item
+        self.item = self.array.item if array.dtype == np.uint8 else self.array.__getitem__
 
     def __getitem__(self, index: Any) -> Any:
         if not 0 <= index < self.size:

@@ -37,6 +37,8 @@ TARGETS = {
     target.name: target
     for target in (
         Target("pcap", "pcap_files", 4096, "files of classic pcap"),
+        Target("pcapng", "pcapng_files", 4096, "files of pcapng"),
+        Target("compressed", "compressed", 4096, "compressed files and pipes, and the captures in them"),
         Target("frames", "frames", 600, "link layers, IP and tunnels of a frame"),
         Target("exports", "flow_exports", 4096, "NetFlow v5, v7, v9 and IPFIX datagrams"),
         Target("export-files", "export_files", 4096, "files of bare export datagrams"),
