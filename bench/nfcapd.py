@@ -39,12 +39,15 @@ def received(program: str, data: Path, send: Callable[[int], None]) -> int:
 
 
 def queued(port: int) -> int | None:
-    """Bytes that wait in the buffer of the UDP socket at a port of this machine; None where there is no such socket."""
-    for line in Path("/proc/net/udp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if int(fields[1].rpartition(":")[2], 16) == port:
-            return int(fields[4].rpartition(":")[2], 16)
-    return None
+    """Bytes that wait in the buffers of the UDP sockets at a port of this machine; None where there are none."""
+    found = None
+    for table in ("udp", "udp6"):
+        path = Path("/proc/net", table)
+        for line in path.read_text().splitlines()[1:] if path.exists() else ():
+            fields = line.split()
+            if int(fields[1].rpartition(":")[2], 16) == port:
+                found = (found or 0) + int(fields[4].rpartition(":")[2], 16)
+    return found
 
 
 def _until(process: subprocess.Popen[bytes], done: Callable[[], bool]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -11,7 +12,13 @@ from pathlib import Path
 
 import dpkt
 
+from bench.nfcapd import queued
 from capture.collector.sockets import UdpSocket, open_sockets
+
+ROOM = 50_000
+"""Bytes that may wait in a buffer for another datagram to be sent; PAUSE are the seconds between two looks."""
+
+PAUSE = 0.001
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,13 @@ def sender(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
     made.bind((host, port))
     return made
+
+
+def send(exporter: socket.socket, payload: bytes, host: str, port: int) -> None:
+    """Send one datagram, once the buffer it goes to has room: nothing is lost, however small the system made it."""
+    while (queued(port) or 0) > ROOM:
+        time.sleep(PAUSE)
+    exporter.sendto(payload, (host, port))
 
 
 def port_only() -> UdpSocket:

@@ -51,12 +51,14 @@ from capture.files.capture import open_capture
 from capture.files.scan import scan
 from capture.metrics import Samples
 from dashboards.console import compile_kernels
-from tests.collected import datagrams, recorded, sender
+from tests.collected import datagrams, recorded, send, sender
 from tests.collector_process import collector
 from tests.test_collector_receivers import has_ipv6
 
 LINUX = pytest.mark.skipif(not supported(), reason="this system does not tell what it drops")
 LOCAL = ("127.0.0.1", 0)
+SMALL = 200_000
+"""A receive buffer that everybody gets, so that no test hangs on privileges."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,7 +69,7 @@ def _kernels() -> None:
 
 
 def settings(folder: Path, *listen: tuple[str, int], **more: object) -> Settings:
-    return Settings(listen or (LOCAL,), folder, **more)  # type: ignore[arg-type]
+    return Settings(listen or (LOCAL,), folder, **({"receive_buffer": SMALL} | more))  # type: ignore[arg-type]
 
 
 def payloads(random: Random, count: int) -> list[bytes]:
@@ -96,7 +98,7 @@ def test_everything_that_is_sent_is_recorded_once_and_in_order(
         for each in sent:
             target = random.choice(ports)
             to[target].append(each)
-            senders[target[0]].sendto(each, target)
+            send(senders[target[0]], each, *target)
         named = {host: made.getsockname()[1] for host, made in senders.items()}
         for made in senders.values():
             made.close()
@@ -119,7 +121,7 @@ def test_everything_that_is_sent_is_recorded_once_and_in_order(
 def test_our_own_query_and_another_decoder_see_the_same_datagrams(tmp_path: Path) -> None:
     with Collector(settings(tmp_path)) as running, sender() as exporter:
         for number in range(300):
-            exporter.sendto(bytes(number), ("127.0.0.1", running.sockets[0].port))
+            send(exporter, bytes(number), "127.0.0.1", running.sockets[0].port)
     sql = (
         "SELECT srcIP, destIP, destPort, count(*) AS n, sum(len) AS bytes FROM packets GROUP BY srcIP, destIP, destPort"
     )
@@ -137,7 +139,7 @@ def test_senders_that_are_not_allowed_are_counted_and_nothing_else(tmp_path: Pat
         for last in range(1, 9):
             with sender(f"127.0.0.{last}") as exporter:
                 for _ in range(last):
-                    exporter.sendto(b"%d" % last, ("127.0.0.1", running.sockets[0].port))
+                    send(exporter, b"%d" % last, "127.0.0.1", running.sockets[0].port)
     assert Counter(each.source for each in recorded(tmp_path)) == {f"127.0.0.{last}": last for last in (4, 5, 6, 7)}
     samples = running.samples()
     assert samples.total(REFUSED) == 1 + 2 + 3 + 8
@@ -152,9 +154,8 @@ def test_folders_go_on_where_they_were_and_stay_within_their_bound(tmp_path: Pat
         before = {path: path.read_bytes() for path in tmp_path.glob("*.pcap")}
         with Collector(asked) as running, sender() as exporter:
             for number in range(20):
-                exporter.sendto(
-                    struct.pack(">II", run, number).ljust(60_000, b"~"), ("127.0.0.1", running.sockets[0].port)
-                )
+                payload = struct.pack(">II", run, number).ljust(60_000, b"~")
+                send(exporter, payload, "127.0.0.1", running.sockets[0].port)
         kept = {path: data for path, data in before.items() if path.exists()}
         assert all(path.read_bytes() == data for path, data in kept.items())
         deleted += int(running.samples().total(FILES_DELETED))
@@ -191,7 +192,7 @@ def test_what_is_recorded_is_shown_to_the_inspector(tmp_path: Path) -> None:
     looker.gate.set()
     with Collector(settings(tmp_path, rotate_size=1 << 20), looker) as running, sender() as exporter:
         for number in range(100):
-            exporter.sendto(bytes([number]) * 60_000, ("127.0.0.1", running.sockets[0].port))
+            send(exporter, bytes([number]) * 60_000, "127.0.0.1", running.sockets[0].port)
     paths = sorted(tmp_path.glob("*.pcap"))
     assert len(paths) > 1
     assert bytes(looker.seen) == b"".join(path.read_bytes()[24:] for path in paths)
@@ -208,7 +209,7 @@ def test_an_inspector_that_fails_or_is_slow_costs_counters_and_never_datagrams(
     sent = [bytes([number]) * 60_000 for number in range(200)]  # 12 chunks of 1 MiB
     with Collector(settings(tmp_path), looker) as running, sender() as exporter:
         for each in sent:
-            exporter.sendto(each, ("127.0.0.1", running.sockets[0].port))
+            send(exporter, each, "127.0.0.1", running.sockets[0].port)
         while not any(path.stat().st_size > 11_000_000 for path in tmp_path.glob("*.pcap")):
             pass
         assert running.samples().total(UNINSPECTED) > 0
@@ -245,7 +246,7 @@ def test_a_signal_ends_with_a_summary_and_status_0(tmp_path: Path, number: int) 
         sender() as exporter,
     ):
         for each in range(10):
-            exporter.sendto(bytes(each), ("127.0.0.1", running.port))
+            send(exporter, bytes(each), "127.0.0.1", running.port)
         status, out, err = running.end(number)
     assert (status, err) == (0, "")
     assert re.fullmatch(
@@ -260,7 +261,7 @@ def test_a_signal_ends_with_a_summary_and_status_0(tmp_path: Path, number: int) 
 def test_datagrams_are_in_the_file_while_the_collector_runs(tmp_path: Path) -> None:
     with collector(tmp_path) as running, sender() as exporter:
         for number in range(3):
-            exporter.sendto(b"%d" % number, ("127.0.0.1", running.port))
+            send(exporter, b"%d" % number, "127.0.0.1", running.port)
             running.until(lambda: len(recorded(tmp_path)) == number + 1, f"datagram {number}")  # noqa: B023
         assert running.end()[0] == 0
 
@@ -277,9 +278,8 @@ def test_a_kill_at_any_moment_leaves_whole_datagrams_and_one_cut_record_at_most(
             before = running.size()
             while running.size() - before < enough:
                 for _ in range(50):
-                    exporter.sendto(
-                        struct.pack(">I", sent).ljust(random.choice([4, 1464, 60_000])), ("127.0.0.1", running.port)
-                    )
+                    payload = struct.pack(">I", sent).ljust(random.choice([4, 1464, 60_000]))
+                    send(exporter, payload, "127.0.0.1", running.port)
                     sent += 1
             status, _, _ = running.end(signal.SIGKILL)
         assert status == -signal.SIGKILL
@@ -311,7 +311,7 @@ def test_a_disk_that_takes_no_more_ends_the_collector_with_what_was_lost(tmp_pat
     sent = 300
     with collector(tmp_path, preexec_fn=small_disk) as running, sender() as exporter:
         for _ in range(sent):
-            exporter.sendto(bytes(1000), ("127.0.0.1", running.port))
+            send(exporter, bytes(1000), "127.0.0.1", running.port)
         out, err = running.process.communicate()
         status = running.process.returncode
     assert status == 1
@@ -375,8 +375,8 @@ def test_metrics_are_served_while_it_runs(tmp_path: Path) -> None:
 
     with collector(tmp_path, "--metrics", "127.0.0.1:0", "--allow", "127.0.0.0/8") as running, sender() as exporter:
         for _ in range(7):
-            exporter.sendto(b"1234", ("127.0.0.1", running.port))
-        exporter.sendto(netflow(), ("127.0.0.1", running.port))
+            send(exporter, b"1234", "127.0.0.1", running.port)
+        send(exporter, netflow(), "127.0.0.1", running.port)
         running.until(lambda: 'wiretide_collector_datagrams_total{exporter="127.0.0.1"} 8.0' in scrape(), "counted")
         text = scrape()
         assert f'wiretide_collector_bytes_total{{exporter="127.0.0.1"}} {7 * 4 + len(netflow())}.0' in text
