@@ -10,7 +10,6 @@ place only, the sockets' buffers, where the system counts them.
 
 from __future__ import annotations
 
-import contextlib
 import select
 import sys
 import threading
@@ -271,8 +270,7 @@ class Collector:
                     self._uninspected += chunk.datagrams
             self._queue.put_free(chunk)
         if self.inspector is not None:
-            with contextlib.suppress(OSError):
-                self.inspector.close()
+            self.inspector.close()
 
     def _fail(self, error: BaseException) -> None:
         """Remember the first failure, and stop."""

@@ -44,13 +44,8 @@ class Exporters:
 
     def copy(self) -> Exporters:
         """Copy the table as it is now, to be read while the kernel goes on."""
-        copied = Exporters.__new__(Exporters)
-        copied.limit, copied.mask, copied.keys, copied.counts = (
-            self.limit,
-            self.mask,
-            self.keys.copy(),
-            self.counts.copy(),
-        )
+        copied = Exporters(self.limit)
+        copied.keys[:], copied.counts[:] = self.keys, self.counts
         return copied
 
     def snapshot(self) -> dict[str, ExporterCounts]:

@@ -58,7 +58,12 @@ class UdpSocket:
         """Bytes of the buffer in use; brings `dropped` up to date. None where nobody tells."""
         if not LINUX:
             return None
-        told = MEMORY_INFO.unpack(self.socket.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, MEMORY_INFO.size))
+        try:
+            told = MEMORY_INFO.unpack(self.socket.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, MEMORY_INFO.size))
+        except OSError as error:
+            if error.errno != errno.ENOPROTOOPT:
+                raise
+            return None  # Linux before 4.12
         self.dropped = (self.dropped or 0) + (told[MEMORY_DROPS] - self._last) % 2**32  # the system's has 32 bits
         self._last = told[MEMORY_DROPS]
         return told[MEMORY_USED]
