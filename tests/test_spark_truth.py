@@ -1,4 +1,4 @@
-"""Both Spark engines against the independent truth: every classic capture, each a link of its own, in one run.
+"""Both Spark engines against the independent truth: every capture, each a link of its own, in one run.
 
 It can catch what a few chosen captures do not: a link layer, a jump of years or a damaged end that only one file has.
 """
@@ -28,9 +28,9 @@ Rows = set[tuple[str, int, bytes, bytes, int, int]]
 
 @pytest.fixture(scope="module")
 def inputs(captures: Path) -> list[Input]:
-    """The classic captures of `pcap/`, by what they begin with."""
+    """The captures of `pcap/`."""
     with (captures / "manifest.csv").open(newline="") as manifest:
-        names = [row["file"] for row in csv.DictReader(manifest) if row["format"] == "pcap"]
+        names = [row["file"] for row in csv.DictReader(manifest)]
     return [Input(name, captures / name) for name in names if name.startswith("pcap/")]
 
 
@@ -56,12 +56,12 @@ def rows(table: pa.Table) -> Rows:
     return set(found)
 
 
-def test_spark_batch_equals_the_truth_of_every_classic_capture(spark, inputs: list[Input], truth: Rows) -> None:
-    assert len(inputs) >= 118
+def test_spark_batch_equals_the_truth_of_every_capture(spark, inputs: list[Input], truth: Rows) -> None:
+    assert len(inputs) >= 190
     assert rows(run_batch(spark, PAIRS, inputs, slots=1024)) == truth
 
 
-def test_the_spark_stream_equals_the_truth_of_every_classic_capture(
+def test_the_spark_stream_equals_the_truth_of_every_capture(
     spark, inputs: list[Input], truth: Rows, tmp_path: Path
 ) -> None:
     tables: list[pa.Table] = []
