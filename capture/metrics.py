@@ -83,6 +83,24 @@ FILES_DAMAGED = Metric(
     "Captures that end in something other than a whole record, by cause; all records before it were read.",
 )
 
+FILES_FOLLOWED = Metric(
+    "wiretide_followed_files_total",
+    "counter",
+    ("link",),
+    "Files begun of those that are followed as they grow.",
+)
+FILES_REPLACED = Metric(
+    "wiretide_followed_files_replaced_total",
+    "counter",
+    ("link",),
+    "Such files whose content was replaced by another in its place, which was then read from its beginning.",
+)
+FILES_REFUSED = Metric(
+    "wiretide_followed_files_refused_total",
+    "counter",
+    ("link",),
+    "Files of a followed folder that are no capture or cannot be read; they are passed over.",
+)
 SFLOW_DATAGRAMS = Metric(
     "wiretide_sflow_datagrams_total",
     "counter",
@@ -223,6 +241,9 @@ METRICS = (
     RECORDS_SKIPPED,
     TIMES_REPLACED,
     FILES_DAMAGED,
+    FILES_FOLLOWED,
+    FILES_REPLACED,
+    FILES_REFUSED,
     SFLOW_DATAGRAMS,
     SFLOW_DATAGRAMS_SKIPPED,
     SFLOW_SAMPLES,

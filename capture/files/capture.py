@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import mmap
 import os
 import resource
@@ -16,7 +17,9 @@ import numpy.typing as npt
 from capture.errors import InputError
 from capture.files.byte_source import STANDARD_INPUT, PipeBytes, open_source
 from capture.files.compression import is_compressed
+from capture.files.followed import FollowedCapture
 from capture.files.recognise import HEAD, FileFormat, record_format
+from capture.files.rotation import Rotation
 from capture.files.stream import StreamedCapture
 
 MADV_POPULATE_READ = 22
@@ -51,14 +54,17 @@ AnyCapture = Capture | StreamedCapture
 """What is read block by block: `format` and `data` are those of the block at hand; both may change with the next."""
 
 
-def open_capture(path: str | os.PathLike[str]) -> AnyCapture:
+def open_capture(path: str | os.PathLike[str], follow: bool = False) -> AnyCapture:
     """Open and check; raise InputError where it is missing, unreadable or no capture, with what it is instead.
 
     A file of records is mapped. Compressed files, pipes and standard input (`-`) are streamed. Opening a pipe does not
-    wait: what is wrong with its bytes is raised by `blocks`.
+    wait: what is wrong with its bytes is raised by `blocks`. To `follow` is to read a file as it grows and is replaced,
+    or the files of a folder, or those whose names match a glob, as they come and grow; a pipe is read as always.
     """
     path = Path(path)
     try:
+        if follow and (rotation := _rotation(path)):
+            return FollowedCapture(path, rotation, single=path.is_file())
         source = open_source(path)
         if isinstance(source, PipeBytes) or str(path) == STANDARD_INPUT:
             return StreamedCapture(path, source)
@@ -73,6 +79,17 @@ def open_capture(path: str | os.PathLike[str]) -> AnyCapture:
     if hasattr(mmap, "MADV_SEQUENTIAL"):
         mapped.madvise(mmap.MADV_SEQUENTIAL)
     return Capture(path, form, np.frombuffer(mapped, np.uint8), mapped)
+
+
+def _rotation(path: Path) -> Rotation | None:
+    """What there is to follow at a path: the files of a folder, of a glob in its last part, or the one file."""
+    if path.is_dir():
+        return Rotation(path, "*")
+    if path.is_file():
+        return Rotation(path.parent, glob.escape(path.name))
+    if not path.exists() and glob.has_magic(path.name) and path.parent.is_dir():
+        return Rotation(path.parent, path.name)
+    return None
 
 
 def open_mapped(path: str | os.PathLike[str], reader: str) -> Capture:

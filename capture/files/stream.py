@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from capture.files.exports import ExportFormat
 from capture.files.read_ahead import CHUNK, HEADROOM, ReadAhead
 from capture.files.recognise import HEAD, FileFormat, record_format
 from capture.files.record_format import ROW, WalkState
+from capture.metrics import Samples
 
 
 class StreamedCapture:
@@ -43,7 +45,7 @@ class StreamedCapture:
         self._chunk = chunk
         self._format: FileFormat | None = None
         self._reading: ReadAhead | None = None
-        self._stopped = False
+        self._stopped = Event()
         if not source.live:
             self._format = self._begin()
 
@@ -77,12 +79,20 @@ class StreamedCapture:
         """
         if not self.live:
             self._source.rewind()
+        yield from self._read(block_records)
+
+    def samples(self, link: str) -> Samples:
+        """Return what was counted beside records and the damage at the end: nothing here."""
+        return Samples()
+
+    def _read(self, block_records: int, skip: int = 0) -> Iterator[Block | None]:
+        """Read the source from where it stands; its first `skip` records are not handed out."""
         self.damage = None
         self._reading = ReadAhead(self._source, self._chunk)
-        if self._stopped:
+        if self._stopped.is_set():
             self._reading.stop()
         try:
-            yield from self._walk(self._reading, block_records)
+            yield from self._walk(self._reading, block_records, skip)
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         finally:
@@ -91,7 +101,7 @@ class StreamedCapture:
 
     def stop(self) -> None:
         """Make a live input end with what has been read, and let a cut record at its end be."""
-        self._stopped = True
+        self._stopped.set()
         if self._reading is not None:
             self._reading.stop()
 
@@ -99,7 +109,7 @@ class StreamedCapture:
         """Let go of the input; the iterator of `blocks` must have ended or been closed."""
         self._source.close()
 
-    def _walk(self, reading: ReadAhead, block_records: int) -> Iterator[Block | None]:
+    def _walk(self, reading: ReadAhead, block_records: int, skip: int) -> Iterator[Block | None]:
         form: FileFormat | None = None
         state = WalkState(0)
         row = np.empty((1, ROW), np.int64)
@@ -120,19 +130,24 @@ class StreamedCapture:
             if form is None:
                 if end - state.at < HEAD and not ended:
                     continue
-                if end == state.at and self._stopped:
+                if end == state.at and self._stopped.is_set():
                     return
                 form = self._format = self._recognise(self.data[state.at : end].tobytes())
                 state.at += form.first_record
             state.status = MORE
             while state.status == MORE:
-                if form.walk(self.data, end, block_records, row, state):
+                if form.walk(self.data, end, min(block_records, skip or block_records), row, state):
                     start, after, records, first, last, section = row[0].tolist()
-                    yield Block(start, after, records, first, last, NO_PROMISE, section)
+                    if skip:
+                        skip -= records
+                    else:
+                        yield Block(start, after, records, first, last, NO_PROMISE, section)
             if state.status not in MENDED_BY_BYTES:
                 break
-        if not self._stopped:
-            self.damage = self._source.damage or DAMAGE.get(state.status)
+        if not self._stopped.is_set():
+            # Behind a bad record nothing is read: what the thread ahead has met there by now is chance.
+            met = self._source.damage if state.status in MENDED_BY_BYTES else None
+            self.damage = met or DAMAGE.get(state.status)
 
     def _join(self, reading: ReadAhead, buffer: npt.NDArray[np.uint8], upto: int, at: int, end: int) -> tuple[int, int]:
         """Bring what is left of `data`, `[at, end)`, and a chunk together; return where both begin and end now."""
