@@ -132,6 +132,12 @@ def test_every_cut_leaves_what_can_be_decompressed(codec: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("codec", COMPRESS)
+def test_a_bad_record_is_told_and_not_what_comes_behind_it(codec: str, tmp_path: Path) -> None:
+    bad = noisy(20) + bytes(8) + b"\xff" * 4 + bytes(300)
+    assert read(tmp_path / "bad", COMPRESS[codec](bad)[:-3]) == (20, "impossible_record_length")
+
+
+@pytest.mark.parametrize("codec", COMPRESS)
 @pytest.mark.parametrize("behind", [b"garbage", b"\x1f", b"\0\0\0\0x", b"\n"])
 def test_garbage_behind_is_told_and_costs_nothing(codec: str, behind: bytes, tmp_path: Path) -> None:
     expected = "cut_in_compression" if codec == "gzip" and behind == b"\x1f" else "bad_compression"
