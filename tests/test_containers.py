@@ -5,14 +5,21 @@ up, sums of both lengths catch a length that is misread, times a clock, steps ba
 """
 
 import csv
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from capture.files.blocks import BLOCK_RECORDS
 from capture.files.capture import open_capture
 from capture.files.scan import scan
+from capture.packets.columns import FRAME_COLUMNS
 from capture.packets.decoder import Decoder
+
+MOST_MEMORY = 96 << 20
+"""Bytes that reading any capture may take of its own: decode buffers of every column, and what docs/captures.md says
+that a hostile pcapng file can add."""
 
 NAMED = {
     "": None,
@@ -63,3 +70,15 @@ def test_every_container_holds_what_the_truth_says_and_ends_as_it_says(folder: s
         if said:
             wrong[row["file"]] = said
     assert wrong == {}
+
+
+def test_no_hostile_capture_takes_more_memory_than_the_bound(captures: Path) -> None:
+    tracemalloc.start()
+    for path in sorted((captures / "hostile").iterdir()):
+        tracemalloc.reset_peak()
+        file = open_capture(path)
+        decoder = Decoder(file, set(FRAME_COLUMNS) - {"link"}, BLOCK_RECORDS, every_frame=True)
+        for block in scan(file).blocks:
+            decoder.decode(block)
+        assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY, path.name
+    tracemalloc.stop()

@@ -166,6 +166,19 @@ def test_a_file_has_no_more_interfaces_than_the_bound_and_their_memory_is_bounde
     assert table.matrix.nbytes + sum(sys.getsizeof(name) for name in table.names) < 48 << 20
 
 
+def test_a_description_as_long_as_a_block_may_be_is_read_in_the_memory_of_two(tmp_path: Path) -> None:
+    path = tmp_path / "long.pcapng"
+    comments = ((1, bytes(65532)) for _ in range((MAX_BLOCK - 100) // 65536))
+    path.write_bytes(section() + block(1, bytes(8) + options(*comments, (9, b"\x09"))) + enhanced(77, FRAME))
+    file = open_capture(path)
+    tracemalloc.start()
+    index = scan(file)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (index.low, index.damage) == (77, None)
+    assert peak < 2 * MAX_BLOCK + (4 << 20)
+
+
 def test_sections_and_unknown_blocks_without_end_take_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "sections.pcapng"
     path.write_bytes((section() + section(">") + block(7, b"", ">")) * 50_000 + section() + interface() + RECORD)
