@@ -84,7 +84,7 @@ def announced_rate(values: Values) -> Fraction | None:
     if size and population and population >= size:
         return _believed(Fraction(population, size))
     probability = _float(values.get(311, b""))
-    if probability is not None and 0 < probability <= 1:
+    if probability is not None and 1 / LARGEST <= probability <= 1:
         return _believed(Fraction(1 / probability).limit_denominator(1000))
     return None
 

@@ -100,8 +100,8 @@ class Compiler:
             if self.has(element):
                 self.add(values.RATE, values.RATE_NUM, element)
         for pair in (
-            ((305, values.RATE_INTERVAL), (306, values.RATE_SPACE)),
-            ((309, values.RATE_SIZE), (310, values.RATE_POPULATION)),
+            ((305, values.RATE_PART), (306, values.RATE_SPACE)),
+            ((309, values.RATE_PART), (310, values.RATE_POPULATION)),
         ):
             if all(self.has(element) for element, _ in pair):
                 for element, code in pair:

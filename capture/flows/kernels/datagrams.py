@@ -265,7 +265,7 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
                 at += rows * shortest
                 whole = at + shortest > set_end
             else:
-                whole = False
+                whole = at + shortest > set_end
                 while row + rows < capacity:
                     following = np.int64(-1)
                     if at + shortest <= set_end:

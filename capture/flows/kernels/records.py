@@ -88,8 +88,7 @@ def write_field(  # type: ignore[no-untyped-def]
         if 0 < length <= 8:
             write_key_rate(sessions, session_row, keys, limit, unsigned(buf, at, length), row, out, capacity)
     elif code >= RATE:
-        if 0 < length <= 8:
-            write_rate(unsigned(buf, at, length), code, row, out, capacity)
+        write_rate(unsigned(buf, at, length) if 0 < length <= 8 else np.int64(-1), code, row, out, capacity)
     else:
         write_value(
             buf, at, length, code, limit, place, row, out, valid, capacity, uptime, export, slots, ends, arena, used,
@@ -191,7 +190,7 @@ def settle_times(sessions, session_row, export, row, rows, out, capacity):  # ty
 
 @outlined
 def settle_rates(row, rows, out, capacity):  # type: ignore[no-untyped-def]
-    """A rate of which a part is missing is none: 0 packets of 1."""
+    """Where nothing is known a rate is 0 packets of 1."""
     for index in range(row, row + rows):
         if out[RATE_NUM * capacity + index] <= 0 or out[RATE_DEN * capacity + index] <= 0:
             out[RATE_NUM * capacity + index] = 0

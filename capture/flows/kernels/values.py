@@ -17,8 +17,8 @@ from capture.native import helper, outlined
 (
     ABSENT, ABSENT_ADDRESS, UNSIGNED, SIGNED, FLOAT, BOOLEAN, ADDRESS4, ADDRESS6, ADDRESS6_ELSE, TEXT, OCTETS,
     SECONDS, MILLISECONDS, MICROSECONDS, NANOSECONDS, UPTIME, UPTIME_SINCE, BEFORE_EXPORT, LASTS_MS, LASTS_US,
-    INIT_MS, RATE, RATE_INTERVAL, RATE_SPACE, RATE_SIZE, RATE_POPULATION, RATE_KEY,
-) = range(27)  # fmt: skip
+    INIT_MS, RATE, RATE_PART, RATE_SPACE, RATE_POPULATION, RATE_KEY,
+) = range(26)  # fmt: skip
 """What is done with a field. ADDRESS6_ELSE: only where the address written before is zero. UPTIME: ms of sysUpTime, by
 the header's; UPTIME_SINCE: by the time the exporter was started. BEFORE_EXPORT: microseconds before the header's time.
 LASTS: a duration. RATE…: how this record was sampled."""
@@ -26,11 +26,11 @@ LASTS: a duration. RATE…: how this record was sampled."""
 MISSING = -(2**63)
 """What stands in a row of times where there is none."""
 
-START, END, LASTS, SINCE, RATE_NUM, RATE_DEN = range(6)
-"""Rows of every matrix, before those of the columns: ns, ns, ns, ms, and the packets that stand for so many sampled.
-RATE_NUM is 0 where nothing is known."""
+START, END, LASTS, SINCE, RATE_NUM, RATE_DEN, PART = range(7)
+"""Rows of every matrix, before those of the columns: ns, ns, ns, ms, the packets that stand for so many sampled, and
+the first half of a rate that is told in two. RATE_NUM is 0 where nothing is known."""
 
-SCRATCH_ROWS = 6
+SCRATCH_ROWS = 7
 
 NTP_EPOCH = 2_208_988_800
 """Seconds from 1900, where NTP counts from, to 1970."""
@@ -199,21 +199,19 @@ def write_address(buf, at, length, code, place, out, valid, capacity, counts):  
 
 @outlined
 def write_rate(value, code, row, out, capacity):  # type: ignore[no-untyped-def]
-    """Take in one number of how a record was sampled; one that says nothing changes nothing."""
+    """Take in one number of how a record was sampled, -1 for none; one that says nothing changes nothing."""
     num = RATE_NUM * capacity + row
     den = RATE_DEN * capacity + row
-    if not 0 < value < LARGEST_RATE:
-        return
-    if code == RATE:
+    part = out[PART * capacity + row]
+    believed = 0 < value < LARGEST_RATE
+    if code == RATE_PART:
+        out[PART * capacity + row] = value if believed else 0
+    elif code == RATE and believed:
         out[num] = value
         out[den] = 1
-    elif code == RATE_SIZE:
-        out[den] = value
-        out[num] = 0
-    elif code == RATE_INTERVAL:
+    elif code == RATE_SPACE and part > 0 and (believed or value == 0):
+        out[num] = part + value
+        out[den] = part
+    elif code == RATE_POPULATION and part > 0 and believed and value >= part:
         out[num] = value
-        out[den] = value
-    elif code == RATE_SPACE:
-        out[num] = out[den] + value
-    elif code == RATE_POPULATION:
-        out[num] = value
+        out[den] = part
