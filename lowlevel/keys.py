@@ -108,7 +108,8 @@ class KeyLayout:
         vector = evaluate(key.expression, columns)
         if isinstance(vector, AddressVector):
             for half in {0: [], 4: [vector.low], 6: [vector.high, vector.low]}[version]:
-                yield np.ascontiguousarray(np.broadcast_to(half, rows)).view(np.int64), 0
+                whole = np.ascontiguousarray(half) if half.ndim else np.full(rows, half)
+                yield whole.view(np.int64), 0
             return
         if isinstance(vector, TextVector):
             self.names[key.name] = vector.names

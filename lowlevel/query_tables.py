@@ -22,8 +22,11 @@ from lowlevel.vectors import AddressVector, Columns, Mask, Vector
 COUNTED = 8**5
 """Codes up to which they are counted: those of five addresses of different headers."""
 
+VERSIONS = (0, 4, 6)
+"""Of an address: 0 is NULL."""
+
 Versions = tuple[int, ...]
-"""IP versions of a plan's address keys, in their order; 0 is NULL."""
+"""IP versions of a plan's address keys, in their order."""
 
 
 class QueryTables:
@@ -91,19 +94,25 @@ class QueryTables:
             assert isinstance(vector, AddressVector)
             found.append(vector.version)
         # Addresses of one header share their column of versions; and most batches are all IPv4.
-        distinct = list({id(version): version for version in found}.values())
-        if all(version.ndim == 0 for version in distinct):
-            yield tuple(int(version) for version in found), chosen
+        distinct = list({id(column): column for column in found}.values())
+        if all(column.ndim == 0 for column in distinct):
+            yield tuple(int(column) for column in found), chosen
+            return
+        if len(distinct) == 1:
+            for version in VERSIONS:
+                here = distinct[0] == version if chosen is None else chosen & (distinct[0] == version)
+                if here.any():
+                    yield (version,) * len(found), here
             return
         codes = distinct[0]
-        for version in distinct[1:]:
-            codes = codes * 8 + version
+        for column in distinct[1:]:
+            codes = codes * 8 + column
         for code in _occurring(codes if chosen is None else codes[chosen]):
             here = codes == code
             digits = {}
-            for version in reversed(distinct):
-                code, digits[id(version)] = divmod(code, 8)
-            yield tuple(digits[id(version)] for version in found), here if chosen is None else chosen & here
+            for column in reversed(distinct):
+                code, digits[id(column)] = divmod(code, 8)
+            yield tuple(digits[id(column)] for column in found), here if chosen is None else chosen & here
 
     def _add(
         self, versions: Versions, columns: Columns, times: npt.NDArray[np.int64], chosen: Mask | None

@@ -5,6 +5,7 @@
 * Whole tables of logic, division and prefixes catch the cases that random trees seldom meet.
 """
 
+import functools
 import itertools
 from ipaddress import IPv4Address, IPv6Address
 from random import Random
@@ -18,8 +19,10 @@ from lowlevel.evaluate import evaluate, true_rows
 from lowlevel.expressions import (
     Address,
     Binary,
+    Call,
     Column,
     Expression,
+    Function,
     InList,
     InPrefix,
     IsNull,
@@ -294,6 +297,21 @@ def test_a_long_list_holds_no_nan_and_tells_great_integers_apart() -> None:
     near = tuple(constant(2**62 + value) for value in range(0, 99, 2))  # as floats they were all one number
     columns = {"a": Vector(np.array([2**62, 2**62 + 1, 2**62 + 2], np.int64))}
     assert values_of(evaluate(InList(Column("a", Type.INT), near), columns), 3) == [True, False, True]
+
+
+def test_a_search_looks_only_at_rows_that_the_rest_of_the_condition_lets_pass() -> None:
+    """Joined by AND in any order; the answer is that of the twin, and nothing is read of a row that is out."""
+    data = np.frombuffer(b"GET /GET /POST ", np.uint8)
+    start, length = np.array([0, 5, 10, 2**40]), np.array([5, 5, 5, 2**40])  # the last would be far outside
+    columns = {"data": BytesVector(data, start, length), "a": Vector(np.array([1, 2, 1, 9]))}
+    search = Call(Function.CONTAINS, Column("data", Type.BYTES), Literal(b"GET", Type.BYTES))
+    least = Binary(Op.LT, Column("a", Type.INT), constant(9))
+    first = Binary(Op.EQ, Column("a", Type.INT), constant(1))
+    long = Binary(Op.GT, Call(Function.LENGTH, Column("data", Type.BYTES)), constant(4))
+    for parts in itertools.permutations([search, least, first, long]):
+        tree = functools.reduce(lambda one, other: Binary(Op.AND, one, other), parts)
+        assert true_rows(tree, columns, 4).tolist() == [True, False, False, False]
+    assert true_rows(Binary(Op.AND, least, Unary(Op.NOT, search)), columns, 4).tolist() == [False, False, True, False]
 
 
 def address_vector(texts: list[str]) -> AddressVector:
