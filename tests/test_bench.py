@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from bench import __main__ as command_line
@@ -17,6 +18,7 @@ from bench.report import Criterion, Report
 from bench.setting import Setting
 from bench.traffic import address_pairs, cached
 from bench.undisturbed import ATTEMPTS, Took, undisturbed
+from lowlevel.row_batches import row_batches
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -66,6 +68,13 @@ def test_a_smoke_run_prints_tables_and_then_one_json_line_per_criterion(tmp_path
         "first run, lines that say why",
     }
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".pcap"] * 2
+
+
+def test_the_same_packets_are_measured_in_both_containers(tmp_path: Path) -> None:
+    ran = bench("--quick", "pcapng", "--data", tmp_path)
+    assert (ran.returncode, "do not hold the same" in ran.stdout) == (0, False), ran.stderr
+    classic, anew = (row_batches(path, ["ts", "srcIP", "destIP", "len"]) for path in sorted(tmp_path.iterdir()))
+    assert pa.Table.from_batches(classic).equals(pa.Table.from_batches(anew))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,132 @@
+"""pcapng against classic pcap: the same packets out of either container, decode + table on one core.
+
+The pcapng file is the judged capture of `bench.decode` written anew: one section, one interface that counts
+nanoseconds, an enhanced packet block for each record, as dumpcap writes them.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from bench.figure import Figure, figure
+from bench.one_core import core, on_one_core
+from bench.query_text import PAIRS
+from bench.report import Report
+from bench.setting import Setting
+from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.undisturbed import step, undisturbed
+from capture.files.blocks import BLOCK_RECORDS, Index
+from capture.files.capture import Capture, open_mapped
+from capture.files.scan import scan
+from capture.packets.decoder import Decoder
+from highlevel.plan import QueryPlan
+from lowlevel.node import Node
+from queries.gsql import compile_query
+
+STEPS = ("scan", "decode", "decode + table")
+FORMS = ("pcap", "pcapng")
+
+
+def run(setting: Setting) -> Report:
+    """Measure both files by turns."""
+    packets = setting.packets(5 * MILLION)
+    report = Report("pcapng")
+    classic = cached(address_pairs(packets), setting.data)
+    paths = {"pcap": classic, "pcapng": as_pcapng(classic)}
+    sizes = {form: warm(path) for form, path in paths.items()}
+    seconds, counts, repeated = on_one_core(measure, paths, setting.runs(7))
+    rates = {each: figure(took).rate(packets / MILLION) for each, took in seconds.items()}
+    report.table(
+        f"{packets:,} packets",
+        ("step", "container", "bytes per record", "M packets/s (min..max)", "of pcap"),
+        [
+            (name, form, f"{sizes[form] / packets:.0f}", str(rates[form, name]), f"{share(rates, form, name):.1%}")
+            for name in STEPS
+            for form in FORMS
+        ],
+    )
+    bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
+    report.notes.append(f"one process, {bound}; {repeated} steps were made again because others had the core")
+    if len(set(counts.values())) != 1:
+        report.notes.append(f"the containers do not hold the same packets: {counts}")
+    same = len(set(counts.values())) == 1
+    ratio = share(rates, "pcapng", "decode + table") if same else 0.0
+    report.require("pcapng / pcap, decode + table, one core", ratio, ">= 0.6", judged=not setting.quick)
+    return report
+
+
+def share(rates: dict[tuple[str, str], Figure], form: str, name: str) -> float:
+    """The rate of a step as part of what it is for classic pcap."""
+    return rates[form, name].median / rates["pcap", name].median
+
+
+def measure(
+    paths: dict[str, Path], runs: int
+) -> tuple[dict[tuple[str, str], list[float]], dict[str, tuple[int, int]], int]:
+    """Seconds of each container and step, what each container held (records, packets), and steps made again."""
+    plan = compile_query(PAIRS)
+    work: dict[tuple[str, str], Callable[[], object]] = {}
+    counts = {}
+    for form, path in paths.items():
+        file = open_mapped(path, "the bench")
+        index = scan(file)
+        work[form, "scan"] = partial(scan, file)
+        work[form, "decode"] = partial(decode, file, index, plan)
+        work[form, "decode + table"] = partial(decode_and_table, file, index, plan)
+        counts[form] = index.records, decode_and_table(file, index, plan)
+    again = 0
+    seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for _ in range(runs):
+        for each, of_it in work.items():
+            took, repeats = undisturbed(partial(step, of_it))
+            seconds[each].append(took.seconds)
+            again += repeats
+    return dict(seconds), counts, again
+
+
+def decode(file: Capture, index: Index, plan: QueryPlan) -> None:
+    """Decode the columns of a query."""
+    decoder = Decoder(file, plan.low.columns, BLOCK_RECORDS)
+    for block in index.blocks:
+        decoder.decode(block)
+
+
+def decode_and_table(file: Capture, index: Index, plan: QueryPlan) -> int:
+    """Decode and reduce; returns the packets."""
+    node = Node("link", file, [plan.low])
+    for block in index.blocks:
+        for _ in node.process(block):
+            pass
+    return sum(query.accepted for query in node.queries)
+
+
+def as_pcapng(path: Path) -> Path:
+    """The records of a little-endian classic capture in a pcapng file beside it, written where it is not there yet."""
+    target = path.with_suffix(".pcapng")
+    if target.exists():
+        return target
+    print(f"bench: writing {target} …", file=sys.stderr, flush=True)
+    data = memoryview(path.read_bytes())
+    unit = 1 if bytes(data[:4]) == b"\x4d\x3c\xb2\xa1" else 1000
+    record, block = struct.Struct("<4I"), struct.Struct("<7I")
+    part = target.with_suffix(".part")
+    with part.open("wb", buffering=1 << 20) as out:
+        out.write(struct.pack("<3IHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28))
+        out.write(struct.pack("<2I2HI2HI2HI", 1, 32, 1, 0, 0, 9, 1, 9, 0, 0, 32))
+        at = 24
+        while at < len(data):
+            seconds, fraction, captured, wire = record.unpack_from(data, at)
+            time = seconds * 1_000_000_000 + fraction * unit
+            padding = -captured % 4
+            length = 32 + captured + padding
+            out.write(block.pack(6, length, 0, time >> 32, time & 0xFFFFFFFF, captured, wire))
+            out.write(data[at + 16 : at + 16 + captured])
+            out.write(bytes(padding) + length.to_bytes(4, "little"))
+            at += 16 + captured
+    part.replace(target)
+    return target
