@@ -49,10 +49,11 @@ from capture.collector.recvmmsg import supported
 from capture.collector.settings import Settings
 from capture.files.capture import open_capture
 from capture.files.scan import scan
+from capture.files.stream import StreamedCapture
 from capture.metrics import Samples
 from dashboards.console import compile_kernels
 from tests.collected import datagrams, recorded, send, sender
-from tests.collector_process import collector
+from tests.collector_process import POLL_SECONDS, POLLS, collector
 from tests.test_collector_receivers import has_ipv6
 
 LINUX = pytest.mark.skipif(not supported(), reason="this system does not tell what it drops")
@@ -163,6 +164,41 @@ def test_folders_go_on_where_they_were_and_stay_within_their_bound(tmp_path: Pat
     assert deleted > 0
     numbers = [struct.unpack(">II", each.payload[:8]) for each in recorded(tmp_path)]
     assert numbers == [(run, number) for run in range(4) for number in range(20)][-len(numbers) :]
+
+
+def test_whoever_follows_the_folder_sees_every_datagram_once_while_files_rotate(tmp_path: Path) -> None:
+    followed = open_capture(tmp_path, follow=True)
+    assert isinstance(followed, StreamedCapture)
+    seen: list[int] = []
+    count = 400
+
+    def follow() -> None:
+        for block in followed.blocks():
+            at = block.start if block else 0
+            while block and at < block.end:
+                # A record's header, then 20 bytes of IPv4 and 8 of UDP.
+                [captured] = struct.unpack_from("<I", followed.data, at + 8)
+                [number] = struct.unpack_from(">I", followed.data, at + 16 + 28)
+                seen.append(number)
+                at += 16 + captured
+            if len(seen) == count:
+                return
+
+    with Collector(settings(tmp_path, rotate_size=1 << 20)) as running, sender() as exporter:
+        reader = threading.Thread(target=follow)
+        reader.start()
+        for number in range(count):
+            send(exporter, struct.pack(">I", number).ljust(20_000), "127.0.0.1", running.sockets[0].port)
+        # While the collector still runs: nothing waits for its end.
+        for _ in range(POLLS):
+            reader.join(POLL_SECONDS)
+            if not reader.is_alive():
+                break
+    followed.stop()
+    reader.join()
+    followed.close()
+    assert seen == list(range(count))
+    assert len(list(tmp_path.glob("*.pcap"))) > 5
 
 
 class Looker:
