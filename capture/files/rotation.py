@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from capture.files.beside import TEMPLATES
 from capture.files.growing import KEPT, POLL, GrowingBytes
 
 Identity = tuple[int, int]
@@ -31,9 +32,6 @@ Identity = tuple[int, int]
 
 LISTING_SHARE = 0.05
 """Part of the time that listing a folder may take, where its own time of change is the same: its files may change."""
-
-BESIDE = frozenset({"templates.json"})
-"""Files that are written beside captures and are none."""
 
 PACKED = (".gz", ".zst", ".lz4", ".bz2", ".xz")
 """A file with such a suffix holds what the file without it held, which was compressed when it was complete (`-z`)."""
@@ -155,7 +153,7 @@ class Rotation:
     def _matching(self) -> Iterator[tuple[Path, os.stat_result]]:
         hidden = self.pattern.startswith(".")
         for entry in os.scandir(self.folder):
-            if fnmatchcase(entry.name, self.pattern) and entry.name not in BESIDE:
+            if fnmatchcase(entry.name, self.pattern) and entry.name != TEMPLATES:
                 with contextlib.suppress(OSError):
                     status = entry.stat()  # of what a link means
                     if stat.S_ISREG(status.st_mode) and (hidden or not entry.name.startswith(".")):
