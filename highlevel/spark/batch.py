@@ -4,8 +4,8 @@
       guessed          in the source's tasks       packed          every group meets itself           by definition
 
 Ranges are guessed and verified: what each task walked comes back with the results, and where the walks do not join,
-the answer is thrown away and computed again over ranges proved beforehand (`capture.files.split`). No pass over the
-file goes before the first task.
+the answer is thrown away and computed again over ranges proved beforehand (`capture.files.split`). No pass over a
+classic pcap goes before the first task.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from capture.files.capture import allow_open_files, open_mapped
+from capture.files.capture import Capture, allow_open_files, open_finite
 from capture.files.split import ByteRange, joined
 from capture.metrics import Samples
 from highlevel.inline import ALL_METRICS, Input
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.plan import QueryPlan
-from highlevel.spark.byte_ranges import SPARK_SCHEMA, RangeReader, RangeTask, exact_tasks, guessed_tasks
+from highlevel.spark.byte_ranges import SPARK_SCHEMA, RangeReader, Task, exact_tasks, guessed_tasks, size_of
 from highlevel.spark.closed_windows import Counted, finished_windows
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.errors import root_cause
@@ -87,9 +87,9 @@ class BatchRun:
     def __post_init__(self) -> None:
         """Open and check the inputs that the query reads."""
         read = [each for each in self.inputs if each.feeds(self.plan)]
+        allow_open_files(len(read))
+        self.files = [open_finite(each.path, "the batch engine") for each in read]
         self.inputs = [Input(each.link, Path(each.path).absolute(), each.stream) for each in read]
-        allow_open_files(len(self.inputs))
-        self.files = [open_mapped(each.path, "the batch engine") for each in self.inputs]
         compile_kernels()
 
     def run(self) -> pa.Table:
@@ -110,14 +110,14 @@ class BatchRun:
         columns = [f"`{out.name}` {SPARK_TYPES[out.expression.type]}" for out in self.plan.select]
         return self._stages(tasks, packed=False, schema=", ".join(bounds + columns))
 
-    def _stages(self, tasks: Sequence[RangeTask], *, packed: bool, schema: str) -> DataFrame:
+    def _stages(self, tasks: Sequence[Task], *, packed: bool, schema: str) -> DataFrame:
         parts = self.spark.sparkContext.defaultParallelism if self.plan.group_by else 1
-        sizes = tuple(len(file.data) for file in self.files)
+        sizes = tuple(size_of(file) for file in self.files)
         reader = RangeReader(self.plan, tuple(self.inputs), sizes, tuple(tasks), parts, self.slots)
         ranges = self.spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, SPARK_SCHEMA)
         return ranges.repartitionById(parts, "part").mapInArrow(Merger(self.plan, packed), schema)
 
-    def _collect(self, tasks: Sequence[RangeTask]) -> pa.Table | None:
+    def _collect(self, tasks: Sequence[Task]) -> pa.Table | None:
         """Run over ranges; None where their walks do not join, which makes the answer void."""
         if not tasks:
             return self.plan.schema.empty_table()
@@ -137,7 +137,7 @@ class BatchRun:
         told.sort(key=lambda each: (each["task"]["number"], each["task"]["start"]))
         for number, file in enumerate(self.files):
             walked = [ByteRange(**each["walked"]) for each in told if each["task"]["number"] == number]
-            if not joined(walked, file.format.first_record, len(file.data)):
+            if isinstance(file, Capture) and not joined(walked, file.format.first_record, len(file.data)):
                 return None
         self.samples = Samples()
         for each in told:
