@@ -98,7 +98,7 @@ def packet(link_type: int, frame: bytes, not_captured: int = 0) -> Row | str:
     found = walk.frame(link_type, frame)
     if not isinstance(found, tuple):
         return found or "non_ip"
-    layer = ip_layer(found, not_captured)
+    layer = ip_layer(found, max(0, not_captured))
     if isinstance(layer, str):
         return layer
     outer = layer.row | walk.columns()

@@ -214,3 +214,10 @@ def test_an_offloaded_packet_is_as_long_as_it_was_on_the_wire_however_little_was
     (tmp_path / "one.pcap").write_bytes(pcap_bytes([(1, v4(TCP, length=0))], 101, more_on_wire=29_000))
     [row], _, _ = decode_file(tmp_path / "one.pcap")
     assert row["ip_len"] == len(v4(TCP)) + 29_000 == row["len"]
+
+
+def test_a_packet_is_no_shorter_than_what_was_captured_of_it(tmp_path: Path) -> None:
+    (tmp_path / "one.pcap").write_bytes(pcap_bytes([(1, v4(TCP, length=0))], 101, more_on_wire=-40))
+    [row], _, _ = decode_file(tmp_path / "one.pcap")
+    assert (row["len"], row["caplen"], row["ip_len"], row["destPort"]) == (0, 40, 40, 443)
+    compare_with_twin(tmp_path / "one.pcap")

@@ -74,7 +74,8 @@ def decode_frame(  # type: ignore[no-untyped-def]
     if kind != ETHERTYPE_IPV4:
         counts[OTHER_ROWS] += 1
     outer = np.int64(0)
-    write_addresses(buf, kind, ip, frame + wire, want, out, capacity, outer, row)
+    wire_end = max(end, frame + wire)  # some records say that less was on the wire than they hold
+    write_addresses(buf, kind, ip, wire_end, want, out, capacity, outer, row)
     out[TS * capacity + row] = time
     if want & (1 << LEN):
         out[LEN * capacity + row] = wire
@@ -86,7 +87,7 @@ def decode_frame(  # type: ignore[no-untyped-def]
         if want & (1 << INTERFACE):
             out[INTERFACE * capacity + row] = interface
         write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, outer, row)
-    protocol, upper, fragment, more, identification, end, wire_end = upper_layer(buf, kind, ip, end, frame + wire)
+    protocol, upper, fragment, more, identification, end, wire_end = upper_layer(buf, kind, ip, end, wire_end)
     write_upper(buf, protocol, upper, end, fragment, more, identification, want, out, capacity, outer, row)
     if want & TUNNEL or want_inner:
         write_inner(
