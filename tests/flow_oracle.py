@@ -106,12 +106,19 @@ class Collector:
         session = self.sessions.setdefault((version, *sender, header["domain"]), Session())
         found: list[Record] = []
         at = 0
+        came: dict[int, None] = {}  # templates that data waits for
         while at + 4 <= len(body):
             number, size = struct.unpack(">HH", body[at : at + 4])
             if (number, size) == (0, 0) or size < 4 or at + size > len(body):
                 break
-            found += self._set(session, header, number, body[at + 4 : at + size])
+            found += self._set(session, header, number, body[at + 4 : at + size], came)
             at += size
+        for number in came:
+            if number in session.templates:
+                waited = [each for each in session.waiting if each[0] == number]
+                session.waiting = [each for each in session.waiting if each[0] != number]
+                for _, data, old in waited:
+                    found += self._data(session, old, number, data)
         return found
 
     def _fixed(self, body: bytes, header: dict[str, Any], count: int, data: bytes) -> list[Record]:
@@ -124,13 +131,12 @@ class Collector:
         return [Record(header, cut(piece, specs)[0], specs, None, rate, {}) for piece in pieces]
 
     def _set(
-        self, session: Session, header: dict[str, Any], number: int, body: bytes
-    ) -> Iterator[Record] | list[Record]:
+        self, session: Session, header: dict[str, Any], number: int, body: bytes, came: dict[int, None]
+    ) -> list[Record]:
         late = header["version"] == 10
-        if number == (2 if late else 0):
-            return self._templates(session, header, body, options=False)
-        if number == (3 if late else 1):
-            return self._templates(session, header, body, options=True)
+        if number in ((2, 3) if late else (0, 1)):
+            self._templates(session, header["version"], body, number in (1, 3), came)
+            return []
         if number < 256:
             return []
         if number not in session.templates:
@@ -138,9 +144,8 @@ class Collector:
             return []
         return self._data(session, header, number, body)
 
-    def _templates(self, session: Session, header: dict[str, Any], body: bytes, options: bool) -> list[Record]:
-        found: list[Record] = []
-        for number, scope, specs in announced(header["version"], body, options):
+    def _templates(self, session: Session, version: int, body: bytes, options: bool, came: dict[int, None]) -> None:
+        for number, scope, specs in announced(version, body, options):
             if specs is None:
                 for each in [number] if number > 3 else list(session.templates):
                     if number > 3 or session.templates[each][0] == (number == 3):
@@ -149,16 +154,10 @@ class Collector:
             shortest = sum(1 if length == 65535 else length for _, length, _ in specs)
             if number < 256 or shortest == 0 or len(specs) > 512:
                 continue
-            before = session.templates.get(number)
-            session.templates[number] = (options, scope, specs)
-            if before == session.templates[number]:
-                continue
-            # Data that waited is read by the template that came, whatever follows it.
-            waited = [each for each in session.waiting if each[0] == number]
-            session.waiting = [each for each in session.waiting if each[0] != number]
-            for _, data, old in waited:
-                found += self._data(session, old, number, data)
-        return found
+            if session.templates.get(number) != (options, scope, specs):
+                session.templates[number] = (options, scope, specs)
+                if any(each[0] == number for each in session.waiting):
+                    came[number] = None
 
     def _data(self, session: Session, header: dict[str, Any], number: int, body: bytes) -> list[Record]:
         options, scope, specs = session.templates[number]

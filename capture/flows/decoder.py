@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -101,6 +102,7 @@ class FlowDecoder:
         self.sampling_refused = 0  # of sessions that are forgotten
         self.accounts = Accounts()
         self._room = np.zeros(2 * MAX_FIELDS, np.int64)
+        self._awaited: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._rows = 0
         self._clock = 0
 
@@ -130,8 +132,10 @@ class FlowDecoder:
             elif status == kernel.NEW_SESSION:
                 self._greet(data, datagrams, int(state[kernel.NEXT]))
             elif status == kernel.TEMPLATES:
-                yield from self._announced(data, datagrams, state)
+                self._announced(data, state)
                 state[kernel.SET] = -1
+            elif status == kernel.PAUSED:
+                yield from self._read_waiting()
             else:
                 self._unknown(data, datagrams, state)
                 state[kernel.SET] = -1
@@ -206,13 +210,13 @@ class FlowDecoder:
         head = data[at:end].tobytes()
         return int.from_bytes(head[:2], "big"), head[4:], self.sessions.by_number[int(state[kernel.SESSION])]
 
-    def _announced(self, data: Bytes, datagrams: Datagrams, state: Numbers) -> Iterator[Flows]:
-        """Take in a set of templates, and read what waited for them."""
+    def _announced(self, data: Bytes, state: Numbers) -> None:
+        """Take in a set of templates. What waited for them is read when their datagram is done: options may follow."""
         number, body, session = self._set(data, state)
         for each in announcements(session.key.version, number in (1, 3), body):
-            if self.templates.announce(session, each):
-                for waited in self.waiting.take(session.number, each.id):
-                    yield from self._read_again(session, waited)
+            if self.templates.announce(session, each) and self.waiting.holds(session.number, each.id):
+                self._awaited[session.number, each.id] = None
+                state[kernel.PAUSE] = 1
 
     def _unknown(self, data: Bytes, datagrams: Datagrams, state: Numbers) -> None:
         """See to a set whose template the kernel does not know: compile the template, read options, or let it wait."""
@@ -244,6 +248,15 @@ class FlowDecoder:
             self.sessions.sampled(session)
         self.sessions.rows[session.number, words.OPTION_RECORDS] += count
         return count
+
+    def _read_waiting(self) -> Iterator[Flows]:
+        """Read what waited for the templates that came with the last datagram, where they are still there."""
+        while self._awaited:
+            (number, template), _ = self._awaited.popitem(last=False)
+            session = self.sessions.by_number[number]
+            if template in session.templates:
+                for waited in self.waiting.take(number, template):
+                    yield from self._read_again(session, waited)
 
     def _read_again(self, session: Session, waited: WaitingSet) -> Iterator[Flows]:
         """Read a set that waited, as a datagram of its own under the header it came with."""

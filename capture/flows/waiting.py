@@ -61,9 +61,13 @@ class Waiting:
         while self.cost > self.bounds.waiting_bytes:
             self._drop(next(iter(self.sets.values())), "all_full")
 
+    def holds(self, session: int, template: int) -> bool:
+        """Whether a set of a template waits."""
+        return self.templates[session, template] > 0
+
     def take(self, session: int, template: int) -> list[WaitingSet]:
         """Hand out all sets of a template, in the order in which they came."""
-        if not self.templates[session, template]:
+        if not self.holds(session, template):
             return []
         found = [each for each in self.by_session[session].values() if each.template == template]
         for each in found:

@@ -54,12 +54,13 @@ from capture.native import kernel, outlined
 
 JOB_ROWS = 7
 
-(NEXT, AT, SET, ROW, SESSION, SEEN, UNSURE, ORDER, CLOCK) = range(9)
+(NEXT, AT, SET, ROW, SESSION, SEEN, UNSURE, ORDER, CLOCK, PAUSE) = range(10)
 """Words of the state: the datagram that is next; in it the next set or record, or -1 before its header; the set whose
 records are being read, or -1; the rows written; the session; the records so far; whether there are others that cannot
-be counted; BEHIND for a late datagram; and a count of all datagrams ever, which is the clock of USED."""
+be counted; BEHIND for a late datagram; a count of all datagrams ever, which is the clock of USED; and whether to return
+once this datagram is done."""
 
-STATE_WORDS = 9
+STATE_WORDS = 10
 
 (LAYOUT_LENGTH, LAYOUT_FIXED, LAYOUT_STEP, LAYOUT_STEPS_END, LAYOUT_FIELD, LAYOUT_FIELDS, LAYOUT_FLAGS) = range(7)
 """Words of a layout: the length of the shortest record, whether that is the length of all, its first step and the one
@@ -72,9 +73,9 @@ LAYOUT_WORDS = 7
 
 COMMON_WORDS = 6
 
-DONE, ROWS_FULL, TEXTS_FULL, NEW_SESSION, TEMPLATES, UNKNOWN = range(6)
-"""Why the kernel returned. For the last two the set is `state[SET]` and what follows it `state[AT]`; it goes on
-behind the set once `state[SET]` is -1."""
+DONE, ROWS_FULL, TEXTS_FULL, NEW_SESSION, TEMPLATES, UNKNOWN, PAUSED = range(7)
+"""Why the kernel returned. For TEMPLATES and UNKNOWN the set is `state[SET]` and what follows it `state[AT]`; it goes
+on behind the set once `state[SET]` is -1."""
 
 LAYOUT_V5, LAYOUT_V7 = 0, 1
 """Numbers of the layouts that need no template."""
@@ -306,4 +307,7 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
             close_datagram(sessions, session_row, version, number, state)
         state[AT] = -1
         state[NEXT] = job + 1
+        if state[PAUSE]:
+            state[PAUSE] = 0
+            return PAUSED
     return DONE
