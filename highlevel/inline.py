@@ -43,9 +43,6 @@ LIVE_SLACK = 10_000_000_000
 EXACT = -1
 """The slack of an input that promises nothing until its end, so that no row of it can be late."""
 
-RECORD_KINDS = frozenset({"packets", "frames", "samples"})
-"""Kinds of rows whose ts is their record's, of which the scan of a file tells the low watermark."""
-
 
 class UnwantedError(Exception):
     """Ends a thread of the low level when nobody takes its results any more."""
@@ -188,7 +185,7 @@ class InlineRun:
 
     def _slack(self, slack: int | None, capture: AnyCapture, plans: Sequence[QueryPlan]) -> int | None:
         """Return the slack of one input's nodes; None is exact."""
-        if isinstance(capture, Capture) and any(plan.low.kind in RECORD_KINDS for plan in plans):
+        if isinstance(capture, Capture) and any(plan.low.exact_low for plan in plans):
             return None  # its scan knows better
         live = isinstance(capture, StreamedCapture) and capture.live
         chosen = slack if slack is not None else LIVE_SLACK if live else EXACT

@@ -64,9 +64,10 @@ class Lane:
         self._counted: Samples | None = None
 
     def promise(self, low: int) -> Iterator[Numbered]:
-        """Promise that no later row of the lane has a ts below `low`."""
-        for reader, _ in self.port.plans:
-            yield reader, Punctuation(self.port.link, low)
+        """Promise that no later record of the lane has a ts below `low`, where that says something about its rows."""
+        for reader, plan in self.port.plans:
+            if plan.low.exact_low or low == END:
+                yield reader, Punctuation(self.port.link, low)
 
     def take_in(self, block: Block) -> Iterator[Numbered]:
         """Reduce one block."""

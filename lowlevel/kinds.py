@@ -17,6 +17,9 @@ OUTER = "outer."
 KINDS = ("packets", "frames", "flows", "samples")
 """Every kind by its name in FROM."""
 
+RECORD_KINDS = frozenset({"packets", "frames", "samples"})
+"""Kinds of rows whose ts is their record's: what is known of the times of records holds for them."""
+
 
 @dataclass(frozen=True)
 class RowKind:

@@ -8,6 +8,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from lowlevel.expressions import SHARE, Expression, Type, columns_of
+from lowlevel.kinds import RECORD_KINDS
 from lowlevel.subaggregates import SubAggregate
 
 ARROW_TYPES: dict[Type, pa.DataType] = {
@@ -47,6 +48,11 @@ class LowLevelPlan:
     origin: int = 0
     kind: str = "packets"
     spread: bool = False
+
+    @property
+    def exact_low(self) -> bool:
+        """Whether no row has a ts below what is promised of the records it is read from."""
+        return self.kind in RECORD_KINDS
 
     @cached_property
     def columns(self) -> frozenset[str]:

@@ -1,0 +1,111 @@
+"""Windows over flow records, whose times lie behind those of the datagrams they came in, by the definition.
+
+It can catch a promise that was made for records and is taken for one about flows (everything is then late), a flow that
+is booked where its datagram arrived, and shares that do not add up once panes are merged into windows.
+"""
+
+from collections import defaultdict
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from highlevel.inline import InlineRun, Input
+from highlevel.metrics import LATE_PARTIALS
+from queries.gsql import compile_query
+from tests.netflow_bytes import v5, v5_record
+from tests.pcap_bytes import NS
+from tests.small_captures import UDP, ip, write
+from tests.windows_oracle import Spec
+
+START = 1_700_000_000
+UPTIME = 86_400_000
+MS = 1_000_000
+
+
+def write_exports(path: Path, random: Random, datagrams: int) -> list[dict[str, int]]:
+    """A capture of NetFlow v5 over ten minutes, and its flows; they ended up to a minute before they were exported."""
+    packets, flows = [], []
+    for number in range(datagrams):
+        seconds = START + number * 600 // datagrams
+        records = []
+        for _ in range(random.randrange(1, 6)):
+            end = random.randrange(60_000)
+            lasted = random.choice([0, 1, random.randrange(300_000)])
+            octets, protocol = random.randrange(2**32), random.choice([6, 17])
+            last = UPTIME - end
+            records.append(v5_record(octets=octets, packets=3, first=last - lasted, last=last, protocol=protocol))
+            ts = seconds * NS - end * MS
+            flows.append({"start_ts": ts - lasted * MS, "ts": ts, "bytes": octets, "protocol": protocol})
+        payload = v5(records, uptime=UPTIME, seconds=seconds, sequence=number)
+        segment = bytes([4, 0, 8, 7]) + (len(payload) + 8).to_bytes(2, "big") + bytes(2) + payload  # to port 2055
+        packets.append((seconds, ip("192.0.2.1", "192.0.2.2", UDP, segment, 20 + len(segment))))
+    write(path, packets)
+    return flows
+
+
+def windows(sql: str, inputs: list[Input]) -> tuple[dict[tuple, tuple], InlineRun]:
+    run = InlineRun([compile_query(sql)], inputs, 16)
+    rows = [tuple(row.values()) for _, batch in run.results() for row in batch.to_pylist()]
+    return {row[:3]: row[3:] for row in rows}, run
+
+
+@pytest.mark.parametrize("links", [1, 3])
+def test_flows_are_in_the_windows_they_ended_in_and_none_is_late(links: int, tmp_path: Path) -> None:
+    random = Random(links)
+    paths = [tmp_path / f"{number}.pcap" for number in range(links)]
+    flows = [flow for path in paths for flow in write_exports(path, random, 40)]
+    sql = "SELECT protocol, count(*), sum(bytes) FROM flows [RANGE 1 minute, SLIDE 20 s] GROUP BY protocol"
+    found, run = windows(sql, [Input(path.stem, path) for path in paths])
+    expected: dict[tuple, list[int]] = defaultdict(lambda: [0, 0])
+    spec = Spec(60 * NS, 20 * NS)
+    for flow in flows:
+        for wid in spec.wids(flow["ts"]):
+            group = expected[(*spec.extent(wid), flow["protocol"])]
+            group[0] += 1
+            group[1] += flow["bytes"]
+    assert found == {key: tuple(values) for key, values in expected.items()}
+    assert run.samples().total(LATE_PARTIALS) == 0
+
+
+def test_spread_flows_add_up_in_tumbling_windows_and_are_shared_as_defined_in_sliding_ones(tmp_path: Path) -> None:
+    path = tmp_path / "exports.pcap"
+    flows = write_exports(path, Random(5), 60)
+    inputs = [Input("exports", path)]
+    sql = "SELECT protocol, sum(bytes), count(*) FROM flows [{}, SPREAD] GROUP BY protocol"
+    tumbling, _ = windows(sql.format("RANGE 7 s"), inputs)
+    assert sum(total for total, _ in tumbling.values()) == sum(flow["bytes"] for flow in flows)
+    assert sum(count for _, count in tumbling.values()) == len(flows)
+    sliding, _ = windows(sql.format("RANGE 1 minute, SLIDE 20 s"), inputs)
+    expected: dict[tuple, list[int]] = defaultdict(lambda: [0, 0])
+    spec, pane = Spec(60 * NS, 20 * NS), 20 * NS
+    for flow in flows:
+        start, end = flow["start_ts"], flow["ts"]
+        lasted = end - start
+
+        def before(moment: int, flow: dict[str, int] = flow, start: int = start, lasted: int = lasted) -> int:
+            return flow["bytes"] * (min(max(moment, start), start + lasted) - start) // lasted
+
+        last = (end - (lasted > 0)) // pane
+        for number in range(start // pane, last + 1):
+            low, high = number * pane, (number + 1) * pane
+            share = before(high) - before(low) if lasted else flow["bytes"]
+            for wid in spec.wids(low):
+                group = expected[(*spec.extent(wid), flow["protocol"])]
+                group[0] += share
+                group[1] += number == last
+    assert sliding == {key: tuple(values) for key, values in expected.items()}
+
+
+def test_packets_and_flows_of_one_capture_are_counted_in_one_run(tmp_path: Path) -> None:
+    """The packets promise what their scan found, the flows nothing: neither may take the other's promise."""
+    path = tmp_path / "both.pcap"
+    flows = write_exports(path, Random(6), 50)
+    sql = "SELECT count(*) AS n FROM {} [RANGE 1 minute]"
+    plans = [compile_query(sql.format(kind), kind) for kind in ("packets", "flows", "frames")]
+    counts = [0, 0, 0]
+    run = InlineRun(plans, [Input("both", path)])
+    for number, batch in run.results():
+        counts[number] += sum(batch.column("n").to_pylist())
+    assert counts == [50, len(flows), 50]
+    assert run.samples().total(LATE_PARTIALS) == 0
