@@ -35,9 +35,11 @@ class Interfaces:
         """Return the names of the interfaces with these numbers."""
         form = self._capture.format
         known = form.interface_names
-        if form is not self._format or len(known) > len(self._ids):
-            self._format = form
-            self._ids = np.array([self._names.add(name) for name in known], np.int64)
+        if form is not self._format:
+            self._format, self._ids = form, self._ids[:0]
+        if len(known) > len(self._ids):
+            new = [self._names.add(name) for name in known[len(self._ids) :]]
+            self._ids = np.concatenate([self._ids, np.array(new, np.int64)])
         return TextVector(self._ids[numbers], self._names.texts)
 
 

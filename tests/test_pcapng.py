@@ -316,15 +316,22 @@ def test_the_kernels_as_plain_python_agree_with_their_machine_code(
     assert twin.retimed.tolist() == decoder.retimed.tolist()
 
 
-def test_a_block_index_of_a_file_that_has_changed_reads_no_more_than_the_block(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(30))
+def test_a_file_that_has_changed_since_its_scan_is_not_read_beyond_its_blocks(seed: int, tmp_path: Path) -> None:
+    random = Random(seed)
     path = tmp_path / "changed.pcapng"
-    path.write_bytes(section() + interface() + enhanced(1, FRAME) * 3)
+    path.write_bytes(random_pcapng(random, 30, (1, 101)))
     file = open_capture(path)
-    (found,) = scan(file).blocks
-    harmed = file.data.copy()
-    harmed[found.start :] = 0
+    blocks = scan(file, 8).blocks
+    harmed = np.concatenate([file.data, np.zeros(64, np.uint8)])
+    for place in random.sample(range(len(file.data)), 40):
+        harmed[place] = random.choice([0, 1, 3, 255])
     decoder = Decoder(replace(file, data=harmed), NAMES, 8, every_frame=True)
-    assert decoder.decode(found).rows == 0
+    for each in blocks:
+        rows = rows_of(decoder.decode(each), harmed, NAMES)
+        assert len(rows) <= each.records
+        assert all(0 <= row["interface"] < len(file.format.interface_names) for row in rows)
+        assert sum(row["caplen"] for row in rows) <= each.end - each.start
 
 
 @pytest.mark.parametrize(

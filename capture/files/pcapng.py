@@ -80,11 +80,7 @@ def packet_interface(buf, at, kind, big_endian):  # type: ignore[no-untyped-def]
         return np.int64(0)
     if kind == ENHANCED_PACKET:
         return u32(buf, at + 8, big_endian)
-    return (
-        np.int64(buf[at + 8]) << 8 | np.int64(buf[at + 9])
-        if big_endian
-        else (np.int64(buf[at + 9]) << 8 | np.int64(buf[at + 8]))
-    )
+    return u16(buf, at + 8, big_endian)
 
 
 @helper

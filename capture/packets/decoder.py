@@ -105,8 +105,9 @@ class Decoder:
             raise InputError(f"{path}: got bare export datagrams, expected packets: they are rows of flows alone")
         if isinstance(form, PcapngFormat):
             return decode_pcapng(
-                self.file.data, block.start, block.end, block.records, block.section, form.interfaces, self.want,
-                self.want_inner, self.every_frame, self.out, capacity, self.counts, self.retimed,
+                self.file.data, block.start, block.end, block.records, block.section, form.interfaces,
+                len(form.interface_names), self.want, self.want_inner, self.every_frame, self.out, capacity,
+                self.counts, self.retimed,
             )  # fmt: skip
         return decode_pcap(
             self.file.data, block.start, block.records, form.big_endian, form.unit, form.record_header,

@@ -40,39 +40,43 @@ def decode_pcap(  # type: ignore[no-untyped-def]
     return row
 
 
-@kernel("i64(u8*, i64, i64, i64, i64, i64*, i64, i64, i64, i64*, i64, i64*, i64*)")
+@kernel("i64(u8*, i64, i64, i64, i64, i64*, i64, i64, i64, i64, i64*, i64, i64*, i64*)")
 def decode_pcapng(  # type: ignore[no-untyped-def]
-    buf, at, stop, records, section, interfaces, want, want_inner, every_frame, out, capacity, counts, retimed
+    buf, at, stop, records, section, interfaces, known, want, want_inner, every_frame, out, capacity, counts, retimed
 ):
     """Decode the packet blocks of `buf[at:stop]`, `records` of them and all of one section; return the rows written.
 
-    The caller has scanned the blocks. `interfaces` is the table of the file's interfaces. `retimed` grows by cause as
-    in RETIMED. The rest is as in `decode_frame`.
+    The caller has scanned the blocks; in a file that was changed since, nothing beyond `stop` is read. `interfaces` is
+    the table of the `known` interfaces of the file. `retimed` grows by cause as in RETIMED. The rest is as in
+    `decode_frame`.
     """
     row = np.int64(0)
     big_endian = section & 1
     while records and at + 16 <= stop:
         kind = u32(buf, at, big_endian)
-        length = u32(buf, at + 4, big_endian)
+        after = at + u32(buf, at + 4, big_endian)
+        if after < at + 12 or after > stop:
+            break
         if kind in (ENHANCED_PACKET, SIMPLE_PACKET, PACKET):
+            frame = at + 12 if kind == SIMPLE_PACKET else at + 28
             interface = (section >> 1) + packet_interface(buf, at, kind, big_endian)
+            if interface >= known or after < frame + 4:
+                break
             if kind == SIMPLE_PACKET:
-                frame = at + 12
                 wire = u32(buf, at + 8, big_endian)
                 captured = simple_captured(wire, interfaces[interface * WIDTH + SNAPLEN])
                 time = np.int64(0)
                 retimed[0] += 1
             else:
-                frame = at + 28
                 captured = u32(buf, at + 20, big_endian)
                 wire = u32(buf, at + 24, big_endian)
                 time, moved = interface_time(interfaces, interface, packet_count(buf, at, big_endian))
                 retimed[1] += moved
+            end = min(frame + captured, after - 4)
             link = interfaces[interface * WIDTH + LINK]
             row = decode_frame(
-                buf, frame, frame + captured, wire, time, link, interface, want, want_inner, every_frame, out,
-                capacity, row, counts,
-            )  # fmt: skip
+                buf, frame, end, wire, time, link, interface, want, want_inner, every_frame, out, capacity, row, counts
+            )
             records -= 1
-        at += max(length, 12)
+        at = after
     return row
