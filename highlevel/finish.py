@@ -10,7 +10,8 @@ from highlevel.aggregate import WID
 from highlevel.batch_columns import BatchColumns
 from highlevel.plan import QueryPlan
 from lowlevel.arrow import arrow_column
-from lowlevel.evaluate import evaluate, true_rows
+from lowlevel.conditions import true_rows
+from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Column, Type
 from lowlevel.punctuation import END, Item, Punctuation
 

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lowlevel.evaluate import evaluate, true_rows
+from lowlevel.conditions import true_rows
+from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Type
 from lowlevel.keys import KeyLayout
 from lowlevel.plan import LowLevelPlan

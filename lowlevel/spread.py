@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from capture.native import helper, kernel
 from lowlevel.expressions import ENDS, SHARE
-from lowlevel.vectors import AddressVector, AnyVector, BytesVector, Columns, Mask, TextVector, Vector
+from lowlevel.vectors import AnyVector, Columns, Mask, Vector, taken
 
 MOST_PIECES = 10_000
 """Pieces of one row, at most: a row of more panes is one piece, at its end, and counted. Such a start is a clock that
@@ -177,24 +176,6 @@ class PieceColumns(Mapping[str, AnyVector]):
     def __len__(self) -> int:
         """Count them."""
         return len(self._rows)
-
-
-def taken(vector: AnyVector, places: npt.NDArray[np.int64]) -> AnyVector:
-    """Return the values of a vector at `places`; a constant stays one."""
-
-    def at(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return array if array.ndim == 0 else array[places]
-
-    valid = None if vector.valid is None else at(vector.valid)
-    match vector:
-        case Vector():
-            return Vector(at(vector.data), valid)
-        case AddressVector(version, high, low):
-            return AddressVector(at(version), at(high), at(low), valid)
-        case TextVector():
-            return replace(vector, ids=at(vector.ids), valid=valid)
-        case BytesVector():
-            return replace(vector, start=at(vector.start), length=at(vector.length), valid=valid)
 
 
 class Spreader:

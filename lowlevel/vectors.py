@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -87,3 +87,21 @@ def shape_of(vector: AnyVector) -> tuple[int, ...]:
             return ids.shape
         case BytesVector(start=start):
             return start.shape
+
+
+def taken(vector: AnyVector, places: npt.NDArray[np.int64]) -> AnyVector:
+    """Return the values of a vector at `places`; a constant stays one."""
+
+    def at(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return array if array.ndim == 0 else array[places]
+
+    valid = None if vector.valid is None else at(vector.valid)
+    match vector:
+        case Vector():
+            return Vector(at(vector.data), valid)
+        case AddressVector(version, high, low):
+            return AddressVector(at(version), at(high), at(low), valid)
+        case TextVector():
+            return replace(vector, ids=at(vector.ids), valid=valid)
+        case BytesVector():
+            return replace(vector, start=at(vector.start), length=at(vector.length), valid=valid)

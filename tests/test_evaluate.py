@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from lowlevel import membership, texts
-from lowlevel.evaluate import evaluate, true_rows
+from lowlevel.conditions import true_rows
+from lowlevel.evaluate import evaluate
 from lowlevel.expressions import (
     Address,
     Binary,
