@@ -53,7 +53,7 @@ def check(data: bytes) -> None:
         assert at == block.end
         none = [0] * len(offsets)
         runs.append((data, Datagrams.of(offsets, lengths, times, none, none, none, none)))
-    check_datagrams(runs)
+    check_datagrams(runs, len(data))
 
 
 def seeds() -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,12 +43,18 @@ def _array_itself(array: Any, kind: str) -> Any:
     return array
 
 
+@cache
+def _takers(loaded: int) -> list[Any]:
+    """Modules that take addresses, as long as so many are loaded."""
+    modules = [module for module in list(sys.modules.values()) if vars(module).get("pointer") is pointer]
+    return [module for module in modules if module not in (capture.native, sys.modules[__name__])]
+
+
 @contextmanager
 def plain_kernels() -> Iterator[None]:
     """Every kernel that is called meanwhile runs as plain Python; what takes addresses of arrays takes the arrays."""
     native = Kernel.__call__
-    takers = [module for module in list(sys.modules.values()) if vars(module).get("pointer") is pointer]
-    takers = [module for module in takers if module not in (capture.native, sys.modules[__name__])]
+    takers = _takers(len(sys.modules))
     Kernel.__call__ = run_plain
     for module in takers:
         module.pointer = _array_itself
