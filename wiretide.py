@@ -114,12 +114,12 @@ def _answer(
         inline = InlineRun([plan], inputs, slots, progress)
         yield (batch for _, batch in inline.results()), inline.samples
         return
-    from capture.files.capture import open_capture
+    from capture.files.capture import open_finite
     from highlevel.spark.batch import BatchRun
     from highlevel.spark.session import close, session
 
     for each in inputs:
-        open_capture(each.path)  # what is wrong with an input is said before a JVM is started
+        open_finite(each.path, "Spark")  # what is wrong with an input is said before a JVM is started
     spark = session("local[*]" if on == "local" else on)
     try:
         batch = BatchRun(spark, plan, inputs, slots)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from capture.files.capture import open_capture
+from capture.files.capture import open_finite
 from capture.metrics import (
     BYTES_READ,
     FILES_DAMAGED,
@@ -47,7 +47,7 @@ class Monitor:
         self.plans = pipeline.plans()
         self.inputs = pipeline.inputs(self.plans)
         for each in self.inputs:
-            open_capture(each.path)
+            open_finite(each.path, "the stream engine")
         try:
             metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS)
             self.exporter = Exporter(self.plans, metrics, pipeline.top, pipeline.ranks)
@@ -86,6 +86,7 @@ class Monitor:
             partitions=self.pipeline.partitions,
             speed=self.pipeline.speed,
             on_batch=self._batch,
+            say=self.say,
         )
         self.run.start()
         self._show_what_was()

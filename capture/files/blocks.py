@@ -29,6 +29,9 @@ DAMAGE = {
 MENDED_BY_BYTES = (WHOLE, CUT_HEADER, CUT_RECORD)
 """Ends of a walk that more bytes may move; every other is final, whatever follows."""
 
+CUTS = frozenset({DAMAGE[CUT_HEADER], DAMAGE[CUT_RECORD]})
+"""Damage that is nothing but a record without its end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Block:

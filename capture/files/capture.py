@@ -92,13 +92,20 @@ def _rotation(path: Path) -> Rotation | None:
     return None
 
 
+def open_finite(path: str | os.PathLike[str], reader: str) -> AnyCapture:
+    """Open a capture for a `reader` that may read it more than once; raise InputError where it is live."""
+    if str(path) == STANDARD_INPUT or Path(path).is_fifo():
+        raise InputError(f"{path}: got a live input, expected a file: {reader} reads one twice; use the inline engine")
+    return open_capture(path)
+
+
 def open_mapped(path: str | os.PathLike[str], reader: str) -> Capture:
     """Open a capture for a `reader` that goes back and forth in it; raise InputError where it is one that streams."""
-    capture = open_capture(path)
+    capture = open_finite(path, reader)
     if isinstance(capture, Capture):
         return capture
     capture.close()
-    raise InputError(f"{path}: got a stream, expected a file of records: {reader} needs one; use the inline engine")
+    raise InputError(f"{path}: got a compressed capture, expected one that is not: {reader} goes back and forth in it")
 
 
 def allow_open_files(count: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from capture.errors import InputError
-from capture.files.blocks import BLOCK_RECORDS, DAMAGE, MENDED_BY_BYTES, Block
+from capture.files.blocks import BLOCK_RECORDS, CUTS, Block
 from capture.files.byte_source import WAIT
 from capture.files.compression import CUT_IN_COMPRESSION
 from capture.files.decompressed import Decompressed
@@ -16,9 +16,6 @@ from capture.files.recognise import HEAD
 from capture.files.rotation import Rotation, Turn
 from capture.files.stream import StreamedCapture
 from capture.metrics import FILES_DAMAGED, FILES_FOLLOWED, FILES_REFUSED, FILES_REPLACED, Samples
-
-CUTS = {CUT_IN_COMPRESSION, *(DAMAGE[status] for status in MENDED_BY_BYTES if status in DAMAGE)}
-"""Damage that is none if the file goes on growing."""
 
 
 class NoBytes:
@@ -104,7 +101,7 @@ class FollowedCapture(StreamedCapture):
             self._refused += closed
         if self.damage:
             self._damaged[self.damage] += 1
-            closed = self.damage not in CUTS
+            closed = self.damage not in (*CUTS, CUT_IN_COMPRESSION)  # what is only cut may grow on
             self.damage = None
         self._rotation.left(turn, records, closed=closed)
         self._before += turn.source.consumed

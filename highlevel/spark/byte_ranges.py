@@ -21,14 +21,16 @@ import pyarrow as pa
 
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
-from capture.files.capture import Capture, open_mapped
+from capture.files.capture import AnyCapture, Capture, open_mapped
 from capture.files.pcap import PcapFormat
 from capture.files.recognise import FileFormat
 from capture.files.record_format import NO_SECTION
 from capture.files.split import ByteRange, RangeScan, cuts, guess, split
+from capture.files.stream import StreamedCapture
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 from highlevel.spark.reading import COUNTERS, split_by_part
+from highlevel.spark.stream_task import StreamScan, StreamTask
 from lowlevel.node import Node
 
 SPARK_SCHEMA = "part int, payload binary"
@@ -74,15 +76,19 @@ class RangeTask:
         return RangeScan(file, start, self.cut, BLOCK_RECORDS, self.section, self.interfaces)
 
 
-def guessed_tasks(files: Sequence[Capture], tasks: int) -> list[RangeTask]:
+Task = RangeTask | StreamTask
+
+
+def guessed_tasks(files: Sequence[AnyCapture], tasks: int) -> list[Task]:
     """Cut the inputs into about `tasks` ranges of about the same number of bytes; at least one of each input.
 
-    They are more tasks where a range would be larger than LARGEST. Files that are no classic pcap are cut exactly.
+    They are more tasks where a range would be larger than LARGEST. Files that are no classic pcap are cut exactly, and
+    compressed ones not at all.
     """
-    found = []
+    found: list[Task] = []
     for number, (file, count) in enumerate(zip(files, _counts(files, tasks), strict=True)):
         form = file.format
-        if not isinstance(form, PcapFormat):
+        if isinstance(file, StreamedCapture) or not isinstance(form, PcapFormat):
             found += _exact(number, file, count)
             continue
         bounds = cuts(form.first_record, len(file.data), count)
@@ -91,13 +97,20 @@ def guessed_tasks(files: Sequence[Capture], tasks: int) -> list[RangeTask]:
     return found
 
 
-def exact_tasks(files: Sequence[Capture], tasks: int) -> list[RangeTask]:
+def exact_tasks(files: Sequence[AnyCapture], tasks: int) -> list[Task]:
     """Cut the inputs at record boundaries, all of which are proved here by walking the files."""
     counts = zip(files, _counts(files, tasks), strict=True)
     return [task for number, (file, count) in enumerate(counts) for task in _exact(number, file, count)]
 
 
-def _exact(number: int, file: Capture, count: int) -> list[RangeTask]:
+def size_of(file: AnyCapture) -> int:
+    """Bytes of an input, as they are in the file."""
+    return file.size if isinstance(file, StreamedCapture) else len(file.data)
+
+
+def _exact(number: int, file: AnyCapture, count: int) -> Sequence[Task]:
+    if isinstance(file, StreamedCapture):
+        return [StreamTask(number)]
     form, size = file.format, len(file.data)
     ranges = split(file, count) if count > 1 else [ByteRange(form.first_record, size)]
     return [
@@ -106,9 +119,9 @@ def _exact(number: int, file: Capture, count: int) -> list[RangeTask]:
     ]
 
 
-def _counts(files: Sequence[Capture], tasks: int) -> list[int]:
+def _counts(files: Sequence[AnyCapture], tasks: int) -> list[int]:
     """Into how many ranges each file is cut."""
-    sizes = [len(file.data) for file in files]
+    sizes = [size_of(file) for file in files]
     share = max(SMALLEST, sum(sizes) // tasks)
     return [max(1, round(size / share), -(-size // LARGEST)) for size in sizes]
 
@@ -124,6 +137,15 @@ def open_as_seen(path: Path, size: int) -> Capture:
     return replace(file, data=file.data[:size])
 
 
+def opened(task: Task, path: Path, size: int) -> tuple[AnyCapture, RangeScan | StreamScan | None]:
+    """Open a task's input, and what iterates over its blocks; None where nothing there looks like a boundary."""
+    if isinstance(task, StreamTask):
+        stream = task.open(path, size)
+        return stream, task.scan(stream)
+    file = task.open(path, size)
+    return file, task.scan(file)
+
+
 @dataclass(frozen=True)
 class RangeReader:
     """The function of the tasks; picklable. Row n of the DataFrame it maps over stands for task n.
@@ -134,7 +156,7 @@ class RangeReader:
     plan: QueryPlan
     inputs: tuple[Input, ...]
     sizes: tuple[int, ...]
-    tasks: tuple[RangeTask, ...]
+    tasks: tuple[Task, ...]
     parts: int
     slots: int
 
@@ -148,19 +170,18 @@ class RangeReader:
                         [pa.array(parts, pa.int32()), pa.array(payloads, pa.binary())], schema=ARROW_SCHEMA
                     )
 
-    def _read(self, task: RangeTask) -> Iterator[list[tuple[int, bytes]]]:
+    def _read(self, task: Task) -> Iterator[list[tuple[int, bytes]]]:
         """Yield the rows of one task, at least once; the counters are the last."""
         each_input = self.inputs[task.number]
-        file = task.open(each_input.path, self.sizes[task.number])
+        file, scan = opened(task, each_input.path, self.sizes[task.number])
         node = Node(each_input.link, file, [self.plan.low], self.slots, BLOCK_RECORDS)
-        scan = task.scan(file)
         walked = ByteRange(-1, -1)
         partials: list[pa.RecordBatch] = []
         gathered = 0
         if scan is not None:
-            expected = scan.begin.start
+            expected = 0
             for block in scan:
-                if block.end >= expected:
+                if isinstance(file, Capture) and block.end >= expected:
                     expected = block.end + AHEAD
                     file.expect(block.end, AHEAD)
                 left = [item for _, item in node.process(block) if isinstance(item, pa.RecordBatch)]

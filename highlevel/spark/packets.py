@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from capture.files.blocks import BLOCK_RECORDS
-from capture.files.capture import allow_open_files, open_mapped
+from capture.files.capture import allow_open_files, open_finite
 from highlevel.inline import Input
-from highlevel.spark.byte_ranges import RangeTask, exact_tasks
+from highlevel.spark.byte_ranges import Task, exact_tasks, opened, size_of
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.types import SPARK_TYPES
 from lowlevel.expressions import Column
@@ -33,7 +33,7 @@ class PacketReader:
 
     inputs: tuple[Input, ...]
     sizes: tuple[int, ...]
-    tasks: tuple[RangeTask, ...]
+    tasks: tuple[Task, ...]
     kind: str
     columns: tuple[Column, ...]
 
@@ -43,11 +43,11 @@ class PacketReader:
             for number in batch.column(0).to_pylist():
                 yield from self._read(self.tasks[number])
 
-    def _read(self, task: RangeTask) -> Iterator[pa.RecordBatch]:
-        file = task.open(self.inputs[task.number].path, self.sizes[task.number])
+    def _read(self, task: Task) -> Iterator[pa.RecordBatch]:
+        file, scan = opened(task, self.inputs[task.number].path, self.sizes[task.number])
         columns = {"ts", *(column.name for column in self.columns)}
         reader = make_reader(self.kind, self.inputs[task.number].link, file, columns, BLOCK_RECORDS)
-        for block in task.scan(file) or ():
+        for block in scan or ():
             for rows in reader.read(block):
                 yield row_batch(rows, self.columns)
 
@@ -65,10 +65,10 @@ def packets_dataframe(
         raise ValueError(f"got rows of the kind {kind}, expected {' or '.join(KINDS)}: others are read in order")
     wanted = tuple(named_columns(kind, columns))
     compile_kernels()
+    allow_open_files(len(inputs))
+    files = [open_finite(each.path, "the batch engine") for each in inputs]
     placed = tuple(Input(each.link, Path(each.path).absolute(), each.stream) for each in inputs)
-    allow_open_files(len(placed))
-    files = [open_mapped(each.path, "the batch engine") for each in placed]
     tasks = exact_tasks(files, spark.sparkContext.defaultParallelism)
     schema = ", ".join(f"`{column.name}` {SPARK_TYPES[column.type]}" for column in wanted)
-    reader = PacketReader(placed, tuple(len(file.data) for file in files), tuple(tasks), kind, wanted)
+    reader = PacketReader(placed, tuple(size_of(file) for file in files), tuple(tasks), kind, wanted)
     return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, schema)

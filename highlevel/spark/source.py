@@ -27,6 +27,7 @@ from capture.files.capture import Capture, open_mapped
 from capture.files.recognise import FileFormat
 from capture.files.scan import scan
 from highlevel.spark.admission import UNREAD, Admission, low_at, split_run
+from highlevel.spark.decompressed_inputs import with_damage
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.reading import SPARK_SCHEMA, Run, read_run
 from highlevel.spark.state import replace
@@ -180,7 +181,7 @@ def index_file(file: Capture, spec: StreamSpec) -> Indexed:
     index = scan(file, spec.block_records)
     if spec.speed is not None and 0 < index.records < PACED_BLOCKS * spec.block_records:
         index = scan(file, max(1, index.records // PACED_BLOCKS))
-    return Indexed(file.format, len(file.data), index)
+    return Indexed(file.format, len(file.data), with_damage(index, file.path))
 
 
 def open_stream(spark: SparkSession, spec: StreamSpec, path: Path) -> Any:

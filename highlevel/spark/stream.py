@@ -2,6 +2,7 @@
 
     folder/run.json      what the folder was made for
     folder/lock          held by the process that runs it
+    folder/inputs        captures that were compressed, decompressed
     folder/spec          what the source is told
     folder/checkpoint    Spark's own: offsets planned and micro-batches committed
     folder/state         the operators, by partition and batch id
@@ -18,6 +19,7 @@ from __future__ import annotations
 import fcntl
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,10 +28,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from capture.files.capture import open_finite
 from capture.metrics import Samples
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 from highlevel.spark.compiled import compile_kernels
+from highlevel.spark.decompressed_inputs import Say, mapped_inputs
 from highlevel.spark.errors import FolderError, RunError, root_cause
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import SPARK_SCHEMA, Host
@@ -71,8 +75,9 @@ class StreamRun:
         max_blocks: int = MAX_BLOCKS,
         block_records: int | None = None,
         on_batch: OnBatch | None = None,
+        say: Say = print,
     ) -> None:
-        """Open nothing yet but check the options."""
+        """Open nothing yet but check the options. `say` takes lines for the user, of what takes time before a start."""
         for option, value in (("partitions", partitions), ("max_blocks", max_blocks), ("speed", speed)):
             if value is not None and value <= 0:
                 raise ValueError(f"{option} must be positive, got {value}")
@@ -81,7 +86,7 @@ class StreamRun:
             raise ValueError(f"queries of one run need names of their own, got {', '.join(names)}")
         self.spark = spark
         read = [each for each in inputs if any(each.feeds(plan) for plan in plans)]
-        self.feeds = Feeds.of(plans, [Input(each.link, Path(each.path).absolute(), each.stream) for each in read])
+        self.feeds = Feeds.of(plans, read)
         self.folder = folder.absolute()
         self.partitions = partitions
         self.slots = slots
@@ -89,6 +94,7 @@ class StreamRun:
         self.max_blocks = max_blocks
         self.block_records = block_records or (BLOCK_RECORDS if speed is None else PACED_BLOCK_RECORDS)
         self.on_batch = on_batch
+        self.say = say
         self.totals = Totals()
         self._totals_files = TotalsFiles(self.folder / "totals")
         self._query: StreamingQuery | None = None
@@ -103,17 +109,20 @@ class StreamRun:
 
     def start(self) -> None:
         """Start or continue. Raises InputError for an input, FolderError for a folder of another run or in use."""
-        described = identity(self.feeds, self.partitions, self.block_records, self.speed is not None)
+        for each in self.feeds.inputs:
+            open_finite(each.path, "the stream engine")  # before there is a folder
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = lock(self.folder)
         try:
-            self._start(described)
+            self._start()
         except BaseException:
             self.stop()
             raise
 
-    def _start(self, described: dict[str, Any]) -> None:
-        claim(self.folder, described)
+    def _start(self) -> None:
+        inputs = mapped_inputs(self.feeds.inputs, self.folder, self.say)
+        self.feeds = Feeds.of(self.feeds.plans, [replace(each, path=each.path.absolute()) for each in inputs])
+        claim(self.folder, identity(self.feeds, self.partitions, self.block_records, self.speed is not None))
         remove_unfinished(self.folder)
         compile_kernels()
         self.totals = self._totals_files.load(self._totals_files.last())
