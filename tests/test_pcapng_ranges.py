@@ -18,6 +18,7 @@ import pytest
 from capture.files.capture import Capture, open_capture
 from capture.files.scan import scan
 from capture.files.split import joined, split
+from capture.metrics import TIMES_REPLACED
 from capture.packets.decoder import Decoder
 from highlevel.inline import InlineRun, Input
 from highlevel.spark import byte_ranges
@@ -109,6 +110,17 @@ def test_threads_of_the_inline_engine_name_interfaces_alike(tmp_path: Path) -> N
     assert one == other
     by_name = Counter(names[row["interface"]] for row in rows)
     assert {row[0]: row[1] for row in one[0]} == by_name
+
+
+def test_times_that_are_not_the_captures_are_counted_by_kind_of_rows(tmp_path: Path) -> None:
+    path = tmp_path / "times.pcapng"
+    path.write_bytes(section() + interface() + simple(b"a") * 3 + enhanced(2**63, b"b") * 2 + enhanced(9, b"c"))
+    run = InlineRun(PLANS, [Input("link", path)])
+    assert len(list(run.results())) == 1  # no packet is among the frames
+    samples = run.samples()
+    for kind in ("packets", "frames"):
+        assert samples.total(TIMES_REPLACED, link="link", kind=kind, cause="no_timestamp") == 3
+        assert samples.total(TIMES_REPLACED, link="link", kind=kind, cause="out_of_range") == 2
 
 
 @pytest.mark.spark
