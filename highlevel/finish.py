@@ -10,7 +10,7 @@ from highlevel.aggregate import WID
 from highlevel.batch_columns import BatchColumns
 from highlevel.plan import QueryPlan
 from lowlevel.arrow import arrow_column
-from lowlevel.conditions import true_rows
+from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Column, Type
 from lowlevel.punctuation import END, Item, Punctuation
@@ -26,13 +26,14 @@ class Finish:
         """Finish for `plan`."""
         self.plan = plan
         self.results = 0
+        self._having = None if plan.having is None else Condition(plan.having)
         self._macs = frozenset(key.name for key in plan.low.keys if key.expression.type is Type.MAC)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Filter by HAVING and compute the select list."""
         plan = self.plan
-        if plan.having is not None:
-            kept = true_rows(plan.having, BatchColumns(batch, self._macs), batch.num_rows)
+        if self._having is not None:
+            kept = self._having.true_rows(BatchColumns(batch, self._macs), batch.num_rows)
             batch = batch.filter(pa.array(kept))
         if batch.num_rows == 0:
             return

@@ -13,21 +13,29 @@ from lowlevel.expressions import Binary, Expression, Op, Type, columns_of
 from lowlevel.vectors import AnyVector, BytesVector, Columns, Mask, Vector
 
 
-def true_rows(condition: Expression, columns: Columns, rows: int) -> Mask:
-    """Return where a condition is TRUE (neither FALSE nor NULL), as one bool per row.
+class Condition:
+    """A condition, made ready to be tested block after block.
 
     Of conditions joined by AND, those that look into byte strings are evaluated last, and look only into those of rows
     that the others let pass: a search costs more than all else.
     """
-    parts = list(_conjuncts(condition))
-    searches = [part for part in parts if _looks_into_bytes(part)]
-    others = [part for part in parts if part not in searches]
-    if not searches or not others:
-        return _true(condition, columns, rows)
-    passed = _true(reduce(lambda one, other: Binary(Op.AND, one, other), others), columns, rows)
-    for search in searches:
-        passed = passed & _true(search, _Passed(columns, passed), rows)
-    return passed
+
+    def __init__(self, expression: Expression) -> None:
+        """Take a BOOL expression."""
+        parts = list(_conjuncts(expression))
+        self._searches = [part for part in parts if _looks_into_bytes(part)]
+        others = [part for part in parts if not _looks_into_bytes(part)]
+        if not self._searches:
+            self._first: Expression | None = expression
+        else:
+            self._first = reduce(lambda one, other: Binary(Op.AND, one, other), others) if others else None
+
+    def true_rows(self, columns: Columns, rows: int) -> Mask:
+        """Return where it is TRUE (neither FALSE nor NULL), as one bool per row."""
+        passed = np.ones(rows, np.bool_) if self._first is None else _true(self._first, columns, rows)
+        for search in self._searches:
+            passed = passed & _true(search, _Passed(columns, passed), rows)
+        return passed
 
 
 def _true(condition: Expression, columns: Columns, rows: int) -> Mask:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lowlevel.conditions import true_rows
+from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Type
 from lowlevel.keys import KeyLayout
@@ -43,6 +43,7 @@ class QueryTables:
         self.slots = slots
         self.capacity = capacity
         self.tables: dict[Versions, tuple[KeyLayout, Table]] = {}
+        self.where = None if plan.where is None else Condition(plan.where)
         self.spreader = Spreader(plan.pane, plan.origin, capacity) if plan.spread else None
         self.addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
         self.oldest = INT_MAX  # no resident entry has a smaller pane
@@ -65,7 +66,7 @@ class QueryTables:
             raise ValueError(
                 f"got {count} rows at once, expected at most {self.capacity}: tables have no room for more"
             )
-        chosen = None if self.plan.where is None else true_rows(self.plan.where, rows.columns, count)
+        chosen = None if self.where is None else self.where.true_rows(rows.columns, count)
         accepted = count if chosen is None else int(np.count_nonzero(chosen))
         self.accepted += accepted
         self.filtered += count - accepted

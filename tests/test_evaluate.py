@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lowlevel import membership, texts
-from lowlevel.conditions import true_rows
+from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
 from lowlevel.expressions import (
     Address,
@@ -36,7 +36,7 @@ from lowlevel.expressions import (
     Unary,
     columns_of,
 )
-from lowlevel.vectors import AddressVector, AnyVector, BytesVector, TextVector, Vector
+from lowlevel.vectors import AddressVector, AnyVector, BytesVector, Columns, TextVector, Vector
 from tests import lowlevel_oracle, random_expressions
 
 ROWS = 37
@@ -93,6 +93,10 @@ def vectors(rows: list[dict[str, Any]]) -> dict[str, AnyVector]:
         else:
             made[column.name] = Vector(np.array([value or 0 for value in values], DTYPES[column.type]), valid)
     return made
+
+
+def true_rows(condition: Expression, columns: Columns, rows: int) -> np.ndarray:
+    return Condition(condition).true_rows(columns, rows)
 
 
 def values_of(vector: AnyVector, rows: int = ROWS) -> list[Any]:
