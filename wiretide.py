@@ -13,7 +13,8 @@ import contextlib
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from capture.generate import Attack
-    from capture.metrics import Samples
     from highlevel.inline import Input
     from highlevel.plan import QueryPlan
     from queries.pipeline_file import PipelineFile
 
 INLINE = "inline"
+"""The engine that is this process."""
+
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it: 128 + SIGINT."""
 
@@ -42,23 +44,64 @@ def query(
     streams: Mapping[str, Iterable[str]] | None = None,
     on: str = INLINE,
     layer: str = Layer.OUTER,
+    threads: int | None = None,
+    slack: str | None = None,
+    follow: bool = False,
 ) -> pa.Table:
-    """Answer one query over finite inputs.
+    """Answer one query.
 
-    `files` are captures, folders or globs that every name in FROM means together; or `streams` binds each name to its
-    own. `on` is the engine: `inline` (this process), `local` (Spark in this process) or the URL of a Spark master.
-    `layer` says which IP layer plain names mean: `outer`, or `inner`, the innermost reached through tunnels.
-    Columns are those of the command line's CSV: window bounds are integer nanoseconds, addresses text.
+    `files` are captures, folders, globs, named pipes or `-` (standard input) that every name in FROM means together; or
+    `streams` binds each name to its own. `on` is the engine: `inline` (this process), `local` (Spark in this process)
+    or the URL of a Spark master. `layer` says which IP layer plain names mean: `outer`, or `inner`, the innermost
+    reached through tunnels. The rest is the inline engine's: `threads`; `slack`, such as "10s" or "exact"; and
+    `follow`, as on the command line. Live inputs are read until they end, or until Ctrl-C; `watch` yields what is
+    final before that. Columns are those of the command line's CSV: window bounds are integer nanoseconds, addresses
+    text.
 
-    Raises QueryError for a wrong query, InputError for a file that is no capture.
+    Raises QueryError for a wrong query, InputError for a file that is no capture; warns (RuntimeWarning) of what could
+    not be read of one, and of late rows.
     """
     import pyarrow as pa
 
+    from dashboards.answer import answer
     from dashboards.result_files import readable, readable_schema
 
-    plan, inputs = _prepare(sql, layer, [os.fspath(file) for file in files], streams or {})
-    with _answer(plan, inputs, on) as (batches, _):
-        return pa.Table.from_batches(map(readable, batches), readable_schema(plan.schema))
+    plan, inputs = _prepare(sql, layer, files, streams, follow)
+    with answer(plan, inputs, on, None, threads, _slack(slack)) as found:
+        with found.until_stopped():
+            batches = [readable(batch) for batch in found.batches]
+        for text in found.warnings():
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+    return pa.Table.from_batches(batches, readable_schema(plan.schema))
+
+
+def watch(
+    sql: str,
+    *files: str | os.PathLike[str],
+    streams: Mapping[str, Iterable[str]] | None = None,
+    layer: str = Layer.OUTER,
+    threads: int | None = None,
+    slack: str | None = None,
+    follow: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Answer one query in this process, a batch whenever windows become final. Arguments and errors are as in `query`.
+
+    Inputs are opened at once, and read from when the first batch is asked for; closing the iterator ends that.
+    """
+    from dashboards.answer import answer
+    from dashboards.result_files import readable
+
+    plan, inputs = _prepare(sql, layer, files, streams, follow)
+    stack = contextlib.ExitStack()
+    found = stack.enter_context(answer(plan, inputs, threads=threads, slack=_slack(slack)))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with stack:
+            yield from map(readable, found.batches)
+            for text in found.warnings():
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+    return batches()
 
 
 def packets(
@@ -85,28 +128,25 @@ def explain(sql: str, layer: str = Layer.OUTER) -> str:
 
 
 def _prepare(
-    sql: str, layer: str, files: list[str], streams: Mapping[str, Iterable[str]]
+    sql: str,
+    layer: str,
+    files: Iterable[str | os.PathLike[str]],
+    streams: Mapping[str, Iterable[str]] | None,
+    follow: bool,
 ) -> tuple[QueryPlan, list[Input]]:
     from queries.bindings import bind_files, bind_streams, check_streams
     from queries.gsql import compile_query
 
     plan = compile_query(sql, layer=layer)
-    inputs = bind_files(files) + bind_streams(streams)
+    inputs = bind_files([os.fspath(file) for file in files], follow) + bind_streams(streams or {}, follow)
     check_streams([plan], inputs)
     return plan, inputs
 
 
-@contextlib.contextmanager
-def _answer(
-    plan: QueryPlan,
-    inputs: list[Input],
-    on: str,
-    slots: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Iterator[tuple[Iterator[pa.RecordBatch], Callable[[], Samples]]]:
-    """Give an engine's result batches, and its counters, which are whole once the batches have been taken."""
-    from lowlevel.node import TABLE_SLOTS
+def _slack(text: str | None) -> int | None:
+    from queries.slack import parse_slack
 
+<<<<<<< HEAD
     slots = slots or TABLE_SLOTS
     if on == INLINE:
         from highlevel.inline import InlineRun
@@ -126,6 +166,9 @@ def _answer(
         yield iter(batch.run().to_batches()), lambda: batch.samples
     finally:
         close(spark)
+=======
+    return None if text is None else parse_slack(text)
+>>>>>>> 3931829 (wip)
 
 
 class _WithoutPandas:
@@ -174,6 +217,18 @@ def _query(
     layer: Annotated[
         Layer, typer.Option(help="The IP layer that plain names mean; outer.srcIP and inner.srcIP say it themselves.")
     ] = Layer.OUTER,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with what is appended to files and comes into folders.")
+    ] = False,
+    slack: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="How late rows of a live input may be, 10s by default; exact: answer at its end."
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads that read; by default one per core, up to 8.")
+    ] = None,
     slots: Annotated[int | None, typer.Option(help="Slots of each low-level table, a power of two.")] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print all counters to standard error at the end.")] = False,
 ) -> None:
@@ -182,8 +237,12 @@ def _query(
     With bare files every name in FROM means all of them together:
 
         wiretide query trace.pcap "SELECT srcIP, count(*) AS packets FROM packets GROUP BY srcIP"
+
+    A - is standard input. Windows of live inputs are answered when they are over; Ctrl-C ends with what has been read:
+
+        tcpdump -U -w - | wiretide query - "SELECT count(*) FROM packets [RANGE 10 seconds]"
     """
-    from dashboards.console import compile_kernels, progress_bar, report
+    from dashboards.console import compile_kernels, progress_bar, report, say_live
     from dashboards.result_files import open_output, write_results
 
     if on == INLINE:
@@ -199,12 +258,23 @@ def _query(
         raise typer.BadParameter(
             f"{format} is not text: give --output PATH, or send standard output to a file or a pipe"
         )
-    plan, inputs = _prepare(sql, layer, files, _bindings(stream or []))
+    try:
+        late = _slack(slack)
+    except ValueError as error:
+        raise typer.BadParameter(f"--slack: {error}") from error
+    plan, inputs = _prepare(sql, layer, files, _bindings(stream or []), follow)
+    if on != INLINE:
+        _refuse_inline_options(on, inputs, {"--follow": follow, "--slack": slack, "--threads": threads})
     compile_kernels()
-    with progress_bar(shown=on == INLINE) as progress, _answer(plan, inputs, on, slots, progress) as (batches, samples):
-        with open_output(output) as sink:
-            write_results(batches, plan.schema, format, sink)
-        report(samples(), stats=stats)
+    from dashboards.answer import answer
+
+    with answer(plan, inputs, on, slots, threads, late) as found, found.until_stopped():
+        say_live(found.live)
+        growing = found.live and format is not Format.PARQUET  # which nobody can read before its end
+        with progress_bar(shown=found.shows_progress) as progress, open_output(output, live=growing) as sink:
+            found.show(progress)
+            write_results(found.batches, plan.schema, format, sink, live=found.live)
+        report(found.samples(), found.warnings(), stats=stats)
 
 
 @app.command(name="explain")
@@ -408,6 +478,16 @@ def _demo(
             raise typer.BadParameter(str(error)) from error
         # In a pipe or a job nobody presses Ctrl-C.
         _monitor(described, until_done or not sys.stdin.isatty())
+
+
+def _refuse_inline_options(on: str, inputs: list[Input], options: Mapping[str, object]) -> None:
+    """Refuse what Spark cannot: live inputs, and the options that are about the inline engine."""
+    from queries.bindings import can_be_read_once
+
+    given = [name for name, value in options.items() if value]
+    given += [str(each.path) for each in inputs if can_be_read_once(each.path)]
+    if given:
+        raise typer.BadParameter(f"--on {on} reads complete files: {given[0]} needs the inline engine, without --on")
 
 
 def _bindings(pairs: list[str]) -> dict[str, list[str]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_READ, Samples
+from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, Samples
 
 
 def compile_kernels(*packages: str) -> None:
@@ -18,9 +18,7 @@ def compile_kernels(*packages: str) -> None:
 
     if not packages:
         # Declaring them is a matter of importing where they stand.
-        from capture.files import pcap  # noqa: F401
-        from capture.packets import records  # noqa: F401
-        from lowlevel import keys, table  # noqa: F401
+        from highlevel import inline  # noqa: F401
 
     missing = [each for each in native.missing() if not packages or each.function.__module__.startswith(packages)]
     if not missing:
@@ -45,14 +43,16 @@ def progress_bar(unit: str = "bytes", *, shown: bool = True) -> Iterator[Callabl
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def report(samples: Samples, *, stats: bool = False) -> None:
-    """Warn of damaged files; on a terminal, or with `stats`, say what was read."""
-    for (name, labels), value in samples.items():
-        if name == FILES_DAMAGED.name and value:
-            link, cause = labels
-            whole = int(samples.total(RECORDS_READ, link=link))
-            text = cause.replace("_", " ")
-            print(f"wiretide: warning: {link}: {text}, after {whole} whole records", file=sys.stderr)
+def say_live(live: bool) -> None:
+    """Tell whoever sits at the terminal how a run that does not end by itself is ended."""
+    if live and sys.stderr.isatty():
+        print("wiretide: reading live; Ctrl-C ends with what has been read", file=sys.stderr)
+
+
+def report(samples: Samples, warnings: Sequence[str], *, stats: bool = False) -> None:
+    """Say what is not in the answer; on a terminal, or with `stats`, what was read."""
+    for warning in warnings:
+        print(f"wiretide: warning: {warning}", file=sys.stderr)
     if stats:
         for (name, labels), value in sorted(samples.items()):
             print(f"{name}{{{','.join(labels)}}} {value:.15g}", file=sys.stderr)

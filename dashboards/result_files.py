@@ -1,9 +1,8 @@
 """Results as text and files: the formats of `wiretide query`.
 
 CSV: a header, then RFC 4180 rows, nothing else; times are integer nanoseconds, IP and MAC addresses text, NULL an empty
-field.
-Table: aligned text, one block for the windows that became final together, times in ISO 8601. JSON: one object per
-line. Parquet and Arrow: the same columns as CSV, in their own formats.
+field. Table: aligned text (`dashboards.result_table`), one block for the windows that became final together. JSON: one
+object per line. Parquet and Arrow: the same columns as CSV, in their own formats.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,17 +23,16 @@ import pyarrow.compute as pc
 
 from capture.errors import InputError
 from dashboards.formats import Format
+from dashboards.result_table import LiveTable, aligned
 from lowlevel.addresses import to_text
-
-BOUNDS = ("window_start", "window_end")
 
 
 @contextmanager
-def open_output(path: Path | None) -> Iterator[BinaryIO]:
+def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
     """Open standard output, or a file that appears under its name only when all is written.
 
-    What exists and is no regular file, such as a pipe or a device, is written to as it is. Raises InputError where
-    the file cannot be written.
+    What exists and is no regular file, such as a pipe or a device, is written to as it is, and so is a file of a `live`
+    run, which is to be read while it grows. Raises InputError where the file cannot be written.
     """
     if path is None:
         if isinstance(sys.stdout.buffer, io.RawIOBase):
@@ -47,7 +46,7 @@ def open_output(path: Path | None) -> Iterator[BinaryIO]:
     if path.is_dir():
         raise InputError(f"{path}: cannot be written: it is a folder")
     path = path.resolve()  # a link stays one: what it names is written
-    in_place = path.exists() and not path.is_file()
+    in_place = live or (path.exists() and not path.is_file())
     part = path if in_place else path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         sink = part.open("wb")
@@ -75,8 +74,14 @@ def readable_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def write_results(batches: Iterable[pa.RecordBatch], schema: pa.Schema, kind: Format, sink: BinaryIO) -> None:
-    """Write result batches as they come. `schema` is the plan's: it makes the header even where there are no rows."""
+def write_results(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, kind: Format, sink: BinaryIO, *, live: bool = False
+) -> None:
+    """Write result batches as they come, so that what is final can be read at once in every format but Parquet.
+
+    `schema` is the plan's: it makes the header even where there are no rows. `live` says that batches come over hours,
+    a few rows each: a table then has one header for many of them.
+    """
     if kind is Format.CSV:
         _write_csv(batches, schema, sink)
         return
@@ -84,7 +89,7 @@ def write_results(batches: Iterable[pa.RecordBatch], schema: pa.Schema, kind: Fo
         _write_json(map(readable, batches), sink)
         return
     writers: dict[Format, Callable[[Iterable[pa.RecordBatch], pa.Schema, BinaryIO], None]] = {
-        Format.TABLE: _write_table,
+        Format.TABLE: partial(_write_table, live=live),
         Format.PARQUET: _write_parquet,
         Format.ARROW: _write_arrow,
     }
@@ -134,47 +139,16 @@ def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Bin
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
+            sink.flush()
 
 
-def _write_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:
-    """Write aligned columns: numbers to the right, text to the left; widths are those of each window."""
+def _write_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, *, live: bool) -> None:
+    """Write aligned columns: a block for each batch, or, of a live run, all under each other."""
+    table = LiveTable()
     empty = True
     for batch in batches:
-        sink.write(aligned(batch).encode())
+        sink.write((table.lay_out(batch) if live else aligned(batch)).encode())
         sink.flush()
         empty = False
     if empty:
         sink.write(f"no rows ({', '.join(schema.names)})\n".encode())
-
-
-def aligned(batch: pa.RecordBatch) -> str:
-    """Lay a batch out as text: a header, a rule, the rows, a blank line."""
-    lines: list[pa.Array] = []
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-        texts = _iso(column) if name in BOUNDS else _texts(column)
-        longest = pc.max(pc.utf8_length(texts)).as_py() or 0
-        width = max(longest, len(name))
-        pad = pc.utf8_lpad if numeric and name not in BOUNDS else pc.utf8_rpad
-        head = name.rjust(width) if pad is pc.utf8_lpad else name.ljust(width)
-        lines.append(pa.concat_arrays([pa.array([head, "-" * width]), pad(texts, width)]))
-    rows = pc.binary_join_element_wise(*lines, "  ")
-    return "\n".join(pc.utf8_rtrim(rows, " ").to_pylist()) + "\n\n"
-
-
-def _iso(column: pa.Array) -> pa.Array:
-    """Spell times in ns as ISO 8601, whole seconds without a fraction."""
-    texts = column.cast(pa.timestamp("ns", tz="UTC")).cast(pa.timestamp("ns")).cast(pa.string())
-    texts = pc.replace_substring_regex(pc.replace_substring(texts, " ", "T"), r"\.?0{9}$", "")
-    return pc.binary_join_element_wise(texts, "Z", "")
-
-
-def _texts(column: pa.Array) -> pa.Array:
-    if pa.types.is_floating(column.type):
-        return pa.array(["NULL" if value is None else f"{value:.6g}" for value in column.to_pylist()], pa.string())
-    return printable(column.cast(pa.string()).fill_null("NULL"))
-
-
-def printable(texts: pa.Array) -> pa.Array:
-    """Put a mark in place of characters that would move a terminal's cursor: names come from captures and exporters."""
-    return pc.replace_substring_regex(texts, r"[\p{Cc}\p{Cf}]", "\ufffd")

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dashboards.result_files import printable, readable
+from dashboards.result_files import readable
+from dashboards.result_table import printable
 from highlevel.plan import QueryPlan
 from lowlevel.expressions import Column, Type
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock
@@ -11,6 +11,7 @@ from threading import Event, Lock
 import pyarrow as pa
 
 from capture.files.blocks import BLOCK_RECORDS
+from capture.files.byte_source import STANDARD_INPUT
 from capture.files.capture import AnyCapture, Capture, allow_open_files, open_capture
 from capture.files.stream import StreamedCapture
 from capture.metrics import METRICS as CAPTURE_METRICS
@@ -20,6 +21,7 @@ from highlevel.lanes import Lane, Port
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.pipeline import Pipeline
 from highlevel.plan import QueryPlan
+from highlevel.readings import Reading, read_by_lanes
 from highlevel.schedule import Schedule, Sent, make_lanes
 from highlevel.stream_lanes import LiveLane
 from highlevel.table_sizes import TableShares
@@ -52,12 +54,19 @@ class UnwantedError(Exception):
 class Input:
     """One capture and the link it belongs to; several may be one link. A path `-` is standard input.
 
-    `stream` is the name in FROM that reads it (without regard to case); None where every name does.
+    `stream` is the name in FROM that reads it (without regard to case); None where every name does. With `follow` what
+    is appended to the file, or comes into the folder or under the names of the glob, is part of it.
     """
 
     link: str
     path: Path
     stream: str | None = None
+    follow: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the capture is called in messages."""
+        return "standard input" if str(self.path) == STANDARD_INPUT else str(self.path)
 
     def feeds(self, plan: QueryPlan) -> bool:
         """Whether the plan reads this input: it does whatever the name where FROM has a kind of rows alone."""
@@ -104,7 +113,7 @@ class InlineRun:
         self._unwanted = Event()
         self._lock = Lock()
         allow_open_files(len(self.inputs))
-        captures = [open_capture(each.path) for each in self.inputs]
+        captures = [open_capture(each.path, each.follow) for each in self.inputs]
         self.live = any(isinstance(capture, StreamedCapture) and capture.live for capture in captures)
         self.slacks = [
             self._slack(slack, capture, [plan for plan in plans if each.feeds(plan)])
@@ -131,7 +140,7 @@ class InlineRun:
             for plan, ports in zip(self.plans, self.ports, strict=True)
         ]
 
-    def results(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def results(self) -> Generator[tuple[int, pa.RecordBatch], None, None]:
         """Run; yields (number of the plan, rows of closed windows in order of their end) as they become final.
 
         The low level is a few items ahead of the operators and of whoever takes the results.
@@ -162,6 +171,13 @@ class InlineRun:
             self.done += amount
             if self.progress:
                 self.progress(self.done, self.total)
+
+    def readings(self) -> list[Reading]:
+        """Tell what became of each input, in their order; it is whole once all results have been taken."""
+        lanes: dict[int, list[Lane]] = {}
+        for lane in self.lanes:
+            lanes.setdefault(lane.port.number, []).append(lane)
+        return [read_by_lanes(self.inputs[number].name, found) for number, found in lanes.items()]
 
     def samples(self) -> Samples:
         """Return every counter and gauge; they are whole once all results have been taken."""

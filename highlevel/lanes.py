@@ -17,6 +17,7 @@ from threading import Lock
 from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture, Capture
 from capture.files.pieces import PiecewiseScan
+from capture.files.stream import StreamedCapture
 from capture.metrics import Samples
 from highlevel.plan import QueryPlan
 from highlevel.table_sizes import TableShares
@@ -99,7 +100,10 @@ class Lane:
         if self._counted is not None:
             return self._counted
         node = self.node or self._make_node([], 0)
-        return node.samples([plan.name for _, plan in self.port.plans][: len(node.queries)], self.damage)
+        samples = node.samples([plan.name for _, plan in self.port.plans][: len(node.queries)], self.damage)
+        if isinstance(self.capture, StreamedCapture):
+            samples.update(self.capture.samples(self.port.link))
+        return samples
 
     def _make_node(self, plans: Sequence[LowLevelPlan], slots: int) -> Node:
         port = self.port

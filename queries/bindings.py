@@ -6,33 +6,57 @@ import glob
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from capture.errors import InputError
 from capture.files.beside import TEMPLATES
+from capture.files.byte_source import STANDARD_INPUT
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 
-
-def bind_files(paths: Iterable[str]) -> list[Input]:
-    """Make every name in FROM mean the union of `paths`; each file is a link of its own, named by `link_names`."""
-    files = [file for path in paths for file in expand(path)]
-    return [Input(link, file) for link, file in zip(link_names(files), files, strict=True)]
+COMPRESSED = (".gz", ".zst", ".lz4", ".bz2", ".xz")
+"""Suffixes that say how a file is compressed, and nothing about the link."""
 
 
-def bind_streams(streams: Mapping[str, Iterable[str]]) -> list[Input]:
-    """Bind each name to its files; together they are one link of that name."""
-    return [Input(name, file, name) for name, paths in streams.items() for path in paths for file in expand(path)]
+def bind_files(paths: Iterable[str], follow: bool = False) -> list[Input]:
+    """Make every name in FROM mean the union of `paths`; each file is a link of its own, named by `link_names`.
+
+    With `follow` files may grow, and a folder is one link, of all files that are in it and come into it.
+    """
+    files = [file for path in paths for file in expand(path, follow)]
+    return [_input(link, file, None, follow) for link, file in zip(link_names(files), files, strict=True)]
+
+
+def bind_streams(streams: Mapping[str, Iterable[str]], follow: bool = False) -> list[Input]:
+    """Bind each name to its files; together they are one link of that name. `follow` is as for bare files."""
+    return [
+        _input(name, file, name, follow)
+        for name, paths in streams.items()
+        for path in paths
+        for file in expand(path, follow)
+    ]
+
+
+def _input(link: str, path: Path, stream: str | None, follow: bool) -> Input:
+    return Input(link, path, stream, follow and not can_be_read_once(path))
+
+
+def can_be_read_once(path: Path) -> bool:
+    """Whether the path is standard input or a named pipe: gone is what has been read."""
+    return str(path) == STANDARD_INPUT or path.is_fifo()
 
 
 def link_names(files: Sequence[Path]) -> list[str]:
-    """Name each file after itself without its suffix; those that clash get it back, then as many folders as it takes.
+    """Name each file after itself without its suffixes of a capture and of compression, standard input `stdin`.
 
-    >>> link_names([Path("/x/mon/a.pcap"), Path("/x/tue/a.pcap"), Path("/x/tue/b.pcap"), Path("/x/tue/b.cap")])
-    ['mon/a.pcap', 'tue/a.pcap', 'b.pcap', 'b.cap']
+    Those that clash get their suffixes back, then as many folders as it takes.
+
+    >>> link_names([Path("/x/mon/a.pcap"), Path("/x/tue/a.pcap"), Path("/x/tue/b.pcap.gz"), Path("/x/tue/b.cap")])
+    ['mon/a.pcap', 'tue/a.pcap', 'b.pcap.gz', 'b.cap']
     """
     places = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # resolve() would name what a link means
-    names = [file.stem for file in files]
+    names = [_plain_name(file, place) for file, place in zip(files, places, strict=True)]
     for depth in range(1, max((len(place.parts) for place in places), default=0)):
         uses = Counter(names)
         if len(uses) == len(names):
@@ -44,17 +68,29 @@ def link_names(files: Sequence[Path]) -> list[str]:
     return names
 
 
-def expand(path: str) -> list[Path]:
+def _plain_name(file: Path, place: Path) -> str:
+    if str(file) == STANDARD_INPUT:
+        return "stdin"
+    if place.is_dir():  # which is followed
+        return place.name or place.anchor
+    bare = Path(file.stem) if file.suffix.lower() in COMPRESSED else file
+    return bare.stem
+
+
+def expand(path: str, follow: bool = False) -> list[Path]:
     """Return the files that a path names: itself, a folder's files, or a glob's matches, sorted by name.
 
-    Raises InputError where there are none. A folder's hidden files and its stored templates are left out, and so is
-    what is hidden from a glob whose own part does not begin with a dot. What exists is meant before a pattern, a folder
-    on the way too.
+    `-` is standard input, and `./-` a file of that name. With `follow` a folder is itself, and so is a glob below one
+    folder: their files are found as they come. Raises InputError where there are none. A folder's hidden files and its
+    stored templates are left out, and so is what is hidden from a glob whose own part does not begin with a dot. What
+    exists is meant before a pattern, a folder on the way too.
     """
     if not path:
         raise InputError("got an empty path, expected a capture, a folder or a glob")
     place = Path(path)
-    if place.is_dir():
+    if str(place) == STANDARD_INPUT and path != STANDARD_INPUT:
+        place = place.absolute()
+    if place.is_dir() and not follow:
         seen = (file for file in place.iterdir() if not file.name.startswith(".") and file.name != TEMPLATES)
         found = sorted(file for file in seen if file.is_file())
         if not found:
@@ -63,6 +99,8 @@ def expand(path: str) -> list[Path]:
     if place.exists() or not glob.has_magic(path):
         return [place]
     base, pattern = _split(place)
+    if follow and base == place.parent and base.is_dir():
+        return [place]
     # Path.glob would find hidden files too.
     matches = {base / match for match in glob.glob(pattern, root_dir=base, recursive=True)}  # noqa: PTH207
     found = sorted(match for match in matches if match.is_file() and match.name != TEMPLATES)
@@ -81,8 +119,13 @@ def _split(place: Path) -> tuple[Path, str]:
 
 
 def check_streams(plans: Iterable[QueryPlan], inputs: Iterable[Input]) -> None:
-    """Raise InputError where a name in FROM has no file, and would be silent for ever, or has one file twice."""
+    """Raise InputError where a name in FROM has no file, and would be silent for ever, or has one file twice.
+
+    And where standard input is a terminal, or something that can be read once is to be read twice.
+    """
     inputs = list(inputs)
+    _check_pipes(inputs)
+    _check_folders(inputs)
     _check_once(inputs)
     bound = {each.stream.lower() for each in inputs if each.stream is not None}
     if any(each.stream is None for each in inputs):
@@ -92,6 +135,28 @@ def check_streams(plans: Iterable[QueryPlan], inputs: Iterable[Input]) -> None:
             if stream.lower() not in bound:
                 names = ", ".join(sorted({str(each.stream) for each in inputs})) or "none"
                 raise InputError(f"query {plan.name}: no file for the stream {stream}; bound are: {names}")
+
+
+def _check_folders(inputs: Sequence[Input]) -> None:
+    """Refuse a file that is also in a folder, or among the files of a glob, that the same name in FROM follows."""
+    for many in (each for each in inputs if each.follow and not each.path.is_file()):
+        folder, names = (many.path, "*") if many.path.is_dir() else (many.path.parent, many.path.name)
+        for each in inputs:
+            same = None in (each.stream, many.stream) or str(each.stream).lower() == str(many.stream).lower()
+            here = each.path.is_file() and os.path.realpath(each.path.parent) == os.path.realpath(folder)
+            if same and here and fnmatchcase(each.path.name, names):
+                raise InputError(f"{each.path} is one of {many.path}, which is followed; expected one of the two")
+
+
+def _check_pipes(inputs: Sequence[Input]) -> None:
+    """Refuse to read what can be read once for two inputs, and a terminal."""
+    for path, uses in Counter(each.path for each in inputs if can_be_read_once(each.path)).items():
+        if uses > 1:
+            raise InputError(f"{path} is given {uses} times; expected once: what is read of a pipe is gone from it")
+        if str(path) == STANDARD_INPUT and os.isatty(0):
+            raise InputError(
+                '-: standard input is a terminal, expected a capture: tcpdump -U -w - | wiretide query - "SELECT …"'
+            )
 
 
 def _check_once(inputs: Sequence[Input]) -> None:

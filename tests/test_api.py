@@ -1,5 +1,8 @@
 """The Python API: answers as Arrow tables, packets as batches, plans as text. It can catch a type that changes."""
 
+import gzip
+import os
+import threading
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -12,8 +15,8 @@ from capture.errors import InputError
 from capture.packets.columns import COLUMNS
 from queries.errors import QueryError
 from tests.packet_rows import decode_file
-from tests.pcap_bytes import NS
-from tests.small_captures import icmp, udp, write
+from tests.pcap_bytes import NS, pcap_bytes
+from tests.small_captures import RAW_IP, icmp, udp, write
 
 
 @pytest.fixture
@@ -77,6 +80,55 @@ def test_a_window_as_far_and_long_as_the_clause_takes_holds_its_packets(tmp_path
 def test_an_answer_without_rows_has_its_columns(capture: Path) -> None:
     table = wiretide.query("SELECT srcIP, count(*) FROM p WHERE len > 5000 GROUP BY srcIP", capture)
     assert (table.num_rows, table.column_names) == (0, ["srcIP", "count"])
+
+
+def test_threads_and_slack_are_arguments_too(tmp_path: Path) -> None:
+    frame = udp("10.0.0.1", "10.0.0.9", 1, 53)
+    times = [*range(64), 90, 1]
+    path = tmp_path / "M.pcap.gz"
+    path.write_bytes(gzip.compress(write(tmp_path / "M.pcap", [(time, frame) for time in times]).read_bytes()))
+    sql = "SELECT count(*) AS n FROM p [RANGE 10 seconds]"
+    expected = wiretide.query(sql, path).to_pylist()
+    assert sum(row["n"] for row in expected) == 66
+    assert wiretide.query(sql, path, threads=3, slack="exact").to_pylist() == expected
+    assert wiretide.query(sql, path, slack="2 minutes").to_pylist() == expected
+    with pytest.raises(ValueError, match="got a slack of 'soon', expected a duration"):
+        wiretide.query(sql, path, slack="soon")
+
+
+def test_what_is_not_in_an_answer_is_a_warning(tmp_path: Path) -> None:
+    path = write(tmp_path / "M.pcap", [(1, udp("10.0.0.1", "10.0.0.9", 1, 53))] * 2)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.warns(RuntimeWarning, match=r"M\.pcap: cut in record, after 1 whole record$") as told:
+        assert wiretide.query("SELECT count(*) AS n FROM p", path).to_pylist() == [{"n": 1}]
+    assert told[0].filename == __file__
+    path.write_bytes(pcap_bytes([(NS, b"frame")], link_type=147))
+    with pytest.raises(InputError, match="all 1 records are of link types that are not supported"):
+        wiretide.query("SELECT count(*) AS n FROM p", path)
+
+
+def test_watch_yields_windows_when_they_are_over(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    frame = udp("10.0.0.1", "10.0.0.9", 1, 53)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # or opening to write would wait for the engine
+    batches = wiretide.watch("SELECT srcIP, count(*) AS n FROM p [RANGE 10 seconds] GROUP BY srcIP", pipe, slack="2s")
+    with pipe.open("wb", buffering=0) as end:
+        content = pcap_bytes([(NS, frame)] * 64 + [(12 * NS, frame)], RAW_IP)
+        end.write(content)
+        assert next(batches).to_pylist() == [{"window_start": 0, "window_end": 10 * NS, "srcIP": "10.0.0.1", "n": 64}]
+    os.close(reading)
+    assert [row["n"] for batch in batches for row in batch.to_pylist()] == [1]
+    assert threading.active_count() == 1
+
+
+def test_watch_opens_its_inputs_at_once_and_ends_its_threads_when_closed(capture: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        wiretide.watch("SELECT count(*) FROM p", capture.with_name("none.pcap"))
+    batches = wiretide.watch("SELECT count(*) AS n FROM p [RANGE 1 minute]", capture)
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == 1
 
 
 def test_errors_are_exceptions_of_their_own(capture: Path) -> None:

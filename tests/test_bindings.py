@@ -1,5 +1,6 @@
 """Which files a query reads. A name bound to the wrong files, or to none without a word, is a wrong answer."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,9 @@ def test_bare_files_feed_every_name_and_are_links_of_their_own(folder: Path) -> 
         (["/x/mon/a.pcap", "/x/tue/a.cap"], ["a.pcap", "a.cap"]),
         (["/x/mon/a.pcap", "/x/tue/a.pcap", "/x/tue/b.pcap"], ["mon/a.pcap", "tue/a.pcap", "b"]),
         (["/mon/x/a.pcap", "/tue/x/a.pcap"], ["mon/x/a.pcap", "tue/x/a.pcap"]),
-        (["/x/a.pcap", "/x/a.cap", "/y/a.pcap.gz"], ["x/a.pcap", "a.cap", "y/a.pcap.gz"]),
+        (["/x/a.pcap", "/x/a.cap", "/y/a.pcap.gz"], ["a.pcap", "a.cap", "a.pcap.gz"]),
+        (["/x/a.pcap.zst", "/x/b.PCAP.GZ", "/x/c.xz", "-"], ["a", "b", "c", "stdin"]),
+        (["-", "/x/stdin.pcap"], ["-", "stdin.pcap"]),
         (["/a.pcap", "/x/a.pcap"], ["a.pcap", "x/a.pcap"]),
         ([], []),
     ],
@@ -144,3 +147,51 @@ def test_a_name_without_a_file_is_an_error_that_lists_the_bound_ones(folder: Pat
     plan = compile_query("SELECT count(*) FROM Main1 UNION Main3", "pairs")
     with pytest.raises(WiretideError, match="query pairs: no file for the stream Main3; bound are: Main1, Main2"):
         check_streams([plan], inputs)
+
+
+def test_a_folder_that_is_followed_is_one_link_named_after_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder / "sub")
+    assert bind_files(["."], follow=True) == [Input("sub", Path(), None, True)]
+    assert bind_files(["../b1/", "c.pcap"], follow=True) == [
+        Input("b1", Path("../b1"), None, True),
+        Input("c", Path("c.pcap"), None, True),
+    ]
+    assert bind_streams({"M": [str(folder / "sub")]}, follow=True) == [Input("M", folder / "sub", "M", True)]
+
+
+def test_a_glob_that_is_followed_is_one_link_whose_files_may_be_to_come(folder: Path) -> None:
+    assert bind_files([f"{folder}/main-*.pcap"], follow=True) == [Input("main-*", folder / "main-*.pcap", None, True)]
+    assert bind_streams({"M": [f"{folder}/*.pcap"]}, follow=True) == [Input("M", folder / "*.pcap", "M", True)]
+    nested = bind_files([f"{folder}/*/c.pcap"], follow=True)  # a glob over folders is the files that there are
+    assert nested == [Input("c", folder / "sub" / "c.pcap", None, True)]
+
+
+def test_a_file_beside_the_folder_that_is_followed_with_it_is_refused(folder: Path) -> None:
+    plan = compile_query("SELECT count(*) FROM M UNION N")
+    for path in (".", "*.pcap"):
+        twice = bind_streams({"M": [f"{folder}/a.pcap", f"{folder}/{path}"]}, follow=True)
+        with pytest.raises(WiretideError, match=r"a\.pcap is one of .*, which is followed; expected one of the two"):
+            check_streams([plan], twice)
+    check_streams([plan], bind_streams({"M": [f"{folder}/a.pcap", f"{folder}/b*.pcap"], "N": [str(folder)]}, True))
+
+
+def test_standard_input_is_a_link_and_a_file_of_that_name_another(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    Path("./-").touch()
+    assert bind_files(["-"], follow=True) == [Input("stdin", Path("-"))]
+    assert bind_streams({"Main1": ["-"]}) == [Input("Main1", Path("-"), "Main1")]
+    assert bind_files(["./-"]) == [Input("-", folder / "-")]
+
+
+@pytest.mark.parametrize("streams", [{"M": ["PATH", "PATH"]}, {"M": ["PATH"], "N": ["PATH"]}])
+@pytest.mark.parametrize("path", ["-", "pipe"])
+def test_what_can_be_read_once_is_given_once(
+    path: str, streams: dict[str, list[str]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    os.mkfifo("pipe")
+    inputs = bind_streams({name: [path for _ in paths] for name, paths in streams.items()})
+    with pytest.raises(WiretideError, match=f"{path} is given 2 times; expected once"):
+        check_streams([compile_query("SELECT count(*) FROM M UNION N")], inputs)

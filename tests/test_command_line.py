@@ -177,7 +177,7 @@ def test_a_failing_run_leaves_the_old_file(folder: Path) -> None:
 def test_a_cut_capture_is_answered_with_a_warning(folder: Path) -> None:
     status, out, err = run("query", "cut.pcap", SRC, "--format", "csv", cwd=folder)
     assert (status, out) == (0, "srcIP,count\n10.0.0.1,1\n")
-    assert err == "wiretide: warning: cut: cut in record, after 1 whole records\n"
+    assert err == "wiretide: warning: cut.pcap: cut in record, after 1 whole record\n"
 
 
 def test_stats_go_to_standard_error(folder: Path) -> None:

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
-from dashboards.console import compile_kernels, progress_bar, report
+from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
+from dashboards.console import compile_kernels, progress_bar, report, say_live
 
 
 class Terminal(io.StringIO):
@@ -16,31 +16,32 @@ class Terminal(io.StringIO):
         return True
 
 
-def samples(damage: bool = False) -> Samples:
+def samples() -> Samples:
     found = Samples()
     found.add(RECORDS_READ, 1200, "Main1")
     found.add(PACKETS_DECODED, 1190, "Main1")
     found.add(RECORDS_SKIPPED, 10, "Main1", "non_ip")
     found.add(BYTES_READ, 2_500_000, "Main1")
-    if damage:
-        found.add(FILES_DAMAGED, 1, "Main1", "cut_in_record")
     return found
 
 
 def test_in_a_pipe_there_is_no_progress_and_no_summary(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_bar() as progress:
         assert progress is None
-    report(samples())
+    report(samples(), [])
     assert capsys.readouterr() == ("", "")
 
 
-def test_damage_is_a_warning_wherever_it_goes(capsys: pytest.CaptureFixture[str]) -> None:
-    report(samples(damage=True))
-    assert capsys.readouterr() == ("", "wiretide: warning: Main1: cut in record, after 1200 whole records\n")
+def test_warnings_are_said_wherever_they_go(capsys: pytest.CaptureFixture[str]) -> None:
+    report(samples(), ["a.pcap: cut in record", "5 rows were late"])
+    assert capsys.readouterr() == (
+        "",
+        "wiretide: warning: a.pcap: cut in record\nwiretide: warning: 5 rows were late\n",
+    )
 
 
 def test_stats_are_all_counters(capsys: pytest.CaptureFixture[str]) -> None:
-    report(samples(), stats=True)
+    report(samples(), [], stats=True)
     assert capsys.readouterr().err.splitlines() == [
         "wiretide_bytes_read_total{Main1} 2500000",
         "wiretide_packets_decoded_total{Main1} 1190",
@@ -52,7 +53,7 @@ def test_stats_are_all_counters(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_terminal_gets_one_line_of_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    report(samples())
+    report(samples(), [])
     assert terminal.getvalue() == "1,200 records (2.5 MB), 1,190 IP packets, 10 others\n"
 
 
@@ -65,6 +66,18 @@ def test_a_terminal_gets_a_progress_bar_that_disappears(monkeypatch: pytest.Monk
         progress(3_000_000, 10_000_000)
     assert "3.0/10.0 MB" in terminal.getvalue()
     assert terminal.getvalue().endswith("\x1b[2K")  # the line is erased
+
+
+def test_a_terminal_is_told_how_a_live_run_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say_live(live=True)
+    assert capsys.readouterr() == ("", "")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    say_live(live=False)
+    say_live(live=True)
+    assert terminal.getvalue() == "wiretide: reading live; Ctrl-C ends with what has been read\n"
 
 
 def test_kernels_that_are_there_are_not_mentioned(capsys: pytest.CaptureFixture[str]) -> None:

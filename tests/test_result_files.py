@@ -21,7 +21,8 @@ import pytest
 
 from capture.errors import InputError
 from dashboards.formats import BINARY, Format
-from dashboards.result_files import aligned, open_output, readable, readable_schema, write_results
+from dashboards.result_files import open_output, readable, readable_schema, write_results
+from dashboards.result_table import HEADER_EVERY, aligned
 
 SCHEMA = pa.schema(
     [
@@ -137,6 +138,57 @@ def test_fractions_of_a_second_stay_in_a_table() -> None:
         ["1969-12-31T23:59:59.999999999Z", "1970-01-01T00:00:01Z"],
         ["1970-01-01T00:00:01.500000000Z", "1970-01-01T00:00:00Z"],
     ]
+
+
+def live(*counts: int) -> list[str]:
+    """The lines of a live table of batches that count up to so many packets in a window."""
+    schema = pa.schema([("window_end", pa.int64()), ("link", pa.string()), ("packets", pa.int64())])
+    sink = io.BytesIO()
+    batches = [
+        pa.record_batch([[number * 10**9], ["M"], [count]], schema=schema) for number, count in enumerate(counts)
+    ]
+    write_results(iter(batches), schema, Format.TABLE, sink, live=True)
+    return sink.getvalue().decode().splitlines()
+
+
+def test_a_live_table_says_its_header_once_and_again_when_a_column_must_be_wider() -> None:
+    rule = "--------------------  ----  -------"
+    assert live(1, 1_234_567, 0, 12_345_678, 5) == [
+        "window_end            link  packets",
+        rule,
+        "1970-01-01T00:00:00Z  M           1",
+        "1970-01-01T00:00:01Z  M     1234567",
+        "1970-01-01T00:00:02Z  M           0",
+        "",
+        "window_end            link   packets",
+        rule + "-",
+        "1970-01-01T00:00:03Z  M     12345678",
+        "1970-01-01T00:00:04Z  M            5",
+    ]
+
+
+def test_a_live_table_says_its_header_again_before_it_has_scrolled_away() -> None:
+    lines = live(*range(2 * HEADER_EVERY))
+    headers = [place for place, line in enumerate(lines) if line.startswith("window_end")]
+    assert headers == [0, HEADER_EVERY + 3]
+    assert len(lines) == 2 * HEADER_EVERY + 5
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Format if kind is not Format.PARQUET])
+def test_a_window_can_be_read_before_the_next_one_is_there(kind: Format, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    sizes = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for rows in (ROWS, LATER, ROWS):
+            yield batch(rows)
+            sizes.append(path.stat().st_size)
+
+    with open_output(path, live=True) as sink:
+        write_results(batches(), SCHEMA, kind, sink, live=True)
+    assert 0 < sizes[0] < sizes[1] < sizes[2]
+    if kind is Format.ARROW:
+        assert pa.ipc.open_stream(path.read_bytes()[: sizes[0]]).read_next_batch() == readable(batch(ROWS))
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ PLANS = [compile_query(query.gsql, query.name) for query in QUERIES]
 PLANS.append(compile_query("SELECT srcIP, count(*), min(len), max(ts), avg(len) FROM p GROUP BY srcIP", "whole"))
 PLANS.append(
     compile_query(
-        "SELECT link, srcIP, destIP, srcPort, destPort, protocol, sum(len) FROM p [RANGE 70 seconds, SLIDE 40 seconds, WA ts] "
-        "GROUP BY link, srcIP, destIP, srcPort, destPort, protocol",
+        "SELECT link, srcIP, destIP, srcPort, destPort, protocol, sum(len) FROM p "
+        "[RANGE 70 seconds, SLIDE 40 seconds, WA ts] GROUP BY link, srcIP, destIP, srcPort, destPort, protocol",
         "flows of packets",
     )
 )

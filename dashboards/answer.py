@@ -1,0 +1,98 @@
+"""One query answered by whichever engine: result batches as they become final, and what there is to say afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from capture.errors import InputError
+from capture.metrics import Samples
+from dashboards.run_warnings import nothing_readable, run_warnings
+from dashboards.stop_signals import stopping
+from highlevel.inline import InlineRun, Input
+from highlevel.plan import QueryPlan
+from highlevel.readings import Reading, read_by_links
+
+INLINE = "inline"
+"""The engine that is this process; others are `local`, Spark in this process, and the URLs of Spark masters."""
+
+
+@dataclass
+class Answer:
+    """The `batches` are to be taken first; then `samples` and `readings` are whole."""
+
+    batches: Iterator[pa.RecordBatch]
+    samples: Callable[[], Samples]
+    readings: Callable[[], list[Reading]]
+    run: InlineRun | None = field(default=None)
+
+    @property
+    def live(self) -> bool:
+        """Whether the answer ends only when its live inputs do, or somebody stops them."""
+        return self.run is not None and self.run.live
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether it is known how much there is to read, and how much has been."""
+        return self.run is not None and not self.run.live
+
+    def show(self, progress: Callable[[int, int], None] | None) -> None:
+        """Call `progress` with (bytes done, bytes in all) while batches are taken."""
+        if self.run is not None:
+            self.run.progress = progress
+
+    @contextlib.contextmanager
+    def until_stopped(self) -> Iterator[None]:
+        """Let the first Ctrl-C or SIGTERM end live inputs, and so the answer with what has been read.
+
+        Signals come to the main thread: in others nothing stops the inputs but their end.
+        """
+        with contextlib.ExitStack() as stack:
+            if self.run is not None and self.run.live and threading.current_thread() is threading.main_thread():
+                stack.enter_context(stopping(self.run.stop))
+            yield
+
+    def warnings(self) -> list[str]:
+        """Say what is not in the answer. Raises InputError where nothing could be: no link type is supported."""
+        samples, readings = self.samples(), self.readings()
+        nothing = nothing_readable(samples, readings)
+        if nothing is not None:
+            raise InputError(nothing)
+        return list(run_warnings(samples, readings))
+
+
+@contextlib.contextmanager
+def answer(
+    plan: QueryPlan,
+    inputs: Sequence[Input],
+    on: str = INLINE,
+    slots: int | None = None,
+    threads: int | None = None,
+    slack: int | None = None,
+) -> Iterator[Answer]:
+    """Open the inputs and begin; `threads` and `slack` are the inline engine's. Raises InputError for a wrong input."""
+    from lowlevel.node import TABLE_SLOTS
+
+    slots = slots or TABLE_SLOTS
+    if on == INLINE:
+        run = InlineRun([plan], inputs, slots, threads=threads, slack=slack)
+        with contextlib.closing(run.results()) as results:
+            yield Answer((batch for _, batch in results), run.samples, run.readings, run)
+        return
+    from capture.files.capture import open_capture
+    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.session import close, session
+
+    for each in inputs:
+        open_capture(each.path)  # what is wrong with an input is said before a JVM is started
+    spark = session("local[*]" if on == "local" else on)
+    try:
+        batch = BatchRun(spark, plan, list(inputs), slots)
+        found = batch.run().to_batches()
+        yield Answer(iter(found), lambda: batch.samples, lambda: read_by_links(batch.samples))
+    finally:
+        close(spark)

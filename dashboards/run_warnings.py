@@ -1,0 +1,56 @@
+"""What a run has to say about its inputs: what could not be read, and what came too late to be in the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from capture.metrics import RECORDS_READ, RECORDS_SKIPPED, Samples
+from capture.packets.link_layers import supported_link_types
+from highlevel.metrics import LATE_PARTIALS, LATE_ROWS
+from highlevel.readings import UNSUPPORTED, Reading
+
+
+def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]:
+    """Yield a sentence for each input that is damaged or has records of unsupported link types, and for late rows."""
+    for each in readings:
+        for cause, files in each.damage.items():
+            where = f"in {count(files, 'file')}" if each.several else f"after {count(each.records, 'whole record')}"
+            yield f"{each.name}: {cause.replace('_', ' ')}, {where}"
+        if each.refused:
+            yield f"{each.name}: {count(each.refused, 'file')} passed over, being no capture or not to be read"
+        if each.unsupported:
+            yield (
+                f"{each.name}: {each.unsupported:,} of {count(each.records, 'record')} are of {_link_types(each)}, "
+                "and not in the answer"
+            )
+    if samples.total(LATE_PARTIALS):
+        late = count(int(samples.total(LATE_ROWS)), "late row")
+        yield f"{late} missed a window that had been answered before: give a larger --slack"
+
+
+def nothing_readable(samples: Samples, readings: Sequence[Reading]) -> str | None:
+    """Say so where there were records, all of them of link types that are not supported; None otherwise."""
+    records = int(samples.total(RECORDS_READ))
+    if not records or records != samples.total(RECORDS_SKIPPED, cause=UNSUPPORTED):
+        return None
+    types = sorted({number for each in readings for number in each.link_types})
+    found = f" ({', '.join(map(str, types))})" if types else ""
+    return (
+        f"all {records:,} records are of link types that are not supported{found}; supported: {supported_link_types()}"
+    )
+
+
+def count(amount: int, what: str) -> str:
+    """Say how many.
+
+    >>> count(1, "row"), count(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{amount:,} {what}{'' if amount == 1 else 's'}"
+
+
+def _link_types(each: Reading) -> str:
+    if not each.link_types:
+        return "link types that are not supported"
+    plural = "s" if len(each.link_types) > 1 else ""
+    return f"link type{plural} {', '.join(map(str, each.link_types))}, not supported"

@@ -1,0 +1,116 @@
+"""What is said after a run about inputs that could not be read whole, from counters and from real runs.
+
+It can catch damage that nobody hears of, a file that is not named where many are one link, and an answer over nothing
+that looks like one.
+"""
+
+import gzip
+import os
+import threading
+from pathlib import Path
+
+from capture.metrics import FILES_DAMAGED, FILES_REFUSED, RECORDS_READ, RECORDS_SKIPPED, Samples
+from dashboards.run_warnings import nothing_readable, run_warnings
+from highlevel.inline import InlineRun
+from highlevel.metrics import LATE_PARTIALS, LATE_ROWS
+from highlevel.readings import Reading, read_by_links
+from queries.bindings import bind_streams
+from queries.gsql import compile_query
+from tests.pcap_bytes import NS, pcap_bytes
+from tests.small_captures import RAW_IP, icmp
+
+FRAME = icmp("10.0.0.1", "10.0.0.2")
+
+
+def readings(folder: Path, slack: int | None = None) -> tuple[list[Reading], InlineRun]:
+    """A run over all files of a folder as one link."""
+    plan = compile_query("SELECT count(*) FROM M")
+    run = InlineRun([plan], bind_streams({"M": [str(folder)]}), slack=slack, threads=2)
+    for _ in run.results():
+        pass
+    return run.readings(), run
+
+
+def test_each_damaged_file_of_a_link_is_named_with_its_cause(tmp_path: Path) -> None:
+    content = pcap_bytes([(NS, FRAME)] * 3, RAW_IP)
+    (tmp_path / "a.pcap").write_bytes(content)
+    (tmp_path / "b.pcap").write_bytes(content[:-3])
+    (tmp_path / "c.pcap").write_bytes(content + b"\xff" * 40)
+    (tmp_path / "d.pcap.gz").write_bytes(gzip.compress(content)[:-20])
+    found, run = readings(tmp_path)
+    assert [(Path(each.name).name, each.damage) for each in found] == [
+        ("a.pcap", {}),
+        ("b.pcap", {"cut_in_record": 1}),
+        ("c.pcap", {"impossible_record_length": 1}),
+        ("d.pcap.gz", {"cut_in_compression": 1}),
+    ]
+    assert [each.records for each in found][:3] == [3, 2, 3]
+    said = list(run_warnings(run.samples(), found))
+    assert said[0] == f"{tmp_path}/b.pcap: cut in record, after 2 whole records"
+    assert len(said) == 3
+    (link,) = read_by_links(run.samples())
+    assert (link.name, link.damage) == ("M", {cause: 1 for each in found for cause in each.damage})
+
+
+def test_a_folder_that_is_followed_tells_of_its_files(tmp_path: Path) -> None:
+    content = pcap_bytes([(NS, FRAME)] * 3, RAW_IP)
+    for number, extent in enumerate((content, content + b"\xff" * 40, content + b"\xff" * 40, b"no capture" * 10)):
+        (tmp_path / f"{number}.pcap").write_bytes(extent)
+        os.utime(tmp_path / f"{number}.pcap", (number, number))
+    plan = compile_query("SELECT count(*) AS n FROM M")
+    run = InlineRun([plan], bind_streams({"M": [str(tmp_path)]}, follow=True))
+
+    def stop_when_read() -> None:
+        while run.samples().total(RECORDS_READ) < 9 or not run.samples().total(FILES_REFUSED):
+            os.sched_yield()
+        run.stop()
+
+    stopper = threading.Thread(target=stop_when_read)
+    stopper.start()
+    assert [row["n"] for _, batch in run.results() for row in batch.to_pylist()] == [9]
+    stopper.join()
+    assert list(run_warnings(run.samples(), run.readings())) == [
+        f"{tmp_path}: impossible record length, in 2 files",
+        f"{tmp_path}: 1 file passed over, being no capture or not to be read",
+    ]
+
+
+def test_records_of_unsupported_link_types_are_told_apart_from_answers(tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes(pcap_bytes([(NS, FRAME)] * 3, 147))
+    (tmp_path / "b.pcap.gz").write_bytes(gzip.compress(pcap_bytes([(NS, FRAME)] * 2, 148)))
+    found, run = readings(tmp_path)
+    assert [(each.records, each.unsupported, each.link_types) for each in found] == [(3, 3, (147,)), (2, 2, (148,))]
+    nothing = nothing_readable(run.samples(), found)
+    assert nothing is not None
+    assert nothing.startswith("all 5 records are of link types that are not supported (147, 148); supported: 0 (")
+    (tmp_path / "c.pcap").write_bytes(pcap_bytes([(NS, FRAME)], RAW_IP))
+    found, run = readings(tmp_path)
+    assert nothing_readable(run.samples(), found) is None
+    assert list(run_warnings(run.samples(), found)) == [
+        f"{tmp_path}/a.pcap: 3 of 3 records are of link type 147, not supported, and not in the answer",
+        f"{tmp_path}/b.pcap.gz: 2 of 2 records are of link type 148, not supported, and not in the answer",
+    ]
+
+
+def test_inputs_without_records_are_no_unsupported_ones(tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes(pcap_bytes([]))
+    found, run = readings(tmp_path)
+    assert found == [Reading(f"{tmp_path}/a.pcap", 0)]
+    assert nothing_readable(run.samples(), found) is None
+    assert list(run_warnings(run.samples(), found)) == []
+
+
+def test_counters_alone_tell_of_links() -> None:
+    samples = Samples()
+    samples.add(RECORDS_READ, 1200, "Main1")
+    samples.add(FILES_DAMAGED, 1, "Main1", "cut_in_record")
+    samples.add(FILES_DAMAGED, 0, "Main1", "impossible_record_length")
+    samples.add(RECORDS_READ, 7, "Main2")
+    samples.add(RECORDS_SKIPPED, 7, "Main2", "unsupported_link_type")
+    samples.add(LATE_PARTIALS, 5, "query")
+    samples.add(LATE_ROWS, 1, "query")
+    assert sorted(run_warnings(samples, read_by_links(samples))) == [
+        "1 late row missed a window that had been answered before: give a larger --slack",
+        "Main1: cut in record, in 1 file",
+        "Main2: 7 of 7 records are of link types that are not supported, and not in the answer",
+    ]
