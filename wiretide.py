@@ -146,29 +146,7 @@ def _prepare(
 def _slack(text: str | None) -> int | None:
     from queries.slack import parse_slack
 
-<<<<<<< HEAD
-    slots = slots or TABLE_SLOTS
-    if on == INLINE:
-        from highlevel.inline import InlineRun
-
-        inline = InlineRun([plan], inputs, slots, progress)
-        yield (batch for _, batch in inline.results()), inline.samples
-        return
-    from capture.files.capture import open_finite
-    from highlevel.spark.batch import BatchRun
-    from highlevel.spark.session import close, session
-
-    for each in inputs:
-        open_finite(each.path, "Spark")  # what is wrong with an input is said before a JVM is started
-    spark = session("local[*]" if on == "local" else on)
-    try:
-        batch = BatchRun(spark, plan, inputs, slots)
-        yield iter(batch.run().to_batches()), lambda: batch.samples
-    finally:
-        close(spark)
-=======
     return None if text is None else parse_slack(text)
->>>>>>> 3931829 (wip)
 
 
 class _WithoutPandas:

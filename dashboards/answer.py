@@ -83,12 +83,12 @@ def answer(
         with contextlib.closing(run.results()) as results:
             yield Answer((batch for _, batch in results), run.samples, run.readings, run)
         return
-    from capture.files.capture import open_capture
+    from capture.files.capture import open_finite
     from highlevel.spark.batch import BatchRun
     from highlevel.spark.session import close, session
 
     for each in inputs:
-        open_capture(each.path)  # what is wrong with an input is said before a JVM is started
+        open_finite(each.path, "Spark")  # what is wrong with an input is said before a JVM is started
     spark = session("local[*]" if on == "local" else on)
     try:
         batch = BatchRun(spark, plan, list(inputs), slots)
