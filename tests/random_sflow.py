@@ -16,7 +16,7 @@ from tests.sflow_bytes import (
     switch_record,
 )
 
-PROTOCOLS = {1: 1, 7: 9, 11: 228, 12: 229}
+PROTOCOLS = {1: 1, 5: 107, 7: 9, 9: 100, 10: 101, 11: 228, 12: 229, 14: 50, 15: 105}
 """LINKTYPE_ number of the header protocols that frames are made for."""
 
 
@@ -26,7 +26,7 @@ def number(random: Random, bits: int = 32) -> int:
 
 def random_header(random: Random) -> bytes:
     """A packet header cut where agents cut it, at 128 bytes, or earlier."""
-    protocol = random.choice([1, 1, 1, 1, 7, 11, 12])
+    protocol = random.choice([1, 1, 1, 1, *PROTOCOLS])
     frame, _ = random_frame(random, PROTOCOLS[protocol])
     cut = random.choice([128, 128, random.randrange(129)])
     return header_record(frame[:cut], random.choice([protocol] * 9 + [number(random)]), len(frame) + 4, 4)
