@@ -28,9 +28,6 @@ LANE_BYTES = 32 << 20
 PIECE_BYTES = 64 << 20
 """Bytes that a thread scans at a time."""
 
-DEALT_KINDS = frozenset({"packets", "frames"})
-"""Kinds of rows that stand for themselves. Flow records need the templates before them: their file is one lane."""
-
 Sent = tuple[int, Lane, Item]
 """Number of the plan, lane, and what the lane has for the plan."""
 
@@ -42,7 +39,7 @@ def make_lanes(port: Port, capture: AnyCapture, threads: int) -> list[Lane]:
     size = len(capture.data)
     pieces = 1 if threads == 1 else -(-size // PIECE_BYTES)
     deal = Deal(capture, pieces, port.block_records)
-    shared = all(plan.low.kind in DEALT_KINDS for _, plan in port.plans)
+    shared = all(plan.low.dealt for _, plan in port.plans)
     lanes = max(1, min(threads, size // LANE_BYTES)) if shared else 1
     return [MappedLane(port, deal, first=number == 0) for number in range(lanes)]
 

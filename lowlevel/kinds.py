@@ -20,6 +20,10 @@ KINDS = ("packets", "frames", "flows", "samples")
 RECORD_KINDS = frozenset({"packets", "frames", "samples"})
 """Kinds of rows whose ts is their record's: what is known of the times of records holds for them."""
 
+DEALT_KINDS = frozenset({"packets", "frames"})
+"""Kinds of rows that stand for themselves. Flow records need the templates before them, and the numbers of datagrams
+are followed: one reader takes all blocks of a capture."""
+
 
 @dataclass(frozen=True)
 class RowKind:

@@ -8,7 +8,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from lowlevel.expressions import SHARE, Expression, Type, columns_of
-from lowlevel.kinds import RECORD_KINDS
+from lowlevel.kinds import DEALT_KINDS, RECORD_KINDS
 from lowlevel.subaggregates import SubAggregate
 
 ARROW_TYPES: dict[Type, pa.DataType] = {
@@ -53,6 +53,11 @@ class LowLevelPlan:
     def exact_low(self) -> bool:
         """Whether no row has a ts below what is promised of the records it is read from."""
         return self.kind in RECORD_KINDS
+
+    @property
+    def dealt(self) -> bool:
+        """Whether several readers may share the blocks of a capture among them."""
+        return self.kind in DEALT_KINDS
 
     @cached_property
     def columns(self) -> frozenset[str]:

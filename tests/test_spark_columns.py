@@ -7,14 +7,18 @@ on, and a plan whose layer or kind is lost on the way into a task.
 
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from capture.errors import InputError
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
+from queries.gsql import compile_query
 from tests.column_queries import comparable, plans
+from tests.test_flow_windows import write_exports
 
 pytestmark = pytest.mark.spark
 PLANS = plans()
@@ -52,6 +56,51 @@ def test_all_engines_give_the_same_rows(name: str, spark, captures: Path, tmp_pa
     for plan, want in zip(PLANS, inline(inputs), strict=True):
         assert rows_of(BatchRun(spark, plan, inputs).run()) == want, f"batch, {plan.name}"
         assert streamed(tmp_path / "run", plan) == want, f"stream, {plan.name}"
+
+
+FLOWS = compile_query(
+    "SELECT protocol, srcIP, exporter, sum(bytes) AS bytes, count(*) AS n FROM flows [RANGE 1 minute, SPREAD] "
+    "GROUP BY protocol, srcIP, exporter",
+    "flows",
+)
+
+
+def test_flows_of_many_files_are_answered_by_a_batch_and_refused_by_a_stream(spark, tmp_path: Path) -> None:
+    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.stream import StreamRun
+
+    inputs = [Input(f"link{number}", tmp_path / f"{number}.pcap") for number in range(3)]
+    flows = [flow for number, each in enumerate(inputs) for flow in write_exports(each.path, Random(number), 40)]
+    batches = [batch for _, batch in InlineRun([FLOWS], inputs).results()]
+    batch = BatchRun(spark, FLOWS, inputs)
+    answer = batch.run()
+    assert rows_of(answer) == rows_of(pa.Table.from_batches(batches, FLOWS.schema))
+    assert sum(answer["bytes"].to_pylist()) == sum(flow["bytes"] for flow in flows)
+    assert not batch.guessed_wrong
+    with pytest.raises(InputError, match="query flows: flows are read in one go, from first to last"):
+        StreamRun(spark, [FLOWS], inputs, tmp_path / "run")
+
+
+def test_samples_are_answered_by_both_engines(spark, captures: Path, tmp_path: Path) -> None:
+    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.stream import StreamRun
+
+    plan = compile_query(
+        "SELECT exporter, agent, srcMAC, inner.srcIP, count(*) AS n, sum(sampling_rate) AS packets FROM samples "
+        "GROUP BY exporter, agent, srcMAC, inner.srcIP",
+        "samples",
+    )
+    inputs = [Input("link", captures / "pcap" / "sflow.pcap")]
+    want = rows_of(pa.Table.from_batches([batch for _, batch in InlineRun([plan], inputs).results()], plan.schema))
+    run = StreamRun(spark, [plan], inputs, tmp_path / "run", block_records=2)
+    run.start()
+    try:
+        assert run.wait()
+    finally:
+        run.stop()
+    assert want
+    assert rows_of(BatchRun(spark, plan, inputs).run()) == want
+    assert streamed(tmp_path / "run", plan) == want
 
 
 def test_answers_of_new_types_are_lazy_dataframes_too(spark, captures: Path) -> None:

@@ -26,7 +26,15 @@ from capture.metrics import Samples
 from highlevel.inline import ALL_METRICS, Input
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.plan import QueryPlan
-from highlevel.spark.byte_ranges import SPARK_SCHEMA, RangeReader, Task, exact_tasks, guessed_tasks, size_of
+from highlevel.spark.byte_ranges import (
+    SPARK_SCHEMA,
+    RangeReader,
+    Task,
+    exact_tasks,
+    guessed_tasks,
+    size_of,
+    whole_tasks,
+)
 from highlevel.spark.closed_windows import Counted, finished_windows
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.errors import root_cause
@@ -94,21 +102,27 @@ class BatchRun:
 
     def run(self) -> pa.Table:
         """Compute the answer; rows in no particular order."""
-        wanted = self.spark.sparkContext.defaultParallelism
-        tasks = guessed_tasks(self.files, wanted)
-        answer = self._collect(tasks)
-        if answer is None:
+        if self.plan.low.dealt:
+            answer = self._collect(guessed_tasks(self.files, self.spark.sparkContext.defaultParallelism))
+            if answer is not None:
+                return answer
             self.guessed_wrong = True
-            answer = self._collect(exact_tasks(self.files, wanted))
-            assert answer is not None, "walks from proved boundaries join"
+        answer = self._collect(self._proved_tasks())
+        assert answer is not None, "walks from proved boundaries join"
         return answer
 
     def frame(self) -> DataFrame:
         """The answer as a lazy DataFrame with real columns; its ranges are proved now, its rows computed when asked."""
-        tasks = exact_tasks(self.files, self.spark.sparkContext.defaultParallelism)
+        tasks = self._proved_tasks()
         bounds = ["`window_start` bigint", "`window_end` bigint"] if self.plan.windowed else []
         columns = [f"`{out.name}` {SPARK_TYPES[out.expression.type]}" for out in self.plan.select]
         return self._stages(tasks, packed=False, schema=", ".join(bounds + columns))
+
+    def _proved_tasks(self) -> list[Task]:
+        """Cut the inputs at boundaries that are proved, or not at all where rows hang together."""
+        if not self.plan.low.dealt:
+            return whole_tasks(self.files)
+        return exact_tasks(self.files, self.spark.sparkContext.defaultParallelism)
 
     def _stages(self, tasks: Sequence[Task], *, packed: bool, schema: str) -> DataFrame:
         parts = self.spark.sparkContext.defaultParallelism if self.plan.group_by else 1

@@ -103,6 +103,11 @@ def exact_tasks(files: Sequence[AnyCapture], tasks: int) -> list[Task]:
     return [task for number, (file, count) in enumerate(counts) for task in _exact(number, file, count)]
 
 
+def whole_tasks(files: Sequence[AnyCapture]) -> list[Task]:
+    """Make one task of each input, for rows that are read with what stands before them."""
+    return [task for number, file in enumerate(files) for task in _exact(number, file, 1)]
+
+
 def size_of(file: AnyCapture) -> int:
     """Bytes of an input, as they are in the file."""
     return file.size if isinstance(file, StreamedCapture) else len(file.data)

@@ -28,6 +28,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from capture.errors import InputError
 from capture.files.capture import open_finite
 from capture.metrics import Samples
 from highlevel.inline import Input
@@ -86,6 +87,10 @@ class StreamRun:
             raise ValueError(f"queries of one run need names of their own, got {', '.join(names)}")
         self.spark = spark
         read = [each for each in inputs if any(each.feeds(plan) for plan in plans)]
+        for plan in plans:
+            if not plan.low.exact_low:
+                problem = f"query {plan.name}: {plan.low.kind} are read in one go, from first to last"
+                raise InputError(f"{problem}: expected wiretide query, with --follow for live inputs")
         self.feeds = Feeds.of(plans, read)
         self.folder = folder.absolute()
         self.partitions = partitions
