@@ -77,6 +77,21 @@ def test_the_same_packets_are_measured_in_both_containers(tmp_path: Path) -> Non
     assert pa.Table.from_batches(classic).equals(pa.Table.from_batches(anew))
 
 
+def test_every_codec_is_measured_and_two_are_judged(tmp_path: Path) -> None:
+    ran = bench("--quick", "compressed", "--data", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    criteria = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert [(each["criterion"].partition(":")[0], each["target"]) for each in criteria] == [
+        ("gzip", ">= 0.7"),
+        ("zstd", ">= 0.7"),
+    ]
+    packed = [path for path in tmp_path.iterdir() if path.suffix != ".pcap"]
+    assert len(packed) == 5
+    for path in packed:
+        one, other = (pa.Table.from_batches(row_batches(each, ["ts"])) for each in (path, path.with_suffix("")))
+        assert one.equals(other)
+
+
 @pytest.mark.parametrize(
     ("measured", "target", "judged", "passed"),
     [
