@@ -27,6 +27,9 @@ from capture.packets.fields import UDP
 PORTS = (2055, 2056, 4432, 4739, 9995, 9996)
 """UDP ports that collectors of NetFlow and IPFIX listen on."""
 
+MOST_RECORDS = 30
+"""Records of NetFlow v5 that exporters put into a datagram, and more than they put of v7."""
+
 
 @helper
 def sets_fill(buf, at, end, version):  # type: ignore[no-untyped-def]
@@ -60,6 +63,8 @@ def is_export(buf, at, end):  # type: ignore[no-untyped-def]
     if header == 0 or at + header > end or count == 0:
         return False
     if version in (5, 7):
+        if count > MOST_RECORDS:
+            return False
         return end - at == header + count * record_length(version) and u32be(buf, at + 12) < 1_000_000_000
     if version == 10 and count != end - at:
         return False
