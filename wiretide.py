@@ -243,13 +243,20 @@ def _query(
     plan, inputs = _prepare(sql, layer, files, _bindings(stream or []), follow)
     if on != INLINE:
         _refuse_inline_options(on, inputs, {"--follow": follow, "--slack": slack, "--threads": threads})
-    compile_kernels()
+        compile_kernels()
     from dashboards.answer import answer
+    from dashboards.idle_kernels import IdleKernels
 
-    with answer(plan, inputs, on, slots, threads, late) as found, found.until_stopped():
+    with answer(plan, inputs, on, slots, threads, late) as found:
+        if found.run is not None:
+            compile_kernels(idle=IdleKernels(found.run))
         say_live(found.live)
         growing = found.live and format is not Format.PARQUET  # which nobody can read before its end
-        with progress_bar(shown=found.shows_progress) as progress, open_output(output, live=growing) as sink:
+        with (
+            found.until_stopped(),
+            progress_bar(shown=found.shows_progress) as progress,
+            open_output(output, live=growing) as sink,
+        ):
             found.show(progress)
             write_results(found.batches, plan.schema, format, sink, live=found.live)
         report(found.samples(), found.warnings(), stats=stats)

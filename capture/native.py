@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
@@ -38,6 +39,7 @@ SCALARS: dict[str, tuple[str, Any, Any]] = {
 kernels: list[Kernel] = []
 """Every kernel that has been declared in this process."""
 
+_loading = threading.Lock()  # two threads would compile the same kernel twice, for seconds
 _engines: list[Any] = []  # machine code lives as long as the engine that loaded it
 
 
@@ -109,9 +111,10 @@ class Kernel:
         kernels.append(self)
 
     def __call__(self, *arguments: Any) -> int:
-        """Run the machine code, compiling it first where the cache has none."""
+        """Run the machine code, compiling it first where the cache has none. Any threads may call."""
         if self._native is None:
-            self._native = self._load(self.stored() or self.compile())
+            with _loading:
+                self._native = self._native or self._load(self.stored() or self.compile())
         return self._native(
             *[
                 pointer(value, kind[:-1]) if kind[-1] == "*" and not isinstance(value, int) else value

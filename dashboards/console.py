@@ -5,22 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, Samples
 
+if TYPE_CHECKING:
+    from capture.native import Kernel
 
-def compile_kernels(*packages: str) -> None:
+
+def compile_kernels(*packages: str, idle: Callable[[Kernel], bool] | None = None) -> None:
     """Compile the kernels that the cache lacks, and say so: the first run on a machine takes seconds for it.
 
-    Of those in `packages`, which have been imported; of all that a query may need where none is named.
+    Of those in `packages`, which have been imported; of all that a query may need where none is named. Those that are
+    `idle` are left out.
     """
     from capture import native
 
     if not packages:
-        # Declaring them is a matter of importing where they stand.
-        from highlevel import inline  # noqa: F401
+        from highlevel import inline  # noqa: F401  # importing is what declares them
 
     missing = [each for each in native.missing() if not packages or each.function.__module__.startswith(packages)]
+    missing = [each for each in missing if idle is None or not idle(each)]
     if not missing:
         return
     print(f"wiretide: first run on this machine: compiling {len(missing)} kernels …", file=sys.stderr, flush=True)

@@ -1,0 +1,47 @@
+"""Which kernels a run has no use for: the first run on a machine then does not wait until they are compiled."""
+
+from __future__ import annotations
+
+from capture.files.pcap import PcapFormat
+from capture.files.pcapng import PcapngFormat
+from capture.files.stream import StreamedCapture
+from capture.native import Kernel
+from highlevel.inline import InlineRun
+
+OF_KINDS = {
+    "capture.flows.": {"flows"},
+    "lowlevel.spread": {"flows"},
+    "capture.sflow.": {"samples"},
+    "capture.files.exports": {"flows", "samples"},
+}
+"""Modules by the beginning of their names, and the kinds of rows that need their kernels."""
+
+OF_FORMATS = {
+    PcapFormat: {"scan_blocks", "guess_boundary", "decode_pcap"},
+    PcapngFormat: {"scan_pcapng", "decode_pcapng"},
+}
+"""Kernels that read one format alone."""
+
+
+class IdleKernels:
+    """Says of a kernel whether a run will leave it alone, as far as can be told before it has read anything.
+
+    A live input is taken for a classic pcap. A kernel that is called all the same is compiled then.
+    """
+
+    def __init__(self, run: InlineRun) -> None:
+        """Look at the kinds of rows and at the formats of the inputs."""
+        self.kinds = {plan.low.kind for plan in run.plans}
+        if "flows" in self.kinds:
+            from lowlevel import flow_reader  # noqa: F401  # it declares its kernels
+        captures = [lane.capture for lane in run.lanes]
+        live = [isinstance(capture, StreamedCapture) and capture.live for capture in captures]
+        formats = {type(capture.format) for capture, waits in zip(captures, live, strict=True) if not waits}
+        formats |= {PcapFormat} if any(live) else set()
+        self.formats = {name for form, names in OF_FORMATS.items() if form not in formats for name in names}
+
+    def __call__(self, kernel: Kernel) -> bool:
+        """Return whether the run has no use for `kernel`."""
+        module = kernel.function.__module__
+        needed_for = [kinds for beginning, kinds in OF_KINDS.items() if module.startswith(beginning)]
+        return kernel.name in self.formats or any(not kinds & self.kinds for kinds in needed_for)
