@@ -23,6 +23,7 @@ from capture.files.capture import open_capture, open_mapped
 from capture.files.read_ahead import BUFFERS, CHUNK, HEADROOM
 from capture.files.stream import StreamedCapture
 from capture.packets.decoder import Decoder
+from tests.compressed_bytes import COMPRESS
 from tests.pcap_bytes import pcap_bytes
 from tests.pcapng_bytes import custom, enhanced, interface, section
 from tests.random_frames import random_frame
@@ -166,6 +167,22 @@ def test_whole_records_are_handed_out_while_the_writer_is_silent(tmp_path: Path)
     assert (pipe.capture.damage, pipe.capture.consumed) == (None, len(data))
 
 
+@pytest.mark.parametrize("codec", COMPRESS)
+def test_a_compressed_pipe_gives_what_can_be_decompressed(codec: str, tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path)
+    data = pcap_bytes([(n, bytes(60)) for n in range(5)])
+    first, second = COMPRESS[codec](data[:110]), COMPRESS[codec](data[110:])
+    pipe.write(first[:3])
+    assert next(pipe.blocks) is None
+    pipe.write(first[3:])
+    assert pipe.records() == 1
+    assert next(pipe.blocks) is None
+    pipe.write(second[:-2])
+    rest = pipe.end()
+    assert sum(block.records for block in rest) in (0, 4)  # whether the codec has given them before its check sum
+    assert pipe.capture.damage == "cut_in_compression"
+
+
 @pytest.mark.parametrize("left, damage", [(20, "cut_in_record"), (70, "cut_in_record_header"), (0, None)])
 def test_a_writer_that_goes_away_in_a_record_leaves_damage(left: int, damage: str | None, tmp_path: Path) -> None:
     pipe = Pipe(tmp_path)
@@ -243,6 +260,17 @@ def test_standard_input_is_read_from_a_pipe_and_from_a_file(through: str, tmp_pa
         how = {"input": data} if through == "pipe" else {"stdin": file}
         done = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, **how)
     assert done.stdout.decode() == f"3 {0 if through == 'pipe' else len(data)} None\n"
+
+
+def test_a_query_reads_standard_input() -> None:
+    data = pcap_bytes(
+        [(n, bytes.fromhex("4500001c 00010000 40110000 0a000001 0a000002 0035 1234 0008 0000")) for n in range(7)], 101
+    )
+    command = [Path(sys.prefix) / "bin" / "wiretide", "query", "--format", "csv", "-"]
+    sql = "SELECT destPort, count(*) AS packets FROM packets GROUP BY destPort"
+    for given in (data, COMPRESS["zstd"](data)):
+        done = subprocess.run([*command, sql], input=given, capture_output=True, check=True)
+        assert done.stdout == b"destPort,packets\n4660,7\n"
 
 
 def test_standard_input_that_is_empty_or_no_file_is_refused() -> None:

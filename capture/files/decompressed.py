@@ -10,6 +10,7 @@ window (128 MiB for zstd at most, XZ_MEMORY for xz).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator
 
 from capture.files.byte_source import ByteSource, FileBytes
@@ -188,9 +189,10 @@ class Decompressed:
 
 def _bytewise(file: FileBytes, begin: int, careful: int) -> Iterator[bytes]:
     """Yield the bytes of a file from `begin` on in slices, and from `careful` on each by itself."""
-    file.seek(begin)
-    while data := file.read(min(SLICE, careful - file.consumed) if file.consumed < careful else SLICE):
-        if file.consumed <= careful:
+    at = begin
+    while data := os.pread(file.descriptor, min(SLICE, careful - at) if at < careful else SLICE, at):
+        at += len(data)
+        if at <= careful:
             yield data
         else:
             yield from (data[place : place + 1] for place in range(len(data)))
