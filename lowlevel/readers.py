@@ -9,7 +9,6 @@ from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
 from capture.metrics import Samples
 from lowlevel.packet_reader import FrameReader, PacketReader
-from lowlevel.sample_reader import SampleReader
 from lowlevel.vectors import Columns
 
 
@@ -59,11 +58,17 @@ def _flow_reader(link: str, capture: AnyCapture, columns: Collection[str], capac
     return FlowReader(link, capture, columns, capacity)
 
 
+def _sample_reader(link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> RowReader:
+    from lowlevel.sample_reader import SampleReader
+
+    return SampleReader(link, capture, columns, capacity)
+
+
 READERS: dict[str, Callable[[str, AnyCapture, Collection[str], int], RowReader]] = {
     "packets": PacketReader,
     "frames": FrameReader,
     "flows": _flow_reader,
-    "samples": SampleReader,
+    "samples": _sample_reader,
 }
 """How a reader is made, by kind of rows."""
 
