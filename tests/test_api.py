@@ -161,6 +161,16 @@ def test_packets_may_be_some_columns_and_an_unknown_one_is_an_error(capture: Pat
         next(wiretide.packets(capture, ["port"]))
 
 
+def test_packets_of_a_compressed_capture_are_those_of_the_file_inside(capture: Path) -> None:
+    packed = capture.with_suffix(".pcap.gz")
+    packed.write_bytes(gzip.compress(capture.read_bytes()))
+    columns = ["ts", "srcIP", "payload"]
+    assert list(wiretide.packets(packed, columns)) == list(wiretide.packets(capture, columns))
+    packed.write_bytes(gzip.compress(capture.read_bytes())[:-9])
+    with pytest.warns(RuntimeWarning, match=r"M\.pcap\.gz: cut in compression"):
+        list(wiretide.packets(packed, columns))
+
+
 def test_rows_of_other_kinds_and_of_the_inner_layer_are_read_by_their_names(capture: Path) -> None:
     frames = pa.Table.from_batches(wiretide.packets(capture, ["ts", "srcIP", "Inner.TTL", "payload"], kind="frames"))
     assert frames.column_names == ["ts", "srcIP", "inner.ttl", "payload"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from capture.errors import WiretideError
+from capture.errors import InputError, WiretideError
 from highlevel.inline import Input
 from queries.bindings import bind_files, bind_streams, check_streams, expand, link_names
 from queries.gsql import compile_query
@@ -195,3 +195,31 @@ def test_what_can_be_read_once_is_given_once(
     inputs = bind_streams({name: [path for _ in paths] for name, paths in streams.items()})
     with pytest.raises(WiretideError, match=f"{path} is given 2 times; expected once"):
         check_streams([compile_query("SELECT count(*) FROM M UNION N")], inputs)
+
+
+@pytest.mark.parametrize(
+    ("source", "read"),
+    [
+        ("packets", ["A", "B", "flows"]),
+        ("Flows", ["A", "B", "flows"]),
+        ("a.flows", ["A"]),
+        ("a.frames UNION B.frames", ["A", "B"]),
+        ("A UNION b", ["A", "B"]),
+    ],
+)
+def test_a_kind_alone_reads_every_input_and_one_of_a_link_that_link(source: str, read: list[str], folder: Path) -> None:
+    inputs = bind_streams(
+        {"A": [str(folder / "a.pcap")], "B": [str(folder / "b.pcap")], "flows": [str(folder / "sub")]}
+    )
+    plan = compile_query(f"SELECT count(*) FROM {source}")
+    check_streams([plan], inputs)
+    assert [each.stream for each in inputs if each.feeds(plan)] == read
+    assert all(each.feeds(plan) for each in bind_files([str(folder / "a.pcap")]))
+
+
+def test_a_kind_of_a_link_without_files_is_named(folder: Path) -> None:
+    inputs = bind_streams({"A": [str(folder / "a.pcap")]})
+    with pytest.raises(InputError, match="query query: no file for the stream B; bound are: A"):
+        check_streams([compile_query("SELECT count(*) FROM B.flows")], inputs)
+    with pytest.raises(InputError, match="no file for the stream frames; bound are: none"):
+        check_streams([compile_query("SELECT count(*) FROM frames")], [])
