@@ -21,6 +21,7 @@ BENCHES = {
     "decode": "records to columns to partials on one core",
     "pcapng": "pcapng against classic pcap, the same packets on one core",
     "compressed": "a query over compressed captures against their decompressor alone",
+    "flows": "exports of NetFlow and IPFIX to columns to partials on one core",
     "query": "the whole process of `wiretide query`: rate, memory, the first run",
     "peers": "the installed tools that answer the same question, side by side",
     "spark": "Spark batch on two cores against the inline engine on one; the streaming engine",

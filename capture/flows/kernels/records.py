@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capture.bytes import u16be, u32be
+from capture.bytes import u16be, u32be, u64be
 from capture.flows.kernels.sessions import (
     DEFAULT_DEN,
     DEFAULT_NUM,
@@ -30,6 +30,8 @@ from capture.flows.kernels.values import (
     ADDRESS6_ELSE,
     END,
     LASTS,
+    LATEST_MS,
+    MILLISECONDS,
     MISSING,
     RATE,
     RATE_DEN,
@@ -37,6 +39,7 @@ from capture.flows.kernels.values import (
     RATE_NUM,
     SINCE,
     START,
+    UNREADABLE,
     UNSIGNED,
     UPTIME,
     unsigned,
@@ -116,6 +119,9 @@ def write_column(  # type: ignore[no-untyped-def]
         elif length == 1:
             for index in range(rows):
                 out[place + index] = np.int64(buf[at + index * stride])
+        elif length == 8:
+            for index in range(rows):
+                out[place + index] = np.int64(u64be(buf, at + index * stride))
         else:
             for index in range(rows):
                 out[place + index] = unsigned(buf, at + index * stride, length)
@@ -134,6 +140,13 @@ def write_column(  # type: ignore[no-untyped-def]
         for index in range(rows):
             out[place + index] = uptime_time(u32be(buf, at + index * stride), uptime, now) + rest
             valid[place + index] = 1
+    elif code == MILLISECONDS and length == 8:
+        for index in range(rows):
+            value = np.int64(u64be(buf, at + index * stride))
+            known = 0 <= value <= LATEST_MS
+            counts[UNREADABLE] += 0 if known else 1
+            out[place + index] = value * 1_000_000 if known else np.int64(MISSING)
+            valid[place + index] = 1 if known else 0
     elif code == ABSENT:
         for index in range(rows):
             out[place + index] = MISSING

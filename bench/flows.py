@@ -1,0 +1,114 @@
+"""Flow exports on one core: from a capture of datagrams to columns of flow records, and to partials of a query.
+
+Everything runs in one process bound to one core, over captures in memory. Their bytes are first copied by the plainest
+loop there is: what no reader of the same bytes can beat by much.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+import numpy as np
+
+from bench.exports import EXPORTS, HEAD_EVERY, capture_of
+from bench.figure import Figure, figure
+from bench.one_core import core, on_one_core
+from bench.report import Report
+from bench.setting import Setting
+from bench.traffic import MILLION
+from bench.undisturbed import step, undisturbed
+
+COPY_BYTES = 1 << 20
+RECORDS = 2 * MILLION
+STEPS = ("memory copy", "packets", "columns", "columns + table")
+JUDGED = {"NetFlow v5": ">= 10", "NetFlow v9": ">= 3"}
+
+QUERY = """SELECT srcIP, destIP, sum(packets) AS packets, sum(bytes) AS bytes
+FROM flows [RANGE 1 minute, SLIDE 1 minute, WA ts] GROUP BY srcIP, destIP"""
+FIVE_TUPLE = ("ts", "srcIP", "destIP", "srcPort", "destPort", "protocol", "packets", "bytes")
+
+
+def run(setting: Setting) -> Report:
+    """Measure every version; v5 and v9 are judged by how many records a second become columns."""
+    records = setting.packets(RECORDS)
+    report = Report("flows")
+    for name in EXPORTS:
+        seconds, size, decoded, repeated = on_one_core(measure, name, records, setting.runs(5))
+        rates = {each: figure(seconds[each]).rate(decoded / MILLION) for each in STEPS}
+        report.table(
+            f"{name}: {decoded:,} records, {size / decoded:.0f} bytes of capture per record",
+            ("step", "M records/s (min..max)", "GB/s", "of memory copy"),
+            [_row(each, rate, rates, size / decoded) for each, rate in rates.items()],
+        )
+        report.notes.append(f"{name}: {repeated} steps were made again because others had the core")
+        if name in JUDGED:
+            criterion = f"{name}, a capture to columns, one core, M records/s"
+            report.require(criterion, rates["columns"].median, JUDGED[name], judged=not setting.quick)
+    bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
+    report.notes += [
+        f"one process, {bound}; the captures are in memory; the columns are {', '.join(FIVE_TUPLE)}",
+        "packets: where the UDP payloads are; columns: of the records in them; + table: the partials of a query",
+        "the addresses of the flows are random: nearly every record of the query is a group of its own",
+        f"v9 and IPFIX announce their template every {HEAD_EVERY} datagrams",
+    ]
+    return report
+
+
+def _row(name: str, rate: Figure, rates: dict[str, Figure], record: float) -> tuple[str, ...]:
+    copy = rates["memory copy"].median
+    return name, str(rate), f"{rate.median * record / 1000:.2f}", f"{rate.median / copy:.1%}"
+
+
+def measure(name: str, records: int, runs: int) -> tuple[dict[str, list[float]], int, int, int]:
+    """Seconds of each step, `runs` times each and by turns; bytes, records, and how many steps were made again."""
+    from capture.files.blocks import BLOCK_RECORDS
+    from capture.files.scan import scan
+    from capture.packets.decoder import Decoder
+    from lowlevel.flow_reader import CARRIER, FlowReader
+    from lowlevel.node import Node
+    from queries.gsql import compile_query
+
+    plan = compile_query(QUERY)
+    file = capture_of(EXPORTS[name], records)
+    index = scan(file)
+    target = np.empty(COPY_BYTES, np.uint8)
+
+    def copy() -> None:
+        for start in range(0, len(file.data), COPY_BYTES):
+            piece = file.data[start : start + COPY_BYTES]
+            target[: len(piece)] = piece
+
+    def packets() -> None:
+        decoder = Decoder(file, CARRIER, BLOCK_RECORDS)
+        for block in index.blocks:
+            decoder.decode(block)
+
+    def columns() -> int:
+        reader = FlowReader("link", file, FIVE_TUPLE, BLOCK_RECORDS)
+        found = 0
+        for block in index.blocks:
+            for rows in reader.read(block):
+                found += rows.count
+                for column in FIVE_TUPLE:
+                    rows.columns[column]
+        return found
+
+    def columns_and_table() -> None:
+        node = Node("link", file, [plan.low])
+        for block in index.blocks:
+            for _ in node.process(block):
+                pass
+
+    work: dict[str, Callable[[], object]] = dict(zip(STEPS, (copy, packets, columns, columns_and_table), strict=True))
+    decoded = columns()
+    for each in work.values():
+        each()
+    again = 0
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
+    for _ in range(runs):
+        for step_name, each in work.items():
+            took, repeats = undisturbed(lambda each=each: step(each))  # type: ignore[misc]
+            seconds[step_name].append(took.seconds)
+            again += repeats
+    return dict(seconds), len(file.data), decoded, again
