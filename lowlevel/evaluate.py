@@ -184,8 +184,7 @@ def _compare_addresses(op: Op, left: AddressVector, right: AddressVector) -> Any
 
 def _in_list(vector: AnyVector, values: tuple[Literal, ...]) -> Vector:
     if isinstance(vector, TextVector):
-        wanted = {value.value for value in values}
-        return Vector(texts.holds(vector, lambda name: name in wanted), vector.valid)
+        return Vector(texts.holds(vector, membership.texts(values).__contains__), vector.valid)
     if len(values) <= membership.FEW:
         tests = [_compare(Op.EQ, vector, _literal(value)) for value in values]
         return reduce(lambda one, other: _logic(Op.OR, one, other), tests)

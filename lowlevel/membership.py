@@ -106,6 +106,16 @@ def ranges(constants: tuple[Literal, ...] | tuple[Prefix, ...]) -> Ranges:
     return _ranges(_Same(constants))
 
 
+def texts(literals: tuple[Literal, ...]) -> frozenset[str]:
+    """Return the constants of a list of texts."""
+    return _texts(_Same(literals))
+
+
+@lru_cache(KEPT)
+def _texts(key: _Same) -> frozenset[str]:
+    return frozenset(str(literal.value) for literal in key.constants)
+
+
 @lru_cache(KEPT)
 def _values(key: _Same) -> Values:
     return Values(literal.value for literal in key.constants)

@@ -225,6 +225,8 @@ SELECT FROM WHERE GROUP BY GROUPBY HAVING UNION AS AND OR NOT IN BETWEEN IS NULL
 ts minute rows ALL CASE count sum avg len srcIP vlan link M N x if date interval top . , ; ( ) [ ] + - * / % & | ^ ~
 << >> = <> < <= > ∪ 1 0x1F 2.5 1e9 9999999999999999999 '10.0.0.0/8' '10.0.0.1' 'a' "len" "y" “z” ' " /* -- $
 count(*) len>5 M.len [RANGE GROUP-BY
+packets frames flows samples M.flows SPREAD inner outer inner.srcIP outer. payload srcMAC x'16' x' X'' '0011.2233.4455'
+length( contains( starts_with( byte( (payload, bytes octetDeltaCount e9_1
 """
 SOUP = st.lists(st.sampled_from(WORDS.split()), max_size=25).map(" ".join)
 FRAMES = st.sampled_from(
@@ -232,6 +234,8 @@ FRAMES = st.sampled_from(
         "{}",
         "SELECT {} FROM M",
         "SELECT count(*) FROM M WHERE {}",
+        "SELECT sum({}) FROM flows [RANGE 1 s, SPREAD]",
+        "SELECT count(*) FROM frames WHERE contains({})",
         "SELECT count(*) FROM {}",
         "SELECT count(*) FROM M [{}]",
         "SELECT count(*) FROM M GROUP BY {}",
@@ -261,7 +265,7 @@ def _compiles_or_is_refused(sql: str) -> None:
 
 def _refusal(sql: str) -> QueryError | None:
     try:
-        compile_query(sql)
+        compile_query(sql, layer="inner")
     except QueryError as error:
         return error
     return None
