@@ -22,12 +22,15 @@ from capture.files.scan import scan
 from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED
 from capture.packets.columns import FRAME_COLUMNS
 from lowlevel.expressions import Binary, Column, Literal, Op, Type
+from lowlevel.kinds import KINDS, columns_of_kind
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.node import Node
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import END, Item, Punctuation
+from lowlevel.readers import make_reader
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
 from lowlevel.table import EMPTY, IDENTITIES, opcode
+from lowlevel.vectors import shape_of
 from tests import lowlevel_oracle
 from tests.packet_rows import decode_file
 from tests.pcap_bytes import NS, pcap_bytes
@@ -173,6 +176,19 @@ def test_queries_over_several_kinds_of_rows_are_fed_by_one_pass(tmp_path: Path) 
     assert rows == {"a": len(packets), "b": len(every), "c": len(packets), "d": len(packets)}
     assert samples.total(RECORDS_READ) == len(every)
     assert samples.total(PACKETS_DECODED) == len(packets)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reader_promises_what_its_kind_does_and_has_the_columns_it_is_asked_for(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "any.pcap"
+    write_capture(path, 8, 50)
+    file = open_capture(path)
+    columns = columns_of_kind(kind).shown
+    reader = make_reader(kind, "main1", file, columns, 64)
+    assert reader.exact_low == LowLevelPlan(None, (), (), NS, kind=kind).exact_low
+    for block in scan(file, 64).blocks:
+        for rows in reader.read(block):
+            assert all(shape_of(rows.columns[name]) in ((), (rows.count,)) for name in columns)
 
 
 def test_a_kind_without_a_reader_is_refused(tmp_path: Path) -> None:
