@@ -2,7 +2,7 @@
 
 `elements.csv` beside this file is IANA's registry (RFC 7012): number, name and abstract data type. NetFlow v9's field
 types 1 to 127 are the same numbers; the few that Cisco numbered apart before they were registered are in ALIASES.
-Everything else has a name made of its numbers: `ie_40005` (no such number at IANA), `e5951_128` (element 128 of the
+Everything else has a name made of its numbers: `ie_33002` (no such number at IANA), `e5951_128` (element 128 of the
 enterprise 5951), and `reverse…` for the other direction of a biflow (RFC 5103).
 """
 
