@@ -23,6 +23,7 @@ BENCHES = {
     "compressed": "a query over compressed captures against their decompressor alone",
     "flows": "exports of NetFlow and IPFIX to columns to partials on one core",
     "query": "the whole process of `wiretide query`: rate, memory, the first run",
+    "threads": "the inline engine with two threads against one, on one big file",
     "peers": "the installed tools that answer the same question, side by side",
     "spark": "Spark batch on two cores against the inline engine on one; the streaming engine",
     "collector": "the UDP collector on loopback: bursts, losses, and whether they are counted",

@@ -23,7 +23,7 @@ from lowlevel.subaggregates import MERGE, Kind, SubAggregate
 
 WID = "wid"
 COMPACT_ROWS = 65_536
-"""Partials a table may hold beyond twice its groups before they are merged."""
+"""Partials a table may hold beyond twice its groups, or twice its largest batch, before they are merged."""
 
 CLOSE_ROWS = 65_536
 """Partials of small windows that are merged at a time: a merge costs as much as some thousands of rows."""
@@ -31,11 +31,12 @@ CLOSE_ROWS = 65_536
 
 @dataclass(slots=True)
 class Pile:
-    """Partials of one range of window ids; `merged` is how many rows the last compaction left."""
+    """Partials of one range of window ids: how many, what the last compaction left, and the most of one batch."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     merged: int = 0
+    largest: int = 0
 
 
 class Aggregate:
@@ -91,7 +92,9 @@ class Aggregate:
         pile = self.piles.setdefault((first, end), Pile())
         pile.batches.append(batch)
         pile.rows += batch.num_rows
-        if pile.rows > 2 * pile.merged + COMPACT_ROWS:
+        # What leaves a table at once has each group once, or nearly: merging it alone would gain nothing.
+        pile.largest = max(pile.largest, batch.num_rows)
+        if pile.rows > 2 * max(pile.merged, pile.largest) + COMPACT_ROWS:
             self._compact(pile)
 
     def _compact(self, pile: Pile) -> None:
@@ -136,13 +139,18 @@ class Aggregate:
 
     def _close(self, due: list[tuple[int, list[Pile]]]) -> pa.RecordBatch:
         """Merge the piles of some windows in one go, the id of the window a grouping column like the others."""
-        tagged = [
-            pa.RecordBatch.from_arrays([pa.repeat(wid, batch.num_rows), *batch.columns], [WID, *self.columns])
-            for wid, piles in due
-            for pile in piles
-            for batch in pile.batches
-        ]
-        merged = self._merge([WID, *self.groups], tagged).combine_chunks().to_batches()[0]
+        if len(due) == 1:
+            ((wid, piles),) = due
+            rows = self._merge(self.groups, [batch for pile in piles for batch in pile.batches])
+            merged = rows.add_column(0, WID, pa.repeat(wid, rows.num_rows)).combine_chunks().to_batches()[0]
+        else:
+            tagged = [
+                pa.RecordBatch.from_arrays([pa.repeat(wid, batch.num_rows), *batch.columns], [WID, *self.columns])
+                for wid, piles in due
+                for pile in piles
+                for batch in pile.batches
+            ]
+            merged = self._merge([WID, *self.groups], tagged).combine_chunks().to_batches()[0]
         self.windows_closed += len(due)
         self.closed = due[-1][0] + 1
         for spent in [key for key in self.piles if key[1] <= self.closed]:

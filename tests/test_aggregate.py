@@ -182,7 +182,8 @@ def test_a_table_never_holds_more_than_its_bound(monkeypatch: pytest.MonkeyPatch
     for _ in range(200):
         rows = [Arrival(random.randrange(20), random.randrange(groups), 1) for _ in range(random.randint(1, 7))]
         feed(operator, (0, partials(Spec(10, 10), rows)))
-        assert all(pile.merged <= groups and pile.rows <= 2 * groups + 10 for pile in operator.piles.values())
+        assert all(pile.merged <= groups and pile.largest <= 7 for pile in operator.piles.values())
+        assert all(pile.rows <= 2 * max(pile.merged, pile.largest) + 10 for pile in operator.piles.values())
         assert all(pile.rows == sum(batch.num_rows for batch in pile.batches) for pile in operator.piles.values())
 
 
@@ -197,8 +198,9 @@ def test_a_table_keeps_no_more_memory_alive_than_its_rows() -> None:
 def test_compaction_changes_neither_columns_nor_types(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "COMPACT_ROWS", 0)
     operator = Aggregate(["k0"], SUBS)
-    batch = partials(Spec(10, 10), [Arrival(1, 0, 3), Arrival(1, 0, 4)])
-    feed(operator, (0, batch))
+    batch = partials(Spec(10, 10), [Arrival(1, 0, 3)])
+    for each in (batch, batch, partials(Spec(10, 10), [Arrival(1, 0, 4)])):
+        feed(operator, (0, each))
     merged = operator.piles[0, 1].batches
     assert [each.schema for each in merged] == [batch.select(operator.columns).schema]
-    assert rows_of(merged) == {(0, 2, 7, 3, 4): 1}
+    assert rows_of(merged) == {(0, 3, 10, 3, 4): 1}

@@ -1,0 +1,104 @@
+"""The inline engine with one thread and with two, side by side in one process: what the second core is worth.
+
+The time is that of `InlineRun`, from the opened capture to the last window: index scan, reduction, operators. Runs with
+one and with two threads take turns, so that what changes on the machine changes both; each is made again where others
+took a part of the cores. The answers are compared after every run.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench.figure import figure
+from bench.others import Crowded, crowded
+from bench.query_text import PAIRS
+from bench.report import Report
+from bench.setting import Setting
+from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.undisturbed import undisturbed
+
+PACKETS = 50 * MILLION
+THREADS = (1, 2)
+TARGET = ">= 1.8"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One run: how long it took, how much of that the index scan, and the processor time of all threads; seconds."""
+
+    crowd: Crowded
+    scan: float
+    processor: float
+
+    @property
+    def share(self) -> float:
+        """Part of all cores that was not taken by others."""
+        return self.crowd.share
+
+
+def run(setting: Setting) -> Report:
+    """Measure on the longest capture, warm in the page cache."""
+    report = Report("threads")
+    packets = setting.packets(PACKETS)
+    path = cached(address_pairs(packets), setting.data)
+    warm(path)
+    for threads in THREADS:
+        answer(path, packets, threads)
+    found: dict[int, list[Answered]] = {threads: [] for threads in THREADS}
+    again = 0
+    for _ in range(setting.runs(5)):
+        for threads in THREADS:
+            one, more = undisturbed(partial(answer, path, packets, threads))
+            found[threads].append(one)
+            again += more
+    seconds = {threads: figure(one.crowd.seconds for one in runs) for threads, runs in found.items()}
+    report.table(
+        f"{packets:,} packets in one file, packets and bytes of each address pair in each minute",
+        ("threads", "seconds (min..max)", "M packets/s (min..max)", "of it scan, s", "processor, s"),
+        [
+            (
+                str(threads),
+                str(seconds[threads]),
+                str(seconds[threads].rate(packets / MILLION)),
+                str(figure(one.scan for one in runs)),
+                str(figure(one.processor for one in runs)),
+            )
+            for threads, runs in found.items()
+        ],
+    )
+    report.notes.append(f"{again} runs were made again because others had the cores, and do not count")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    missing = "" if cores >= THREADS[-1] else f"this process may use {cores} core"
+    ratio = None if missing else seconds[1].median / seconds[2].median
+    report.require("two threads against one, one big file", ratio, TARGET, judged=not setting.quick, why=missing)
+    return report
+
+
+def answer(path: Path, packets: int, threads: int) -> Answered:
+    """Answer once; raises RuntimeError where the packets of the answer are not those of the capture."""
+    from highlevel.inline import InlineRun, Input
+    from queries.gsql import compile_query
+
+    engine = InlineRun([compile_query(PAIRS)], [Input("link", path)], threads=threads)
+    scanned: list[float] = []
+
+    def note(done: int, total: int) -> None:
+        if not scanned and done >= total // 2:
+            scanned.append(time.perf_counter())
+
+    engine.progress = note
+    results: list[pa.RecordBatch] = []
+    begin, processor = time.perf_counter(), time.process_time()
+    crowd = crowded(lambda: results.extend(rows for _, rows in engine.results()))
+    spent = time.process_time() - processor
+    counted = sum(pc.sum(rows.column("packets")).as_py() for rows in results)
+    if counted != packets:
+        raise RuntimeError(f"{path}: got {counted} packets in the answer, expected {packets}")
+    return Answered(crowd, scanned[0] - begin, spent)
