@@ -9,7 +9,8 @@ import numpy as np
 
 from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
-from capture.files.exports import ExportFormat, list_messages
+from capture.files.exports import ExportFormat
+from capture.files.messages import list_messages
 from capture.flows.decoder import Datagrams, FlowDecoder
 from capture.flows.export_datagrams import choose_exports
 from capture.flows.kernels.datagrams import JOB_ARRIVAL, JOB_LENGTH, JOB_ROWS, JOB_START

@@ -22,6 +22,8 @@ from scapy.packet import Raw
 from capture.errors import InputError
 from capture.files.capture import Capture, open_capture
 from capture.files.exports import ExportFormat
+from capture.files.messages import list_messages, walk_messages
+from capture.files.record_format import ROW, WalkState
 from capture.files.scan import scan
 from capture.flows.export_datagrams import PORTS, choose_exports
 from capture.flows.kernels.datagrams import JOB_ROWS
@@ -260,3 +262,30 @@ def test_windows_are_those_of_the_end_of_a_flow(tmp_path: Path) -> None:
     path = capture_of(tmp_path / "a.pcap", [udp_packet(v9([a_set(0, template(256, fields)), a_set(256, records)]))])
     found = query(path, "SELECT count(*) AS flows FROM flows [RANGE 1 minute, SLIDE 1 minute, WA ts] GROUP BY version")
     assert [(row["window_end"] // NS, row["flows"]) for row in found] == [(60, 1), (120, 2), (180, 1)]
+
+
+def test_messages_are_found_alike_by_machine_code_and_by_plain_python_in_harmed_files(tmp_path: Path) -> None:
+    random = Random(5)
+    for number in range(60):
+        payloads = [each for each, _, _ in random_stream(random, 8)]
+        data = b"".join(
+            harmed(random, each) if random.random() < 0.3 else each + bytes(number % 3) for each in payloads
+        )
+        walked = []
+        for walk, state, buffer in (
+            (walk_messages, WalkState(0), np.frombuffer(data, np.uint8)),
+            (walk_messages.function, WalkState(0), GuardedBytes(data)),
+        ):
+            rows = np.zeros((200, ROW), np.int64)
+            plain_walk = walk is not walk_messages
+            count = walk(
+                buffer, len(data), len(data), 3, len(rows), Guarded(rows) if plain_walk else rows.reshape(-1),
+                Guarded(state.words) if plain_walk else state.words,
+            )  # fmt: skip
+            assert (rows[1:count, 0] == rows[: count - 1, 1]).all()  # no byte between two blocks
+            walked.append((count, rows.tolist(), state.words.tolist()))
+        assert walked[0] == walked[1]
+        listed = [np.zeros(len(data) + 1, np.int64) for _ in range(3)]
+        assert list_messages(np.frombuffer(data, np.uint8), 0, int(walked[0][2][0]), len(data), *listed) == sum(
+            row[2] for row in walked[0][1]
+        )
