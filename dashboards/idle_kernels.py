@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from capture.files.exports import ExportFormat
 from capture.files.pcap import PcapFormat
 from capture.files.pcapng import PcapngFormat
 from capture.files.stream import StreamedCapture
@@ -12,13 +13,14 @@ OF_KINDS = {
     "capture.flows.": {"flows"},
     "lowlevel.spread": {"flows"},
     "capture.sflow.": {"samples"},
-    "capture.files.exports": {"flows", "samples"},
+    "capture.files.messages": {"flows"},
 }
 """Modules by the beginning of their names, and the kinds of rows that need their kernels."""
 
 OF_FORMATS = {
     PcapFormat: {"scan_blocks", "guess_boundary", "decode_pcap"},
     PcapngFormat: {"scan_pcapng", "decode_pcapng"},
+    ExportFormat: {"walk_messages", "list_messages"},
 }
 """Kernels that read one format alone."""
 

@@ -282,7 +282,7 @@ def test_messages_are_found_alike_by_machine_code_and_by_plain_python_in_harmed_
                 buffer, len(data), len(data), 3, len(rows), Guarded(rows) if plain_walk else rows.reshape(-1),
                 Guarded(state.words) if plain_walk else state.words,
             )  # fmt: skip
-            assert (rows[1:count, 0] == rows[: count - 1, 1]).all()  # no byte between two blocks
+            assert (rows[1:count, 0] == rows[: max(count - 1, 0), 1]).all()  # no byte between two blocks
             walked.append((count, rows.tolist(), state.words.tolist()))
         assert walked[0] == walked[1]
         listed = [np.zeros(len(data) + 1, np.int64) for _ in range(3)]
