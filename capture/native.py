@@ -123,14 +123,22 @@ class Kernel:
         )
 
     def path(self) -> Path:
-        """File of the machine code; its name covers the sources, the signature and the processor."""
+        """File of the machine code; its name covers the functions, the signature and the processor.
+
+        The functions as they are in memory: a source that has changed since the import is another kernel's.
+        """
         import llvmlite.binding as llvm
 
         features = llvm.get_host_cpu_features().flatten()
         parts = [self.signature, llvm.__name__, llvm.get_host_cpu_name(), features, str(llvm.llvm_version_info)]
         digest = hashlib.sha256("\0".join(parts).encode())
-        for source in sorted({each.__code__.co_filename for each in self._functions().values()}):
-            digest.update(Path(source).read_bytes())
+        for name, function in sorted(self._functions().items()):
+            code = function.__code__
+            values = [function.__globals__.get(each) for each in code.co_names]
+            constants = [value for value in values if isinstance(value, int | float | tuple)]
+            outlined = hasattr(function, "__kernel_outlined__")
+            content = (name, code.co_code, code.co_consts, code.co_names, code.co_varnames, constants, outlined)
+            digest.update(repr(content).encode())
         return cache_folder() / f"{self.name}-{digest.hexdigest()[:32]}.o"
 
     def stored(self) -> tuple[str, bytes] | None:

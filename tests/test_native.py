@@ -67,6 +67,21 @@ def test_another_signature_has_another_file(cache: Path) -> None:
     assert fresh().path().parent == cache_folder() == cache
 
 
+def test_the_file_is_named_after_what_is_in_memory_whatever_the_source_says_by_now(cache: Path) -> None:
+    source = (
+        "def scaled(value):\n    return value * FACTOR\n\ndef kernel_of(values, count):\n    return scaled(values[0])\n"
+    )
+
+    def of(source: str, factor: int) -> Path:
+        namespace = {"FACTOR": factor}
+        exec(compile(source, __file__, "exec"), namespace)  # as if this file had said so when it was imported
+        helper(namespace["scaled"])
+        return kernel(SIGNATURE)(namespace["kernel_of"]).path()
+
+    assert of(source, 2) == of(source, 2)
+    assert len({of(source, 2), of(source, 3), of(source.replace("* FACTOR", "+ FACTOR"), 2)}) == 3
+
+
 def test_a_harmed_cache_file_is_compiled_again_whatever_byte_is_harmed(cache: Path) -> None:
     fresh()(VALUES, 3)
     path = fresh().path()
