@@ -32,10 +32,13 @@ class IdleKernels:
     """
 
     def __init__(self, run: InlineRun) -> None:
-        """Look at the kinds of rows and at the formats of the inputs."""
+        """Look at the kinds of rows, the columns, the slack, and at the formats of the inputs."""
         self.kinds = {plan.low.kind for plan in run.plans}
         if "flows" in self.kinds:
             from lowlevel import flow_reader  # noqa: F401  # it declares its kernels
+        self.unused = {"lowlevel.pace"} if all(lane.port.slack is None for lane in run.lanes) else set()
+        if not any(column.endswith("payload") for plan in run.plans for column in plan.low.columns):
+            self.unused.add("lowlevel.byte_functions")
         captures = [lane.capture for lane in run.lanes]
         live = [isinstance(capture, StreamedCapture) and capture.live for capture in captures]
         formats = {type(capture.format) for capture, waits in zip(captures, live, strict=True) if not waits}
@@ -46,4 +49,5 @@ class IdleKernels:
         """Return whether the run has no use for `kernel`."""
         module = kernel.function.__module__
         needed_for = [kinds for beginning, kinds in OF_KINDS.items() if module.startswith(beginning)]
-        return kernel.name in self.formats or any(not kinds & self.kinds for kinds in needed_for)
+        idle = kernel.name in self.formats or module in self.unused
+        return idle or any(not kinds & self.kinds for kinds in needed_for)
