@@ -219,8 +219,8 @@ def transport(protocol: int, payload: bytes | None) -> Row:
         if protocol == 6:
             places = {"tcp_seq": (4, 8), "tcp_ack": (8, 12), "tcp_flags": (13, 14), "tcp_window": (14, 16)}
             row |= {name: number(payload[a:b]) for name, (a, b) in places.items() if b <= len(payload)}
-    elif protocol in (1, 58) and len(payload) >= 2:
-        row |= {"icmp_type": payload[0], "icmp_code": payload[1]}
+    elif protocol in (1, 58):
+        row |= dict(zip(("icmp_type", "icmp_code"), payload, strict=False))
     header = {1: 8, 58: 8, 17: 8, 6: 0}.get(protocol, 0)
     if protocol == 6:
         header = payload[12] // 16 * 4 if len(payload) >= 13 else 0

@@ -178,6 +178,7 @@ class Walk:
             case 0x8864:
                 return self.ppp(rest[6:])
             case 0x8903:
+                self.ethertype = self.source = self.destination = None  # what switches put around the frame
                 return self.ethernet(rest[2:])
         return None
 

@@ -45,9 +45,10 @@ def around(random: Random, link_type: int, data: bytes, version: int) -> Frame:
     if link_type in WRAPPERS:
         inside = random.choice([kind for kind in LINK_TYPES if kind not in (*WRAPPERS, 228, 229, 106)])
         frame, below = around(random, inside, data, version)
-        fields = random.randbytes(4 * random.randrange(4))
         if link_type == 192:
+            fields = random.choice([b"", struct.pack("<HH", 2, 20) + bytes(20)])  # what 802.11 cards say of a frame
             return struct.pack("<BBHI", 0, 0, 8 + len(fields), inside) + fields + frame, below
+        fields = b"en0".ljust(24, b"\0") + bytes(72) + random.randbytes(4 * random.randrange(4))
         return struct.pack("<III", 12 + len(fields), 1, inside) + fields + frame, below
     return MAKERS[link_type](random, data, 0x0800 if version == 4 else 0x86DD)
 
@@ -110,7 +111,8 @@ def pflog(random: Random, data: bytes, ethertype: int) -> Frame:
 
 
 def ipnet(random: Random, data: bytes, ethertype: int) -> Frame:
-    return bytes([1, 2 if ethertype == 0x0800 else 26]) + random.randbytes(22) + data, NOTHING_BELOW
+    header = struct.pack(">BBHI", 1, 2 if ethertype == 0x0800 else 26, random.randrange(2), len(data))
+    return header + random.randbytes(16) + data, NOTHING_BELOW
 
 
 def cisco_hdlc(random: Random, data: bytes, ethertype: int) -> Frame:
@@ -192,7 +194,8 @@ def juniper(inside: Callable[[Random, bytes, int], Frame]) -> Callable[[Random, 
         flags = random.randrange(2) | (0x80 if extensions is not None else 0)
         header = b"" if extensions is None else struct.pack(">H", len(extensions)) + extensions
         if random.random() < 0.2:
-            return b"MGC" + bytes([flags | 2]) + header + random.randbytes(4) + data, NOTHING_BELOW
+            protocol = struct.pack("<I", 2 if ethertype == 0x0800 else 6)
+            return b"MGC" + bytes([flags | 2]) + header + protocol + data, NOTHING_BELOW
         frame, below = inside(random, data, ethertype)
         return b"MGC" + bytes([flags]) + header + frame, below
 
@@ -211,7 +214,8 @@ def nflog(random: Random, data: bytes, ethertype: int) -> Frame:
         below = below | {"srcMAC": source if size == 6 else None}
     body = bytes([2 if ethertype == 0x0800 else 10, 0, 0, 0])
     for kind, value in [*attributes, (9, data)]:
-        body += struct.pack(order + "HH", 4 + len(value), kind) + value + bytes(-len(value) % 4 if kind != 9 else 0)
+        body += struct.pack(order + "HH", 4 + len(value), kind) + value
+        body += b"" if kind == 9 and no_length(data) else bytes(-len(value) % 4)
     return body, below
 
 

@@ -13,7 +13,6 @@ from scapy.contrib.gtp import GTP_U_Header, GTPPDUSessionContainer
 from scapy.contrib.mpls import MPLS
 from scapy.layers.inet import UDP
 from scapy.layers.l2 import GRE, GRE_PPTP
-from scapy.layers.l2tp import L2TP
 from scapy.layers.ppp import PPP
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Raw
@@ -144,8 +143,9 @@ def erspan(random: Random, data: bytes, version: int) -> Wrapping:
         front = header / ERSPAN_II(session_id=session, vlan=random.randrange(4096), index=3)
     else:
         header.proto = 0x22EB
-        more = random.randrange(2)
-        front = header / ERSPAN_III(session_id=session, vlan=random.randrange(4096), o=more)
+        more, bare = random.randrange(2), random.random() < 0.2
+        front = header / ERSPAN_III(session_id=session, vlan=random.randrange(4096), o=more, ft=2 if bare else 0)
+        frame, below = (data, NOTHING_BELOW) if bare else (frame, below)
         front = front / ERSPAN_PlatformSpecific(platf_id=1, info1=9) if more else front
     return plain(47, bytes(front) + frame), below, session
 
@@ -219,15 +219,15 @@ def teredo(random: Random, data: bytes, version: int) -> Wrapping:
 
 def l2tp_2(random: Random, data: bytes, version: int) -> Wrapping:
     session = random.randrange(65536)
-    flags = [name for name in ("length", "sequence", "offset") if random.random() < 0.5]
-    header = L2TP(hdr="+".join(flags), version=2, tunnel_id=7, session_id=session, ns=1, nr=2)
-    padding = bytes(random.randrange(6)) if "offset" in flags else b""
-    header.offset = len(padding)
-    return (
-        over_udp(random, 1701, bytes(header) + padding + ppp(random, data, version), either=True),
-        NOTHING_BELOW,
-        session,
-    )
+    length, sequence, offset = (random.random() < 0.5 for _ in range(3))
+    inside = struct.pack(">HH", 7, session) + (struct.pack(">HH", 1, 2) if sequence else b"")
+    if offset:
+        padding = random.randrange(6)
+        inside += struct.pack(">H", padding) + bytes(padding)
+    inside += ppp(random, data, version)
+    flags = 0x4000 * length | 0x0800 * sequence | 0x0200 * offset | 2
+    header = struct.pack(">HH", flags, 4 + len(inside)) if length else struct.pack(">H", flags)
+    return over_udp(random, 1701, header + inside, either=True), NOTHING_BELOW, session
 
 
 def l2tp_3(random: Random, data: bytes, version: int) -> Wrapping:

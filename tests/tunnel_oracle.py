@@ -130,7 +130,7 @@ def gre(data: bytes, walk: Walk) -> Inside:
     flags, protocol = struct.unpack(">HH", data[:4])
     checksum, routing, key, sequence = (bool(flags & bit) for bit in (0x8000, 0x4000, 0x2000, 0x1000))
     rest, version, tunnel = data[4:], flags & 7, None
-    if version == 0 and (checksum or routing):
+    if checksum or routing:
         rest = rest[4:]
     if key:
         tunnel, rest = number(rest[:4]) if len(rest) >= 4 else None, rest[4:]
@@ -156,6 +156,8 @@ def gre(data: bytes, walk: Walk) -> Inside:
             size = 8 if protocol == 0x88BE else 12
             if len(rest) < size or rest[0] >> 4 != (1 if size == 8 else 2):
                 return NOTHING
-            size += 8 if size == 12 and rest[11] & 1 else 0
-            return walk.ethernet(rest[size:]), number(rest[2:4]) % 1024
+            kind, more = divmod(number(rest[10:12]) % 2**15, 2**10) if size == 12 else (0, 0)
+            frame = rest[size + 8 * (more % 2) :]
+            found = {0: walk.ethernet, 2: by_version}.get(kind)
+            return found(frame) if found else None, number(rest[2:4]) % 1024
     return walk.ethertype_layer(protocol, rest) if protocol > 1500 else None, tunnel

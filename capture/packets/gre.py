@@ -14,9 +14,9 @@ import numpy as np
 from capture.bytes import u16be, u32be
 from capture.native import helper
 from capture.packets.fields import NULL
-from capture.packets.states import AT_ETHERNET, AT_PPP, LARGEST_LENGTH, NON_IP
+from capture.packets.states import AT_ETHERNET, AT_PPP, AT_VERSION, LARGEST_LENGTH, NON_IP
 
-CHECKSUM, ROUTING, KEY, SEQUENCE, ACKNOWLEDGMENT, VERSION = 0x8000, 0x4000, 0x2000, 0x1000, 0x0080, 0x0007
+CHECKSUM, ROUTING, KEY, SEQUENCE, ACKNOWLEDGMENT, VERSION_BITS = 0x8000, 0x4000, 0x2000, 0x1000, 0x0080, 0x0007
 BRIDGED, PPP, ERSPAN, ERSPAN_III = 0x6558, 0x880B, 0x88BE, 0x22EB
 
 
@@ -28,9 +28,9 @@ def gre_inside(buf, at, end):  # type: ignore[no-untyped-def]
         return np.int64(NON_IP), at, tunnel
     flags = u16be(buf, at)
     protocol = u16be(buf, at + 2)
-    version = flags & VERSION
+    version = flags & VERSION_BITS
     at += 4
-    if version == 0 and flags & (CHECKSUM | ROUTING):
+    if flags & (CHECKSUM | ROUTING):
         at += 4
     if flags & KEY:
         if at + 4 <= end:
@@ -74,10 +74,15 @@ def after_routing(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def erspan_inside(buf, at, end, version, header):  # type: ignore[no-untyped-def]
-    """Version, VLAN, class, encapsulation, session id, and more that is not read; Ethernet behind it."""
+    """Version, VLAN, class, session id, ...; version III says whether Ethernet (0) or an IP packet (2) follows."""
     if at + header > end or buf[at] >> 4 != version:
         return np.int64(NON_IP), at, np.int64(NULL)
     session = u16be(buf, at + 2) & 0x03FF
-    if version == 2 and buf[at + 11] & 1:  # a subheader of the platform
-        header += 8
-    return np.int64(AT_ETHERNET), at + header, session
+    state = np.int64(AT_ETHERNET)
+    if version == 2:
+        kind = buf[at + 10] >> 2 & 31
+        if kind:
+            state = np.int64(AT_VERSION if kind == 2 else NON_IP)
+        if buf[at + 11] & 1:  # a subheader of the platform
+            header += 8
+    return state, at + header, session

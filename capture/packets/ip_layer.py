@@ -201,9 +201,9 @@ def write_seldom(buf, protocol, upper, end, fragment, identification, want, out,
         out[(first + TCP_ACK) * capacity + row] = u32be(buf, upper + 8) if bytes_of_tcp >= 12 else NULL
         out[(first + TCP_WINDOW) * capacity + row] = u16be(buf, upper + 14) if bytes_of_tcp >= 16 else NULL
     if want & (1 << ICMP_TYPE | 1 << ICMP_CODE):
-        icmp = protocol in (ICMP, ICMPV6) and left >= 2
-        out[(first + ICMP_TYPE) * capacity + row] = np.int64(buf[upper]) if icmp else NULL
-        out[(first + ICMP_CODE) * capacity + row] = np.int64(buf[upper + 1]) if icmp else NULL
+        bytes_of_icmp = left if protocol in (ICMP, ICMPV6) else np.int64(-1)
+        out[(first + ICMP_TYPE) * capacity + row] = np.int64(buf[upper]) if bytes_of_icmp >= 1 else NULL
+        out[(first + ICMP_CODE) * capacity + row] = np.int64(buf[upper + 1]) if bytes_of_icmp >= 2 else NULL
     if want & (1 << PAYLOAD_OFFSET | 1 << PAYLOAD_LENGTH):
         at = upper
         if fragment == 0:

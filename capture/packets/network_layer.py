@@ -104,8 +104,11 @@ def network_layer(buf, at, end, state):  # type: ignore[no-untyped-def]
             state, at = after_ppp(buf, at, end)
         elif state == AT_LLC:
             state, at = after_llc(buf, at, end)
-        elif state == ETHERTYPE_FABRICPATH:  # a tag, then a whole Ethernet frame
+        elif state == ETHERTYPE_FABRICPATH:  # a tag, then the frame as it was before switches put theirs around it
             at += 2
+            source = np.int64(-1)
+            destination = np.int64(-1)
+            ethertype = np.int64(-1)
             state = np.int64(AT_ETHERNET)
         elif state == AT_CISCO_HDLC:  # address, control, EtherType
             if at + 4 > end:
