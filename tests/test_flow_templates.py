@@ -87,6 +87,28 @@ def test_a_template_that_changes_counts_from_where_it_does() -> None:
     ]
 
 
+def test_templates_said_again_and_again_count_as_the_same_until_one_changes() -> None:
+    link = Link()
+    both = v9([a_set(0, template(256, BYTES) + template(257, PROTOCOL)), a_set(256, b"\0\0\0\x09")])
+    for _ in range(5):
+        assert link.send(both) == [9]
+    assert link.total(FLOW_TEMPLATES, change="same") == 8
+    assert link.send(says(256, PROTOCOL)) == []
+    assert link.send(v9([a_set(256, b"\x06")])) == [6]
+    assert link.send(both) == [9]  # the bytes heard before mean something again
+    assert [link.total(FLOW_TEMPLATES, change=change) for change in ("new", "other", "same")] == [2, 2, 9]
+
+
+def test_a_template_withdrawn_and_said_again_is_there_again() -> None:
+    link = Link()
+    again = says(256, BYTES, 10)
+    for _ in range(3):
+        link.send(again)
+    link.send(ipfix([a_set(2, struct.pack(">HH", 256, 0))]))
+    assert link.send(data(256, b"\0\0\0\1", 10)) == []
+    assert link.send(again) == [1]
+
+
 def test_a_template_withdrawn_is_no_more() -> None:
     link = Link()
     link.send(says(256, BYTES, 10))

@@ -20,7 +20,7 @@ from capture.flows.options import STARTED, option_values, records
 from capture.flows.places import Places
 from capture.flows.sessions import Address, Session, SessionKey, Sessions, address_of
 from capture.flows.template_table import TemplateTable
-from capture.flows.templates import IPFIX, MAX_FIELDS, Definition, announcements
+from capture.flows.templates import IPFIX, MAX_FIELDS, Definition
 from capture.flows.texts import Texts
 from capture.flows.waiting import Waiting, WaitingSet
 from capture.metrics import Samples
@@ -213,9 +213,9 @@ class FlowDecoder:
     def _announced(self, data: Bytes, state: Numbers) -> None:
         """Take in a set of templates. What waited for them is read when their datagram is done: options may follow."""
         number, body, session = self._set(data, state)
-        for each in announcements(session.key.version, number in (1, 3), body):
-            if self.templates.announce(session, each) and self.waiting.holds(session.number, each.id):
-                self._awaited[session.number, each.id] = None
+        for template in self.templates.announce_set(session, number, body):
+            if self.waiting.holds(session.number, template):
+                self._awaited[session.number, template] = None
                 state[kernel.PAUSE] = 1
 
     def _unknown(self, data: Bytes, datagrams: Datagrams, state: Numbers) -> None:

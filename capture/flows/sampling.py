@@ -14,6 +14,12 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from ipaddress import IPv4Address, IPv6Address
+
+Address = IPv4Address | IPv6Address
+
+HandRates = int | tuple[tuple[Address, int], ...]
+"""Rates that stand whatever exporters announce: one for all, or each with an exporter's address."""
 
 SAMPLER, SELECTOR, INTERFACE = 0, 1, 2
 """Kinds of numbers that a rate is announced for."""

@@ -19,12 +19,10 @@ from capture.flows.bounds import Bounds
 from capture.flows.kernels import sessions as words
 from capture.flows.kernels.records import KEY
 from capture.flows.kernels.values import MISSING
-from capture.flows.sampling import ALL_KEYS, Sampling
+from capture.flows.sampling import ALL_KEYS, Address, Sampling
 from capture.flows.templates import Definition
 
 HALF = 1 << 64
-
-Address = IPv4Address | IPv6Address
 
 
 class SessionKey(NamedTuple):
@@ -56,11 +54,15 @@ def address_of(version: int, high: int, low: int) -> Address | None:
 
 @dataclass(slots=True)
 class Session:
-    """What one session announced: its templates by number, how it samples, and when it was started (ms, or None)."""
+    """What one session announced: its templates by number, how it samples, and when it was started (ms, or None).
+
+    `heard` are digests of sets that say nothing new, as long as no template changes, and how many records each has.
+    """
 
     number: int
     key: SessionKey
     templates: dict[int, Definition] = field(default_factory=dict)
+    heard: dict[bytes, int] = field(default_factory=dict)
     sampling: Sampling = field(default_factory=Sampling)
     started: int | None = None
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 from capture.flows.bounds import Bounds
 from capture.flows.kernels.sessions import TEMPLATE_WORDS, place_templates
 from capture.flows.layouts import Layouts
 from capture.flows.sessions import Session
-from capture.flows.templates import REFUSALS, Announcement
+from capture.flows.templates import REFUSALS, Announcement, announcements
 
 CHANGES = ("new", "same", "other", "withdrawn")
 """What a template record does: it is the first of its number, says the same again, replaces one, or ends one."""
+
+HEARD = 16
+"""Sets of templates that a session says again and again, and that are known by a digest of their bytes."""
 
 ALL_OF_FLOWS, ALL_OF_OPTIONS = 2, 3
 """Numbers in a withdrawal that stand for every template of a kind (RFC 7011 §8.1)."""
@@ -38,6 +43,23 @@ class TemplateTable:
         """What the number of a slot is cut down to."""
         return len(self.slots) // TEMPLATE_WORDS - 1
 
+    def announce_set(self, session: Session, number: int, body: bytes) -> list[int]:
+        """Take in a set of template records; return the templates whose data mean something now that they did not.
+
+        Many exporters say all their templates in every datagram: what was heard before is not read again.
+        """
+        digest = hashlib.blake2b(body, digest_size=16, salt=bytes([number])).digest()
+        known = session.heard.get(digest)
+        if known is not None:
+            self.changes["same"] += known
+            return []
+        before = self.changes["same"]
+        records = list(announcements(session.key.version, number in (1, 3), body))
+        found = [each.id for each in records if self.announce(session, each)]
+        if self.changes["same"] - before == len(records) and len(session.heard) < HEARD:
+            session.heard[digest] = len(records)
+        return found
+
     def announce(self, session: Session, each: Announcement) -> bool:
         """Take in one template record; return whether data of its number means something now that it did not before."""
         if each.refused:
@@ -56,6 +78,7 @@ class TemplateTable:
                 return False
             self.count += 1
         self.changes["new" if known is None else "other"] += 1
+        session.heard.clear()
         session.templates[each.id] = each.definition
         self._displace(session, each.id)
         return True
@@ -68,6 +91,7 @@ class TemplateTable:
         for each in ended:
             if session.templates.pop(each, None) is not None:
                 self.changes["withdrawn"] += 1
+                session.heard.clear()
                 self.count -= 1
                 self._displace(session, each)
 
