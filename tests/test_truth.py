@@ -22,6 +22,7 @@ from tests.packet_rows import decode_file
 from tests.pcap_bytes import NS
 
 MINUTE = 60 * NS
+PPPOE = 0x8864
 MACSEC = "IP inside MACsec without encryption is not followed"
 SLIP = "tshark does not read SLIP"
 VERSION = "announced as IPv6, but of another version: malformed here, no IP at all for tshark"
@@ -100,9 +101,11 @@ def summary(path: Path) -> tuple[dict[str, str], dict[tuple, tuple[int, int, int
         whole |= {"backward_steps": sum(step < 0 for step in steps), "max_backward_step_ns": -min([0, *steps])}
         whole |= {"late_packets": sum(each > 0 for each in late), "max_lateness_ns": max(late)}
         whole |= {"max_forward_step_ns": max([0, *steps])}
-    if len(rows) == index.records:  # the manifest counts lengths and tags of other records too
-        whole |= {"captured_bytes": sum(row["caplen"] for row in rows), "wire_bytes": sum(row["len"] for row in rows)}
-        whole["vlan_packets"] = sum(row["vlan"] is not None for row in rows)
+    frames, _, _ = decode_file(path, 16, {"len", "caplen", "vlan", "mpls", "ethertype"}, every_frame=True)
+    whole |= {"captured_bytes": sum(row["caplen"] for row in frames), "wire_bytes": sum(row["len"] for row in frames)}
+    whole["vlan_packets"] = sum(row["vlan"] is not None for row in frames)
+    whole["mpls_packets"] = sum(row["mpls"] is not None for row in frames)
+    whole["pppoe_packets"] = sum(row["ethertype"] == PPPOE for row in frames)
     found: dict[tuple, tuple[int, int, int]] = {}
     for row in rows:
         key = row["ts"] // MINUTE * MINUTE, row["srcIP"], row["destIP"]
