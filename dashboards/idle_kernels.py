@@ -36,6 +36,8 @@ class IdleKernels:
         self.kinds = {plan.low.kind for plan in run.plans}
         if "flows" in self.kinds:
             from lowlevel import flow_reader  # noqa: F401  # it declares its kernels
+        if "samples" in self.kinds:
+            from lowlevel import sample_reader  # noqa: F401
         self.unused = {"lowlevel.pace"} if all(lane.port.slack is None for lane in run.lanes) else set()
         if not any(column.endswith("payload") for plan in run.plans for column in plan.low.columns):
             self.unused.add("lowlevel.byte_functions")

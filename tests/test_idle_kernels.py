@@ -9,10 +9,14 @@ from capture import native
 from capture.native import Kernel
 from dashboards.idle_kernels import IdleKernels
 from highlevel.inline import InlineRun
+from lowlevel import flow_reader, sample_reader
 from queries.bindings import bind_files
 from queries.gsql import compile_query
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.small_captures import RAW_IP, udp
+
+DECLARING = flow_reader, sample_reader
+"""What no other import brings along, so that all kernels are declared whatever ran before."""
 
 CONTENT = pcap_bytes([(NS, udp("10.0.0.1", "10.0.0.2", 1, 2))] * 50, RAW_IP)
 

@@ -98,7 +98,7 @@ class BatchRun:
         allow_open_files(len(read))
         self.files = [open_finite(each.path, "the batch engine") for each in read]
         self.inputs = [Input(each.link, Path(each.path).absolute(), each.stream) for each in read]
-        compile_kernels()
+        compile_kernels(self.plan.low.kind)
 
     def run(self) -> pa.Table:
         """Compute the answer; rows in no particular order."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 from capture.native import missing
 
 
-def compile_kernels() -> None:
-    """Compile what the cache of this machine lacks; seconds on the very first run, nothing afterwards."""
+def compile_kernels(kind: str = "packets") -> None:
+    """Compile what the cache of this machine lacks; seconds on the very first run, nothing afterwards.
+
+    `kind` is that of the rows that will be read: the readers of some are loaded, and declare their kernels, here.
+    """
+    if kind == "flows":
+        from lowlevel import flow_reader  # noqa: F401
+    if kind == "samples":
+        from lowlevel import sample_reader  # noqa: F401
     for each in missing():
         each.compile()

@@ -129,7 +129,8 @@ class StreamRun:
         self.feeds = Feeds.of(self.feeds.plans, [replace(each, path=each.path.absolute()) for each in inputs])
         claim(self.folder, identity(self.feeds, self.partitions, self.block_records, self.speed is not None))
         remove_unfinished(self.folder)
-        compile_kernels()
+        for plan in self.feeds.plans:
+            compile_kernels(plan.low.kind)
         self.totals = self._totals_files.load(self._totals_files.last())
         if self.totals.finished(len(self.feeds.inputs)):
             self._ended.set()
