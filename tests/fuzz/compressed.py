@@ -110,7 +110,8 @@ def check(data: bytes) -> None:
     if len(whole) >= MOST:
         return
     assert slow == whole if damage is None else whole.startswith(slow), "a pipe gives other bytes than a file"
-    assert damage == slow_damage
+    # Bad bytes in a header that comes in pieces are a header without an end to isal.
+    assert (damage is None) == (slow_damage is None)
     if decompressed.codec is not None and decompressed.codec.name == "gzip":
         other = zlib.decompressobj(31)
         try:
