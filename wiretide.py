@@ -26,6 +26,7 @@ from lowlevel.layers import Layer
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from capture.flows.sampling import HandRates
     from capture.generate import Attack
     from highlevel.inline import Input
     from highlevel.plan import QueryPlan
@@ -44,6 +45,7 @@ def query(
     streams: Mapping[str, Iterable[str]] | None = None,
     on: str = INLINE,
     layer: str = Layer.OUTER,
+    sampling: str | Iterable[str] = (),
     threads: int | None = None,
     slack: str | None = None,
     follow: bool = False,
@@ -53,10 +55,11 @@ def query(
     `files` are captures, folders, globs, named pipes or `-` (standard input) that every name in FROM means together; or
     `streams` binds each name to its own. `on` is the engine: `inline` (this process), `local` (Spark in this process)
     or the URL of a Spark master. `layer` says which IP layer plain names mean: `outer`, or `inner`, the innermost
-    reached through tunnels. The rest is the inline engine's: `threads`; `slack`, such as "10s" or "exact"; and
-    `follow`, as on the command line. Live inputs are read until they end, or until Ctrl-C; `watch` yields what is
-    final before that. Columns are those of the command line's CSV: window bounds are integer nanoseconds, addresses
-    text.
+    reached through tunnels. `sampling` is a rate of flow exporters that stands whatever they announce, "1000", or one
+    for each of some, ["192.0.2.1=1000"]. The rest is the inline engine's: `threads`; `slack`, such as "10s" or
+    "exact"; and `follow`, as on the command line. Live inputs are read until they end, or until Ctrl-C; `watch` yields
+    what is final before that. Columns are those of the command line's CSV: window bounds are integer nanoseconds,
+    addresses text.
 
     Raises QueryError for a wrong query, InputError for a file that is no capture; warns (RuntimeWarning) of what could
     not be read of one, and of late rows.
@@ -66,7 +69,7 @@ def query(
     from dashboards.answer import answer
     from dashboards.result_files import readable, readable_schema
 
-    plan, inputs = _prepare(sql, layer, files, streams, follow)
+    plan, inputs = _prepare(sql, layer, _rates(sampling), files, streams, follow)
     with answer(plan, inputs, on, None, threads, _slack(slack)) as found:
         with found.until_stopped():
             batches = [readable(batch) for batch in found.batches]
@@ -80,6 +83,7 @@ def watch(
     *files: str | os.PathLike[str],
     streams: Mapping[str, Iterable[str]] | None = None,
     layer: str = Layer.OUTER,
+    sampling: str | Iterable[str] = (),
     threads: int | None = None,
     slack: str | None = None,
     follow: bool = False,
@@ -91,7 +95,7 @@ def watch(
     from dashboards.answer import answer
     from dashboards.result_files import readable
 
-    plan, inputs = _prepare(sql, layer, files, streams, follow)
+    plan, inputs = _prepare(sql, layer, _rates(sampling), files, streams, follow)
     stack = contextlib.ExitStack()
     found = stack.enter_context(answer(plan, inputs, threads=threads, slack=_slack(slack)))
 
@@ -130,6 +134,7 @@ def explain(sql: str, layer: str = Layer.OUTER) -> str:
 def _prepare(
     sql: str,
     layer: str,
+    sampling: HandRates | None,
     files: Iterable[str | os.PathLike[str]],
     streams: Mapping[str, Iterable[str]] | None,
     follow: bool,
@@ -137,10 +142,16 @@ def _prepare(
     from queries.bindings import bind_files, bind_streams, check_streams
     from queries.gsql import compile_query
 
-    plan = compile_query(sql, layer=layer)
+    plan = compile_query(sql, layer=layer, sampling=sampling)
     inputs = bind_files([os.fspath(file) for file in files], follow) + bind_streams(streams or {}, follow)
     check_streams([plan], inputs)
     return plan, inputs
+
+
+def _rates(texts: str | Iterable[str]) -> HandRates | None:
+    from queries.sampling import parse_rates
+
+    return parse_rates([texts] if isinstance(texts, str) else texts)
 
 
 def _slack(text: str | None) -> int | None:
@@ -195,6 +206,12 @@ def _query(
     layer: Annotated[
         Layer, typer.Option(help="The IP layer that plain names mean; outer.srcIP and inner.srcIP say it themselves.")
     ] = Layer.OUTER,
+    sampling: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RATE", help="Rate of flow exporters, whatever they announce; EXPORTER=RATE for one, repeatable."
+        ),
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on with what is appended to files and comes into folders.")
     ] = False,
@@ -240,7 +257,11 @@ def _query(
         late = _slack(slack)
     except ValueError as error:
         raise typer.BadParameter(f"--slack: {error}") from error
-    plan, inputs = _prepare(sql, layer, files, _bindings(stream or []), follow)
+    try:
+        rates = _rates(sampling or [])
+    except ValueError as error:
+        raise typer.BadParameter(f"--sampling: {error}") from error
+    plan, inputs = _prepare(sql, layer, rates, files, _bindings(stream or []), follow)
     if on != INLINE:
         _refuse_inline_options(on, inputs, {"--follow": follow, "--slack": slack, "--threads": threads})
         compile_kernels()

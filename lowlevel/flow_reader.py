@@ -15,6 +15,7 @@ from capture.flows.decoder import Datagrams, FlowDecoder
 from capture.flows.export_datagrams import choose_exports
 from capture.flows.kernels.datagrams import JOB_ARRIVAL, JOB_LENGTH, JOB_ROWS, JOB_START
 from capture.flows.kernels.values import END
+from capture.flows.sampling import HandRates
 from capture.flows.stored_templates import load_beside
 from capture.metrics import FLOW_DATAGRAMS_REFUSED, Samples
 from capture.packets.decoder import Decoder
@@ -41,12 +42,22 @@ class FlowReader:
 
     exact_low = False
 
-    def __init__(self, link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> None:
-        """Read `columns` of blocks of up to `capacity` records, by the templates stored beside the capture, if any."""
+    def __init__(
+        self,
+        link: str,
+        capture: AnyCapture,
+        columns: Collection[str],
+        capacity: int,
+        sampling: HandRates | None = None,
+    ) -> None:
+        """Read `columns` of blocks of up to `capacity` records, by the templates stored beside the capture, if any.
+
+        `sampling` are rates that stand whatever exporters announce.
+        """
         self.link = link
         self.capture = capture
         self.carrier = Decoder(capture, CARRIER, capacity)
-        self.decoder = FlowDecoder(columns, capacity)
+        self.decoder = FlowDecoder(columns, capacity, dict(sampling) if isinstance(sampling, tuple) else sampling)
         self.jobs = np.zeros((JOB_ROWS, capacity), np.int64)
         self.refused = np.zeros(1, np.int64)
         load_beside(capture.path, self.decoder)

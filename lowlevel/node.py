@@ -69,10 +69,14 @@ class Node:
         self.link = link
         self.queries = [QueryTables(link, plan, slots, capacity) for plan in plans]
         self.streams = []
-        for kind in dict.fromkeys(plan.kind for plan in plans) or ["packets"]:
-            numbered = [(number, query) for number, query in enumerate(self.queries) if query.plan.kind == kind]
+        for kind, sampling in dict.fromkeys((plan.kind, plan.sampling) for plan in plans) or [("packets", None)]:
+            numbered = [
+                (number, query)
+                for number, query in enumerate(self.queries)
+                if (query.plan.kind, query.plan.sampling) == (kind, sampling)
+            ]
             columns = frozenset({"ts"}).union(*(query.plan.columns for _, query in numbered))
-            reader = make_reader(kind, link, file, columns, capacity)
+            reader = make_reader(kind, link, file, columns, capacity, sampling)
             self.streams.append(Stream(kind, reader, numbered, None if slack is None else Pace(slack)))
         self.promised = [BEGINNING] * len(plans)
         self.records = 0

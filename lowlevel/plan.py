@@ -7,6 +7,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from capture.flows.sampling import HandRates
 from lowlevel.expressions import SHARE, Expression, Type, columns_of
 from lowlevel.kinds import DEALT_KINDS, RECORD_KINDS
 from lowlevel.subaggregates import SubAggregate
@@ -38,7 +39,8 @@ class LowLevelPlan:
     `pane` is the length in ns of the intervals that partials are kept for, counted from `origin`: pane p is `[origin
     + p*pane, origin + (p+1)*pane)`. The `link` is a column of every partial, never a key of the table: a table serves
     one link. `kind` says what rows it reads: `packets`, `frames`, `flows` or `samples`. With `spread` a row is cut
-    at the panes from its start_ts to its ts (`lowlevel.spread`), else it is in the pane of its ts.
+    at the panes from its start_ts to its ts (`lowlevel.spread`), else it is in the pane of its ts. `sampling` are rates
+    of flow exporters that were set by hand.
     """
 
     where: Expression | None
@@ -48,6 +50,7 @@ class LowLevelPlan:
     origin: int = 0
     kind: str = "packets"
     spread: bool = False
+    sampling: HandRates | None = None
 
     @property
     def exact_low(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Protocol
 
 from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
+from capture.flows.sampling import HandRates
 from capture.metrics import Samples
 from lowlevel.packet_reader import FrameReader, PacketReader
 from lowlevel.vectors import Columns
@@ -52,29 +53,30 @@ class RowReader(Protocol):
         ...
 
 
-def _flow_reader(link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> RowReader:
-    from lowlevel.flow_reader import FlowReader  # most queries have no use for what it brings with it
-
-    return FlowReader(link, capture, columns, capacity)
+KINDS = ("packets", "frames", "flows", "samples")
+"""Kinds of rows that there are readers for."""
 
 
-def _sample_reader(link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> RowReader:
-    from lowlevel.sample_reader import SampleReader
+def make_reader(
+    kind: str,
+    link: str,
+    capture: AnyCapture,
+    columns: Collection[str],
+    capacity: int,
+    sampling: HandRates | None = None,
+) -> RowReader:
+    """Make the reader of one kind; ValueError where there is none. `sampling` is for flows alone, as in their plan."""
+    match kind:
+        case "packets":
+            return PacketReader(link, capture, columns, capacity)
+        case "frames":
+            return FrameReader(link, capture, columns, capacity)
+        case "flows":
+            from lowlevel.flow_reader import FlowReader  # most queries have no use for what it brings with it
 
-    return SampleReader(link, capture, columns, capacity)
+            return FlowReader(link, capture, columns, capacity, sampling)
+        case "samples":
+            from lowlevel.sample_reader import SampleReader
 
-
-READERS: dict[str, Callable[[str, AnyCapture, Collection[str], int], RowReader]] = {
-    "packets": PacketReader,
-    "frames": FrameReader,
-    "flows": _flow_reader,
-    "samples": _sample_reader,
-}
-"""How a reader is made, by kind of rows."""
-
-
-def make_reader(kind: str, link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> RowReader:
-    """Make the reader of one kind; ValueError where there is none."""
-    if kind not in READERS:
-        raise ValueError(f"no reader makes rows of the kind {kind}; the kinds are {', '.join(READERS)}")
-    return READERS[kind](link, capture, columns, capacity)
+            return SampleReader(link, capture, columns, capacity)
+    raise ValueError(f"no reader makes rows of the kind {kind}; the kinds are {', '.join(KINDS)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from capture.flows.sampling import HandRates
 from highlevel.plan import QueryPlan
 from highlevel.window import Window
 from lowlevel.expressions import Type
@@ -35,6 +36,8 @@ def _low(plan: QueryPlan) -> Iterator[str]:
         beside = "outer." if plan.layer == Layer.INNER else "inner."
         yield _line("layer", f"{plan.layer}, where a name does not begin with {beside}")
     yield _line("columns", f"{', '.join(sorted(low.columns))}: all that is decoded")
+    if low.sampling is not None:
+        yield _line("sampling", f"{_rates(low.sampling)}, whatever exporters announce")
     where = "every row" if low.where is None else expression_text(low.where)
     yield _line("keep", where + ("" if low.where is None else ", before anything is kept for the row"))
     for key in low.keys:
@@ -127,3 +130,9 @@ def _shown(plan: QueryPlan, name: str) -> str:
     """A grouping column with what it holds."""
     texts = {key.name: expression_text(key.expression) for key in plan.low.keys}
     return f"{name} = {texts[name]}" if name in texts else name
+
+
+def _rates(sampling: HandRates) -> str:
+    if isinstance(sampling, int):
+        return f"1 packet in {sampling} for every exporter"
+    return ", ".join(f"1 packet in {rate} for {exporter}" for exporter, rate in sampling)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from capture.flows.sampling import HandRates
 from capture.packets.fields import INNER
 from highlevel.plan import Output, QueryPlan
 from lowlevel.expressions import Column, Expression, Type, bits_of, columns_of
@@ -27,11 +28,14 @@ from queries.scope import Scope
 from queries.tokens import Token
 
 
-def compile_query(sql: str, name: str = "query", layer: str = Layer.OUTER) -> QueryPlan:
+def compile_query(
+    sql: str, name: str = "query", layer: str = Layer.OUTER, sampling: HandRates | None = None
+) -> QueryPlan:
     """Compile one query. Raises `QueryError`, with the position, for anything that is not one.
 
     `layer` is the IP layer that names without one mean: `outer`, or `inner`, the innermost reached through tunnels,
-    where a column has one. ValueError for any other.
+    where a column has one. ValueError for any other. `sampling` are rates of flow exporters that stand whatever those
+    announce; other kinds of rows have no use for them.
 
     >>> plan = compile_query("SELECT srcIP, count(*) [RANGE 10 minutes, SLIDE 1 minute, WA ts] FROM M GROUP BY srcIP")
     >>> plan.low.pane // 10**9, [out.name for out in plan.select]
@@ -39,16 +43,17 @@ def compile_query(sql: str, name: str = "query", layer: str = Layer.OUTER) -> Qu
     """
     if layer not in list(Layer):
         raise ValueError(f"got the layer {layer!r}, expected one of {', '.join(Layer)}")
-    return _Compiler(read_clauses(sql), layer).compile(name)
+    return _Compiler(read_clauses(sql), layer, sampling).compile(name)
 
 
 class _Compiler:
     """One query on its way to a plan."""
 
-    def __init__(self, clauses: Clauses, layer: str) -> None:
+    def __init__(self, clauses: Clauses, layer: str, sampling: HandRates | None) -> None:
         self._clauses = clauses
         self._sql = clauses.sql
         self._layer = layer
+        self._sampling = sampling if clauses.source.kind == "flows" else None
         self._scope = Scope(clauses.sql, clauses.source, layer)
         self._kind = columns_of_kind(clauses.source.kind)
         self._aggregates = Aggregates(self._kind, clauses.spread is not None)
@@ -81,6 +86,7 @@ class _Compiler:
             clauses.window.origin,
             clauses.source.kind,
             clauses.spread is not None,
+            self._sampling,
         )
         group_by = tuple(column.name for column in scope.groups.values())
         streams = clauses.source.streams

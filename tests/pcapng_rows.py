@@ -1,4 +1,4 @@
-"""What the product reads of a pcapng file, in the shape of the twin, and the rows that its frames are as classic pcap."""
+"""What the product reads of a pcapng file, in the shape of the twin, and what its frames are as classic pcap."""
 
 from __future__ import annotations
 

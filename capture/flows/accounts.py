@@ -10,7 +10,8 @@ import numpy.typing as npt
 from capture import metrics
 from capture.flows.kernels import sessions as words
 from capture.flows.kernels.datagrams import COUNTS
-from capture.flows.sessions import Address, Session, Sessions
+from capture.flows.sampling import Address
+from capture.flows.sessions import Session, Sessions
 from capture.metrics import Metric, Samples
 
 LABELS = 64

@@ -18,7 +18,8 @@ from capture.flows.kernels import sessions as words
 from capture.flows.layouts import Layouts
 from capture.flows.options import STARTED, option_values, records
 from capture.flows.places import Places
-from capture.flows.sessions import Address, Session, SessionKey, Sessions, address_of
+from capture.flows.sampling import Address
+from capture.flows.sessions import Session, SessionKey, Sessions, address_of
 from capture.flows.template_table import TemplateTable
 from capture.flows.templates import IPFIX, MAX_FIELDS, Definition
 from capture.flows.texts import Texts
