@@ -183,6 +183,8 @@ def times(record: Record) -> tuple[int, int]:
             got["start"] = moment(record, seen, export)[0]
     start, end = got["start"], got["end"]
     lasts = duration(record)
+    if start is not None and lasts is not None and start + lasts > MAX:
+        lasts = None
     if end is None:
         end = export if start is None else start + (lasts or 0)
     if start is None:
@@ -229,7 +231,7 @@ def duration(record: Record) -> int | None:
         data = record.here(element)
         if data is not None:
             value = int.from_bytes(data, "big")
-            return value * unit if 0 < len(data) <= 8 and value <= LAST_MS * 10**6 // unit else None
+            return value * unit if 0 < len(data) <= 8 and value < 2**32 else None
     return None
 
 

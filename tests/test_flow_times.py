@@ -121,6 +121,14 @@ def test_a_time_beyond_2262_is_none_and_counted() -> None:
     assert decoder.samples("link").total(FLOW_FIELDS_UNREADABLE) == 1
 
 
+def test_an_end_that_cannot_be_said_is_the_start() -> None:
+    latest = (2**63 - 1) // MS  # in 2262
+    fields: list[Spec] = [(152, 8), (161, 4)]
+    data = struct.pack(">QI", latest, 2**32 - 1)
+    found, _ = rows([ipfix([a_set(2, template(256, fields)), a_set(256, data)], seconds=EXPORT)])
+    assert found == [(latest * MS, latest * MS)]
+
+
 def test_uptimes_of_ipfix_count_from_where_the_exporter_says_it_started() -> None:
     started = (EXPORT - 100) * 1000
     fields: list[Spec] = [(22, 4), (21, 4)]

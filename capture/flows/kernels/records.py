@@ -30,6 +30,7 @@ from capture.flows.kernels.values import (
     ADDRESS6_ELSE,
     END,
     LASTS,
+    LATEST,
     LATEST_MS,
     MILLISECONDS,
     MISSING,
@@ -183,6 +184,8 @@ def settle_times(sessions, session_row, export, row, rows, out, capacity):  # ty
         end = out[END * capacity + index]
         lasts = out[LASTS * capacity + index]
         if start == MISSING or end == MISSING:
+            if lasts != MISSING and start > LATEST - lasts:
+                lasts = np.int64(MISSING)  # no such end can be said
             if end == MISSING:
                 if start == MISSING:
                     end = export

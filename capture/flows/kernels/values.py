@@ -35,8 +35,9 @@ SCRATCH_ROWS = 7
 NTP_EPOCH = 2_208_988_800
 """Seconds from 1900, where NTP counts from, to 1970."""
 
+LATEST = 2**63 - 1
 LATEST_MS = 9_223_372_036_854
-"""The last millisecond that nanoseconds in 64 bits can say."""
+"""The last nanosecond and millisecond that nanoseconds in 64 bits can say."""
 
 LARGEST_RATE = 1 << 31
 
@@ -142,14 +143,14 @@ def write_value(  # type: ignore[no-untyped-def]
         elif code == SECONDS:
             known = 1 if 0 <= value <= LATEST_MS // 1000 else 2
             value = value * 1_000_000_000 if known == 1 else value
-        elif code in (MILLISECONDS, LASTS_MS):
+        elif code == MILLISECONDS:
             known = 1 if 0 <= value <= LATEST_MS else 2
             value = value * 1_000_000 if known == 1 else value
         elif code == INIT_MS:
             known = 1 if 0 <= value <= LATEST_MS else 2
-        elif code == LASTS_US:
-            known = 1 if 0 <= value <= LATEST_MS * 1000 else 2
-            value = value * 1000 if known == 1 else value
+        elif code in (LASTS_MS, LASTS_US):
+            known = 1 if 0 <= value < 1 << 32 else 2
+            value = value * (1_000_000 if code == LASTS_MS else 1000) if known == 1 else value
         elif code == BEFORE_EXPORT:
             known = 1 if 0 <= value < 1 << 32 else 2
             value = export - value * 1000 if known == 1 else value
