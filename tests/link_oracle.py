@@ -79,6 +79,8 @@ class Walk:
                 return by_version(frame)
             case 8:
                 return by_version(frame[16:])
+            case 219:
+                return self.label_stack(frame)
             case 228 | 229:
                 return {228: 0x0800, 229: 0x86DD}[link_type], frame
             case 9 | 50:

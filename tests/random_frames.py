@@ -121,6 +121,12 @@ def cisco_hdlc(random: Random, data: bytes, ethertype: int) -> Frame:
     }
 
 
+def mpls(random: Random, data: bytes, ethertype: int) -> Frame:
+    labels = [random.randrange(2**20) for _ in range(random.randrange(1, 4))]
+    entries = [label << 12 | (place == len(labels) - 1) << 8 | 64 for place, label in enumerate(labels)]
+    return struct.pack(f">{len(entries)}I", *entries) + data, NOTHING_BELOW | {"mpls": labels[0]}
+
+
 def cooked(random: Random, data: bytes, ethertype: int) -> Frame:
     source, _ = mac(random)
     size = random.choice([0, 6, 6, 8])
@@ -331,6 +337,7 @@ MAKERS: dict[int, Callable[[Random, bytes, int], Frame]] = {
     204: behind(lambda random: bytes([random.randrange(2)]), ppp),
     205: behind(lambda random: bytes([random.randrange(2)]), cisco_hdlc),
     206: behind(lambda random: bytes([random.randrange(2)]), frame_relay),
+    219: mpls,
     226: ipnet,
     228: bare,
     229: bare,

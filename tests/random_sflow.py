@@ -16,7 +16,7 @@ from tests.sflow_bytes import (
     switch_record,
 )
 
-PROTOCOLS = {1: 1, 5: 107, 7: 9, 9: 100, 10: 101, 11: 228, 12: 229, 14: 50, 15: 105}
+PROTOCOLS = {1: 1, 5: 107, 7: 9, 9: 100, 10: 101, 11: 228, 12: 229, 13: 219, 14: 50, 15: 105}
 """LINKTYPE_ number of the header protocols that frames are made for."""
 
 

@@ -24,6 +24,7 @@ from capture.packets.states import (
     AT_IPV6,
     AT_LANE,
     AT_LLC,
+    AT_MPLS,
     AT_NFLOG,
     AT_PPP,
     AT_SWITCH_TAG,
@@ -68,6 +69,7 @@ LINK_TYPES: dict[int, str] = {
     204: "PPP with direction",
     205: "Cisco HDLC with direction",
     206: "Frame Relay with direction",
+    219: "MPLS",
     226: "Solaris IPNET",
     228: "raw IPv4",
     229: "raw IPv6",
@@ -162,6 +164,8 @@ def link_header(buf, at, end, link):  # type: ignore[no-untyped-def]
         return np.int64(AT_CISCO_HDLC), at + 1
     if link == 206:
         return np.int64(AT_FRAME_RELAY), at + 1
+    if link == 219:
+        return np.int64(AT_MPLS), at
     if link in (178, 179, 180, 181):
         return juniper_header(buf, at, end, link)
     if link == 109:
