@@ -39,6 +39,13 @@ def test_the_generator_and_the_product_know_the_same_link_types() -> None:
     assert supported_link_types().startswith("0 (BSD null), 1 (Ethernet), 8 (SLIP), 9 (PPP)")
 
 
+def test_the_page_on_captures_lists_the_link_types() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "captures.md").read_text("utf-8")
+    table = page.partition("| LINKTYPE_ |")[2].partition("\n\n")[0]
+    numbers = [row.split("|")[1] for row in table.splitlines() if row.startswith("| ") and "---" not in row]
+    assert sorted(int(number) for row in numbers for number in row.split(",")) == sorted(LINK_TYPES)
+
+
 @pytest.mark.parametrize("link_type", random_frames.LINK_TYPES)
 def test_frames_become_the_rows_they_were_made_from(link_type: int, tmp_path: Path) -> None:
     random = Random(link_type)
