@@ -7,6 +7,7 @@ here, for the compiler would meet the instrumented functions.
 from __future__ import annotations
 
 import sys
+import tempfile
 
 from tests.fuzz.targets import TARGETS
 
@@ -19,9 +20,13 @@ def main() -> None:
 
     target = TARGETS[sys.argv[1]]
     with atheris.instrument_imports(include=INSTRUMENTED):
-        check = target.load().check
-    atheris.Setup([sys.argv[0], *sys.argv[2:]], check)
-    atheris.Fuzz()
+        module = target.load()
+    with tempfile.NamedTemporaryFile("w", suffix=".dict") as words:
+        for word in getattr(module, "WORDS", ()):
+            words.write('"{}"\n'.format("".join(f"\\x{byte:02x}" for byte in word.encode())))
+        words.flush()
+        atheris.Setup([sys.argv[0], f"-dict={words.name}", *sys.argv[2:]], module.check)
+        atheris.Fuzz()
 
 
 if __name__ == "__main__":

@@ -23,6 +23,37 @@ TEXTS = (
     "SELECT CASE WHEN len > 100 THEN 'big' ELSE 'small' END, count(*) FROM x GROUP BY 1",
 )
 
+WORDS = (
+    *("SELECT ", " FROM ", " WHERE ", " GROUP BY ", " HAVING ", " UNION ", " AS ", " AND ", " OR ", "NOT ", " IS NULL"),
+    *(
+        " IN (",
+        " BETWEEN ",
+        " LIKE ",
+        "CASE WHEN ",
+        " THEN ",
+        " ELSE ",
+        " END",
+        "CAST(",
+        "count(*)",
+        "sum(",
+        "avg(",
+        "min(",
+    ),
+    *(
+        "[RANGE 1 minute, SLIDE 1 minute, WA ts]",
+        "ORIGIN ",
+        "SPREAD",
+        "TRUE",
+        "NULL",
+        "0x1f",
+        "x'1603'",
+        "'10.0.0.0/8'",
+    ),
+    *("'2001:db8::1'", "'00:11:22:aa:bb:cc'", "srcIP", "inner.", "outer.", "len", "payload", "length(", "contains("),
+    *("starts_with(", "byte(", "packets", "frames", "flows", "samples", "link", "octetDeltaCount", "e9_7", "--", "/*"),
+)
+"""What a query is made of, for a fuzzer that knows no language."""
+
 
 def check(data: bytes) -> None:
     """Compile a text; a plan can be sent to another process, and explained."""
