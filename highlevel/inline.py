@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -85,8 +86,8 @@ class InlineRun:
     """One pass over inputs for any number of queries.
 
     The low level runs in `threads` threads, and one more for each live input; the operators in whoever takes the
-    results. The answer is the same for every number of threads, save the last bits of sums of FLOAT, and the order of
-    the rows of one window.
+    results. With one thread, and no live input, everything does. The answer is the same for every number of threads,
+    save the last bits of sums of FLOAT, and the order of the rows of one window.
     """
 
     def __init__(
@@ -145,15 +146,20 @@ class InlineRun:
 
         The low level is a few items ahead of the operators and of whoever takes the results.
         """
-        workers = min(self.threads, len(self._schedule.lanes))
-        producers = [self._schedule.work() for _ in range(workers)]
-        producers += [self._listen(lane) for lane in self.lanes if isinstance(lane, LiveLane)]
-        for reader, lane, item in ahead(producers, QUEUED * (1 + len(producers)), self._unwanted):
+        for reader, lane, item in self._low_level():
             pipeline, port = self.pipelines[reader], self.ports[reader][lane]
             items = pipeline.punctuate(port, item) if isinstance(item, Punctuation) else pipeline.rows(port, item)
             for result in items:
                 if isinstance(result, pa.RecordBatch):
                     yield reader, result
+
+    def _low_level(self) -> Iterator[Sent]:
+        """Run the lanes: in threads, or, where one thread was asked for and no input is live, in this one."""
+        producers = [self._schedule.work() for _ in range(min(self.threads, len(self._schedule.lanes)))]
+        producers += [self._listen(lane) for lane in self.lanes if isinstance(lane, LiveLane)]
+        if self.threads == 1 and not self.live:
+            return itertools.chain.from_iterable(producers)
+        return ahead(producers, QUEUED * (1 + len(producers)), self._unwanted)
 
     def stop(self) -> None:
         """Make live inputs end with what has been read. Returns at once; a handler of signals may call it."""
