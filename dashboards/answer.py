@@ -74,7 +74,10 @@ def answer(
     threads: int | None = None,
     slack: int | None = None,
 ) -> Iterator[Answer]:
-    """Open the inputs and begin; `threads` and `slack` are the inline engine's. Raises InputError for a wrong input."""
+    """Open the inputs and begin. Raises InputError for a wrong input.
+
+    `threads`, `slack` and inputs that are followed are for the inline engine: ValueError with another.
+    """
     from lowlevel.node import TABLE_SLOTS
 
     slots = slots or TABLE_SLOTS
@@ -83,6 +86,10 @@ def answer(
         with contextlib.closing(run.results()) as results:
             yield Answer((batch for _, batch in results), run.samples, run.readings, run)
         return
+    if threads is not None or slack is not None or any(each.follow for each in inputs):
+        raise ValueError(
+            f"got threads, a slack or something to follow with the engine {on}, expected them with {INLINE}"
+        )
     from capture.files.capture import open_finite
     from highlevel.spark.batch import BatchRun
     from highlevel.spark.session import close, session

@@ -104,9 +104,11 @@ class InlineRun:
 
         `slack`, ns, is what rows may be behind the newest of their input, where that cannot tell exactly: in streams,
         and for flows. None means LIVE_SLACK for live inputs, and EXACT for others. `threads` None means
-        `available_threads()`. Raises InputError for a file that is no capture.
+        `available_threads()`. Raises InputError for a file that is no capture, ValueError for no threads.
         """
         self.inputs = [each for each in inputs if any(each.feeds(plan) for plan in plans)]
+        if threads is not None and threads < 1:
+            raise ValueError(f"got {threads} threads, expected at least 1")
         self.threads = threads or available_threads()
         self.progress = progress
         self.done = 0

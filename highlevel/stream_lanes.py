@@ -24,9 +24,9 @@ AT_LAST = 2.0
 class StreamLane(Lane):
     """A lane over a finite stream: steps of a block each, as those of mapped files.
 
-    Its key is the newest time it has seen, so that several streams advance together. Before that it is the least of the
-    first AGREEING records, which a look at the beginning of the stream tells: of many files that follow each other few
-    are open at a time.
+    Its key is the least time of its last block, so that several streams advance together; a record that is dated wrong
+    moves it by a block at most. Before the first it is the least of the first AGREEING records, which a look at the
+    beginning of the stream tells: of many files that follow each other few are open at a time.
     """
 
     def __init__(self, port: Port, capture: StreamedCapture) -> None:
@@ -64,7 +64,7 @@ class StreamLane(Lane):
         if block is None:
             return
         yield from self.take_in(block)
-        self.key = self.newest
+        self.key = block.first
         before, self._consumed = self._consumed, self.stream.consumed
         progress(self._consumed - before)
 
@@ -87,7 +87,7 @@ class LiveLane(Lane):
         with closing(_blocks(self.stream, self.port.block_records)) as blocks:
             for block in blocks:
                 if unwanted.is_set():
-                    return
+                    break
                 now = time.monotonic()
                 if block is not None:
                     heard = now
@@ -96,8 +96,9 @@ class LiveLane(Lane):
                     stopped = stopped or now
                     if now >= min(max(heard, stopped) + GRACE, stopped + AT_LAST):
                         self.stream.stop()
-        yield from self.end(self.stream.damage)
         self.stream.close()
+        if not unwanted.is_set():
+            yield from self.end(self.stream.damage)
 
 
 def _blocks(stream: StreamedCapture, records: int) -> Generator[Block | None, None, None]:

@@ -96,6 +96,14 @@ def test_threads_and_slack_are_arguments_too(tmp_path: Path) -> None:
         wiretide.query(sql, path, slack="soon")
 
 
+@pytest.mark.parametrize("options", [{"threads": 2}, {"slack": "1s"}, {"follow": True}])
+def test_arguments_of_the_inline_engine_are_refused_with_another(options: dict, capture: Path) -> None:
+    with pytest.raises(ValueError, match="with the engine local, expected them with inline"):
+        wiretide.query("SELECT count(*) FROM p", capture, on="local", **options)
+    with pytest.raises(ValueError, match="got 0 threads, expected at least 1"):
+        wiretide.query("SELECT count(*) FROM p", capture, threads=0)
+
+
 def test_what_is_not_in_an_answer_is_a_warning(tmp_path: Path) -> None:
     path = write(tmp_path / "M.pcap", [(1, udp("10.0.0.1", "10.0.0.9", 1, 53))] * 2)
     path.write_bytes(path.read_bytes()[:-1])
