@@ -20,12 +20,16 @@ import fcntl
 import os
 import re
 import struct
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
 from capture.errors import InputError, WiretideError
 from capture.files.pcap import FILE_HEADER
+
+UNSYNCED = 8
+"""Complete files that may still be on their way to the disk when the next begins: a slow disk is waited for only then."""
 
 NAME = re.compile(r"(\d{8}T\d{6})\.(\d{9})Z\.pcap", re.ASCII)
 LOCK = ".collector.lock"
@@ -97,7 +101,7 @@ class RecordFiles:
             undo.pop_all()
         self._newest = max((start_time(path.name) or 0 for path in ours), default=0)
         self._syncing = ThreadPoolExecutor(1, "fsync")
-        self._synced: Future[None] | None = None
+        self._synced: deque[Future[None]] = deque()
 
     @property
     def path(self) -> Path:
@@ -142,7 +146,7 @@ class RecordFiles:
             return
         try:
             self._complete()
-            self._wait_for_sync()
+            self._wait_for_sync(0)
         finally:
             self._syncing.shutdown()
             os.close(self._lock)
@@ -150,16 +154,15 @@ class RecordFiles:
 
     def _complete(self) -> None:
         if self._file is not None:
-            self._wait_for_sync()
-            self._synced = self._syncing.submit(_sync, self._file, self.folder)
+            self._synced.append(self._syncing.submit(_sync, self._file, self.folder))
             self._file = None
+        self._wait_for_sync(UNSYNCED)
 
-    def _wait_for_sync(self) -> None:
-        """Wait for the file before the last, so that at most one is behind; a failed disk is said here."""
-        if self._synced is not None:
-            done, self._synced = self._synced, None
+    def _wait_for_sync(self, most: int) -> None:
+        """Wait until at most so many files are still being synced; a disk that failed is said here."""
+        while self._synced and (len(self._synced) > most or self._synced[0].done()):
             try:
-                done.result()
+                self._synced.popleft().result()
             except OSError as error:
                 raise self._failed(error) from error
 
