@@ -29,7 +29,7 @@ from capture.errors import InputError, WiretideError
 from capture.files.pcap import FILE_HEADER
 
 UNSYNCED = 8
-"""Complete files that may still be on their way to the disk when the next begins: a slow disk is waited for only then."""
+"""Complete files that may still be on their way to the disk when the next begins; a slow disk is waited for then."""
 
 NAME = re.compile(r"(\d{8}T\d{6})\.(\d{9})Z\.pcap", re.ASCII)
 LOCK = ".collector.lock"
