@@ -27,7 +27,7 @@ from capture.files.compression import (
 SLICE = 1 << 16
 """Compressed bytes that are read at a time."""
 
-STEP = 1 << 18
+STEP = 1 << 17
 """Bytes that are decompressed at a time. Of a pipe so many may be missing before a bad spot, of a file none."""
 
 Pieces = Iterator[bytes | None]

@@ -18,8 +18,11 @@ import numpy.typing as npt
 
 from capture.files.byte_source import WAIT, ByteSource
 
-CHUNK = 1 << 20
-"""Bytes that are read at a time: few enough to be still in the processor's cache when they are decoded."""
+CHUNK = 4 << 20
+"""Bytes that are read at a time. With a quarter of it both threads together take a fifth more processor time."""
+
+FIRST = 1 << 16
+"""Bytes of the first chunk: who only looks at the beginning does not wait for more."""
 
 HEADROOM = 1 << 19
 """Bytes before a chunk; more than the largest record of a classic pcap."""
@@ -76,9 +79,10 @@ class ReadAhead:
     def _read(self) -> None:
         failure: BaseException | None = None
         try:
-            ended = False
+            ended, room = False, FIRST
             while not ended and (buffer := self._free.get()) is not None:
-                count, ended = self._fill(buffer.data[HEADROOM:])
+                count, ended = self._fill(buffer.data[HEADROOM : HEADROOM + room])
+                room = len(buffer)
                 if count:
                     self._filled.put((buffer, HEADROOM + count))
         except BaseException as error:  # it is raised again, in the thread that takes
