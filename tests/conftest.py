@@ -6,6 +6,7 @@ the seed). A test without the mark finds a `java` that refuses and tells on it, 
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -27,7 +28,12 @@ hypothesis.settings.load_profile("wiretide")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep what Hypothesis writes out of the repository, and put the environment's commands on PATH."""
+    """Keep what Hypothesis writes out of the repository, put the environment's commands on PATH, and let Ctrl-C be.
+
+    A shell starts jobs in the background with SIGINT ignored, and so would be every process that tests start.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     scratch = tempfile.mkdtemp(prefix="wiretide-hypothesis-")
     config.add_cleanup(lambda: shutil.rmtree(scratch))
     set_hypothesis_home_dir(scratch)
