@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from capture.bytes import u16be
 from capture.native import helper, outlined
 from capture.packets.fields import (
     ASIDE,
+    BELOW,
     CAPLEN,
+    FRAGMENT,
     FURTHER,
     INNER_ROWS,
     INTERFACE,
@@ -19,11 +20,13 @@ from capture.packets.fields import (
     LEN,
     NULL,
     OTHER_ROWS,
+    TRANSPORT,
     TS,
     TUNNEL,
     TUNNEL_ID,
     TUNNELS,
     VERSION,
+    VLAN,
 )
 from capture.packets.ip_layer import (
     header_status,
@@ -32,9 +35,9 @@ from capture.packets.ip_layer import (
     write_below,
     write_upper,
 )
-from capture.packets.link_layers import ETHERNET, link_header
 from capture.packets.network_layer import network_layer
-from capture.packets.states import ETHERTYPE_IPV4, ETHERTYPE_IPV6
+from capture.packets.outermost import outermost_layer
+from capture.packets.states import ETHERTYPE_IPV4
 from capture.packets.tunnels import MAX_TUNNELS, tunnel_inside
 
 
@@ -51,59 +54,59 @@ def decode_frame(  # type: ignore[no-untyped-def]
     SKIPPED, and by the headers that are not IPv4. Of an outermost IPv4 header the version and the upper halves are not
     written: they stand there as 4 and 0 before.
     """
-    if link == ETHERNET and frame + 14 <= end and u16be(buf, frame + 12) in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
-        kind = u16be(buf, frame + 12)  # most frames; the rest must not be in their way
-        ip = frame + 14
-        vlan = np.int64(NULL)
-        mpls = np.int64(NULL)
-        ethertype = kind
-        source = frame + 6
-        destination = frame
-    else:
-        kind, ip, vlan, mpls, ethertype, source, destination = outermost_layer(buf, frame, end, link)
+    kind, ip, vlan, _, _, _, _ = outermost_layer(buf, frame, end, link)
     cause = header_status(buf, kind, ip, end) if kind >= 0 else -1 - kind
     if cause or kind < 0:
         if not every_frame:
             counts[cause] += 1
             return row
         counts[OTHER_ROWS] += 1
-        return write_other_frame(
-            buf, frame, end, wire, time, interface, vlan, mpls, ethertype, source, destination, want, want_inner, out,
-            capacity, row,
-        )  # fmt: skip
+        return write_other_frame(buf, frame, end, wire, time, link, interface, want, want_inner, out, capacity, row)
     if kind != ETHERTYPE_IPV4:
         counts[OTHER_ROWS] += 1
-    outer = np.int64(0)
     wire_end = max(end, frame + wire)  # some records say that less was on the wire than they hold
-    write_addresses(buf, kind, ip, wire_end, want, out, capacity, outer, row)
+    write_addresses(buf, kind, ip, wire_end, want, out, capacity, np.int64(0), row)
     out[TS * capacity + row] = time
     if want & (1 << LEN):
         out[LEN * capacity + row] = wire
-    if not want & FURTHER and not want_inner:  # most queries; the tests below would cost as much as the addresses
+    if not want & FURTHER | want_inner:  # most queries; the tests below would cost as much as the addresses
         return row + 1
     if want & ASIDE:
         if want & (1 << CAPLEN):
             out[CAPLEN * capacity + row] = end - frame
         if want & (1 << INTERFACE):
             out[INTERFACE * capacity + row] = interface
-        write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, outer, row)
-    protocol, upper, fragment, more, identification, end, wire_end = upper_layer(buf, kind, ip, end, wire_end)
-    write_upper(buf, protocol, upper, end, fragment, more, identification, want, out, capacity, outer, row)
-    if want & TUNNEL or want_inner:
-        write_inner(
-            buf, kind, ip, end, wire_end, vlan, mpls, ethertype, source, destination, protocol, upper, fragment, more,
-            identification, want, want_inner, out, capacity, row, counts,
-        )  # fmt: skip
+        if want & (1 << VLAN):
+            out[VLAN * capacity + row] = vlan
+        if want & BELOW:
+            write_outer_link(buf, frame, end, link, want, out, capacity, row)
+    if want & (TRANSPORT | FRAGMENT):
+        protocol, upper, fragment, more, identified, behind, _ = upper_layer(buf, kind, ip, end, wire_end)
+        write_upper(
+            buf, kind, protocol, upper, behind, fragment, more, identified, want, out, capacity, np.int64(0), row
+        )
+    if want & TUNNEL | want_inner:
+        write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity, row, counts)
     return row + 1
 
 
+# What follows walks to the outermost header once more. To hand over what the first walk found would cost every packet
+# the registers that a call's arguments need; these calls are the few queries' that pay for them.
+
+
 @outlined
-def write_other_frame(  # type: ignore[no-untyped-def]
-    buf, frame, end, wire, time, interface, vlan, mpls, ethertype, source, destination, want, want_inner, out, capacity,
-    row,
-):  # fmt: skip
+def write_outer_link(buf, frame, end, link, want, out, capacity, row):  # type: ignore[no-untyped-def]
+    """Write what the frame's link layer says into the outermost layer."""
+    _, _, vlan, mpls, ethertype, source, destination = outermost_layer(buf, frame, end, link)
+    write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, np.int64(0), row)
+    return np.int64(0)
+
+
+@outlined
+def write_other_frame(buf, frame, end, wire, time, link, interface, want, want_inner, out, capacity, row):  # type: ignore[no-untyped-def]
     """Write the row of a frame that holds no readable IP header; return the next row."""
     write_nothing(want_inner, out, capacity, row)
+    _, _, vlan, mpls, ethertype, source, destination = outermost_layer(buf, frame, end, link)
     write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, np.int64(0), row)
     if want_inner:
         first = np.int64(INNER_ROWS)
@@ -116,33 +119,26 @@ def write_other_frame(  # type: ignore[no-untyped-def]
 
 
 @outlined
-def outermost_layer(buf, frame, end, link):  # type: ignore[no-untyped-def]
-    """Return what `network_layer` does for a frame of any link type."""
-    state, at = link_header(buf, frame, end, link)
-    return network_layer(buf, at, end, state)
+def write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity, row, counts):  # type: ignore[no-untyped-def]
+    """Walk through the tunnels of a frame that holds a readable packet, and write the innermost layer.
 
-
-@outlined
-def write_inner(  # type: ignore[no-untyped-def]
-    buf, kind, ip, end, wire_end, vlan, mpls, ethertype, source, destination, protocol, upper, fragment, more,
-    identification, want, want_inner, out, capacity, row, counts,
-):  # fmt: skip
-    """Walk through the tunnels of the readable packet at `ip`, and write the innermost layer as the outer one is.
-
-    The outer layer is described as `network_layer` and `upper_layer` do. A tunnel counts where a readable IP header
-    is in it.
+    A tunnel counts where a readable IP header is in it.
     """
+    kind, ip, vlan, mpls, ethertype, source, destination = outermost_layer(buf, frame, end, link)
+    protocol, upper, fragment, more, identified, end, wire_end = upper_layer(buf, kind, ip, end, wire_end)
     tunnels = np.int64(0)
     tunnel_id = np.int64(NULL)
     while tunnels < MAX_TUNNELS and fragment == 0:
         state, at, found = tunnel_inside(buf, protocol, upper, end)
+        if state < 0:
+            break
         inside = network_layer(buf, at, end, state)
         if inside[0] < 0 or header_status(buf, inside[0], inside[1], end):
             break
         kind, ip, vlan, mpls, ethertype, source, destination = inside
         tunnels += 1
         tunnel_id = found
-        protocol, upper, fragment, more, identification, end, wire_end = upper_layer(buf, kind, ip, end, wire_end)
+        protocol, upper, fragment, more, identified, end, wire_end = upper_layer(buf, kind, ip, end, wire_end)
     if want & TUNNEL:
         out[TUNNELS * capacity + row] = tunnels
         out[TUNNEL_ID * capacity + row] = tunnel_id
@@ -152,7 +148,7 @@ def write_inner(  # type: ignore[no-untyped-def]
             counts[OTHER_ROWS] += 1
         write_addresses(buf, kind, ip, wire_end, want_inner, out, capacity, first, row)
         write_below(buf, vlan, mpls, ethertype, source, destination, want_inner, out, capacity, first, row)
-        write_upper(buf, protocol, upper, end, fragment, more, identification, want_inner, out, capacity, first, row)
+        write_upper(buf, kind, protocol, upper, end, fragment, more, identified, want_inner, out, capacity, first, row)
     return np.int64(0)
 
 

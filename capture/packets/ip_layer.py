@@ -85,9 +85,9 @@ def upper_layer(buf, kind, ip, end, wire_end):  # type: ignore[no-untyped-def]
     """Walk to what the readable IP header at `ip` carries.
 
     Captured bytes end at `end`; what was on the wire ended at `wire_end`, and with the packet where the header says so.
-    Returns (protocol, offset of its header, fragment offset in bytes, more fragments, identification or NULL, and both
-    ends of the packet). Of IPv6 the extension headers of RFC 8200 §4 are followed. The walk stops at a header that is
-    cut and at a later fragment, whose payload begins with no header.
+    Returns (protocol, offset of its header, fragment offset in bytes, more fragments, offset of the identification or
+    NULL, and both ends of the packet). Of IPv6 the extension headers of RFC 8200 §4 are followed. The walk stops at a
+    header that is cut and at a later fragment, whose payload begins with no header.
     """
     length = ip_length(buf, kind, ip)
     if length:
@@ -97,25 +97,25 @@ def upper_layer(buf, kind, ip, end, wire_end):  # type: ignore[no-untyped-def]
         fragment = (u16be(buf, ip + 6) & 0x1FFF) * 8
         more = np.int64(buf[ip + 6] >> 5 & 1)
         upper = ip + np.int64(buf[ip] & 15) * 4
-        return np.int64(buf[ip + 9]), upper, fragment, more, u16be(buf, ip + 4), end, wire_end
+        return np.int64(buf[ip + 9]), upper, fragment, more, ip + 4, end, wire_end
     protocol = np.int64(buf[ip + 6])
     at = ip + 40
     fragment = np.int64(0)
     more = np.int64(0)
-    identification = np.int64(NULL)
+    identified = np.int64(NULL)
     while protocol in (HOP_BY_HOP, ROUTING, FRAGMENT_HEADER, DESTINATION) and at + 8 <= end:
         following = np.int64(buf[at])
         if protocol == FRAGMENT_HEADER:
             fragment = u16be(buf, at + 2) & 0xFFF8
             more = np.int64(buf[at + 3] & 1)
-            identification = u32be(buf, at + 4)
+            identified = at + 4
             at += 8
         else:
             at += (np.int64(buf[at + 1]) + 1) * 8
         protocol = following
         if fragment:
             break
-    return protocol, at, fragment, more, identification, end, wire_end
+    return protocol, at, fragment, more, identified, end, wire_end
 
 
 @helper
@@ -157,7 +157,7 @@ def write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capa
     """Write what the link layer says; `source` and `destination` are offsets of 48-bit addresses, or NULL."""
     if want & (1 << VLAN):
         out[(first + VLAN) * capacity + row] = vlan
-    if not want & BELOW & ~(1 << VLAN):
+    if not want & BELOW:
         return
     if want & (1 << MPLS):
         out[(first + MPLS) * capacity + row] = mpls
@@ -170,7 +170,7 @@ def write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capa
 
 
 @helper
-def write_upper(buf, protocol, upper, end, fragment, more, identification, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
+def write_upper(buf, kind, protocol, upper, end, fragment, more, identified, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
     """Write what `upper_layer` found and what stands in the header it leads to, as far as `end`."""
     if want & (1 << PROTOCOL):
         out[(first + PROTOCOL) * capacity + row] = protocol
@@ -186,14 +186,17 @@ def write_upper(buf, protocol, upper, end, fragment, more, identification, want,
         flags = protocol == TCP and left >= 14
         out[(first + TCP_FLAGS) * capacity + row] = np.int64(buf[upper + 13]) if flags else NULL
     if want & SELDOM:
-        write_seldom(buf, protocol, upper, end, fragment, identification, want, out, capacity, first, row)
+        write_seldom(buf, kind, protocol, upper, end, fragment, identified, want, out, capacity, first, row)
 
 
 @outlined
-def write_seldom(buf, protocol, upper, end, fragment, identification, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
+def write_seldom(buf, kind, protocol, upper, end, fragment, identified, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
     """Write what few queries want: out of line, so that the others have one test less for each field."""
     left = end - upper if fragment == 0 else np.int64(-1)
     if want & (1 << IP_ID):
+        identification = np.int64(NULL)
+        if identified >= 0:
+            identification = u16be(buf, identified) if kind == ETHERTYPE_IPV4 else u32be(buf, identified)
         out[(first + IP_ID) * capacity + row] = identification
     if want & (1 << TCP_SEQ | 1 << TCP_ACK | 1 << TCP_WINDOW):
         bytes_of_tcp = left if protocol == TCP else np.int64(-1)
