@@ -15,6 +15,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import BinaryIO
@@ -22,6 +23,8 @@ from typing import BinaryIO
 import pytest
 
 from capture.errors import InputError
+from capture.files.capture import open_capture
+from capture.files.stream import StreamedCapture
 from capture.generate import three_links
 from highlevel.inline import EXACT, LIVE_SLACK, InlineRun, Input
 from highlevel.metrics import LATE_ROWS
@@ -113,12 +116,16 @@ def disordered(seed: int, count: int, late: int) -> list[int]:
     return sorted(times, key=lambda ts: ts + random.randrange(late * NS))
 
 
-def missing(times: list[int], slack: int, block: int) -> int:
-    """Packets whose window was over when their block came, by the definition of the promise: newest - slack."""
+def missing(times: list[int], slack: int, blocks: list[int]) -> int:
+    """Packets whose window was over when their block came, by the definition of the promise: newest - slack.
+
+    `blocks` are the numbers of records in the blocks that they come in.
+    """
     newest = promised = 0
     found = 0
-    for place in range(0, len(times), block):
-        here = times[place : place + block]
+    for end, size in zip(accumulate(blocks), blocks, strict=True):
+        place = end - size
+        here = times[place:end]
         found += sum((ts // (10 * NS) + 1) * 10 * NS <= promised for ts in here)
         if place + len(here) >= AGREED:
             newest = max(newest, min(times[:AGREED]), *times[AGREED : place + len(here)], 0)
@@ -137,7 +144,9 @@ def test_rows_of_the_answer_and_late_rows_are_all_rows(seed: int, late: int, pla
     run = InlineRun([plan], [Input("link", path)], slack=slack, block_records=50, threads=2)
     assert not run.live
     found = [row for _, batch in run.results() for row in rows_of(batch)]
-    lost = missing(times, slack, 50)
+    stream = open_capture(path)
+    assert isinstance(stream, StreamedCapture)
+    lost = missing(times, slack, [block.records for block in stream.blocks(50) if block is not None])
     assert (lost > 0) == (late == 30)
     assert run.samples().total(LATE_ROWS) == lost
     assert run.samples().total(ROWS_ACCEPTED) == 2000
