@@ -36,6 +36,9 @@ SCALARS: dict[str, tuple[str, Any, Any]] = {
 }
 """Types in a kernel's signature: their numba, C and numpy names. A `*` behind one makes a pointer."""
 
+IS_HELPER, IS_OUTLINED = "__kernel_helper__", "__kernel_outlined__"
+"""Attributes that mark helpers."""
+
 kernels: list[Kernel] = []
 """Every kernel that has been declared in this process."""
 
@@ -45,13 +48,13 @@ _engines: list[Any] = []  # machine code lives as long as the engine that loaded
 
 def helper(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function that kernels call; it is compiled into them."""
-    function.__kernel_helper__ = True  # type: ignore[attr-defined]
+    setattr(function, IS_HELPER, True)
     return function
 
 
 def outlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a helper that a kernel holds once and calls: what few packets need must not slow down the rest."""
-    function.__kernel_outlined__ = True  # type: ignore[attr-defined]
+    setattr(function, IS_OUTLINED, True)
     return helper(function)
 
 
@@ -136,7 +139,7 @@ class Kernel:
             code = function.__code__
             values = [function.__globals__.get(each) for each in code.co_names]
             constants = [value for value in values if isinstance(value, int | float | tuple)]
-            outlined = hasattr(function, "__kernel_outlined__")
+            outlined = hasattr(function, IS_OUTLINED)
             content = (name, code.co_code, code.co_consts, code.co_names, code.co_varnames, constants, outlined)
             digest.update(repr(content).encode())
         return cache_folder() / f"{self.name}-{digest.hexdigest()[:32]}.o"
@@ -164,12 +167,12 @@ class Kernel:
             else types[kind]
             for kind in self.arguments
         ]
-        compiled = numba.cfunc(types[self.result](*spelled), error_model="numpy")(self._with_compiled_helpers(numba))
+        compiled = numba.cfunc(types[self.result](*spelled), error_model="numpy")(_calling_compiled(self.function))
         module = llvm.parse_assembly(compiled.inspect_llvm())
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
         )
-        outlined = [name for name, each in self._functions().items() if hasattr(each, "__kernel_outlined__")]
+        outlined = [name for name, each in self._functions().items() if hasattr(each, IS_OUTLINED)]
         # Inlined into its C entry point the kernel is seen to raise nothing, and the way out into Python falls away.
         for each in module.functions:
             if not each.is_declaration and each.name != compiled.native_name:
@@ -220,21 +223,23 @@ class Kernel:
             function = todo.pop()
             found[function.__name__] = function
             reached: list[Any] = [function.__globals__.get(name) for name in function.__code__.co_names]
-            todo += [each for each in reached if hasattr(each, "__kernel_helper__") and each.__name__ not in found]
+            todo += [each for each in reached if hasattr(each, IS_HELPER) and each.__name__ not in found]
         return found
 
-    def _with_compiled_helpers(self, numba: Any) -> FunctionType:
-        """Copy the kernel's function so that the helpers it calls are numba functions (numba compiles no others)."""
-        options = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-        copies: dict[str, FunctionType] = {}
-        for name, function in self._functions().items():
-            copies[name] = FunctionType(function.__code__, dict(function.__globals__), name)
-        helpers = {
-            name: numba.njit(**options, forceinline=not hasattr(function, "__kernel_outlined__"))(copies[name])
-            for name, function in self._functions().items()
-            if name != self.name
-        }  # each typed once, however often it is called
-        for copy in copies.values():
-            called = helpers.keys() & set(copy.__code__.co_names)
-            copy.__globals__.update({name: helpers[name] for name in called})
-        return copies[self.name]
+
+def _calling_compiled(function: FunctionType) -> FunctionType:
+    """Copy a function; where it calls helpers the copy calls numba functions, since numba compiles no others."""
+    names = [name for name in function.__code__.co_names if hasattr(function.__globals__.get(name), IS_HELPER)]
+    compiled = {name: _compiled(function.__globals__[name]) for name in names}
+    return FunctionType(function.__code__, function.__globals__ | compiled, function.__name__)
+
+
+@functools.cache
+def _compiled(function: FunctionType) -> Any:
+    """Compile a helper, once for all kernels of this process that call it."""
+    import numba
+
+    inline = not hasattr(function, IS_OUTLINED)
+    options: dict[str, Any] = {"error_model": "numpy", "forceinline": inline}
+    options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # only compiled code calls it
+    return numba.njit(**options)(_calling_compiled(function))

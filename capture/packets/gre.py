@@ -23,9 +23,9 @@ BRIDGED, PPP, ERSPAN, ERSPAN_III = 0x6558, 0x880B, 0x88BE, 0x22EB
 @helper
 def gre_inside(buf, at, end):  # type: ignore[no-untyped-def]
     """Return (state, offset of the inside, tunnel id or NULL) for the header at `at`; NON_IP where nothing is in it."""
-    tunnel = np.int64(NULL)
+    tunnel = NULL
     if at + 4 > end:
-        return np.int64(NON_IP), at, tunnel
+        return NON_IP, at, tunnel
     flags = u16be(buf, at)
     protocol = u16be(buf, at + 2)
     version = flags & VERSION_BITS
@@ -42,22 +42,22 @@ def gre_inside(buf, at, end):  # type: ignore[no-untyped-def]
         if flags & ACKNOWLEDGMENT:
             at += 4
         carries = protocol == PPP and flags & KEY and flags & SEQUENCE  # no number, no payload
-        return np.int64(AT_PPP if carries else NON_IP), at, tunnel & 0xFFFF
+        return (AT_PPP if carries else NON_IP), at, tunnel & 0xFFFF
     if flags & ROUTING:
         at = after_routing(buf, at, end)
     if version or at >= end:
-        return np.int64(NON_IP), at, tunnel
+        return NON_IP, at, tunnel
     if protocol == BRIDGED:
-        return np.int64(AT_ETHERNET), at, tunnel
+        return AT_ETHERNET, at, tunnel
     if protocol == PPP:
-        return np.int64(AT_PPP), at, tunnel
+        return AT_PPP, at, tunnel
     if protocol == ERSPAN and not flags & SEQUENCE:
-        return np.int64(AT_ETHERNET), at, tunnel
+        return AT_ETHERNET, at, tunnel
     if protocol == ERSPAN:
         return erspan_inside(buf, at, end, 1, 8)
     if protocol == ERSPAN_III:
         return erspan_inside(buf, at, end, 2, 12)
-    return protocol if protocol > LARGEST_LENGTH else np.int64(NON_IP), at, tunnel
+    return protocol if protocol > LARGEST_LENGTH else NON_IP, at, tunnel
 
 
 @helper
@@ -76,13 +76,13 @@ def after_routing(buf, at, end):  # type: ignore[no-untyped-def]
 def erspan_inside(buf, at, end, version, header):  # type: ignore[no-untyped-def]
     """Version, VLAN, class, session id, ...; version III says whether Ethernet (0) or an IP packet (2) follows."""
     if at + header > end or buf[at] >> 4 != version:
-        return np.int64(NON_IP), at, np.int64(NULL)
+        return NON_IP, at, NULL
     session = u16be(buf, at + 2) & 0x03FF
-    state = np.int64(AT_ETHERNET)
+    state = AT_ETHERNET
     if version == 2:
         kind = buf[at + 10] >> 2 & 31
         if kind:
-            state = np.int64(AT_VERSION if kind == 2 else NON_IP)
+            state = AT_VERSION if kind == 2 else NON_IP
         if buf[at + 11] & 1:  # a subheader of the platform
             header += 8
     return state, at + header, session

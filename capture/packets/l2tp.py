@@ -34,19 +34,19 @@ def l2tp_2_inside(buf, at, end):  # type: ignore[no-untyped-def]
     """Return (state, offset of the inside, session id): flags, length, tunnel and session id, numbers, padding."""
     flags = u16be(buf, at)
     at += 4 if flags & LENGTH else 2
-    session = u16be(buf, at + 2) if at + 4 <= end else np.int64(NULL)
+    session = u16be(buf, at + 2) if at + 4 <= end else NULL
     at += 8 if flags & SEQUENCE else 4
     if flags & OFFSET:
         at += 2 + (u16be(buf, at) if at + 2 <= end else 0)
-    return np.int64(NON_IP if flags & TYPE else AT_PPP), at, session
+    return (NON_IP if flags & TYPE else AT_PPP), at, session
 
 
 @helper
 def l2tp_3_inside(buf, at, end):  # type: ignore[no-untyped-def]
     """Return the same for the session id at `at`, where a single reading is possible; id 0 is a control message."""
-    state = np.int64(NON_IP)
+    state = NON_IP
     inside = at
-    found = np.int64(NULL)
+    found = NULL
     session = u32be(buf, at) if at + 4 <= end else np.int64(0)
     for skipped in range(4, 20, 4):
         frame = at + skipped
@@ -56,8 +56,8 @@ def l2tp_3_inside(buf, at, end):  # type: ignore[no-untyped-def]
                 ip = behind_ethernet(buf, frame, end)
             if ip != found and fills(buf, frame, ip, end):
                 if found != NULL or session == 0:
-                    return np.int64(NON_IP), at, session
-                state = np.int64(kind)
+                    return NON_IP, at, session
+                state = kind
                 inside = frame
                 found = ip
     return state, inside, session
@@ -77,7 +77,7 @@ def fills(buf, frame, ip, end):  # type: ignore[no-untyped-def]
     """Say whether an IP packet at `ip` ends with the message, or with a frame that Ethernet has padded."""
     if ip >= end or buf[ip] >> 4 not in (4, 6):
         return False
-    kind = np.int64(ETHERTYPE_IPV4 if buf[ip] >> 4 == 4 else ETHERTYPE_IPV6)
+    kind = ETHERTYPE_IPV4 if buf[ip] >> 4 == 4 else ETHERTYPE_IPV6
     if header_status(buf, kind, ip, end) != READABLE:
         return False
     behind = ip + ip_length(buf, kind, ip)

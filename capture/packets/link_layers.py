@@ -99,43 +99,43 @@ def link_header(buf, at, end, link):  # type: ignore[no-untyped-def]
     """Return (state of the walk, offset) where the frame's own headers begin, or an end of the walk."""
     if link == PPI:  # version, flags, length of the header, link type
         if at + 8 > end:
-            return np.int64(NON_IP), at
+            return NON_IP, at
         link = u32le(buf, at + 4)
         at += u16le(buf, at + 2)
         if link == PPI or link in PKTAP or at > end:
-            return np.int64(NON_IP), at
+            return NON_IP, at
     elif link in PKTAP:  # length of the header, type of the next one, link type
         if at + 12 > end:
-            return np.int64(NON_IP), at
+            return NON_IP, at
         link = u32le(buf, at + 8)
         length = u32le(buf, at)
         at += length
         if link == PPI or link in PKTAP or length < 12 or at > end:
-            return np.int64(NON_IP), at
+            return NON_IP, at
     if link == ETHERNET:
-        return np.int64(AT_ETHERNET), at
+        return AT_ETHERNET, at
     if link in (12, 14, 101):
-        return np.int64(AT_VERSION), at
+        return AT_VERSION, at
     if link == 228:
-        return np.int64(AT_IPV4), at
+        return AT_IPV4, at
     if link == 229:
-        return np.int64(AT_IPV6), at
+        return AT_IPV6, at
     if link == 113:
-        return np.int64(AT_COOKED), at
+        return AT_COOKED, at
     if link == 276:
-        return np.int64(AT_COOKED_2), at
+        return AT_COOKED_2, at
     if link in (0, 108):
         return bsd_family(buf, at, end, link)
     if link in (9, 50):
         if at < end and buf[at] in (0x0F, 0x8F):  # an HDLC address that only Cisco's framing uses
-            return np.int64(AT_CISCO_HDLC), at
-        return np.int64(AT_PPP), at
+            return AT_CISCO_HDLC, at
+        return AT_PPP, at
     if link == 51:  # version, code, session, length
-        return np.int64(AT_PPP), at + 6
+        return AT_PPP, at + 6
     if link == 104:
-        return np.int64(AT_CISCO_HDLC), at
+        return AT_CISCO_HDLC, at
     if link == 105:
-        return np.int64(AT_WLAN), at
+        return AT_WLAN, at
     if link == 127:
         return after_radiotap(buf, at, end)
     if link == 119:
@@ -143,29 +143,29 @@ def link_header(buf, at, end, link):  # type: ignore[no-untyped-def]
     if link == 163:
         return after_avs(buf, at, end)
     if link == 107:
-        return np.int64(AT_FRAME_RELAY), at
+        return AT_FRAME_RELAY, at
     if link == 100:
-        return np.int64(AT_LLC), at
+        return AT_LLC, at
     if link == 106:  # RFC 2225: LLC is the default, and none where both ends agreed on it
         llc = at + 3 <= end and u16be(buf, at) == 0xAAAA and buf[at + 2] == 3
-        return np.int64(AT_LLC if llc else AT_IPV4), at
+        return (AT_LLC if llc else AT_IPV4), at
     if link == 123:  # direction and traffic, VPI, VCI
         lane = at < end and buf[at] & 15 == 1
-        return np.int64(AT_LANE if lane else AT_LLC), at + 4
+        return (AT_LANE if lane else AT_LLC), at + 4
     if link == 129:
-        return np.int64(AT_ARCNET), at
+        return AT_ARCNET, at
     if link == 8:  # direction, and the header as it was compressed; what follows is whole again
-        return np.int64(AT_VERSION), at + 16
+        return AT_VERSION, at + 16
     if link == 166:  # HDLC's address as a direction, control
-        return np.int64(AT_PPP), at + 2
+        return AT_PPP, at + 2
     if link == 204:
-        return np.int64(AT_PPP), at + 1
+        return AT_PPP, at + 1
     if link == 205:
-        return np.int64(AT_CISCO_HDLC), at + 1
+        return AT_CISCO_HDLC, at + 1
     if link == 206:
-        return np.int64(AT_FRAME_RELAY), at + 1
+        return AT_FRAME_RELAY, at + 1
     if link == 219:
-        return np.int64(AT_MPLS), at
+        return AT_MPLS, at
     if link in (178, 179, 180, 181):
         return juniper_header(buf, at, end, link)
     if link == 109:
@@ -175,25 +175,25 @@ def link_header(buf, at, end, link):  # type: ignore[no-untyped-def]
     if link == 226:
         return ipnet_header(buf, at, end)
     if link == 239:
-        return np.int64(AT_NFLOG), at
+        return AT_NFLOG, at
     if link == 242:
-        return np.int64(AT_IPOIB), at
+        return AT_IPOIB, at
     if link == 281:
-        return np.int64(AT_SWITCH_TAG), at
+        return AT_SWITCH_TAG, at
     if link == 282:
-        return np.int64(AT_ETHERNET), at + 4
+        return AT_ETHERNET, at + 4
     if link == 284:
-        return np.int64(AT_DSA), at
+        return AT_DSA, at
     if link == 285:
-        return np.int64(AT_EDSA), at
-    return np.int64(UNSUPPORTED), at
+        return AT_EDSA, at
+    return UNSUPPORTED, at
 
 
 @helper
 def family_state(family):  # type: ignore[no-untyped-def]
     """Turn an address family into a state: AF_INET, and AF_INET6 of Linux, Windows, NetBSD/OpenBSD, FreeBSD, macOS."""
     if family == 2:
-        return np.int64(AT_IPV4)
+        return AT_IPV4
     return np.int64(AT_IPV6 if family in (10, 23, 24, 28, 30) else NON_IP)
 
 
@@ -201,7 +201,7 @@ def family_state(family):  # type: ignore[no-untyped-def]
 def bsd_family(buf, at, end, link):  # type: ignore[no-untyped-def]
     """Four bytes of address family: network order on a loopback of OpenBSD, else that of the host that captured."""
     if at + 4 > end:
-        return np.int64(NON_IP), at
+        return NON_IP, at
     family = u32be(buf, at)
     if family > 0xFFFF and link != LOOP:
         family = u32le(buf, at)
@@ -212,7 +212,7 @@ def bsd_family(buf, at, end, link):  # type: ignore[no-untyped-def]
 def enc_header(buf, at, end):  # type: ignore[no-untyped-def]
     """Address family in the order of the host that captured, SPI, flags: a packet before or after IPsec."""
     if at + 12 > end:
-        return np.int64(NON_IP), at
+        return NON_IP, at
     family = u32be(buf, at)
     return family_state(u32le(buf, at) if family > 0xFFFF else family), at + 12
 
@@ -221,7 +221,7 @@ def enc_header(buf, at, end):  # type: ignore[no-untyped-def]
 def pflog_header(buf, at, end):  # type: ignore[no-untyped-def]
     """Length of the header, which is padded to four bytes, and address family: a packet that pf has logged."""
     if at + 2 > end or buf[at] < 4:
-        return np.int64(NON_IP), at
+        return NON_IP, at
     return family_state(np.int64(buf[at + 1])), at + (np.int64(buf[at]) + 3 & ~3)
 
 
@@ -229,22 +229,22 @@ def pflog_header(buf, at, end):  # type: ignore[no-untyped-def]
 def ipnet_header(buf, at, end):  # type: ignore[no-untyped-def]
     """Version, address family, hook, length, interfaces and zones; Solaris' AF_INET6 is 26."""
     if at + 24 > end:
-        return np.int64(NON_IP), at
+        return NON_IP, at
     family = buf[at + 1]
-    return np.int64(AT_IPV4 if family == 2 else AT_IPV6 if family == 26 else NON_IP), at + 24
+    return (AT_IPV4 if family == 2 else AT_IPV6 if family == 26 else NON_IP), at + 24
 
 
 @helper
 def juniper_header(buf, at, end, link):  # type: ignore[no-untyped-def]
     """Magic number, flags, and extensions where a flag says so; another flag says that the link header is missing."""
     if at + 6 > end or u32be(buf, at) >> 8 != 0x4D4743:
-        return np.int64(NON_IP), at
+        return NON_IP, at
     flags = np.int64(buf[at + 3])
     at += 6 + u16be(buf, at + 4) if flags & 0x80 else 4
     if flags & 2:  # then a protocol number of four bytes is there instead
-        return np.int64(AT_VERSION), at + 4
+        return AT_VERSION, at + 4
     if link == 178:
-        return np.int64(AT_ETHERNET), at
+        return AT_ETHERNET, at
     if link == 179:
-        return np.int64(AT_PPP), at
-    return np.int64(AT_FRAME_RELAY if link == 180 else AT_CISCO_HDLC), at
+        return AT_PPP, at
+    return (AT_FRAME_RELAY if link == 180 else AT_CISCO_HDLC), at

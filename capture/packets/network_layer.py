@@ -65,9 +65,9 @@ def network_layer(buf, at, end, state):  # type: ignore[no-untyped-def]
         if ethertype < 0 and LARGEST_LENGTH < state <= 0xFFFF and state not in VLAN_TAGS:
             ethertype = state
         if state in (AT_IPV4, ETHERTYPE_IPV4):
-            return np.int64(ETHERTYPE_IPV4), at, vlan, mpls, ethertype, source, destination
+            return ETHERTYPE_IPV4, at, vlan, mpls, ethertype, source, destination
         if state in (AT_IPV6, ETHERTYPE_IPV6):
-            return np.int64(ETHERTYPE_IPV6), at, vlan, mpls, ethertype, source, destination
+            return ETHERTYPE_IPV6, at, vlan, mpls, ethertype, source, destination
         if state == AT_ETHERNET:
             if at + 14 > end:
                 break
@@ -89,17 +89,17 @@ def network_layer(buf, at, end, state):  # type: ignore[no-untyped-def]
             while at + 4 <= end and not buf[at + 2] & 1:
                 at += 4
             at += 4
-            state = np.int64(AT_VERSION)
+            state = AT_VERSION
         elif state == AT_VERSION:
             if at >= end:
                 break
             version = buf[at] >> 4
             if version not in (4, 6):
                 break
-            state = np.int64(AT_IPV4 if version == 4 else AT_IPV6)
+            state = AT_IPV4 if version == 4 else AT_IPV6
         elif state == ETHERTYPE_PPPOE:  # version, code, session, length
             at += 6
-            state = np.int64(AT_PPP)
+            state = AT_PPP
         elif state == AT_PPP:
             state, at = after_ppp(buf, at, end)
         elif state == AT_LLC:
@@ -109,7 +109,7 @@ def network_layer(buf, at, end, state):  # type: ignore[no-untyped-def]
             source = np.int64(-1)
             destination = np.int64(-1)
             ethertype = np.int64(-1)
-            state = np.int64(AT_ETHERNET)
+            state = AT_ETHERNET
         elif state == AT_CISCO_HDLC:  # address, control, EtherType
             if at + 4 > end:
                 break
@@ -147,7 +147,7 @@ def network_layer(buf, at, end, state):  # type: ignore[no-untyped-def]
             if at + 2 > end or u16be(buf, at) == 0xFF00:
                 break
             at += 2
-            state = np.int64(AT_ETHERNET)
+            state = AT_ETHERNET
         elif state == AT_ARCNET:
             state, at = after_arcnet(buf, at, end)
         elif state == AT_NFLOG:
@@ -159,7 +159,7 @@ def network_layer(buf, at, end, state):  # type: ignore[no-untyped-def]
             at += 44
         else:
             break
-    return np.int64(UNSUPPORTED if state == UNSUPPORTED else NON_IP), at, vlan, mpls, ethertype, source, destination
+    return (UNSUPPORTED if state == UNSUPPORTED else NON_IP), at, vlan, mpls, ethertype, source, destination
 
 
 @helper
@@ -174,16 +174,16 @@ def after_ppp(buf, at, end):  # type: ignore[no-untyped-def]
     if at + 2 <= end and buf[at] == 0xFF and buf[at + 1] == 0x03:
         at += 2
     if at + 2 > end:
-        return np.int64(NON_IP), at
+        return NON_IP, at
     protocol = u16be(buf, at)
     at += 2
     if buf[at - 2] & 1:  # compressed to one byte
         protocol >>= 8
         at -= 1
     if protocol == 0x21:
-        return np.int64(AT_IPV4), at
+        return AT_IPV4, at
     if protocol == 0x57:
-        return np.int64(AT_IPV6), at
+        return AT_IPV6, at
     return np.int64(AT_MPLS if protocol in (0x281, 0x283) else NON_IP), at
 
 
@@ -192,7 +192,7 @@ def cooked_protocol(protocol):  # type: ignore[no-untyped-def]
     """Turn the protocol field of a Linux cooked header into a state: of the numbers below EtherTypes 4 means LLC."""
     if protocol > LARGEST_LENGTH:
         return protocol
-    return np.int64(AT_LLC if protocol == 4 else NON_IP)
+    return AT_LLC if protocol == 4 else NON_IP
 
 
 @helper
@@ -200,12 +200,12 @@ def after_arcnet(buf, at, end):  # type: ignore[no-untyped-def]
     """Return (state, offset) behind source, destination, offset, and the type of RFC 1201 or the older RFC 1051."""
     if at + 5 <= end:
         if buf[at + 4] == 240:  # RFC 1051: no more than the type
-            return np.int64(AT_IPV4), at + 5
+            return AT_IPV4, at + 5
         if buf[at + 4] == 212:  # RFC 1201: a split flag and a sequence number behind it
-            return np.int64(AT_IPV4), at + 8
+            return AT_IPV4, at + 8
         if buf[at + 4] == 196:
-            return np.int64(AT_IPV6), at + 8
-    return np.int64(NON_IP), at
+            return AT_IPV6, at + 8
+    return NON_IP, at
 
 
 @helper
@@ -217,8 +217,8 @@ def after_nflog(buf, at, end):  # type: ignore[no-untyped-def]
     """
     source = np.int64(-1)
     if at + 8 > end or buf[at] not in (2, 10):
-        return np.int64(NON_IP), at, source
-    state = np.int64(AT_IPV4 if buf[at] == 2 else AT_IPV6)
+        return NON_IP, at, source
+    state = AT_IPV4 if buf[at] == 2 else AT_IPV6
     at += 4
     big_endian = u16be(buf, at) < u16le(buf, at)
     while at + 4 <= end:
@@ -231,4 +231,4 @@ def after_nflog(buf, at, end):  # type: ignore[no-untyped-def]
         if kind == 8 and at + 14 <= end and u16be(buf, at + 4) == 6:  # NFULA_HWADDR
             source = at + 8
         at += length + 3 & ~3
-    return np.int64(NON_IP), at, source
+    return NON_IP, at, source

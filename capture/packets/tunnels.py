@@ -55,17 +55,17 @@ def tunnel_inside(buf, protocol, upper, end):  # type: ignore[no-untyped-def]
         upper += (np.int64(buf[upper + 1]) + 2) * 4
     if protocol == UDP:
         if upper + 16 > end:  # the shortest header of a tunnel has eight bytes
-            return np.int64(NON_IP), upper, np.int64(NULL)
+            return NON_IP, upper, NULL
         return udp_inside(buf, u16be(buf, upper), u16be(buf, upper + 2), upper + 8, end)
     if protocol == IPV4_IN_IP:
-        return np.int64(AT_IPV4), upper, np.int64(NULL)
+        return AT_IPV4, upper, NULL
     if protocol == IPV6_IN_IP:
-        return np.int64(AT_IPV6), upper, np.int64(NULL)
+        return AT_IPV6, upper, NULL
     if protocol == GRE:
         return gre_inside(buf, upper, end)
     if protocol == L2TP_3:
         return l2tp_3_inside(buf, upper, end)
-    return np.int64(NON_IP), upper, np.int64(NULL)
+    return NON_IP, upper, NULL
 
 
 @helper
@@ -73,15 +73,15 @@ def udp_inside(buf, source, destination, at, end):  # type: ignore[no-untyped-de
     """Return the same for what begins at `at`, behind a UDP header with these ports; 8 bytes at least are there."""
     if destination in PORTS_VXLAN:
         known = buf[at] & 0x08  # the flag that the VNI is valid: every VXLAN packet has it
-        return np.int64(AT_ETHERNET if known else NON_IP), at + 8, u32be(buf, at + 4) >> 8
+        return (AT_ETHERNET if known else NON_IP), at + 8, u32be(buf, at + 4) >> 8
     if destination == PORT_VXLAN_GPE:
         return vxlan_gpe_inside(buf, at)
     if destination == PORT_GENEVE:  # version and length of the options in words, flags, EtherType, VNI
         state = u16be(buf, at + 2)
         if state == 0x6558:
-            state = np.int64(AT_ETHERNET)
+            state = AT_ETHERNET
         if buf[at] >> 6 or state <= LARGEST_LENGTH:
-            state = np.int64(NON_IP)
+            state = NON_IP
         return state, at + 8 + np.int64(buf[at] & 63) * 4, u32be(buf, at + 4) >> 8
     if destination == PORT_GTP:
         return gtp_inside(buf, at, end)
@@ -93,30 +93,27 @@ def udp_inside(buf, source, destination, at, end):  # type: ignore[no-untyped-de
             return l2tp_3_inside(buf, at + 4, end)
     if PORT_TEREDO in (source, destination):
         return teredo_inside(buf, at, end)
-    return np.int64(NON_IP), at, np.int64(NULL)
+    return NON_IP, at, NULL
 
 
 @helper
 def vxlan_gpe_inside(buf, at):  # type: ignore[no-untyped-def]
     """Generic protocol extension of VXLAN: flags (version, I, P, B, O), reserved, next protocol, VNI."""
     flags = np.int64(buf[at])
-    state = np.int64(AT_ETHERNET)
+    state = AT_ETHERNET
     if flags & 0x04:  # P: there is a next protocol
         following = buf[at + 3]
-        state = np.int64(
-            AT_IPV4
-            if following == 1
-            else AT_IPV6
-            if following == 2
-            else AT_ETHERNET
-            if following == 3
-            else AT_MPLS
-            if following == 5
-            else NON_IP
-        )
+        if following == 1:
+            state = AT_IPV4
+        elif following == 2:
+            state = AT_IPV6
+        elif following == 5:
+            state = AT_MPLS
+        elif following != 3:
+            state = NON_IP
     if flags & 0x31:  # another version, or a message of operations and maintenance
-        state = np.int64(NON_IP)
-    vni = u32be(buf, at + 4) >> 8 if flags & 0x08 else np.int64(NULL)
+        state = NON_IP
+    vni = u32be(buf, at + 4) >> 8 if flags & 0x08 else NULL
     return state, at + 8, vni
 
 
@@ -126,7 +123,7 @@ def gtp_inside(buf, at, end):  # type: ignore[no-untyped-def]
     teid = u32be(buf, at + 4)
     flags = np.int64(buf[at])
     if flags >> 4 != 3 or buf[at + 1] != G_PDU:
-        return np.int64(NON_IP), at, teid
+        return NON_IP, at, teid
     at += 8
     if flags & 7:  # sequence number, N-PDU number, type of the first extension
         following = np.int64(buf[at + 3]) if flags & 4 and at + 4 <= end else np.int64(0)
@@ -134,11 +131,11 @@ def gtp_inside(buf, at, end):  # type: ignore[no-untyped-def]
         while following and at < end:
             length = np.int64(buf[at]) * 4
             if length == 0 or at + length > end:
-                return np.int64(NON_IP), at, teid
+                return NON_IP, at, teid
             at += length
             following = np.int64(buf[at - 1])
     if at >= end:
-        return np.int64(NON_IP), at, teid
+        return NON_IP, at, teid
     return np.int64(AT_VERSION if buf[at] >> 4 in (4, 6) else AT_PPP), at, teid
 
 
@@ -150,4 +147,4 @@ def teredo_inside(buf, at, end):  # type: ignore[no-untyped-def]
     if at + 8 <= end and buf[at] == 0 and buf[at + 1] == 0:  # port and address, obfuscated
         at += 8
     ipv6 = at < end and buf[at] >> 4 == 6
-    return np.int64(AT_IPV6 if ipv6 else NON_IP), at, np.int64(NULL)
+    return (AT_IPV6 if ipv6 else NON_IP), at, NULL

@@ -31,14 +31,14 @@ def after_snap(buf, at, end, pad):  # type: ignore[no-untyped-def]
     A bridged Ethernet frame (RFC 2684 §5.2, RFC 2427 §4.2) follows after `pad` bytes.
     """
     if at + 5 > end:
-        return np.int64(NON_IP), at
+        return NON_IP, at
     organisation = u16be(buf, at) << 8 | np.int64(buf[at + 2])
     protocol = u16be(buf, at + 3)
     if organisation in OUI_ETHERTYPE:
         return protocol, at + 5
     if organisation == OUI_BRIDGED and protocol in (0x0001, 0x0007):
-        return np.int64(AT_ETHERNET), at + 5 + pad
-    return np.int64(NON_IP), at
+        return AT_ETHERNET, at + 5 + pad
+    return NON_IP, at
 
 
 @helper
@@ -46,27 +46,27 @@ def after_nlpid(buf, at, end):  # type: ignore[no-untyped-def]
     """Return (state, offset) behind the network layer protocol id at `at` (RFC 2427, RFC 2364, RFC 1973)."""
     if at < end:
         if buf[at] == NLPID_IPV4:
-            return np.int64(AT_IPV4), at + 1
+            return AT_IPV4, at + 1
         if buf[at] == NLPID_IPV6:
-            return np.int64(AT_IPV6), at + 1
+            return AT_IPV6, at + 1
         if buf[at] == NLPID_PPP:
-            return np.int64(AT_PPP), at + 1
-    return np.int64(NON_IP), at
+            return AT_PPP, at + 1
+    return NON_IP, at
 
 
 @helper
 def after_llc(buf, at, end):  # type: ignore[no-untyped-def]
     """Return (state, offset) behind the IEEE 802.2 header at `at`."""
     if at + 3 > end:
-        return np.int64(NON_IP), at
+        return NON_IP, at
     points = u16be(buf, at)  # DSAP and SSAP
     if points == 0x0606:
-        return np.int64(AT_VERSION), at + 3
+        return AT_VERSION, at + 3
     if points == 0xAAAA and buf[at + 2] == UNNUMBERED:
         return after_snap(buf, at + 3, end, 2)
     if points == 0xFEFE and buf[at + 2] == UNNUMBERED:
         return after_nlpid(buf, at + 3, end)
-    return np.int64(NON_IP), at
+    return NON_IP, at
 
 
 @helper
@@ -79,11 +79,11 @@ def after_frame_relay(buf, at, end):  # type: ignore[no-untyped-def]
     while last < end and last < at + 3 and not buf[last] & 1:
         last += 1
     if last + 3 > end or buf[at] & 1 or not buf[last] & 1:
-        return np.int64(NON_IP), at
+        return NON_IP, at
     at = last + 1
     if buf[at] != UNNUMBERED:
         kind = u16be(buf, at)
-        return kind if kind > LARGEST_LENGTH else np.int64(NON_IP), at + 2
+        return kind if kind > LARGEST_LENGTH else NON_IP, at + 2
     at += 1
     if buf[at] == 0:  # a byte that aligns what follows
         at += 1
