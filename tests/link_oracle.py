@@ -55,15 +55,15 @@ class Walk:
             if len(frame) < 8:
                 return None
             length, link_type = struct.unpack("<2xHI", frame[:8])
+            least = 8
         elif link_type in WRAPPERS:
             if len(frame) < 12:
                 return None
             length, link_type = struct.unpack("<I4xI", frame[:12])
-            if length < 12:
-                return None
+            least = 12
         else:
             return self.unwrapped(link_type, frame)
-        if link_type in WRAPPERS or length > len(frame):
+        if link_type in WRAPPERS or not least <= length <= len(frame):
             return None
         return self.unwrapped(link_type, frame[length:])
 

@@ -130,6 +130,7 @@ def test_odd_encapsulations_lead_to_the_packet(
         ("LCP", 9, b"\xff\x03\xc0\x21" + IPV4),
         ("PPI around PPI", 192, b"\0\0\x08\0\xc0\0\0\0" + IPV4),
         ("PPI longer than its frame", 192, b"\0\0\xff\xff\x65\0\0\0" + IPV4),
+        ("PPI shorter than its own fields", 192, b"\0\0\x07\0\x65\0\0\0" + IPV4),
         ("PKTAP around PPI", 258, b"\x0c\0\0\0\1\0\0\0\xc0\0\0\0" + b"\0\0\x08\0\x65\0\0\0" + IPV4),
         ("PKTAP with a header shorter than its fields", 149, b"\x0b\0\0\0\1\0\0\0\x65\0\0\0" + IPV4),
         ("a control frame of LAN emulation", 123, b"\x01\0\0\5\xff\0" + MACS + b"\x08\0" + IPV4),

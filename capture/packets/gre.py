@@ -57,7 +57,7 @@ def gre_inside(buf, at, end):  # type: ignore[no-untyped-def]
         return erspan_inside(buf, at, end, 1, 8)
     if protocol == ERSPAN_III:
         return erspan_inside(buf, at, end, 2, 12)
-    return protocol if protocol > LARGEST_LENGTH else NON_IP, at, tunnel
+    return (protocol if protocol > LARGEST_LENGTH else NON_IP), at, tunnel
 
 
 @helper

@@ -101,8 +101,9 @@ def link_header(buf, at, end, link):  # type: ignore[no-untyped-def]
         if at + 8 > end:
             return NON_IP, at
         link = u32le(buf, at + 4)
-        at += u16le(buf, at + 2)
-        if link == PPI or link in PKTAP or at > end:
+        length = u16le(buf, at + 2)
+        at += length
+        if link == PPI or link in PKTAP or length < 8 or at > end:
             return NON_IP, at
     elif link in PKTAP:  # length of the header, type of the next one, link type
         if at + 12 > end:

@@ -83,7 +83,7 @@ def after_frame_relay(buf, at, end):  # type: ignore[no-untyped-def]
     at = last + 1
     if buf[at] != UNNUMBERED:
         kind = u16be(buf, at)
-        return kind if kind > LARGEST_LENGTH else NON_IP, at + 2
+        return (kind if kind > LARGEST_LENGTH else NON_IP), at + 2
     at += 1
     if buf[at] == 0:  # a byte that aligns what follows
         at += 1
