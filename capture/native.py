@@ -36,8 +36,8 @@ SCALARS: dict[str, tuple[str, Any, Any]] = {
 }
 """Types in a kernel's signature: their numba, C and numpy names. A `*` behind one makes a pointer."""
 
-IS_HELPER, IS_OUTLINED = "__kernel_helper__", "__kernel_outlined__"
-"""Attributes that mark helpers."""
+IS_HELPER, IS_OUTLINED, BUILDER = "__kernel_helper__", "__kernel_outlined__", "__kernel_builder__"
+"""Attributes that mark helpers; the last is what makes the compiled form of one that has no body."""
 
 kernels: list[Kernel] = []
 """Every kernel that has been declared in this process."""
@@ -56,6 +56,16 @@ def outlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a helper that a kernel holds once and calls: what few packets need must not slow down the rest."""
     setattr(function, IS_OUTLINED, True)
     return helper(function)
+
+
+def intrinsic(build: Callable[[], Any]) -> Callable[[Any], Any]:
+    """Mark a helper that the machine has an instruction for: `build` makes what numba compiles a call of it into."""
+
+    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+        setattr(function, BUILDER, build)
+        return helper(function)
+
+    return mark
 
 
 def kernel(signature: str) -> Callable[[Any], Kernel]:
@@ -239,6 +249,8 @@ def _compiled(function: FunctionType) -> Any:
     """Compile a helper, once for all kernels of this process that call it."""
     import numba
 
+    if hasattr(function, BUILDER):
+        return getattr(function, BUILDER)()
     inline = not hasattr(function, IS_OUTLINED)
     options: dict[str, Any] = {"error_model": "numpy", "forceinline": inline}
     options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # only compiled code calls it

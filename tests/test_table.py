@@ -1,7 +1,7 @@
 """The fixed-size table: groups in few slots, against a dictionary.
 
 * Random packets over tables of 4 to 64 slots catch an entry that is lost, doubled or mixed up when it is evicted, and
-  a sub-aggregate that starts with another group's value.
+  a sub-aggregate that starts with another group's value, or leaves before the packets that wait for it.
 * The kernels as plain Python, with numpy's bound checks, catch a write behind a slot or behind the eviction buffer.
 """
 
@@ -14,7 +14,7 @@ import pytest
 import lowlevel.table
 from lowlevel.expressions import Column, Type
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
-from lowlevel.table import EMPTY, PROBES, Table, flush_table, update_table
+from lowlevel.table import AHEAD, EMPTY, PROBES, Table, flush_table, update_table
 from tests.plain_kernels import plain
 
 INT, FLOAT = Column("n", Type.INT), Column("f", Type.FLOAT)
@@ -23,7 +23,8 @@ SUBS = [
     *(SubAggregate(kind, kind, INT) for kind in (Kind.SUM, Kind.MIN, Kind.MAX)),
     *(SubAggregate(f"{kind}_float", kind, FLOAT) for kind in (Kind.SUM, Kind.MIN, Kind.MAX)),
 ]
-CAPACITY = 16
+CAPACITY = 2 * AHEAD + 16
+"""Packets of a batch: more than are looked ahead for at once, and not a multiple of them."""
 
 
 def fill(table: Table, random: Random, rows: int, groups: int) -> list[tuple[int, tuple[int, ...], int, float]]:
