@@ -15,7 +15,7 @@ from dashboards.run_warnings import nothing_readable, run_warnings
 from dashboards.stop_signals import stopping
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
-from highlevel.readings import Reading, read_by_links
+from highlevel.readings import Reading
 
 INLINE = "inline"
 """The engine that is this process; others are `local`, Spark in this process, and the URLs of Spark masters."""
@@ -100,6 +100,6 @@ def answer(
     try:
         batch = BatchRun(spark, plan, list(inputs), slots)
         found = batch.run().to_batches()
-        yield Answer(iter(found), lambda: batch.samples, lambda: read_by_links(batch.samples))
+        yield Answer(iter(found), lambda: batch.samples, lambda: batch.readings)
     finally:
         close(spark)

@@ -22,7 +22,7 @@ from highlevel.lanes import Lane, Port
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.pipeline import Pipeline
 from highlevel.plan import QueryPlan
-from highlevel.readings import Reading, read_by_lanes
+from highlevel.readings import Reading, reading_of
 from highlevel.schedule import Schedule, Sent, make_lanes
 from highlevel.stream_lanes import LiveLane
 from highlevel.table_sizes import TableShares
@@ -185,7 +185,10 @@ class InlineRun:
         lanes: dict[int, list[Lane]] = {}
         for lane in self.lanes:
             lanes.setdefault(lane.port.number, []).append(lane)
-        return [read_by_lanes(self.inputs[number].name, found) for number, found in lanes.items()]
+        return [
+            reading_of(self.inputs[number].name, (lane.samples() for lane in found), found[0].capture)
+            for number, found in lanes.items()
+        ]
 
     def samples(self) -> Samples:
         """Return every counter and gauge; they are whole once all results have been taken."""

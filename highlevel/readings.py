@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from capture.files.capture import AnyCapture
 from capture.files.followed import FollowedCapture
 from capture.files.interfaces import LINK
 from capture.files.pcap import PcapFormat
 from capture.files.pcapng import PcapngFormat
-from capture.metrics import FILES_DAMAGED, FILES_REFUSED, RECORDS_READ, RECORDS_SKIPPED, Samples, by_name
+from capture.metrics import FILES_DAMAGED, FILES_REFUSED, RECORDS_READ, RECORDS_SKIPPED, LabelledName, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.packets.link_layers import LINK_TYPES
-from highlevel.lanes import Lane
 from lowlevel.metrics import METRICS as LOW_METRICS
 
 METRICS_BY_NAME = by_name(CAPTURE_METRICS, LOW_METRICS)
@@ -39,37 +38,22 @@ class Reading:
     refused: int = 0
 
 
-def read_by_lanes(name: str, lanes: Sequence[Lane]) -> Reading:
-    """Tell of one input, which is called `name` and was read by `lanes`."""
+def reading_of(name: str, counted: Iterable[Mapping[LabelledName, float]], capture: AnyCapture) -> Reading:
+    """Tell of one input, called `name`: what all its readers counted, and the `capture` that it is."""
     samples = Samples()
-    for lane in lanes:
-        samples.merge(lane.samples(), METRICS_BY_NAME)
-    capture = lanes[0].capture
-    (found,) = _readings(samples, several=isinstance(capture, FollowedCapture))
-    types = unsupported_link_types(capture) if found.unsupported else ()
-    return replace(found, name=name, link_types=types)
-
-
-def read_by_links(samples: Samples) -> list[Reading]:
-    """Tell of the inputs as far as counters do: all of one link together."""
-    return list(_readings(samples, several=True))
-
-
-def _readings(samples: Samples, *, several: bool) -> Iterator[Reading]:
-    for link in dict.fromkeys(labels[0] for name, labels in samples if name == RECORDS_READ.name):
-        yield Reading(
-            link,
-            int(samples.total(RECORDS_READ, link=link)),
-            {
-                labels[1]: int(files)
-                for (name, labels), files in samples.items()
-                if name == FILES_DAMAGED.name and labels[0] == link and files
-            },
-            several,
-            int(samples.total(RECORDS_SKIPPED, link=link, cause=UNSUPPORTED)),
-            (),
-            int(samples.total(FILES_REFUSED, link=link)),
-        )
+    for each in counted:
+        samples.merge(each, METRICS_BY_NAME)
+    unsupported = int(samples.total(RECORDS_SKIPPED, cause=UNSUPPORTED))
+    damaged = {labels[1]: int(files) for (metric, labels), files in samples.items() if metric == FILES_DAMAGED.name}
+    return Reading(
+        name,
+        int(samples.total(RECORDS_READ)),
+        {cause: files for cause, files in damaged.items() if files},
+        isinstance(capture, FollowedCapture),
+        unsupported,
+        unsupported_link_types(capture) if unsupported else (),
+        int(samples.total(FILES_REFUSED)),
+    )
 
 
 def unsupported_link_types(capture: AnyCapture) -> tuple[int, ...]:

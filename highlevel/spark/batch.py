@@ -26,6 +26,7 @@ from capture.metrics import Samples
 from highlevel.inline import ALL_METRICS, Input
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.plan import QueryPlan
+from highlevel.readings import Reading, reading_of
 from highlevel.spark.byte_ranges import (
     SPARK_SCHEMA,
     RangeReader,
@@ -83,13 +84,17 @@ class Merger:
 
 @dataclass
 class BatchRun:
-    """One finite answer. `run` once; afterwards `samples` holds what was counted. Raises InputError for an input."""
+    """One finite answer. Raises InputError for an input.
+
+    `run` once; afterwards `samples` holds what was counted and `readings` what became of each input.
+    """
 
     spark: SparkSession
     plan: QueryPlan
     inputs: Sequence[Input]
     slots: int = TABLE_SLOTS
     samples: Samples = field(default_factory=Samples)
+    readings: list[Reading] = field(default_factory=list)
     guessed_wrong: bool = False
 
     def __post_init__(self) -> None:
@@ -154,9 +159,14 @@ class BatchRun:
             if isinstance(file, Capture) and not joined(walked, file.format.first_record, len(file.data)):
                 return None
         self.samples = Samples()
+        by_input: list[list[Samples]] = [[] for _ in self.files]
         for each in told:
-            counted = {(name, tuple(labels)): value for name, labels, value in each["samples"]}
+            counted = Samples({(name, tuple(labels)): value for name, labels, value in each["samples"]})
             self.samples.merge(counted, ALL_METRICS)
+            by_input[each["task"]["number"]].append(counted)
+        self.readings = [
+            reading_of(str(file.path), counted, file) for counted, file in zip(by_input, self.files, strict=True)
+        ]
         name = self.plan.name
         self.samples.add(PARTIALS_RECEIVED, sum(each["received"] for each in merged), name)
         self.samples.add(OUTSIDE_WINDOWS, sum(each["outside"] for each in merged), name)
