@@ -24,10 +24,10 @@ from capture.files.compression import (
     is_skippable,
 )
 
-SLICE = 1 << 16
+SLICE = 1 << 17
 """Compressed bytes that are read at a time."""
 
-STEP = 1 << 17
+STEP = 1 << 19
 """Bytes that are decompressed at a time. Of a pipe so many may be missing before a bad spot, of a file none."""
 
 Pieces = Iterator[bytes | None]
@@ -78,19 +78,30 @@ class Decompressed:
 
     def read_into(self, room: memoryview, wait: float) -> int | None:
         """Read, as any ByteSource."""
+        piece = self.read_piece(len(room), wait)
+        if piece is None:
+            return None
+        if not piece:
+            # Without a codec the first piece was the beginning of bytes that need no decompressing.
+            return 0 if self.codec else self.source.read_into(room, wait)
+        room[: len(piece)] = piece
+        return len(piece)
+
+    def read_piece(self, most: int, wait: float) -> memoryview | None:
+        """Return up to `most` bytes where they are, of a source that has a `codec`.
+
+        An empty piece is the end; None says that nothing came within `wait` seconds. Raises OSError.
+        """
         self._wait = wait
         while not self._piece:
             piece = next(self._pieces, b"")
             if piece is None:
                 return None
-            if not piece:
-                # Without a codec the first piece was the beginning of bytes that need no decompressing.
-                return 0 if self.codec else self.source.read_into(room, wait)
             self._piece = memoryview(piece)
-        count = min(len(room), len(self._piece))
-        room[:count] = self._piece[:count]
-        self._piece = self._piece[count:]
-        return count
+            if not piece:
+                break
+        found, self._piece = self._piece[:most], self._piece[most:]
+        return found
 
     def _read(self) -> Pieces:
         """Yield everything; of bytes that are not compressed the first few."""

@@ -2,7 +2,8 @@
 
 Two cores then work on one stream: system calls and decompressors release the GIL, and so do the kernels. The buffers
 go round: free ──► filled by the thread ──► taken, walked and decoded ──► free. Before its chunk each buffer has room
-for what is left of the record that the chunk before it ended in.
+for what is left of the record that the chunk before it ended in. A decompressor is nearly always what everything waits
+for, so what it gives out is put into the buffer by whoever takes the chunk.
 
     | HEADROOM |      chunk      |
          ▲── rest of the buffer before
@@ -16,7 +17,8 @@ from threading import Event, Thread
 import numpy as np
 import numpy.typing as npt
 
-from capture.files.byte_source import WAIT, ByteSource
+from capture.files.byte_source import WAIT
+from capture.files.decompressed import Decompressed
 
 CHUNK = 4 << 20
 """Bytes that are read at a time. With a quarter of it both threads together take a fifth more processor time."""
@@ -31,15 +33,22 @@ BUFFERS = 3
 """One that is decoded, one that waits, one that is being filled."""
 
 
-class ReadAhead:
-    """The chunks of one source. Memory: BUFFERS x (HEADROOM + `chunk`) bytes. `take` is for one thread alone."""
+Filled = tuple[npt.NDArray[np.uint8], int, list[memoryview]]
+"""A buffer, where its chunk ends, and the pieces that go to the chunk's end and are not there yet."""
 
-    def __init__(self, source: ByteSource, chunk: int = CHUNK) -> None:
+
+class ReadAhead:
+    """The chunks of one source. `take` is for one thread alone.
+
+    Memory: BUFFERS x (HEADROOM + `chunk`) bytes, and as many chunks more of a source that is decompressed.
+    """
+
+    def __init__(self, source: Decompressed, chunk: int = CHUNK) -> None:
         """Begin to read."""
         self.source = source
         self.stopping = Event()
         self._free: Queue[npt.NDArray[np.uint8] | None] = Queue()
-        self._filled: Queue[tuple[npt.NDArray[np.uint8], int] | BaseException | None] = Queue()
+        self._filled: Queue[Filled | BaseException | None] = Queue()
         self._buffers = [np.empty(HEADROOM + chunk, np.uint8) for _ in range(BUFFERS)]
         for buffer in self._buffers:
             self._free.put(buffer)
@@ -59,7 +68,12 @@ class ReadAhead:
             raise EOFError
         if isinstance(found, BaseException):
             raise found
-        return found
+        buffer, end, pieces = found
+        at = end - sum(map(len, pieces))
+        for piece in pieces:
+            buffer[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            at += len(piece)
+        return buffer, end
 
     def give(self, buffer: npt.NDArray[np.uint8]) -> None:
         """Let a buffer be filled again; an array that is none of the buffers is let be."""
@@ -81,25 +95,35 @@ class ReadAhead:
         try:
             ended, room = False, FIRST
             while not ended and (buffer := self._free.get()) is not None:
-                count, ended = self._fill(buffer.data[HEADROOM : HEADROOM + room])
+                count, pieces, ended = self._fill(buffer.data[HEADROOM : HEADROOM + room])
                 room = len(buffer)
                 if count:
-                    self._filled.put((buffer, HEADROOM + count))
+                    self._filled.put((buffer, HEADROOM + count, pieces))
         except BaseException as error:  # it is raised again, in the thread that takes
             failure = error
         self._filled.put(failure)
 
-    def _fill(self, room: memoryview) -> tuple[int, bool]:
-        """Fill a chunk, or as much of it as is there now, which is at least a byte; return how much, and if it ends."""
+    def _fill(self, room: memoryview) -> tuple[int, list[memoryview], bool]:
+        """Fill a chunk, or as much of it as is there now, which is at least a byte.
+
+        Returns how much, the pieces at its end that are still to be put there, and whether the stream ends.
+        """
         filled = 0
+        pieces: list[memoryview] = []
         while filled < len(room):
             if self.stopping.is_set():
-                return filled, True
-            count = self.source.read_into(room[filled:], 0 if filled else WAIT)
+                return filled, pieces, True
+            wait = 0 if filled else WAIT
+            if self.source.codec is None:
+                count = self.source.read_into(room[filled:], wait)
+            else:
+                piece = self.source.read_piece(len(room) - filled, wait)
+                count = None if piece is None else len(piece)
+                pieces += [piece] if piece else []
             if count == 0:
-                return filled, True
+                return filled, pieces, True
             if count is not None:
                 filled += count
             elif filled:
                 break
-        return filled, False
+        return filled, pieces, False
