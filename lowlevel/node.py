@@ -22,6 +22,7 @@ from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.query_tables import QueryTables
 from lowlevel.readers import RowReader, make_reader
+from lowlevel.sharing import SharedPlan, share
 
 TABLE_SLOTS = 1 << 18
 """Slots of each table unless told otherwise: 19 MB with buffers for a pair of IPv4 addresses and two sub-aggregates."""
@@ -29,11 +30,11 @@ TABLE_SLOTS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The rows of one kind on a link: who reads them, which plans they feed, and what they promise."""
+    """The rows of one kind on a link: who reads them, which tables they feed and for whom, and what they promise."""
 
     kind: str
     reader: RowReader
-    queries: list[tuple[int, QueryTables]]  # with the number of the plan
+    tables: list[tuple[QueryTables, SharedPlan]]
     pace: Pace | None
 
     def low(self, block: Block) -> int:
@@ -67,17 +68,15 @@ class Node:
         links whose blocks cannot promise; rows that come later than that are late. Without it promises are exact.
         """
         self.link = link
-        self.queries = [QueryTables(link, plan, slots, capacity) for plan in plans]
+        tables = [(QueryTables(link, shared.plan, slots, capacity), shared) for shared in share(plans)]
+        of_number = {sharer.number: query for query, shared in tables for sharer in shared.sharers}
+        self.queries = [of_number[number] for number in range(len(plans))]  # one that is shared is there several times
         self.streams = []
         for kind, sampling in dict.fromkeys((plan.kind, plan.sampling) for plan in plans) or [("packets", None)]:
-            numbered = [
-                (number, query)
-                for number, query in enumerate(self.queries)
-                if (query.plan.kind, query.plan.sampling) == (kind, sampling)
-            ]
-            columns = frozenset({"ts"}).union(*(query.plan.columns for _, query in numbered))
+            fed = [each for each in tables if (each[0].plan.kind, each[0].plan.sampling) == (kind, sampling)]
+            columns = frozenset({"ts"}).union(*(query.plan.columns for query, _ in fed))
             reader = make_reader(kind, link, file, columns, capacity, sampling)
-            self.streams.append(Stream(kind, reader, numbered, None if slack is None else Pace(slack)))
+            self.streams.append(Stream(kind, reader, fed, None if slack is None else Pace(slack)))
         self.promised = [BEGINNING] * len(plans)
         self.records = 0
         self.bytes = 0
@@ -90,9 +89,8 @@ class Node:
             for rows in stream.reader.read(block):
                 if stream.pace is not None:
                     stream.pace.advance(rows)
-                for number, query in stream.queries:
-                    for batch in query.add(rows):
-                        yield number, batch
+                for query, shared in stream.tables:
+                    yield from shared.handed_out(query.add(rows))
             yield from self._progress(stream, stream.low(block))
 
     def progress(self, low: int) -> Iterator[tuple[int, Item]]:
@@ -103,20 +101,20 @@ class Node:
     def _progress(self, stream: Stream, low: int) -> Iterator[tuple[int, Item]]:
         if low == BEGINNING:
             return
-        for number, query in stream.queries:
-            for batch in query.complete(low):
-                yield number, batch
+        for query, shared in stream.tables:
+            yield from shared.handed_out(query.complete(low))
             plan = query.plan
             mark = low if low == END else plan.origin + (low - plan.origin) // plan.pane * plan.pane
-            if mark > self.promised[number]:
-                self.promised[number] = mark
-                yield number, Punctuation(self.link, mark)
+            for sharer in shared.sharers:
+                if mark > self.promised[sharer.number]:
+                    self.promised[sharer.number] = mark
+                    yield sharer.number, Punctuation(self.link, mark)
 
     def flush(self) -> Iterator[tuple[int, Item]]:
         """Empty the tables without a promise: the end of a byte range, not of the link."""
-        for number, query in enumerate(self.queries):
-            for batch in query.complete(END):
-                yield number, batch
+        for stream in self.streams:
+            for query, shared in stream.tables:
+                yield from shared.handed_out(query.complete(END))
 
     def samples(self, names: Sequence[str], damage: str | None = None) -> Samples:
         """Return the counters so far; `names` are the plans' queries, `damage` how the file ended if badly."""
@@ -129,6 +127,7 @@ class Node:
             samples.update(stream.reader.samples())
             if stream.pace is not None:
                 samples.add(ROWS_FROM_THE_FUTURE, stream.pace.future, self.link, stream.kind)
+        held: set[int] = set()  # tables that are shared are held once, under the name of their first query
         for name, query in zip(names, self.queries, strict=True):
             samples.add(ROWS_ACCEPTED, query.accepted, name, self.link)
             samples.add(ROWS_FILTERED, query.filtered, name, self.link)
@@ -136,5 +135,6 @@ class Node:
             samples.add(TABLE_FLUSHED, query.flushed, name, self.link)
             if query.spreader is not None:
                 samples.add(ROWS_NOT_SPREAD, query.spreader.too_long, name, self.link)
-            samples.set(TABLE_BYTES, query.bytes, name, self.link)
+            samples.set(TABLE_BYTES, 0 if id(query) in held else query.bytes, name, self.link)
+            held.add(id(query))
         return samples

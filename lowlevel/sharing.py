@@ -1,0 +1,87 @@
+"""Queries that keep the same groups share one table: its entries hold the union of their sub-aggregates.
+
+    a: … WHERE w GROUP BY x, y: count(*)          table of w, (x, y), pane p:   a: pane, x, y, s0
+    b: … WHERE w GROUP BY x, y: sum(len), count(*)      count(*), sum(len)      b: pane, x, y, s1, s0
+
+A packet then finds its entry once for all of them. What leaves the table is handed to each query as its own partials:
+its columns under its names, without a copy, so that nothing behind the low level knows that a table was shared.
+
+Shared is a table whose rows, keys in their order, panes and cuts are equal (`identity`), whatever the columns are
+called; equal sub-aggregates, also those of one query, are one word of the entry. **Not shared** are the tables of
+queries whose keys stand in another order, whose pane is a multiple of another's, or whose predicate is written
+differently: their entries would not be the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lowlevel.expressions import Expression
+from lowlevel.plan import LowLevelPlan
+from lowlevel.punctuation import Item
+from lowlevel.subaggregates import Kind, SubAggregate
+
+
+@dataclass(frozen=True, slots=True)
+class Sharer:
+    """One query of a shared table: the number of its plan, its plan, and where its columns stand in the table's."""
+
+    number: int
+    plan: LowLevelPlan
+    places: tuple[int, ...]
+
+    def partials(self, shared: pa.RecordBatch) -> pa.RecordBatch:
+        """Return this query's view of a table's partials; the columns are the same memory."""
+        return pa.RecordBatch.from_arrays([shared.column(place) for place in self.places], schema=self.plan.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlan:
+    """What one table keeps, and for whom: `plan` has the sub-aggregates of all sharers."""
+
+    plan: LowLevelPlan
+    sharers: tuple[Sharer, ...]
+
+    def handed_out(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Item]]:
+        """Yield each batch of the table's partials as those of every sharer, with the number of its plan."""
+        for batch in batches:
+            for sharer in self.sharers:
+                yield sharer.number, batch if sharer.plan is self.plan else sharer.partials(batch)
+
+
+def identity(plan: LowLevelPlan) -> LowLevelPlan:
+    """Return what plans of one table have in common: all but the names of keys, and the sub-aggregates."""
+    keys = tuple(replace(key, name=str(place)) for place, key in enumerate(plan.keys))
+    return replace(plan, keys=keys, subaggregates=())
+
+
+def share(plans: Sequence[LowLevelPlan]) -> list[SharedPlan]:
+    """Group plans by the table they can share, each with its number; groups and sharers are in the order of plans."""
+    groups: dict[LowLevelPlan, list[int]] = {}
+    for number, plan in enumerate(plans):
+        groups.setdefault(identity(plan), []).append(number)
+    return [_union(of_table, numbers, plans) for of_table, numbers in groups.items()]
+
+
+def _union(of_table: LowLevelPlan, numbers: list[int], plans: Sequence[LowLevelPlan]) -> SharedPlan:
+    words: dict[tuple[Kind, Expression | None], int] = {}
+    for number in numbers:
+        for sub in plans[number].subaggregates:
+            words.setdefault(_word(sub), len(words))
+    fixed = 2 + len(of_table.keys)  # link, pane and the keys
+    sharers = []
+    for number in numbers:
+        plan = plans[number]
+        own = [fixed + words[_word(sub)] for sub in plan.subaggregates]
+        sharers.append(Sharer(number, plan, (*range(fixed), *own)))
+    if len(numbers) == 1 and len(words) == len(plan.subaggregates):
+        return SharedPlan(plan, tuple(sharers))
+    subaggregates = tuple(SubAggregate(f"s{place}", *word) for word, place in words.items())
+    return SharedPlan(replace(of_table, subaggregates=subaggregates), tuple(sharers))
+
+
+def _word(sub: SubAggregate) -> tuple[Kind, Expression | None]:
+    return sub.kind, sub.argument
