@@ -2,8 +2,12 @@
 
 * The seeds, the inputs that once broke something, and a few hundred mutations of them catch a bug that came back, and
   a target that no longer fits what it reads.
+* A short run of the real thing, where atheris is installed, catches one that does not even begin.
 * A kernel that does read outside its arrays, and one whose lives differ, prove that the targets would see it.
 """
+
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +15,7 @@ import pytest
 from capture import native
 from capture.native import Kernel, kernel
 from capture.packets.link_layers import LINK_TYPES
+from tests.fuzz import __main__ as runs
 from tests.fuzz.mutate import inputs
 from tests.fuzz.plain import both, run_plain
 from tests.fuzz.targets import CORPUS, TARGETS
@@ -31,6 +36,23 @@ def test_mutated_seeds_break_nothing(name: str) -> None:
         except Exception as error:
             error.add_note(f"input {number} of the target {name}: {data!r}")
             raise
+
+
+def test_a_guided_run_compares_plain_python_that_is_instrumented_with_the_machine_code_of_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    library = Path(sys.prefix) / "fuzz" / "lib"
+    if not (library / "atheris").exists():
+        pytest.skip(f"atheris is not installed in {library}: make fuzz does it")
+    monkeypatch.setenv("PYTHONPATH", str(library))
+    monkeypatch.setattr(runs, "SCRATCH", tmp_path)
+    monkeypatch.setattr(runs, "FOUND", tmp_path)
+    monkeypatch.setattr(runs, "KERNELS", tmp_path / "kernels.json")
+    targets = [TARGETS[name] for name in ("frames", "sql")]  # without a dictionary, and with one
+    runs.prepare(targets)
+    outcomes = [runs.run(target, 300, 0) for target in targets]
+    assert [outcome.failed for outcome in outcomes] == [False, False], [runs.told(each) for each in outcomes]
+    assert all(outcome.inputs >= 300 and outcome.edges > 100 for outcome in outcomes), outcomes
 
 
 def test_every_target_has_seeds_that_are_small_and_no_others() -> None:

@@ -12,15 +12,20 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from capture.native import kernels, missing
+from tests.fuzz.guided import write_paths
 from tests.fuzz.targets import FOUND, TARGETS, Target
 
 SCRATCH = Path(sys.prefix) / "fuzz"
 """What guided runs learn: inputs that reached something new, a folder for each target, and their logs."""
+
+KERNELS = SCRATCH / "kernels.json"
+"""Where the machine code of this run's kernels is."""
 
 HANG = 30
 """Seconds after which one input is a hang."""
@@ -47,6 +52,17 @@ class Outcome:
         return bool(self.found) or self.status != 0
 
 
+def prepare(targets: Iterable[Target]) -> None:
+    """Compile what the targets call, before it is instrumented."""
+    for target in targets:
+        target.load()
+    for number, kernel in enumerate(missing()):
+        print(f"compiling kernel {number + 1}: {kernel.name}, one of {len(kernels)}", flush=True)
+        kernel.compile()
+    SCRATCH.mkdir(exist_ok=True)
+    write_paths(kernels, KERNELS)
+
+
 def run(target: Target, runs: int, seconds: int) -> Outcome:
     """Run one target to its end."""
     learned = SCRATCH / target.name
@@ -59,7 +75,7 @@ def run(target: Target, runs: int, seconds: int) -> Outcome:
     options += [str(learned), str(target.corpus()[0].parent)]
     begin = time.monotonic()
     with log.open("wb") as file:
-        command = [sys.executable, "-m", "tests.fuzz.guided", target.name, *options]
+        command = [sys.executable, "-m", "tests.fuzz.guided", target.name, str(KERNELS), *options]
         status = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
     spent = time.monotonic() - begin
     text = log.read_text("utf-8", "replace")
@@ -117,11 +133,7 @@ def main() -> int:
         targets[0].load().check(options.input.read_bytes())
         print(f"{options.input}: nothing is wrong")
         return 0
-    for target in targets:
-        target.load()
-    for number, kernel in enumerate(missing()):
-        print(f"compiling kernel {number + 1}: {kernel.name}, one of {len(kernels)}", flush=True)
-        kernel.compile()
+    prepare(targets)
     with ThreadPoolExecutor(options.jobs) as threads:
         outcomes = list(threads.map(lambda target: run(target, options.runs, options.seconds), targets))
     print(table(outcomes))

@@ -1,17 +1,43 @@
-"""One target under atheris, in a process of its own: `python -m tests.fuzz.guided TARGET [libFuzzer's options]`.
+"""One target under atheris in a process of its own: `python -m tests.fuzz.guided TARGET KERNELS [OPTIONS of libFuzzer]`.
 
 The plain Python of what the target reads is instrumented; machine code is loaded from the cache and never compiled
-here, for the compiler would meet the instrumented functions.
+here, for the compiler would meet the instrumented functions. A file of the cache is named after the functions as they
+are in memory, which is not how they were compiled: `KERNELS` says where the files are.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from tests.fuzz.targets import TARGETS
 
 INSTRUMENTED = ["capture", "lowlevel", "queries"]
+
+
+def write_paths(kernels: Iterable[Any], file: Path) -> None:
+    """Write down where the machine code of kernels is that are not instrumented."""
+    file.write_text(json.dumps({_identity(each): str(each.path()) for each in kernels}))
+
+
+def _identity(kernel: Any) -> str:
+    return f"{kernel.function.__module__}.{kernel.name}"
+
+
+def _find_kernels(file: Path) -> None:
+    from capture.native import Kernel
+
+    paths = json.loads(file.read_text())
+
+    def compile_here(kernel: Kernel) -> None:
+        raise RuntimeError(f"{_identity(kernel)} would be compiled instrumented: {kernel.path()} is missing or harmed")
+
+    Kernel.path = lambda kernel: Path(paths[_identity(kernel)])
+    Kernel.compile = compile_here
 
 
 def main() -> None:
@@ -21,11 +47,14 @@ def main() -> None:
     target = TARGETS[sys.argv[1]]
     with atheris.instrument_imports(include=INSTRUMENTED):
         module = target.load()
-    with tempfile.NamedTemporaryFile("w", suffix=".dict") as words:
-        for word in getattr(module, "WORDS", ()):
-            words.write('"{}"\n'.format("".join(f"\\x{byte:02x}" for byte in word.encode())))
-        words.flush()
-        atheris.Setup([sys.argv[0], f"-dict={words.name}", *sys.argv[2:]], module.check)
+    _find_kernels(Path(sys.argv[2]))
+    arguments = [sys.argv[0], *sys.argv[3:]]
+    with tempfile.NamedTemporaryFile("w", suffix=".dict") as file:
+        if words := getattr(module, "WORDS", ()):  # libFuzzer ends at once over an empty dictionary
+            file.writelines('"{}"\n'.format("".join(f"\\x{byte:02x}" for byte in word.encode())) for word in words)
+            file.flush()
+            arguments.append(f"-dict={file.name}")
+        atheris.Setup(arguments, module.check)
         atheris.Fuzz()
 
 
