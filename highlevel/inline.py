@@ -11,6 +11,7 @@ from threading import Event, Lock
 
 import pyarrow as pa
 
+from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
 from capture.files.byte_source import STANDARD_INPUT
 from capture.files.capture import AnyCapture, Capture, allow_open_files, open_capture
@@ -56,13 +57,15 @@ class Input:
     """One capture and the link it belongs to; several may be one link. A path `-` is standard input.
 
     `stream` is the name in FROM that reads it (without regard to case); None where every name does. With `follow` what
-    is appended to the file, or comes into the folder or under the names of the glob, is part of it.
+    is appended to the file, or comes into the folder or under the names of the glob, is part of it. With `spool` the
+    path is the folder of a spool (`lowlevel.spool`), which `highlevel.spark` reads and the inline engine does not.
     """
 
     link: str
     path: Path
     stream: str | None = None
     follow: bool = False
+    spool: bool = False
 
     @property
     def name(self) -> str:
@@ -115,6 +118,9 @@ class InlineRun:
         self._stopping = False
         self._unwanted = Event()
         self._lock = Lock()
+        for each in self.inputs:
+            if each.spool:
+                raise InputError(f"{each.name} is a spool: expected a capture; spools are read by wiretide run")
         allow_open_files(len(self.inputs))
         captures = [open_capture(each.path, each.follow) for each in self.inputs]
         self.live = any(isinstance(capture, StreamedCapture) and capture.live for capture in captures)
