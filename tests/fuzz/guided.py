@@ -1,4 +1,4 @@
-"""One target under atheris in a process of its own: `python -m tests.fuzz.guided TARGET KERNELS [OPTIONS of libFuzzer]`.
+"""One target under atheris, in its own process: `python -m tests.fuzz.guided TARGET KERNELS [OPTIONS of libFuzzer]`.
 
 The plain Python of what the target reads is instrumented; machine code is loaded from the cache and never compiled
 here, for the compiler would meet the instrumented functions. A file of the cache is named after the functions as they
