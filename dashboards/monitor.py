@@ -29,7 +29,8 @@ from dashboards.window_lines import window_lines
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
 from lowlevel.metrics import METRICS as LOW_METRICS
-from queries.pipeline_file import PipelineError, PipelineFile
+from queries.pipeline_file import PipelineFile
+from queries.sections import PipelineError
 
 if TYPE_CHECKING:
     from highlevel.spark.stream import StreamRun

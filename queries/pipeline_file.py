@@ -20,29 +20,35 @@ top = 10                      # groups shown of each query; the rest is one seri
 [spark]
 master = "local[*]"
 partitions = 2                # parts of the operators' state
+
+A link may also be a table: a low-level node reduces its packets beside this, as `[node]` says (`queries.node_tables`).
 """
 
 from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from capture.errors import InputError, WiretideError
+from capture.errors import InputError
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 from lowlevel.layers import Layer
 from queries.bindings import bind_streams, check_streams
 from queries.gsql import compile_query
-
-
-class PipelineError(WiretideError):
-    """A pipeline file that says something impossible: fix the file. The message names the file and the place in it."""
-
-    status = 2
+from queries.node_tables import (
+    LINK_KEYS,
+    NODE_KEYS,
+    NodeSettings,
+    SpooledLink,
+    check_spools,
+    node_settings,
+    spooled_link,
+)
+from queries.sections import PipelineError, Section
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,11 @@ class QueryText:
 
 @dataclass(frozen=True, slots=True)
 class PipelineFile:
-    """What a pipeline file says. Paths are absolute."""
+    """What a pipeline file says. Paths are absolute.
+
+    `links` are those whose files are read by whoever runs the pipeline; `spooled` those that a node reads, and that are
+    taken from its spools.
+    """
 
     folder: Path
     links: Mapping[str, list[str]]
@@ -67,6 +77,8 @@ class PipelineFile:
     top: int = 10
     master: str = "local[*]"
     partitions: int = 2
+    spooled: Mapping[str, SpooledLink] = field(default_factory=dict)
+    node: NodeSettings = field(default_factory=NodeSettings)
 
     @property
     def ranks(self) -> dict[str, str]:
@@ -85,10 +97,18 @@ class PipelineFile:
         return plans
 
     def inputs(self, plans: list[QueryPlan]) -> list[Input]:
-        """Find the links' files; raises InputError where a link or a name in FROM has none."""
+        """Find the files of `links`; raises InputError where a link or a name in FROM has none."""
         inputs = bind_streams(self.links)
-        check_streams(plans, inputs)
+        check_streams(plans, [*inputs, *self.spools])
         return inputs
+
+    @property
+    def spools(self) -> list[Input]:
+        """The links that are spooled, each as an input whose path is its spool."""
+        return [Input(name, link.spool, name) for name, link in self.spooled.items()]
+
+
+_TABLES = ("folder", "speed", "links", "queries", "metrics", "spark", "node")
 
 
 def read_pipeline(path: Path) -> PipelineFile:
@@ -105,7 +125,7 @@ def read_pipeline(path: Path) -> PipelineFile:
 
 def parse_pipeline(text: str, base: Path) -> PipelineFile:
     """Parse the text of a pipeline file whose relative paths begin at `base`."""
-    top = _Section("", tomllib.loads(text), ("folder", "speed", "links", "queries", "metrics", "spark"))
+    top = Section("", tomllib.loads(text), _TABLES)
     metrics = top.section("metrics", ("host", "port", "top"))
     spark = top.section("spark", ("master", "partitions"))
     queries = {
@@ -113,12 +133,10 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
     }
     if not queries:
         raise PipelineError('no query: expected at least one section [queries.NAME] with sql = "…"')
-    links = top.section("links")
-    if not links.names:
-        raise PipelineError('no link: expected a section [links] with NAME = "PATH" for each')
+    links, spooled = _links(top.section("links"), base)
     return PipelineFile(
         folder=base / top.value("folder", str, "state"),
-        links={name: [str(base / each) for each in links.texts(name)] for name in links.names},
+        links=links,
         queries=queries,
         speed=top.number("speed", float, None, "more than 0, finite", lambda speed: 0 < speed <= sys.float_info.max),
         host=metrics.value("host", str, "127.0.0.1"),
@@ -126,11 +144,32 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         top=metrics.number("top", int, 10, "at least 1", lambda groups: groups >= 1),
         master=spark.value("master", str, "local[*]"),
         partitions=spark.number("partitions", int, 2, "at least 1", lambda parts: parts >= 1),
+        spooled=spooled,
+        node=node_settings(top.section("node", NODE_KEYS)),
     )
 
 
+def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str, SpooledLink]]:
+    """Part the links into those that are read from their files, and those that are spooled."""
+    if not section.names:
+        raise PipelineError('no link: expected a section [links] with NAME = "PATH" for each')
+    links: dict[str, list[str]] = {}
+    spooled: dict[str, SpooledLink] = {}
+    for name in section.names:
+        if not isinstance(section.values[name], dict):
+            links[name] = [str(base / each) for each in section.texts(name)]
+            continue
+        found = spooled_link(name, section.section(name, LINK_KEYS), base)
+        if isinstance(found, SpooledLink):
+            spooled[name] = found
+        else:
+            links[name] = [found]
+    check_spools(spooled.values())
+    return links, spooled
+
+
 def _query(name: str, values: dict[str, Any]) -> QueryText:
-    section = _Section(f"queries.{name}.", values, ("sql", "rank", "layer"))
+    section = Section(f"queries.{name}.", values, ("sql", "rank", "layer"))
     sql = section.value("sql", str, "")
     if not sql.strip():
         raise PipelineError(f"queries.{name}.sql is missing: expected the text of a query")
@@ -138,42 +177,3 @@ def _query(name: str, values: dict[str, Any]) -> QueryText:
     if layer not in list(Layer):
         raise PipelineError(f"queries.{name}.layer: got {layer!r}, expected {' or '.join(Layer)}")
     return QueryText(sql, section.value("rank", str, "") or None, layer)
-
-
-class _Section:
-    """A table of the file, read key by key; `names` are its keys."""
-
-    def __init__(self, prefix: str, values: dict[str, Any], valid: tuple[str, ...] | None = None) -> None:
-        self.prefix = prefix
-        self.values = values
-        self.names = list(values)
-        unknown = [name for name in values if valid is not None and name not in valid]
-        if unknown:
-            raise PipelineError(f"{prefix}{unknown[0]} is not known; valid here: {', '.join(valid or ())}")
-
-    def section(self, name: str, valid: tuple[str, ...] | None = None) -> _Section:
-        return _Section(f"{self.prefix}{name}.", self.value(name, dict, {}), valid)
-
-    def value(self, name: str, kind: type, default: Any) -> Any:
-        value = self.values.get(name, default)
-        if not isinstance(value, kind):
-            raise PipelineError(f"{self.prefix}{name}: got {value!r}, expected {_KINDS[kind]}")
-        return value
-
-    def number(self, name: str, kind: type, default: Any, expected: str, fits: Callable[[Any], bool]) -> Any:
-        value = self.values.get(name, default)
-        if value is default:
-            return value
-        if isinstance(value, bool) or not isinstance(value, (int, kind)) or not fits(value):
-            raise PipelineError(f"{self.prefix}{name}: got {value!r}, expected {_KINDS[kind]}, {expected}")
-        return kind(value)
-
-    def texts(self, name: str) -> list[str]:
-        value = self.values[name]
-        texts = [value] if isinstance(value, str) else value
-        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
-            raise PipelineError(f"{self.prefix}{name}: got {value!r}, expected a path or a list of paths")
-        return texts
-
-
-_KINDS = {str: "text", dict: "a section", int: "a whole number", float: "a number"}

@@ -6,7 +6,9 @@ import pytest
 
 from capture.errors import InputError
 from queries.errors import QueryError
-from queries.pipeline_file import PipelineError, QueryText, parse_pipeline, read_pipeline
+from queries.node_tables import NodeSettings, SpooledLink
+from queries.pipeline_file import QueryText, parse_pipeline, read_pipeline
+from queries.sections import PipelineError
 
 WHOLE = """
 folder = "kept"
@@ -28,6 +30,7 @@ top = 3
 master = "local[2]"
 partitions = 4
 """
+SPOOLED = '[links.M]\ncapture = "x"\nspool = "s"\n'
 LINKS = '[links]\nM = "m.pcap"\n'
 QUERIES = '[queries.q]\nsql = "SELECT count(*) FROM M [RANGE 1 minute]"\n'
 
@@ -53,6 +56,51 @@ def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
     assert (file.folder, file.speed, file.ranks) == (tmp_path / "state", None, {})
     assert (file.host, file.port, file.top) == ("127.0.0.1", 9464, 10)
     assert (file.master, file.partitions) == ("local[*]", 2)
+
+
+def test_links_with_a_spool_are_apart_and_their_bounds_are_read(tmp_path: Path) -> None:
+    text = """
+[links]
+Plain = "p.pcap"
+Same = {capture = "same.pcap"}
+[links.Wire]
+capture = "interface:eth0"
+spool = "spool/wire"
+promise = "late 2s"
+lull = "5s"
+[links.Pipe]
+capture = "tap"
+spool = "/var/spool/pipe"
+[links.Standard]
+capture = "-"
+spool = "in"
+[node]
+flush = "lazy"
+disorder = 2
+memory = "64 MiB"
+segment_bytes = "1M"
+segment_time = "2s"
+spool_bytes = "1GiB"
+when_full = "oldest"
+"""
+    file = parse_pipeline(text + QUERIES.replace("FROM M", "FROM Wire UNION Plain"), tmp_path)
+    assert file.links == {"Plain": [str(tmp_path / "p.pcap")], "Same": [str(tmp_path / "same.pcap")]}
+    assert file.spooled == {
+        "Wire": SpooledLink("Wire", "interface:eth0", tmp_path / "spool" / "wire", "late 2s", 5 * 10**9),
+        "Pipe": SpooledLink("Pipe", str(tmp_path / "tap"), Path("/var/spool/pipe")),
+        "Standard": SpooledLink("Standard", "-", tmp_path / "in"),
+    }
+    assert file.node == NodeSettings("lazy", 2, 64 << 20, 10**6, 2 * 10**9, 1 << 30, "oldest")
+    (tmp_path / "p.pcap").touch()
+    (tmp_path / "same.pcap").touch()
+    assert [each.link for each in file.inputs(file.plans())] == ["Plain", "Same"]
+    assert [each.path.name for each in file.spools] == ["wire", "pipe", "in"]
+
+
+def test_a_node_may_be_left_to_its_defaults(tmp_path: Path) -> None:
+    file = parse_pipeline(SPOOLED + QUERIES, tmp_path)
+    assert file.node == NodeSettings("paced", 1, 256 << 20, 16 << 20, 10**9, 4 << 30, "stop")
+    assert file.inputs(file.plans()) == []
 
 
 def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
@@ -96,6 +144,40 @@ def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
         (LINKS + QUERIES + "[metrics]\nport = 1.5\n", "metrics.port: got 1.5, expected a whole number"),
         (LINKS + QUERIES + "[metrics]\ntop = 0\n", "metrics.top: got 0, expected a whole number, at least 1"),
         (LINKS + QUERIES + "[spark]\npartitions = 0\n", "spark.partitions: got 0, expected a whole number, at least 1"),
+        # Links that a node spools, and the node.
+        (
+            SPOOLED.replace("spool =", "spol =") + QUERIES,
+            "links.M.spol is not known; valid here: capture, spool, promise, lull",
+        ),
+        ("[links.M]\nspool = 's'\n" + QUERIES, "links.M.capture is missing: expected an input, such as interface:eth0"),
+        ("[links.M]\ncapture = 3\n" + QUERIES, "links.M.capture: got 3, expected text"),
+        ("[links.M]\ncapture = 'x'\nspool = ''\n" + QUERIES, "links.M.spool: got '', expected a folder"),
+        ("[links.M]\ncapture = 'x'\nspool = 'x'\n" + QUERIES, "links.M.spool: got the folder of its capture"),
+        ("[links.M]\ncapture = 'x'\nlull = '5s'\n" + QUERIES, "links.M.lull is for a link with a spool"),
+        (SPOOLED + "lull = 'long'\n" + QUERIES, "links.M.lull: long: got no duration"),
+        (
+            SPOOLED + "[links.N]\ncapture = 'y'\nspool = 's'\n" + QUERIES,
+            "/s, which is that of M too; expected one for each",
+        ),
+        (
+            SPOOLED + QUERIES + "[node]\nflsh = 1\n",
+            "node.flsh is not known; valid here: flush, disorder, memory, segment",
+        ),
+        (SPOOLED + QUERIES + "[node]\nflush = 'often'\n", "node.flush: got 'often', expected paced or lazy or slow or"),
+        (SPOOLED + QUERIES + "[node]\nwhen_full = 'wait'\n", "node.when_full: got 'wait', expected stop or oldest"),
+        (SPOOLED + QUERIES + "[node]\ndisorder = -1\n", "node.disorder: got -1, expected a whole number, 0 or more"),
+        (SPOOLED + QUERIES + "[node]\nmemory = 'much'\n", "node.memory: much: got no size, expected bytes such as"),
+        (SPOOLED + QUERIES + "[node]\nmemory = 3\n", "node.memory: got 3, expected text"),
+        (SPOOLED + QUERIES + "[node]\nmemory = '1K'\n", "node.memory: got 1,000 bytes, expected at least 1 MiB"),
+        (
+            SPOOLED + QUERIES + "[node]\nsegment_bytes = '1'\n",
+            "node.segment_bytes: got 1 bytes, expected at least 4,096",
+        ),
+        (SPOOLED + QUERIES + "[node]\nsegment_time = '0'\n", "node.segment_time: got 0 ns, expected more than 0"),
+        (
+            SPOOLED + QUERIES + "[node]\nspool_bytes = '1M'\n",
+            "node.spool_bytes: got 1,000,000 bytes for segments of up",
+        ),
     ],
 )
 def test_a_wrong_file_is_told_the_place_and_what_was_expected(text: str, message: str, tmp_path: Path) -> None:
