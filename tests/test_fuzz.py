@@ -48,8 +48,8 @@ def test_a_guided_run_compares_plain_python_that_is_instrumented_with_the_machin
     monkeypatch.setattr(runs, "SCRATCH", tmp_path)
     monkeypatch.setattr(runs, "FOUND", tmp_path)
     monkeypatch.setattr(runs, "KERNELS", tmp_path / "kernels.json")
-    targets = [TARGETS[name] for name in ("frames", "sql")]  # without a dictionary, and with one
-    runs.prepare(targets)
+    targets = [TARGETS[name] for name in ("pcapng", "sql")]  # without a dictionary, and with one
+    runs.prepare()
     outcomes = [runs.run(target, 300, 0) for target in targets]
     assert [outcome.failed for outcome in outcomes] == [False, False], [runs.told(each) for each in outcomes]
     assert all(outcome.inputs >= 300 and outcome.edges > 100 for outcome in outcomes), outcomes

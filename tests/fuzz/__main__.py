@@ -12,7 +12,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,9 +51,9 @@ class Outcome:
         return bool(self.found) or self.status != 0
 
 
-def prepare(targets: Iterable[Target]) -> None:
-    """Compile what the targets call, before it is instrumented."""
-    for target in targets:
+def prepare() -> None:
+    """Compile what the targets call, before it is instrumented; what one loads late another one imports."""
+    for target in TARGETS.values():
         target.load()
     for number, kernel in enumerate(missing()):
         print(f"compiling kernel {number + 1}: {kernel.name}, one of {len(kernels)}", flush=True)
@@ -133,7 +132,7 @@ def main() -> int:
         targets[0].load().check(options.input.read_bytes())
         print(f"{options.input}: nothing is wrong")
         return 0
-    prepare(targets)
+    prepare()
     with ThreadPoolExecutor(options.jobs) as threads:
         outcomes = list(threads.map(lambda target: run(target, options.runs, options.seconds), targets))
     print(table(outcomes))
