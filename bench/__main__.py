@@ -19,6 +19,7 @@ from bench.traffic import default_folder
 
 BENCHES = {
     "decode": "records to columns to partials on one core",
+    "several": "several queries in one pass, those of one table, and wide keys of IPv6, on one core",
     "pcapng": "pcapng against classic pcap, the same packets on one core",
     "compressed": "a query over compressed captures against their decompressor alone",
     "flows": "exports of NetFlow and IPFIX to columns to partials on one core",

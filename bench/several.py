@@ -1,0 +1,131 @@
+"""Several queries in one pass over the packets, and wide keys: decode + table on one core, with all counters on.
+
+Every query is fed by one decoding of a block. Queries that keep the same groups share a table as well
+(`lowlevel.sharing`); the five different ones cannot. What a query costs besides is seen side by side: the workloads
+take turns, so that what others do to the machine, they do to all.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.figure import figure
+from bench.one_core import core, on_one_core
+from bench.query_text import PAIRS
+from bench.report import Report
+from bench.setting import Setting
+from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.undisturbed import step, undisturbed
+
+PACKETS = 5 * MILLION
+
+
+def minutes(select: str, keys: str, where: str = "") -> str:
+    """Write a query by `keys` over windows of a minute."""
+    return f"SELECT {keys}, {select} FROM packets [RANGE 1 minute, SLIDE 1 minute, WA ts] {where} GROUP BY {keys}"
+
+
+TUPLE = "srcIP, destIP, srcPort, destPort, protocol"
+VOLUME = "count(*) AS packets, sum(len) AS bytes"
+
+DIFFERENT = (
+    PAIRS,
+    minutes("min(len) AS least, max(len) AS most", "srcIP"),
+    minutes("count(*) AS packets", "destPort, protocol"),
+    minutes(VOLUME, TUPLE),
+    minutes("count(*) AS packets", "destIP", "WHERE protocol = 6 AND tcp_flags & 2 = 2"),
+)
+"""Five queries of which no two can share a table."""
+
+SHARING = (
+    PAIRS,
+    minutes("min(len) AS least, max(len) AS most", "srcIP, destIP"),
+    minutes("avg(len) AS mean", "srcIP, destIP"),
+    minutes("count(*) AS packets, max(ttl) AS hops", "srcIP, destIP"),
+    minutes("sum(len) AS bytes", "srcIP, destIP"),
+)
+"""Five queries over the groups of the first, five sub-aggregates together."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Some queries over a capture: what is promised of them in M packets/s, and of which share of it is IPv6."""
+
+    queries: tuple[str, ...]
+    target: str
+    ipv6: float = 0.0
+
+
+WORKS = {
+    "one query by address pair": Work((PAIRS,), ">= 25"),
+    "five different queries": Work(DIFFERENT, ">= 12"),
+    "five queries of one table": Work(SHARING, ">= 12"),
+    "IPv6, the 5-tuple": Work((minutes(VOLUME, TUPLE),), ">= 10", ipv6=1.0),
+}
+
+
+def run(setting: Setting) -> Report:
+    """Measure on the judged capture of `decode`, and on one of IPv6 alone."""
+    packets = setting.packets(PACKETS)
+    report = Report("several")
+    paths = {ipv6: cached(address_pairs(packets, ipv6), setting.data) for ipv6 in (0.0, 1.0)}
+    for path in paths.values():
+        warm(path)
+    seconds, words, again = on_one_core(measure, paths, setting.runs(9))
+    rates = {name: figure(each).rate(packets / MILLION) for name, each in seconds.items()}
+    report.table(
+        f"{packets:,} packets, decode + table",
+        ("queries", "M packets/s (min..max)", "ns per packet", "tables", "words of their entries"),
+        [
+            (name, str(rate), f"{1000 / rate.median:.1f}", str(len(words[name])), ", ".join(map(str, words[name])))
+            for name, rate in rates.items()
+        ],
+    )
+    bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
+    report.notes.append(f"one process, {bound}; {again} runs were made again because others had the core")
+    for name, work in WORKS.items():
+        report.require(f"{name}, one core, M packets/s", rates[name].median, work.target, judged=not setting.quick)
+    return report
+
+
+def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]], dict[str, list[int]], int]:
+    """Seconds of each work, `runs` times and by turns; the words of its tables' entries; how many runs were repeated.
+
+    Raises RuntimeError where a query did not see every packet: what was measured would be no answer.
+    """
+    from capture.files.capture import open_mapped
+    from capture.files.scan import scan
+    from lowlevel.node import Node
+    from queries.gsql import compile_query
+
+    files = {ipv6: open_mapped(path, "a bench") for ipv6, path in paths.items()}
+    indexes = {ipv6: scan(file) for ipv6, file in files.items()}
+    plans = {name: [compile_query(sql).low for sql in work.queries] for name, work in WORKS.items()}
+
+    def reduce(name: str) -> Node:
+        ipv6 = WORKS[name].ipv6
+        node = Node("link", files[ipv6], plans[name])
+        for block in indexes[ipv6].blocks:
+            for _ in node.process(block):
+                pass
+        node.samples([str(number) for number in range(len(plans[name]))])
+        return node
+
+    words = {}
+    for name, work in WORKS.items():
+        node = reduce(name)
+        for query in node.queries:
+            if query.accepted + query.filtered != indexes[work.ipv6].records:
+                raise RuntimeError(f"{name}: a query saw {query.accepted + query.filtered} packets, not all")
+        distinct = {id(query): query for query in node.queries}.values()
+        words[name] = [table.width for query in distinct for _, table in query.tables.values()]
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
+    again = 0
+    for _ in range(runs):
+        for name in WORKS:
+            took, repeats = undisturbed(lambda name=name: step(lambda: reduce(name)))  # type: ignore[misc]
+            seconds[name].append(took.seconds)
+            again += repeats
+    return dict(seconds), words, again
