@@ -1,0 +1,98 @@
+"""How spools are read by the stream engine, the parts without I/O: offsets, gaps, and which plan is whose.
+
+Offsets are compared with a reader that walks the numbers one by one: an off-by-one would lose or repeat a segment at
+the seam of two micro-batches or of two tasks.
+"""
+
+from random import Random
+
+import pytest
+
+from highlevel.spark.admission import UNREAD
+from highlevel.spark.spool_backlog import SegmentRun, Waiting, latest, segment_runs
+from highlevel.spark.spool_plans import Match, Wanted, match, without_plan
+
+
+def waiting(*numbers: int, every: int = 10, size: int = 1) -> list[Waiting]:
+    """Segments of `size` bytes whose newest times are `every` ns apart, by their numbers."""
+    return [Waiting(number, size, number * every) for number in numbers]
+
+
+def test_a_spool_without_a_segment_stays_unread() -> None:
+    assert latest([UNREAD, 4], [[], []], 100) == [UNREAD, 4]
+
+
+def test_what_was_read_and_is_still_there_is_not_read_again() -> None:
+    assert latest([3], [waiting(1, 2)], 100) == [3]
+    assert latest([3], [waiting(1, 2, 3, 5)], 100) == [6]
+
+
+def test_a_micro_batch_takes_as_many_bytes_as_it_may_and_at_least_one_segment() -> None:
+    assert latest([UNREAD], [waiting(0, 1, 2, 3, size=10)], 20) == [2]
+    assert latest([2], [waiting(2, 3, size=10)], 1) == [3]
+
+
+def test_the_spool_that_lags_behind_goes_on_first() -> None:
+    slow, fast = waiting(*range(9), every=1), waiting(*range(9), every=4)
+    assert latest([0, 0], [slow, fast], 5) == [5, 2]
+    assert latest([0, 0], [slow, []], 5) == [5, 0]
+
+
+def test_a_run_covers_the_numbers_that_are_missing() -> None:
+    assert segment_runs(3, 9, [1, 2, 5, 6, 8, 9], 1) == [SegmentRun(3, 9, (5, 6, 8))]
+    assert segment_runs(3, 9, [5, 6, 8], 2) == [SegmentRun(3, 6, (5,)), SegmentRun(6, 9, (6, 8))]
+    assert [run.missing for run in segment_runs(3, 9, [5, 6, 8], 2)] == [2, 1]
+
+
+def test_what_went_before_the_first_segment_ever_read_is_not_missing() -> None:
+    assert segment_runs(UNREAD, 9, [7, 8], 1) == [SegmentRun(7, 9, (7, 8))]
+
+
+def test_segments_that_were_planned_and_dropped_are_missing() -> None:
+    assert segment_runs(3, 5, [5, 6], 4) == [SegmentRun(3, 5, ())]
+    assert segment_runs(UNREAD, 5, [7], 2) == [SegmentRun(5, 5, ())]
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_every_segment_is_read_once_and_every_missing_one_counted(seed: int) -> None:
+    random = Random(seed)
+    last = [random.randrange(1, 60) for _ in range(3)]
+    spools = [[Waiting(n, random.randrange(1, 9), n) for n in range(end) if random.random() < 0.7] for end in last]
+    there = [[each.number for each in spool] for spool in spools]
+    places, read, missing = [UNREAD] * 3, [[] for _ in spools], [0] * 3
+    for _ in range(1000):
+        shown = [spool[: random.randrange(len(spool) + 1)] for spool in spools]  # as far as it is written by now
+        after = latest(places, shown, random.choice([1, 10, 1000]))
+        for n in range(3):
+            runs = segment_runs(places[n], after[n], there[n], random.randrange(1, 5)) if after[n] != places[n] else []
+            for run in runs:
+                read[n] += run.numbers
+                missing[n] += run.missing
+        places = after
+    assert read == there
+    assert missing == [max(numbers) + 1 - min(numbers) - len(numbers) if numbers else 0 for numbers in there]
+
+
+def test_a_plan_is_found_by_its_fingerprint_whatever_its_name() -> None:
+    found = match({0: Wanted("talkers", "f1")}, [("old", "f1"), ("talkers", "f2")])
+    assert found == Match({("old", "f1"): (0,)}, ())
+
+
+def test_a_plan_of_the_same_name_with_another_fingerprint_is_not_taken() -> None:
+    assert match({4: Wanted("talkers", "f1")}, [("talkers", "f2")]) == Match({}, (4,))
+
+
+def test_of_equal_plans_each_query_takes_one() -> None:
+    """Otherwise every partial would count twice."""
+    offered = [("a", "same"), ("b", "same")]
+    assert match({0: Wanted("b", "same"), 1: Wanted("c", "same")}, offered) == Match(
+        {("b", "same"): (0,), ("a", "same"): (1,)}, ()
+    )
+    assert match({0: Wanted("x", "same"), 1: Wanted("y", "same")}, offered) == Match({("a", "same"): (0, 1)}, ())
+
+
+def test_a_query_that_the_node_does_not_know_is_told_with_what_it_was_started_with() -> None:
+    text = without_plan("/spool/eth0", Wanted("talkers", "f1"), [("ports", "f7"), ("pairs", "f9")])
+    assert text.startswith("/spool/eth0: has no query talkers: got ports (f7), pairs (f9), with which the node was")
+    assert "expected one with the fingerprint f1" in text
+    assert "has another query by the name of ports" in without_plan("/s", Wanted("ports", "f1"), [("ports", "f7")])
