@@ -39,10 +39,19 @@ class Condition:
 
 
 def _true(condition: Expression, columns: Columns, rows: int) -> Mask:
+    return np.ascontiguousarray(np.broadcast_to(_truth(condition, columns), rows))
+
+
+def _truth(condition: Expression, columns: Columns) -> Mask:
+    """Return where a condition is TRUE. AND and OR need not tell FALSE from NULL, which is most of their work."""
+    if isinstance(condition, Binary) and condition.op is Op.AND:
+        return _truth(condition.left, columns) & _truth(condition.right, columns)
+    if isinstance(condition, Binary) and condition.op is Op.OR:
+        return _truth(condition.left, columns) | _truth(condition.right, columns)
     vector = evaluate(condition, columns)
     assert isinstance(vector, Vector)
-    chosen = vector.data if vector.valid is None else vector.data & vector.valid
-    return np.ascontiguousarray(np.broadcast_to(chosen, rows))
+    chosen: Mask = vector.data if vector.valid is None else vector.data & vector.valid
+    return chosen
 
 
 def _conjuncts(condition: Expression) -> Iterator[Expression]:
