@@ -161,7 +161,7 @@ FLOW_UNITS_RECOVERED = Metric(
     "wiretide_flow_units_recovered_total",
     "counter",
     ("link", "exporter", "version"),
-    "Records (v9: datagrams) that came late or twice; those that came late were counted as lost before.",
+    "Units that were counted as lost and came late after all; never more than were lost. Duplicates are none of them.",
 )
 FLOW_SEQUENCE_EVENTS = Metric(
     "wiretide_flow_sequence_events_total",

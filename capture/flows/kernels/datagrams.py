@@ -25,7 +25,7 @@ from capture.flows.kernels.records import (
     write_fixed,
     write_variable,
 )
-from capture.flows.kernels.sequence import BEHIND, WRAP, follow_sequence
+from capture.flows.kernels.sequence import BEHIND, WRAP, fill_gaps, follow_sequence
 from capture.flows.kernels.sessions import (
     ADDRESS_VERSION,
     DATAGRAMS,
@@ -97,7 +97,7 @@ def close_datagram(sessions, session_row, version, number, state):  # type: igno
     """Expect what follows a datagram whose sequence number is `number`."""
     units = np.int64(1) if version == 9 else state[SEEN]
     if state[ORDER] == BEHIND:
-        sessions[session_row + RECOVERED] += units
+        sessions[session_row + RECOVERED] += fill_gaps(sessions, session_row, number, units)
     else:
         sessions[session_row + EXPECTED] = (number + units) & (WRAP - 1)
         sessions[session_row + STARTED] = 0 if state[UNSURE] and version != 9 else 1

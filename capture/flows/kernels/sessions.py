@@ -20,10 +20,14 @@ from capture.native import helper, kernel
 """Words of a session's row. USED: the number of the datagram that used it last, 0 for no session. STARTED: whether
 EXPECTED is known. BOOT: when the exporter was started, ms. DEFAULT, ELSE, FORCED, KEY and KEYS: its sampling, as in
 capture.flows.sampling. INIT: systemInitTimeMilliseconds, or MISSING. From DATAGRAMS on: counters. RECENT: the last
-sequence numbers, RECENT_AT says where the next one goes."""
+sequence numbers, RECENT_AT says where the next one goes. Behind them OPEN: gaps that nothing has filled yet, each its
+first number and how many there are; OPEN_AT says where the next one goes."""
 
 RECENT_NUMBERS = 16
-WIDTH = 48
+OPEN_AT = RECENT + RECENT_NUMBERS
+OPEN = OPEN_AT + 1
+OPEN_GAPS = 8
+WIDTH = OPEN + 2 * OPEN_GAPS
 
 KEY_WIDTH = 6
 """The first words of a row, which say whose it is."""
