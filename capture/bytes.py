@@ -1,4 +1,4 @@
-"""Reading integers out of bytes, inside kernels. The caller has checked that the bytes are there."""
+"""Reading integers out of bytes, and writing them, inside kernels. The caller has checked that the bytes are there."""
 
 from __future__ import annotations
 
@@ -47,3 +47,17 @@ def u64be(buf, at):  # type: ignore[no-untyped-def]
 def u32(buf, at, big_endian):  # type: ignore[no-untyped-def]
     """Four bytes in the byte order of the file."""
     return u32be(buf, at) if big_endian else u32le(buf, at)
+
+
+@helper
+def put16le(buf, at, value):  # type: ignore[no-untyped-def]
+    """Write two bytes, little-endian."""
+    buf[at] = value & 0xFF
+    buf[at + 1] = value >> 8 & 0xFF
+
+
+@helper
+def put32le(buf, at, value):  # type: ignore[no-untyped-def]
+    """Write four bytes, little-endian."""
+    put16le(buf, at, value)
+    put16le(buf, at + 2, value >> 16)

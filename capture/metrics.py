@@ -101,6 +101,50 @@ FILES_REFUSED = Metric(
     ("link",),
     "Files of a followed folder that are no capture or cannot be read; they are passed over.",
 )
+INTERFACE_RECEIVED = Metric(
+    "wiretide_interface_received_total",
+    "counter",
+    ("link",),
+    "Packets that the system had for the ring of a live interface: those read, dropped, unreadable, and still in it.",
+)
+INTERFACE_DROPPED = Metric(
+    "wiretide_interface_dropped_total",
+    "counter",
+    ("link",),
+    "Packets of a live interface that the system dropped because the ring was full.",
+)
+INTERFACE_FREEZES = Metric(
+    "wiretide_interface_ring_full_total", "counter", ("link",), "Times that the ring of a live interface became full."
+)
+INTERFACE_TRUNCATED = Metric(
+    "wiretide_interface_truncated_total",
+    "counter",
+    ("link",),
+    "Packets of a live interface that were longer than the snapshot length; what was captured of them was read.",
+)
+INTERFACE_UNREADABLE = Metric(
+    "wiretide_interface_unreadable_total",
+    "counter",
+    ("link",),
+    "Packets of a live interface behind a place in the ring that contradicts itself; they were not read.",
+)
+INTERFACE_DOWN = Metric(
+    "wiretide_interface_down_total",
+    "counter",
+    ("link",),
+    "Times that a live interface went down, or was down at first.",
+)
+INTERFACE_WAITING = Metric(
+    "wiretide_interface_ring_waiting_blocks",
+    "gauge",
+    ("link",),
+    "Blocks of the ring that hold packets and have not been given back; packets are dropped when all do.",
+)
+INTERFACE_BLOCKS = Metric("wiretide_interface_ring_blocks", "gauge", ("link",), "Blocks of the ring.")
+INTERFACE_RING_BYTES = Metric(
+    "wiretide_interface_ring_bytes", "gauge", ("link",), "Bytes of the ring, all memory that packets wait in."
+)
+
 SFLOW_DATAGRAMS = Metric(
     "wiretide_sflow_datagrams_total",
     "counter",
@@ -244,6 +288,15 @@ METRICS = (
     FILES_FOLLOWED,
     FILES_REPLACED,
     FILES_REFUSED,
+    INTERFACE_RECEIVED,
+    INTERFACE_DROPPED,
+    INTERFACE_FREEZES,
+    INTERFACE_TRUNCATED,
+    INTERFACE_UNREADABLE,
+    INTERFACE_DOWN,
+    INTERFACE_WAITING,
+    INTERFACE_BLOCKS,
+    INTERFACE_RING_BYTES,
     SFLOW_DATAGRAMS,
     SFLOW_DATAGRAMS_SKIPPED,
     SFLOW_SAMPLES,

@@ -6,6 +6,7 @@ from capture.files.exports import ExportFormat
 from capture.files.pcap import PcapFormat
 from capture.files.pcapng import PcapngFormat
 from capture.files.stream import StreamedCapture
+from capture.live.tpacket import RingFormat
 from capture.native import Kernel
 from highlevel.inline import InlineRun
 
@@ -21,6 +22,7 @@ OF_FORMATS = {
     PcapFormat: {"scan_blocks", "guess_boundary", "decode_pcap"},
     PcapngFormat: {"scan_pcapng", "decode_pcapng"},
     ExportFormat: {"walk_messages", "list_messages"},
+    RingFormat: {"scan_ring", "decode_ring"},
 }
 """Kernels that read one format alone."""
 
@@ -28,7 +30,8 @@ OF_FORMATS = {
 class IdleKernels:
     """Says of a kernel whether a run will leave it alone, as far as can be told before it has read anything.
 
-    A live input is taken for a classic pcap. A kernel that is called all the same is compiled then.
+    A live input is taken for a classic pcap, unless it is an interface. A kernel that is called all the same is
+    compiled then.
     """
 
     def __init__(self, run: InlineRun) -> None:
@@ -42,9 +45,9 @@ class IdleKernels:
         if not any(column.endswith("payload") for plan in run.plans for column in plan.low.columns):
             self.unused.add("lowlevel.byte_functions")
         captures = [lane.capture for lane in run.lanes]
-        live = [isinstance(capture, StreamedCapture) and capture.live for capture in captures]
-        formats = {type(capture.format) for capture, waits in zip(captures, live, strict=True) if not waits}
-        formats |= {PcapFormat} if any(live) else set()
+        unknown = [isinstance(capture, StreamedCapture) and not capture.recognised for capture in captures]
+        formats = {type(capture.format) for capture, waits in zip(captures, unknown, strict=True) if not waits}
+        formats |= {PcapFormat} if any(unknown) else set()
         self.formats = {name for form, names in OF_FORMATS.items() if form not in formats for name in names}
 
     def __call__(self, kernel: Kernel) -> bool:

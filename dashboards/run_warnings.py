@@ -11,13 +11,25 @@ from highlevel.readings import UNSUPPORTED, Reading
 
 
 def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]:
-    """Yield a sentence for each input that is damaged or has records of unsupported link types, and for late rows."""
+    """Yield a sentence for each input that is damaged or has records of unsupported link types, and for late rows.
+
+    And for what the system lost of a live interface.
+    """
     for each in readings:
         for cause, files in each.damage.items():
             where = f"in {count(files, 'file')}" if each.several else f"after {count(each.records, 'whole record')}"
             yield f"{each.name}: {cause.replace('_', ' ')}, {where}"
         if each.refused:
             yield f"{each.name}: {count(each.refused, 'file')} passed over, being no capture or not to be read"
+        if each.dropped:
+            yield (
+                f"{each.name}: {count(each.dropped, 'packet')} dropped by the system, because the ring was full: ask "
+                "for a larger one, such as ?ring=256MiB, or for fewer bytes of each packet, such as ?snaplen=128"
+            )
+        if each.unreadable:
+            yield f"{each.name}: {count(each.unreadable, 'packet')} in the ring could not be read"
+        if each.down:
+            yield f"{each.name}: the interface was down {count(each.down, 'time')}"
         if each.unsupported:
             yield (
                 f"{each.name}: {each.unsupported:,} of {count(each.records, 'record')} are of {_link_types(each)}, "

@@ -10,7 +10,18 @@ from capture.files.followed import FollowedCapture
 from capture.files.interfaces import LINK
 from capture.files.pcap import PcapFormat
 from capture.files.pcapng import PcapngFormat
-from capture.metrics import FILES_DAMAGED, FILES_REFUSED, RECORDS_READ, RECORDS_SKIPPED, LabelledName, Samples, by_name
+from capture.metrics import (
+    FILES_DAMAGED,
+    FILES_REFUSED,
+    INTERFACE_DOWN,
+    INTERFACE_DROPPED,
+    INTERFACE_UNREADABLE,
+    RECORDS_READ,
+    RECORDS_SKIPPED,
+    LabelledName,
+    Samples,
+    by_name,
+)
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.packets.link_layers import LINK_TYPES
 from lowlevel.metrics import METRICS as LOW_METRICS
@@ -27,6 +38,8 @@ class Reading:
 
     `several` says that it may be many files. `unsupported` of the records are of link types that are not supported;
     `link_types` are those, where they are known. `refused` files are no captures and were passed over.
+    Of a live interface `dropped` packets were lost in the system, `unreadable` ones in the ring; `down` is how often it
+    was.
     """
 
     name: str
@@ -36,6 +49,9 @@ class Reading:
     unsupported: int = 0
     link_types: tuple[int, ...] = ()
     refused: int = 0
+    dropped: int = 0
+    unreadable: int = 0
+    down: int = 0
 
 
 def reading_of(name: str, counted: Iterable[Mapping[LabelledName, float]], capture: AnyCapture) -> Reading:
@@ -53,6 +69,9 @@ def reading_of(name: str, counted: Iterable[Mapping[LabelledName, float]], captu
         unsupported,
         unsupported_link_types(capture) if unsupported else (),
         int(samples.total(FILES_REFUSED)),
+        int(samples.total(INTERFACE_DROPPED)),
+        int(samples.total(INTERFACE_UNREADABLE)),
+        int(samples.total(INTERFACE_DOWN)),
     )
 
 

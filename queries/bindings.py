@@ -12,6 +12,7 @@ from pathlib import Path
 from capture.errors import InputError
 from capture.files.beside import TEMPLATES
 from capture.files.byte_source import STANDARD_INPUT
+from capture.live.interface_path import interface_name, is_interface
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 
@@ -43,12 +44,14 @@ def _input(link: str, path: Path, stream: str | None, follow: bool) -> Input:
 
 
 def can_be_read_once(path: Path) -> bool:
-    """Whether the path is standard input or a named pipe: gone is what has been read."""
-    return str(path) == STANDARD_INPUT or path.is_fifo()
+    """Whether the path is standard input, a named pipe or a live interface: gone is what has been read."""
+    return str(path) == STANDARD_INPUT or is_interface(path) or path.is_fifo()
 
 
 def link_names(files: Sequence[Path]) -> list[str]:
     """Name each file after itself without its suffixes of a capture and of compression, standard input `stdin`.
+
+    A live interface has its own name.
 
     Those that clash get their suffixes back, then as many folders as it takes.
 
@@ -71,6 +74,8 @@ def link_names(files: Sequence[Path]) -> list[str]:
 def _plain_name(file: Path, place: Path) -> str:
     if str(file) == STANDARD_INPUT:
         return "stdin"
+    if is_interface(file):
+        return interface_name(file)
     if place.is_dir():  # which is followed
         return place.name or place.anchor
     bare = Path(file.stem) if file.suffix.lower() in COMPRESSED else file
@@ -80,15 +85,18 @@ def _plain_name(file: Path, place: Path) -> str:
 def expand(path: str, follow: bool = False) -> list[Path]:
     """Return the files that a path names: itself, a folder's files, or a glob's matches, sorted by name.
 
-    `-` is standard input, and `./-` a file of that name. With `follow` a folder is itself, and so is a glob below one
-    folder: their files are found as they come. Raises InputError where there are none. A folder's hidden files and its
-    stored templates are left out, and so is what is hidden from a glob whose own part does not begin with a dot. What
-    exists is meant before a pattern, a folder on the way too.
+    `-` is standard input, `interface:NAME` a live interface; with `./` before them they are files of that name. With
+    `follow` a folder is itself, and so is a glob below one folder: their files are found as they come. Raises
+    InputError where there are none. A folder's hidden files and its stored templates are left out, and so is what is
+    hidden from a glob whose own part does not begin with a dot. What exists is meant before a pattern, a folder on the
+    way too.
     """
     if not path:
         raise InputError("got an empty path, expected a capture, a folder or a glob")
     place = Path(path)
-    if str(place) == STANDARD_INPUT and path != STANDARD_INPUT:
+    if is_interface(path):
+        return [place]
+    if is_interface(place) or (str(place) == STANDARD_INPUT and path != STANDARD_INPUT):
         place = place.absolute()
     if place.is_dir() and not follow:
         seen = (file for file in place.iterdir() if not file.name.startswith(".") and file.name != TEMPLATES)
@@ -151,6 +159,8 @@ def _check_folders(inputs: Sequence[Input]) -> None:
 def _check_pipes(inputs: Sequence[Input]) -> None:
     """Refuse to read what can be read once for two inputs, and a terminal."""
     for path, uses in Counter(each.path for each in inputs if can_be_read_once(each.path)).items():
+        if is_interface(path):  # each reader has a ring of its own
+            continue
         if uses > 1:
             raise InputError(f"{path} is given {uses} times; expected once: what is read of a pipe is gone from it")
         if str(path) == STANDARD_INPUT and os.isatty(0):

@@ -21,6 +21,7 @@ from capture.files.followed import FollowedCapture
 from capture.files.recognise import HEAD, FileFormat, record_format
 from capture.files.rotation import Rotation
 from capture.files.stream import StreamedCapture
+from capture.live.interface_path import interface_name, is_interface
 
 MADV_POPULATE_READ = 22
 """Linux's number; Python's mmap does not name it."""
@@ -59,9 +60,14 @@ def open_capture(path: str | os.PathLike[str], follow: bool = False) -> AnyCaptu
 
     A file of records is mapped. Compressed files, pipes and standard input (`-`) are streamed. Opening a pipe does not
     wait: what is wrong with its bytes is raised by `blocks`. To `follow` is to read a file as it grows and is replaced,
-    or the files of a folder, or those whose names match a glob, as they come and grow; a pipe is read as always.
+    or the files of a folder, or those whose names match a glob, as they come and grow; a pipe is read as always, and so
+    is a live interface (`interface:NAME`).
     """
     path = Path(path)
+    if is_interface(path):
+        from capture.live.interface import InterfaceCapture
+
+        return InterfaceCapture(path)
     try:
         if follow and (rotation := _rotation(path)):
             return FollowedCapture(path, rotation, single=path.is_file())
@@ -94,6 +100,11 @@ def _rotation(path: Path) -> Rotation | None:
 
 def open_finite(path: str | os.PathLike[str], reader: str) -> AnyCapture:
     """Open a capture for a `reader` that may read it more than once; raise InputError where it is live."""
+    if is_interface(path):
+        raise InputError(
+            f"{path}: got a live interface, expected a file: {reader} reads one twice; use the inline engine, or "
+            f"record it first: tcpdump -i {interface_name(path)} -w FILE"
+        )
     if str(path) == STANDARD_INPUT or Path(path).is_fifo():
         raise InputError(f"{path}: got a live input, expected a file: {reader} reads one twice; use the inline engine")
     return open_capture(path)

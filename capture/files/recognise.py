@@ -7,9 +7,10 @@ from capture.files.compression import codec_of
 from capture.files.exports import ExportFormat, is_export_file
 from capture.files.pcap import MAGICS, PcapFormat, parse_header
 from capture.files.pcapng import MAGIC, PcapngFormat, parse_section_header
+from capture.live.tpacket import RingFormat
 
-FileFormat = PcapFormat | PcapngFormat | ExportFormat
-"""Every RecordFormat there is."""
+FileFormat = PcapFormat | PcapngFormat | ExportFormat | RingFormat
+"""Every RecordFormat there is; the last is that of live interfaces alone."""
 
 HEAD = 32
 """Bytes that are enough to recognise every format; a capture without records may have fewer."""

@@ -57,6 +57,11 @@ class StreamedCapture:
         return self._format
 
     @property
+    def recognised(self) -> bool:
+        """Whether the format is known."""
+        return self._format is not None
+
+    @property
     def size(self) -> int:
         """Bytes of the file, as `consumed` counts them; 0 where nobody knows."""
         return self._source.size

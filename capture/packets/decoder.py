@@ -14,6 +14,7 @@ from capture.files.capture import AnyCapture
 from capture.files.exports import ExportFormat
 from capture.files.interfaces import RETIMED
 from capture.files.pcapng import PcapngFormat
+from capture.live.tpacket import RingFormat
 from capture.native import pointer
 from capture.packets.fields import (
     DEST_HIGH,
@@ -25,7 +26,7 @@ from capture.packets.fields import (
     SRC_HIGH,
     VERSION,
 )
-from capture.packets.records import decode_pcap, decode_pcapng
+from capture.packets.records import decode_pcap, decode_pcapng, decode_ring
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,11 @@ class Decoder:
                 self.file.data, block.start, block.end, block.records, block.section, form.interfaces,
                 len(form.interface_names), self.want, self.want_inner, self.every_frame, self.out, capacity,
                 self.counts, self.retimed,
+            )  # fmt: skip
+        if isinstance(form, RingFormat):
+            return decode_ring(
+                self.file.data, block.start, block.end, block.records, form.link_type, self.want, self.want_inner,
+                self.every_frame, self.out, capacity, self.counts,
             )  # fmt: skip
         return decode_pcap(
             self.file.data, block.start, block.records, form.big_endian, form.unit, form.record_header,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capture.bytes import u32
+from capture.bytes import u16le, u32, u32le
 from capture.files.interfaces import LINK, SNAPLEN, WIDTH, interface_time
 from capture.files.pcap import captured_length, record_time, wire_length
 from capture.files.pcapng import (
@@ -15,6 +15,8 @@ from capture.files.pcapng import (
     packet_interface,
     simple_captured,
 )
+from capture.live.tpacket import FRAME_HEADER, LEN, MAC, NEXT, NSEC, SEC
+from capture.live.tpacket import SNAPLEN as CAPTURED
 from capture.native import kernel
 from capture.packets.decode import decode_frame
 
@@ -37,6 +39,29 @@ def decode_pcap(  # type: ignore[no-untyped-def]
             buf, frame, end, wire, time, link, np.int64(0), want, want_inner, every_frame, out, capacity, row, counts
         )
         at = end
+    return row
+
+
+@kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64*, i64, i64*)")
+def decode_ring(  # type: ignore[no-untyped-def]
+    buf, at, stop, records, link, want, want_inner, every_frame, out, capacity, counts
+):
+    """Decode `records` frames of a block of the ring from `buf[at:stop]`; return the rows written.
+
+    The caller has walked over the frames: their headers and bytes are inside. The rest is as in `decode_frame`.
+    """
+    row = np.int64(0)
+    while records and at + FRAME_HEADER <= stop:
+        frame = at + u16le(buf, at + MAC)
+        end = frame + u32le(buf, at + CAPTURED)
+        wire = u32le(buf, at + LEN)
+        time = u32le(buf, at + SEC) * 1_000_000_000 + u32le(buf, at + NSEC)
+        row = decode_frame(
+            buf, frame, end, wire, time, link, np.int64(0), want, want_inner, every_frame, out, capacity, row, counts
+        )
+        following = u32le(buf, at + NEXT)
+        at = at + following if following else stop
+        records -= 1
     return row
 
 

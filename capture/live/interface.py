@@ -1,0 +1,151 @@
+"""A live interface as a capture: what is in its ring, block by block, in place."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from capture.errors import InputError
+from capture.files.blocks import BLOCK_RECORDS, MORE, NO_PROMISE, Block
+from capture.files.byte_source import WAIT
+from capture.files.followed import NoBytes
+from capture.files.record_format import ROW, WalkState
+from capture.files.stream import StreamedCapture
+from capture.live.interface_path import BLOCK_BYTES, parse_interface
+from capture.live.ring import BLOCK_TIMEOUT, Ring
+from capture.live.tpacket import RingFormat
+from capture.metrics import (
+    INTERFACE_BLOCKS,
+    INTERFACE_DOWN,
+    INTERFACE_DROPPED,
+    INTERFACE_FREEZES,
+    INTERFACE_RECEIVED,
+    INTERFACE_RING_BYTES,
+    INTERFACE_TRUNCATED,
+    INTERFACE_UNREADABLE,
+    INTERFACE_WAITING,
+    Samples,
+)
+
+GONE = "interface_gone"
+"""The damage of an interface that was deleted, or moved to another network namespace."""
+
+AT_LAST = 1.0
+"""Seconds after which the ring is given up that shall end and does not yield what the kernel says is in it."""
+
+
+class InterfaceCapture(StreamedCapture):
+    """The packets of an interface from now on. It is live, and ends when it is stopped, or the interface is gone.
+
+    * A block lies in the kernel's ring, which is `data`; it goes back to the kernel **when the next one is asked for**.
+      A block of the ring may be several blocks. `low` is NO_PROMISE.
+    * None is yielded where the kernel had no block for WAIT seconds. It may hold packets back for two times
+      BLOCK_TIMEOUT: those of a block that is not full.
+    * An interface that goes down is waited for; how often is counted. One that is gone ends with `damage` GONE, after
+      all that is in the ring.
+    * After `stop` no packet comes into the ring, and what is in it is read: all packets that the kernel has ever had
+      for it are records, or counted as dropped or unreadable.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open `interface:NAME?options` and begin to receive; InputError where it cannot be, SettingError for the path.
+
+        Only who may open packet sockets can (CAP_NET_RAW), on Linux.
+        """
+        super().__init__(path, NoBytes())
+        settings = parse_interface(path)
+        self.ring = Ring(settings)
+        self.data = self.ring.data
+        self._ring_format = RingFormat(settings.name, self.ring.hardware.link_type)
+        self._format = self._ring_format
+        self._bytes = 0
+        self._packets = 0
+        self._unreadable = 0
+        self._waiting = 0
+        self._downs = 0 if self.ring.up else 1
+
+    @property
+    def consumed(self) -> int:
+        """Bytes of the ring's blocks read so far, headers included."""
+        return self._bytes
+
+    def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
+        """Yield blocks until it is stopped or the interface is gone, and None for a while without any.
+
+        There is one such iterator. Raises InputError where the socket fails.
+        """
+        ending: float | None = None
+        try:
+            while True:
+                if ending is None and (self._stopped.is_set() or self.ring.gone):
+                    ending = time.monotonic()
+                    self.damage = None if self._stopped.is_set() else GONE
+                    self.ring.stop()
+                found = self._next(WAIT if ending is None else BLOCK_TIMEOUT / 1000)
+                self._count()
+                if found is not None:
+                    yield from self._walk_ring(*found, block_records)
+                    self.ring.give_back()
+                elif ending is None:
+                    yield None
+                if ending is not None and found is None and self._is_empty(ending):
+                    return
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        finally:
+            self._waiting = 0
+
+    def _next(self, wait: float) -> tuple[int, int, int] | None:
+        try:
+            return self.ring.next(wait)
+        except OSError as error:
+            if error.errno != errno.ENETDOWN:
+                raise
+            self._downs += 1
+            return None
+
+    def _is_empty(self, since: float) -> bool:
+        """Whether all packets of the ring have been read, or nobody knows where they are."""
+        unread = self.ring.received - self.ring.dropped - self._packets
+        return unread <= 0 or time.monotonic() - since > AT_LAST
+
+    def _walk_ring(self, first: int, end: int, packets: int, block_records: int) -> Iterator[Block]:
+        """Describe the frames of one retired block."""
+        state = WalkState(first)
+        row = np.empty((1, ROW), np.int64)
+        walked = 0
+        while state.status == MORE and first < end:
+            if self._ring_format.walk(self.data, end, block_records, row, state):
+                begin, after, records, earliest, latest, _ = row[0].tolist()
+                walked += records
+                yield Block(begin, after, records, earliest, latest, NO_PROMISE)
+        self._packets += packets
+        self._unreadable += max(0, packets - walked)
+        self._bytes += end - first
+
+    def _count(self) -> None:
+        self.ring.count()
+        self._waiting = self.ring.waiting
+
+    def samples(self, link: str) -> Samples:
+        """Return what the kernel says of the ring, and what became of the packets in it; any thread may call."""
+        samples = Samples()
+        samples.add(INTERFACE_RECEIVED, self.ring.received, link)
+        samples.add(INTERFACE_DROPPED, self.ring.dropped, link)
+        samples.add(INTERFACE_FREEZES, self.ring.freezes, link)
+        samples.add(INTERFACE_TRUNCATED, self._ring_format.truncated, link)
+        samples.add(INTERFACE_UNREADABLE, self._unreadable, link)
+        samples.add(INTERFACE_DOWN, self._downs, link)
+        samples.set(INTERFACE_WAITING, self._waiting, link)
+        samples.set(INTERFACE_BLOCKS, self.ring.blocks, link)
+        samples.set(INTERFACE_RING_BYTES, self.ring.blocks * BLOCK_BYTES, link)
+        return samples
+
+    def close(self) -> None:
+        """Let go of the interface; the iterator of `blocks` must have ended or been closed."""
+        self.data = np.empty(0, np.uint8)
+        self.ring.close()

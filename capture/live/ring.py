@@ -1,0 +1,221 @@
+"""A packet socket and the ring of blocks that the kernel fills with its frames (packet(7), packet_mmap.rst).
+
+    kernel fills ──► retired: full, or BLOCK_TIMEOUT after its first frame ──► read in place ──► handed back
+
+The ring is mapped into this process: no frame is copied after the kernel has written it. Where all blocks are retired
+and none is handed back, the kernel drops frames and counts them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import select
+import socket
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.errors import InputError
+from capture.live.hardware import LOOPBACK, Hardware, hardware_of
+from capture.live.interface_path import BLOCK_BYTES, PREFIX, InterfaceSettings
+from capture.live.tpacket import BLOCK_FIRST, BLOCK_HEADER, BLOCK_PACKETS, BLOCK_STATUS, BLOCK_USED, RESERVE
+
+BLOCK_TIMEOUT = 100
+"""Milliseconds after which the kernel retires a block that is not full; so late is a packet read at most."""
+
+SOL_PACKET, SO_ATTACH_FILTER = 263, 26
+ADD_MEMBERSHIP, RX_RING, STATISTICS, VERSION, PACKET_RESERVE, IGNORE_OUTGOING = 1, 5, 6, 10, 12, 23
+TPACKET_V3, PROMISCUOUS, ETH_P_ALL = 2, 1, 3
+GET_FLAGS, GET_HARDWARE = 0x8913, 0x8927
+"""Linux's numbers (linux/if_packet.h, linux/sockios.h); Python does not name them."""
+
+REQUEST = struct.Struct("@7I")
+"""struct tpacket_req3: bytes and number of blocks, of frames, timeout, private bytes, features."""
+
+MEMBERSHIP = struct.Struct("@iHH8x")
+TOLD = struct.Struct("@3I")
+"""struct tpacket_stats_v3: packets, those dropped among them; drops; how often the ring was full."""
+
+FRAME_BYTES = 2048
+"""What a ring of frames would give to each; blocks are filled without regard to it, but the kernel checks the sum."""
+
+RETURN = 0x06
+"""BPF's instruction that ends with a number of bytes to take."""
+
+OURS = 1
+"""Bit of a block's status: the kernel has retired it."""
+
+UP = 1
+"""Bit of an interface's flags."""
+
+
+class Ring:
+    """One interface's ring. `data` are all its blocks; what is in those that were handed back changes at any time.
+
+    `received` are the packets that the kernel had for the ring, `dropped` those that it had no room for, `freezes` how
+    often all blocks were full: as of the last call of `count`. One thread uses it.
+    """
+
+    def __init__(self, settings: InterfaceSettings) -> None:
+        """Open and bind; InputError where the system does not let us, there is no such interface, or it is unknown."""
+        self.settings = settings
+        self.name = PREFIX + settings.name
+        self.received = self.dropped = self.freezes = 0
+        self.blocks = settings.blocks
+        self._next = 0
+        with contextlib.ExitStack() as undo:
+            self._socket = undo.enter_context(contextlib.closing(open_socket(self.name)))
+            number, self.up = self._inspect()
+            self.hardware: Hardware = hardware_of(number, self.name)
+            if self.hardware.cooked:
+                self._socket.close()
+                self._socket = undo.enter_context(contextlib.closing(open_socket(self.name, cooked=True)))
+            try:
+                self._set_up(loopback=number == LOOPBACK)
+            except OSError as error:
+                raise InputError(f"{self.name}: cannot be captured: {_reason(error, settings)}") from error
+            undo.pop_all()
+        self._status = self.data.reshape(self.blocks, BLOCK_BYTES)[:, BLOCK_STATUS : BLOCK_STATUS + 4].view(np.uint32)
+        self._readable = select.poll()
+        self._readable.register(self._socket, select.POLLIN | select.POLLERR)
+
+    def _inspect(self) -> tuple[int, bool]:
+        """Return the interface's hardware type, and whether it is up."""
+        request = struct.pack("16s16x8x", os.fsencode(self.settings.name))
+        try:
+            (number,) = struct.unpack_from("=H", fcntl.ioctl(self._socket, GET_HARDWARE, request), 16)
+            (flags,) = struct.unpack_from("=H", fcntl.ioctl(self._socket, GET_FLAGS, request), 16)
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                raise InputError(f"{self.name}: cannot be inspected: {error.strerror}") from error
+            names = ", ".join(sorted(name for _, name in socket.if_nameindex()))
+            raise InputError(f"{self.name}: no such interface; there are: {names}") from error
+        return number, bool(flags & UP)
+
+    def _set_up(self, *, loopback: bool) -> None:
+        """Ask for the ring and map it; then let packets come."""
+        option = self._socket.setsockopt
+        option(SOL_PACKET, VERSION, TPACKET_V3)
+        option(SOL_PACKET, PACKET_RESERVE, RESERVE)
+        if loopback:  # it sends every packet to itself: as outgoing and as incoming it would be there twice
+            option(SOL_PACKET, IGNORE_OUTGOING, 1)
+        self._filter(self.settings.snaplen)
+        size = self.blocks * BLOCK_BYTES
+        option(
+            SOL_PACKET, RX_RING,
+            REQUEST.pack(BLOCK_BYTES, self.blocks, FRAME_BYTES, size // FRAME_BYTES, BLOCK_TIMEOUT, 0, 0),
+        )  # fmt: skip
+        mapped = mmap.mmap(self._socket.fileno(), size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        self.data: npt.NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
+        self._socket.bind((self.settings.name, ETH_P_ALL))
+        if self.settings.promiscuous:
+            index = socket.if_nametoindex(self.settings.name)
+            option(SOL_PACKET, ADD_MEMBERSHIP, MEMBERSHIP.pack(index, PROMISCUOUS, 0))
+
+    def _filter(self, most: int) -> None:
+        """Take up to `most` bytes of each packet; with 0 no packet, which is then not counted either."""
+        program = ctypes.create_string_buffer(struct.pack("=HBBI", RETURN, 0, 0, most))
+        described = struct.pack("@HP", 1, ctypes.addressof(program))
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, described)
+
+    def next(self, wait: float) -> tuple[int, int, int] | None:
+        """Return where the next retired block's first frame is, where its bytes end, and its packets; wait for it.
+
+        None where there is none after `wait` seconds. Raises OSError ENETDOWN once when the interface has gone down.
+        """
+        if not self._retired() and self._readable.poll(wait * 1000):
+            self._raise_error()
+        if not self._retired():
+            return None
+        base = self._next * BLOCK_BYTES
+        header = self.data[base : base + BLOCK_HEADER].view(np.uint32)
+        packets, first, used = (int(header[place // 4]) for place in (BLOCK_PACKETS, BLOCK_FIRST, BLOCK_USED))
+        end = base + min(used, BLOCK_BYTES)
+        return min(base + max(first, BLOCK_HEADER), end), end, packets
+
+    def give_back(self) -> None:
+        """Hand the block that `next` has returned back to the kernel."""
+        self._status[self._next] = 0
+        self._next = (self._next + 1) % self.blocks
+
+    def _retired(self) -> bool:
+        return bool(self._status[self._next, 0] & OURS)
+
+    def _raise_error(self) -> None:
+        number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number:
+            raise OSError(number, os.strerror(number))
+
+    @property
+    def waiting(self) -> int:
+        """Retired blocks that have not been handed back, the one being read among them."""
+        return int((self._status & OURS).sum())
+
+    @property
+    def gone(self) -> bool:
+        """Whether the interface has been deleted, or moved out of this network namespace."""
+        return not self._socket.getsockname()[0]
+
+    def count(self) -> None:
+        """Bring the counters up to date."""
+        received, dropped, freezes = TOLD.unpack(self._socket.getsockopt(SOL_PACKET, STATISTICS, TOLD.size))
+        self.received += received  # the kernel begins anew with each look
+        self.dropped += dropped
+        self.freezes += freezes
+
+    def stop(self) -> None:
+        """Let no further packet into the ring; what is in it can still be read."""
+        with contextlib.suppress(OSError):
+            self._filter(0)
+
+    def close(self) -> None:
+        """Let go of socket and ring, whose memory is the system's again when nobody looks at `data` any more."""
+        if self._socket.fileno() >= 0:
+            self.stop()
+            self.data = np.empty(0, np.uint8)
+            self._status = np.empty((0, 1), np.uint32)
+            self._socket.close()
+
+
+def open_socket(name: str, *, cooked: bool = False) -> socket.socket:
+    """Open a packet socket that gets nothing yet; InputError, with what is missing and how to get it, where it cannot.
+
+    A `cooked` one is for packets without their link header.
+    """
+    if sys.platform != "linux":
+        raise InputError(
+            f"{name}: live interfaces are read on Linux alone, this is {sys.platform}; elsewhere: "
+            f'tcpdump -i {name.removeprefix(PREFIX)} -U -w - | wiretide query - "SELECT …"'
+        )
+    if sys.byteorder != "little" or ctypes.sizeof(ctypes.c_void_p) != 8:
+        raise InputError(f"{name}: live interfaces are read on 64-bit little-endian machines alone")
+    try:
+        return socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM if cooked else socket.SOCK_RAW, 0)
+    except PermissionError as error:
+        python = Path(sys.executable).resolve()
+        raise InputError(
+            f"{name}: this process lacks the capability CAP_NET_RAW, without which the system lets nobody see an "
+            f"interface's packets; run it as root (sudo wiretide …), or give the capability to the interpreter, and so "
+            f"to everybody who may run it: sudo setcap cap_net_raw+ep {python}"
+        ) from error
+    except OSError as error:
+        raise InputError(f"{name}: no packet socket can be opened: {error.strerror}") from error
+
+
+def _reason(error: OSError, settings: InterfaceSettings) -> str:
+    """Say why no ring could be had."""
+    advice = {
+        errno.ENOMEM: f"no memory for a ring of {settings.ring:,} bytes; ask for a smaller one: ?ring=16MiB",
+        errno.EPERM: "not permitted; expected the capability CAP_NET_RAW",
+        errno.ENOPROTOOPT: "the system is too old; expected Linux 4.20 or later",
+        errno.ENODEV: "the interface has gone",
+    }
+    return advice.get(error.errno or 0, error.strerror or str(error))
