@@ -60,6 +60,7 @@ class Twin:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.last: dict[tuple, tuple[int, int]] = {}
+        self.missing: dict[tuple, set[int]] = {}
 
     def read(self, payload: bytes) -> list[Row]:
         """The samples of one datagram that are rows; `header` is an offset in the datagram."""
@@ -134,19 +135,22 @@ class Twin:
 
     def follow(self, what: str, key: tuple, number: int, uptime: int) -> None:
         """The rules of `capture.sflow.sequences`, in signed differences modulo 2**32."""
+        missing = self.missing.setdefault((what, key), set())
         if (what, key) in self.last:
             last, before = self.last[what, key]
             step = (number - last + 2**31) % 2**32 - 2**31
             grown = (uptime - before + 2**31) % 2**32 - 2**31
-            if grown < -60_000:
+            if grown < -60_000 or step <= -1024:
                 self.counts["restarts"] += 1
-            elif -1024 < step <= 0:
-                self.counts[f"{what}_reordered"] += 1
+                missing.clear()
+            elif step <= 0:
+                self.counts[f"{what}_{'reordered' if number in missing else 'repeated'}"] += 1
+                missing.discard(number)
                 return
-            elif step > 0:
-                self.counts[f"{what}_missing"] += step - 1
             else:
-                self.counts["restarts"] += 1
+                self.counts[f"{what}_missing"] += step - 1
+                missing |= {(number - back) % 2**32 for back in range(1, min(step, 1024))}
+                missing -= {each for each in missing if (number - each) % 2**32 >= 1024}
         self.last[what, key] = number, uptime
 
 

@@ -225,7 +225,7 @@ def test_what_is_no_row_is_counted_by_cause(what: str, payload: bytes, counts: d
 
 def test_a_malformed_sample_does_not_hide_the_next() -> None:
     rows, counts = read([datagram([flow_sample([HEADER], count=2), SAMPLE])])
-    assert (len(rows), counts) == (1, {"datagrams": 1, "malformed": 1, "samples_reordered": 1, "flow": 1})
+    assert (len(rows), counts) == (1, {"datagrams": 1, "malformed": 1, "samples_repeated": 1, "flow": 1})
 
 
 def followed(*numbers: tuple[int, int], **agent: Any) -> dict[str, int]:
@@ -242,14 +242,31 @@ def followed(*numbers: tuple[int, int], **agent: Any) -> dict[str, int]:
         ("the first number is any", [(2**31, 0), (2**31 + 1, 0)], {}),
         ("a gap of three", [(1, 0), (5, 0)], {"datagrams_missing": 3}),
         ("two exchanged", [(1, 10), (3, 30), (2, 20), (4, 40)], {"datagrams_missing": 1, "datagrams_reordered": 1}),
-        ("one twice", [(1, 0), (1, 0), (2, 0)], {"datagrams_reordered": 1}),
+        ("one twice", [(1, 0), (1, 0), (2, 0)], {"datagrams_repeated": 1}),
+        ("all twice", [(number // 2, 0) for number in range(90)], {"datagrams_repeated": 45}),
+        (
+            "late, and twice",
+            [(1, 0), (3, 0), (2, 0), (2, 0)],
+            {"datagrams_missing": 1, "datagrams_reordered": 1, "datagrams_repeated": 1},
+        ),
+        ("from before the first", [(5, 0), (4, 0), (6, 0)], {"datagrams_repeated": 1}),
+        (
+            "late from before a restart",
+            [(9000, 10**8), (9005, 10**8), (1, 20), (8500, 20), (2, 30)],
+            {"datagrams_missing": 4 + 8498, "restarts": 2},
+        ),
+        (
+            "late over the wrap",
+            [(2**32 - 40, 0), (40, 0), *((number % 2**32, 0) for number in range(-39, 40))],
+            {"datagrams_missing": 79, "datagrams_reordered": 79},
+        ),
         ("the number wraps", [(2**32 - 1, 0), (0, 0), (2, 0)], {"datagrams_missing": 1}),
         ("the uptime wraps", [(1, 2**32 - 5), (2, 5)], {}),
         ("a restart", [(9000, 10**8), (1, 20), (2, 30)], {"restarts": 1}),
         ("a restart soon after the start", [(30, 100_000), (1, 20), (2, 30)], {"restarts": 1}),
         ("a number far behind", [(9000, 0), (1, 0), (2, 0)], {"restarts": 1}),
-        ("as late as may be", [(2000, 0), (977, 0), (2001, 0)], {"datagrams_reordered": 1}),
-        ("later than that", [(2000, 0), (976, 0), (977, 0)], {"restarts": 1}),
+        ("as late as may be", [(900, 0), (2000, 0), (977, 0)], {"datagrams_missing": 1099, "datagrams_reordered": 1}),
+        ("later than that", [(900, 0), (2000, 0), (976, 0)], {"datagrams_missing": 1099, "restarts": 1}),
         ("ahead by half of all numbers", [(0, 0), (2**31 - 1, 0)], {"datagrams_missing": 2**31 - 2}),
         ("ahead by more", [(0, 0), (2**31, 0)], {"restarts": 1}),
     ],
@@ -257,6 +274,19 @@ def followed(*numbers: tuple[int, int], **agent: Any) -> dict[str, int]:
 def test_sequence_numbers_of_a_sub_agent(what: str, numbers: list[tuple[int, int]], expected: dict) -> None:
     assert followed(*numbers) == expected
     assert followed(*numbers, agent="2001:db8::9", sub_agent=4) == expected
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_missing_less_what_was_reordered_is_what_never_came(seed: int) -> None:
+    random = Random(seed)
+    first = random.choice([0, 2**32 - 500])
+    middle = [number for number in range(1, 999) if random.random() < 0.7 for _ in range(random.choice([1, 1, 1, 3]))]
+    late = random.choice([0, 5, 400])
+    places = sorted((number + random.uniform(0, late), number) for number in middle)
+    arrived = [0, *(number for _, number in places), 999]
+    found = followed(*(((first + number) % 2**32, 0) for number in arrived))
+    assert found["datagrams_missing"] - found.get("datagrams_reordered", 0) == 1000 - len(set(arrived)), found
+    assert found["datagrams_repeated"] == len(arrived) - len(set(arrived))
 
 
 def test_agents_sub_agents_and_sources_count_by_themselves() -> None:
@@ -284,4 +314,4 @@ def test_more_agents_than_are_followed_are_counted() -> None:
     followed = int(lister.sequences[:, 4].sum())
     assert count - SLOTS <= count - followed < count // 10
     assert lister.counts["untracked"] == 2 * (count - followed)
-    assert lister.counts["datagrams_reordered"] == followed  # each of them came twice
+    assert lister.counts["datagrams_repeated"] == followed  # each of them came twice

@@ -42,18 +42,22 @@ samples that were announced and are not there); it contradicts itself; it carrie
 SEQUENCES = (
     "datagrams_missing",
     "datagrams_reordered",
+    "datagrams_repeated",
     "samples_missing",
     "samples_reordered",
+    "samples_repeated",
     "restarts",
     "untracked",
 )
-"""What sequence numbers tell: numbers left out, numbers that came after a higher one (and so were counted as missing
-before), agents or sources that began anew, and numbers that were not looked at because the table of agents is full."""
+"""What sequence numbers tell: numbers left out, those of them that came after a higher one, numbers from behind that
+were not missing (they came twice, or are from before the first), agents or sources that began anew, and numbers that
+were not looked at because the table of agents is full."""
 
 COUNTS = ("datagrams", *SAMPLES, *DATAGRAMS_SKIPPED, *SAMPLES_SKIPPED, *SEQUENCES)
 """Words of the kernel's counts."""
 
 (
     DATAGRAMS, FLOW, COUNTER, OTHER, HEADER_CUT, OTHER_VERSION, ADDRESS_TYPE, CUT, MALFORMED, NO_HEADER,
-    DATAGRAMS_MISSING, DATAGRAMS_REORDERED, SAMPLES_MISSING, SAMPLES_REORDERED, RESTARTS, UNTRACKED,
+    DATAGRAMS_MISSING, DATAGRAMS_REORDERED, DATAGRAMS_REPEATED, SAMPLES_MISSING, SAMPLES_REORDERED, SAMPLES_REPEATED,
+    RESTARTS, UNTRACKED,
 ) = range(len(COUNTS))  # fmt: skip

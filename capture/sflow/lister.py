@@ -55,8 +55,8 @@ class Listed:
 class SampleLister:
     """Lists the flow samples of one input's datagrams, and follows the sequence numbers in them. Not thread safe.
 
-    Memory is fixed: len(SAMPLE_FIELDS) x (capacity + MAX_SAMPLES) x 8 bytes, and half a megabyte for the
-    sequences of SLOTS agents and sources.
+    Memory is fixed: len(SAMPLE_FIELDS) x (capacity + MAX_SAMPLES) x 8 bytes, and SLOTS x SLOT x 8 bytes
+    (2.5 MB) for the sequences of agents and sources.
     """
 
     def __init__(self, capacity: int) -> None:
