@@ -76,8 +76,11 @@ def kernel(signature: str) -> Callable[[Any], Kernel]:
 def pointer(array: np.ndarray[Any, Any], kind: str) -> int:
     """Address of a contiguous array's first element, after a check of its type. The caller keeps the array alive."""
     wanted = SCALARS[kind][2]
-    if array.dtype != wanted or not array.flags.c_contiguous:
+    flags = array.flags
+    if array.dtype != wanted or not flags.c_contiguous:
         raise TypeError(f"a kernel needs a contiguous array of {wanted.__name__}, got {array.dtype} {array.strides}")
+    if flags.writeable and array.size:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # in a third of the time that numpy takes to say it
     return int(array.__array_interface__["data"][0])
 
 
@@ -119,6 +122,7 @@ class Kernel:
         result, _, arguments = signature.rstrip(")").partition("(")
         self.result = result
         self.arguments = [argument.strip() for argument in arguments.split(",")]
+        self._pointers = [argument[:-1] if argument[-1] == "*" else "" for argument in self.arguments]
         self.signature = signature
         self._native: Callable[..., int] | None = None
         kernels.append(self)
@@ -130,8 +134,8 @@ class Kernel:
                 self._native = self._native or self._load(self.stored() or self.compile())
         return self._native(
             *[
-                pointer(value, kind[:-1]) if kind[-1] == "*" and not isinstance(value, int) else value
-                for kind, value in zip(self.arguments, arguments, strict=True)
+                pointer(value, kind) if kind and type(value) is not int else value
+                for kind, value in zip(self._pointers, arguments, strict=True)
             ]
         )
 

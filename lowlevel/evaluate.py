@@ -67,6 +67,8 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
         case AtEnd(operand):
             vector, ends = evaluate(operand, columns), columns[ENDS]
             assert isinstance(ends, Vector)
+            if isinstance(vector, Vector):
+                return Vector(vector.data, _both(vector.valid, ends.data))
             return replace(vector, valid=_both(vector.valid, ends.data))
         case Present(value, count):
             vector = _values(value, columns)

@@ -80,7 +80,9 @@ class PacketColumns(Mapping[str, AnyVector]):
         data = self._packets.field(parts[0])
         if not spec.nullable:
             return Vector(data)
-        return Vector(data, data > 0 if parts[0].endswith("ip_version") else data != NULL)
+        if parts[0].endswith("ip_version"):
+            return Vector(data, data > 0)
+        return Vector(data, data != NULL, NULL)
 
     def _address(self, parts: Sequence[str], nullable: bool) -> AddressVector:
         if self._packets.only_ipv4:

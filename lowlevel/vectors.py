@@ -19,10 +19,14 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Numbers (int64 or float64), conditions, or MACs (48 bits in an int64)."""
+    """Numbers (int64 or float64), conditions, or MACs (48 bits in an int64).
+
+    `null` is what stands under every NULL, where that is known.
+    """
 
     data: npt.NDArray[Any]
     valid: Mask | None = None
+    null: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
