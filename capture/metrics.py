@@ -173,8 +173,8 @@ SFLOW_SEQUENCES = Metric(
     "wiretide_sflow_sequences_total",
     "counter",
     ("link", "event"),
-    "Sequence numbers of agents' datagrams and sources' samples that were missing, came late after all (reordered), were "
-    "repeated, began anew, or were not followed because there are too many; lost is what is missing less reordered.",
+    "Sequence numbers of agents' datagrams and sources' samples that were missing, came late after all (reordered), "
+    "were repeated, began anew, or were not followed because there are too many; lost is what is missing less reordered.",
 )
 
 FLOW_DATAGRAMS = Metric(
