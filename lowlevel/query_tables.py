@@ -12,12 +12,13 @@ from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Type
 from lowlevel.keys import KeyLayout
+from lowlevel.opcodes import IDENTITIES, opcode
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import END
 from lowlevel.readers import Rows
 from lowlevel.spread import Spreader
 from lowlevel.subaggregates import INT_MAX, Kind
-from lowlevel.table import IDENTITIES, Table, opcode
+from lowlevel.table import Table
 from lowlevel.vectors import AddressVector, Columns, Mask, Vector
 
 COUNTED = 8**5
@@ -95,10 +96,11 @@ class QueryTables:
             vector = evaluate(expression, columns)
             assert isinstance(vector, AddressVector)
             found.append(vector.version)
-        # Addresses of one header share their column of versions; and most batches are all IPv4.
+        # Addresses of one header share their column of versions; and most batches are all of one version.
         distinct = list({id(column): column for column in found}.values())
-        if all(column.ndim == 0 for column in distinct):
-            yield tuple(int(column) for column in found), chosen
+        only = {id(column): int(column.flat[0]) for column in distinct if (column == column.flat[0]).all()}
+        if len(only) == len(distinct):
+            yield tuple(only[id(column)] for column in found), chosen
             return
         if len(distinct) == 1:
             for version in VERSIONS:
