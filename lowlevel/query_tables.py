@@ -12,13 +12,12 @@ from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Type
 from lowlevel.keys import KeyLayout
-from lowlevel.opcodes import IDENTITIES, opcode
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import END
 from lowlevel.readers import Rows
 from lowlevel.spread import Spreader
 from lowlevel.subaggregates import INT_MAX, Kind
-from lowlevel.table import Table
+from lowlevel.table import IDENTITIES, Table, opcode
 from lowlevel.vectors import AddressVector, Columns, Mask, Vector
 
 COUNTED = 8**5
