@@ -40,6 +40,50 @@ ROWS_NOT_SPREAD = Metric(
     "Rows that lasted more panes than a row is spread over; each is whole in the pane it ends in.",
 )
 
+SPOOL_SEGMENTS_WRITTEN = Metric(
+    "wiretide_spool_segments_written_total", "counter", ("link",), "Segments that were written through to the disk."
+)
+SPOOL_BYTES_WRITTEN = Metric(
+    "wiretide_spool_bytes_written_total", "counter", ("link",), "Bytes of the files of those segments."
+)
+SPOOL_ITEMS_WRITTEN = Metric(
+    "wiretide_spool_items_written_total", "counter", ("link",), "Batches of partials and punctuations in them."
+)
+SPOOL_ROWS_WRITTEN = Metric("wiretide_spool_rows_written_total", "counter", ("link",), "Rows of partials in them.")
+SPOOL_SEGMENTS_DROPPED = Metric(
+    "wiretide_spool_segments_dropped_total",
+    "counter",
+    ("link", "cause"),
+    "Segments that a full spool dropped before the reader had committed them.",
+)
+SPOOL_ITEMS_DROPPED = Metric(
+    "wiretide_spool_items_dropped_total",
+    "counter",
+    ("link", "cause"),
+    "Items of dropped segments (oldest; punctuation among them is repeated by the next segment), and batches of"
+    " partials that found no room (shed, slow_disk).",
+)
+SPOOL_ROWS_DROPPED = Metric(
+    "wiretide_spool_rows_dropped_total",
+    "counter",
+    ("link", "cause"),
+    "Rows of partials that were in dropped segments (oldest), found the spool full (shed) or the disk too slow"
+    " (slow_disk).",
+)
+SPOOL_SEGMENTS = Metric("wiretide_spool_segments", "gauge", ("link",), "Segments that are on the disk.")
+SPOOL_BYTES = Metric(
+    "wiretide_spool_bytes",
+    "gauge",
+    ("link",),
+    "Disk that the spool takes at most, in whole blocks, with what waits to be written.",
+)
+SPOOL_OLDEST_AGE = Metric(
+    "wiretide_spool_oldest_uncommitted_age_seconds",
+    "gauge",
+    ("link",),
+    "Time since the first item of the oldest segment that the reader has not committed; 0 where there is none.",
+)
+
 METRICS = (
     ROWS_ACCEPTED,
     ROWS_FILTERED,
@@ -48,4 +92,14 @@ METRICS = (
     TABLE_BYTES,
     ROWS_FROM_THE_FUTURE,
     ROWS_NOT_SPREAD,
+    SPOOL_SEGMENTS_WRITTEN,
+    SPOOL_BYTES_WRITTEN,
+    SPOOL_ITEMS_WRITTEN,
+    SPOOL_ROWS_WRITTEN,
+    SPOOL_SEGMENTS_DROPPED,
+    SPOOL_ITEMS_DROPPED,
+    SPOOL_ROWS_DROPPED,
+    SPOOL_SEGMENTS,
+    SPOOL_BYTES,
+    SPOOL_OLDEST_AGE,
 )

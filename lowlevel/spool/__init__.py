@@ -1,0 +1,1 @@
+"""The spool: numbered, immutable, checksummed files of partials and punctuation between the two levels."""

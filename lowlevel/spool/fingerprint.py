@@ -1,0 +1,53 @@
+"""What a low-level plan's partials are, in a few characters, so that another plan's are never taken for them."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import Enum
+from fractions import Fraction
+
+from lowlevel.plan import LowLevelPlan
+
+MEANING = 1
+"""Raised whenever equal plans begin to mean other partials: other panes, other sub-aggregates, other columns."""
+
+
+def fingerprint(plan: LowLevelPlan) -> str:
+    """Return 32 hexadecimal digits, the same in every process, for plans that are equal; the query's name is not in it.
+
+    Plans are equal where their predicate, keys, sub-aggregates, pane, origin, kind of rows and all the rest are, as
+    trees: `a AND b` is not `b AND a`. What has its default value is left out, so that a further field of a plan
+    changes only the plans that use it.
+    """
+    return hashlib.blake2b(f"{MEANING} {_text(plan)}".encode(), digest_size=16).hexdigest()
+
+
+def _text(value: object) -> str:
+    """Write a tree of plain values down, so that different ones are different texts.
+
+    >>> _text((1, True, "a", 0.5))
+    "tuple(int 1,bool True,str 'a',float 0x1.0000000000000p-1)"
+    """
+    name = type(value).__name__
+    if is_dataclass(value):
+        named = [f"{field.name}={_text(getattr(value, field.name))}" for field in fields(value) if _said(field, value)]
+        return f"{name}({','.join(named)})"
+    if isinstance(value, tuple):
+        return f"tuple({','.join(_text(each) for each in value)})"
+    if isinstance(value, Enum):
+        return f"{name}.{value.name}"
+    if isinstance(value, float):
+        return f"float {value.hex()}"
+    if value is None or isinstance(
+        value, (bool, int, str, bytes, Fraction, ipaddress.IPv4Address, ipaddress.IPv6Address)
+    ):
+        return f"{name} {value!r}"
+    raise TypeError(f"got {name} in a low-level plan, expected plain values, tuples and dataclasses: {value!r}")
+
+
+def _said(field: Field[object], value: object) -> bool:
+    """Whether a field has another value than its default."""
+    held = getattr(value, field.name)
+    return field.default is MISSING or held != field.default or type(held) is not type(field.default)

@@ -1,0 +1,86 @@
+"""Items that wait for their segment, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lowlevel.punctuation import Item, Punctuation
+from lowlevel.spool.partials import pack, widths
+
+PUNCTUATION = 64
+"""Bytes that a punctuation takes at most beside its plan's name: its row of the batch, uncompressed."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """The items of the segment to come. `bytes` is never less than they take in the file; `lows` are those before."""
+
+    lows: tuple[int, ...]
+    items: list[tuple[int, Item]] = field(default_factory=list)
+    bytes: int = 0
+    rows: int = 0
+    first: int | None = None
+    last: int | None = None
+
+    def add(self, number: int, item: Item, size: int, now: int | None) -> None:
+        """Take in an item of a plan, at the instant `now` where that is known."""
+        self.items.append((number, item))
+        self.bytes += size
+        if not isinstance(item, Punctuation):
+            self.rows += item.num_rows
+        if self.first is None:
+            self.first = now
+        self.last = now
+
+
+class ItemSizes:
+    """How many bytes of a file items take at most; what does not depend on the rows is measured once for each plan."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Nothing is measured yet of the plans of these names."""
+        self._punctuation = [PUNCTUATION + len(name.encode()) for name in names]
+        self._fixed: dict[int, int] = {}
+
+    @property
+    def punctuations(self) -> int:
+        """Bytes of a punctuation of every plan."""
+        return sum(self._punctuation)
+
+    def of(self, number: int, item: Item) -> int:
+        """Bytes of an item of a plan, compression that makes it longer included."""
+        if isinstance(item, Punctuation):
+            return self._punctuation[number]
+        if number not in self._fixed:
+            self._fixed[number] = pack([item.slice(0, 1)]).size + self._punctuation[number]
+        return self._fixed[number] + item.nbytes + item.nbytes // 128
+
+
+def merged(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
+    """Make one batch of the partials that a plan has between two of its punctuations, for each form and what it notes.
+
+    The form is that of its addresses; what a batch notes is its metadata.
+
+    A plan's punctuation stays behind the partials that it covers and before those that came later. Between them
+    partials may change places: they merge in any order.
+    """
+    done: list[tuple[int, Item]] = []
+    open_batches: dict[int, dict[object, list[pa.RecordBatch]]] = {}
+
+    def close(number: int) -> None:
+        for batches in open_batches.pop(number, {}).values():
+            one = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+            done.append((number, one))
+
+    for number, item in items:
+        if isinstance(item, Punctuation):
+            close(number)
+            done.append((number, item))
+        else:
+            alike = widths(item), tuple(sorted((item.schema.metadata or {}).items()))
+            open_batches.setdefault(number, {}).setdefault(alike, []).append(item)
+    for number in sorted(open_batches):
+        close(number)
+    return done

@@ -1,0 +1,106 @@
+"""The thread that writes segments, one after the other, so that whoever appends need not wait for the disk.
+
+Segments come to be in the order of their numbers. Where one cannot be written, those behind it are not tried: a reader
+that saw a later number first would take the earlier one for lost.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from lowlevel.spool import segment
+from lowlevel.spool.durable import write_durably
+from lowlevel.spool.errors import SpoolError
+from lowlevel.spool.folder import part_of, segment_path
+from lowlevel.spool.pending import Pending, merged
+from lowlevel.spool.segment import Header, Trailer
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(slots=True)
+class _Job:
+    """A segment on its way to the disk; `size` is what it takes there at most."""
+
+    header: Header
+    pending: Pending
+    size: int
+    done: Future[tuple[Trailer, int]]
+
+
+class SegmentThread:
+    """Writes the segments of one folder. All but the writing happens in the caller's thread."""
+
+    def __init__(self, folder: Path) -> None:
+        """Begin with nothing to do."""
+        self.folder = folder
+        self.bytes = self.disk = self.rows = 0
+        """Memory of what waits, disk that it will take at most, and its rows."""
+        self._thread = ThreadPoolExecutor(1, "spool")
+        self._jobs: deque[_Job] = deque()
+        self._stuck: OSError | None = None
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def no_space(self) -> bool:
+        """Whether the disk was full, and `retry` has not been called since."""
+        return self._stuck is not None
+
+    def submit(self, header: Header, pending: Pending, size: int) -> None:
+        """Let a segment be written that takes up to `size` bytes of the disk."""
+        self.bytes += pending.bytes
+        self.disk += size
+        self.rows += pending.rows
+        self._jobs.append(_Job(header, pending, size, self._thread.submit(self._write, header, pending)))
+
+    def written(self) -> Iterator[tuple[Trailer, int]]:
+        """Yield trailer and size of each segment that is on the disk by now. Raises SpoolError where the disk fails."""
+        while self._jobs and self._jobs[0].done.done():
+            job = self._jobs[0]
+            error = job.done.exception()
+            if isinstance(error, OSError):
+                if error.errno in NO_SPACE:
+                    return
+                path = segment_path(self.folder, job.header.number)
+                raise SpoolError(f"{path}: cannot be written: {error.strerror}") from error
+            result = job.done.result()
+            self._jobs.popleft()
+            self.bytes -= job.pending.bytes
+            self.disk -= job.size
+            self.rows -= job.pending.rows
+            yield result
+
+    def retry(self) -> None:
+        """Try again where the disk was full."""
+        for job in self._jobs:
+            job.done.exception()  # those behind it were not tried
+        self._stuck = None
+        for job in self._jobs:
+            job.done = self._thread.submit(self._write, job.header, job.pending)
+
+    def wait(self) -> None:
+        """Wait until nothing is being written."""
+        if self._jobs:
+            self._jobs[-1].done.exception()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown()
+
+    def _write(self, header: Header, pending: Pending) -> tuple[Trailer, int]:
+        if self._stuck is not None:
+            raise self._stuck
+        try:
+            stream, trailer = segment.encode(header, merged(pending.items), pending.first or 0, pending.last or 0)
+            path = segment_path(self.folder, header.number)
+            return trailer, write_durably(part_of(path), path, [memoryview(stream), trailer.encode()])
+        except OSError as error:
+            self._stuck = error
+            raise

@@ -1,0 +1,367 @@
+"""Writing a spool: items are collected in memory, and a thread beside the caller's makes segments of them.
+
+Nothing here waits for the disk but `cut`, `flush` and `close`. What waits for it is bounded; beyond that the spool is
+full, whatever the disk holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from capture.metrics import Samples
+from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
+from lowlevel.spool import segment
+from lowlevel.spool.committed import read_committed
+from lowlevel.spool.counts import OLDEST, SHED, SLOW, SpoolCounts
+from lowlevel.spool.durable import BLOCK, disk_bytes
+from lowlevel.spool.errors import SegmentLostError, SpoolError, SpoolFullError
+from lowlevel.spool.folder import LOCK, PART, segment_path
+from lowlevel.spool.held import HeldSegments
+from lowlevel.spool.limits import SpoolLimits, WhenFull
+from lowlevel.spool.pending import ItemSizes, Pending
+from lowlevel.spool.segment import Header, Segment
+from lowlevel.spool.segment_thread import SegmentThread
+
+FRAME = 2048
+"""Bytes of a segment's file that are neither items nor header, at most: schema, messages, trailer."""
+
+OTHER_FILES = 4 * BLOCK
+"""What lies in the folder beside segments: locks, and the reader's file with its successor."""
+
+LEAST_WAITING = 1 << 23
+"""Bytes that may wait for the disk however small segments are; else it is two segments."""
+
+LOOK = 10**8
+"""Time (ns) between two looks at what the reader has committed, while there is room."""
+
+
+class SpoolWriter:
+    """The one writer of a spool. One thread uses it, and closes it.
+
+    Memory: two segments or 8 MiB, and what one item is longer; once more while a segment is encoded. The numbers of
+    segments go on where the last writer stopped, and so do promises: a punctuation that says no more than an earlier
+    one is not written again.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        link: str,
+        plans: Sequence[tuple[str, str]],
+        limits: SpoolLimits | None = None,
+        cuts: bool = False,
+    ) -> None:
+        """Make the folder, take it for this writer, and find where the last one stopped.
+
+        `plans` are names, all different, and fingerprints; items are numbered by their place. With `cuts` segments end
+        where `cut` says and nowhere else. Raises SpoolError where another writer is at work or the folder is another
+        link's. Where the link has `ended` in this folder, nothing but `close` can be done.
+        """
+        self.folder = Path(folder)
+        self.link = link
+        self.plans = tuple((name, print_of) for name, print_of in plans)
+        if len(dict(self.plans)) != len(self.plans):
+            raise ValueError(f"got plans named {', '.join(name for name, _ in self.plans)}, expected different names")
+        self.limits = limits or SpoolLimits()
+        self.counts = SpoolCounts()
+        self.ended = self._ending = False
+        self.position: str | None = None
+        self._cuts = cuts
+        self._sizes = ItemSizes([name for name, _ in self.plans])
+        self._most_waiting = max(2 * self.limits.segment_bytes, LEAST_WAITING)
+        self._now: int | None = None
+        self._looked: int | None = None
+        self._unsaid: set[int] = set()
+        self._epoch = self._rows = self._shed = 0
+        with contextlib.ExitStack() as undo:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                undo.callback(os.close, self._lock)
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for path in self.folder.glob(f"*.segment{PART}"):
+                    path.unlink()
+                self._held = HeldSegments(self.folder)
+                lows = self._resume()
+            except BlockingIOError as error:
+                raise SpoolError(
+                    f"{self.folder}: another process is writing this spool; end it, or name another folder"
+                ) from error
+            except OSError as error:
+                raise SpoolError(f"{self.folder}: cannot be a spool: {error.strerror}") from error
+            undo.pop_all()
+        self._next = max([self._committed(), *self._held.newest_first()[:1]]) + 1
+        self._lows = tuple(lows.get(plan, BEGINNING) for plan in self.plans)
+        self._pending = Pending(self._lows)
+        self._frame = FRAME + len(self._header(self._pending).encode()) + self._sizes.punctuations
+        self._thread = SegmentThread(self.folder)
+
+    def _resume(self) -> dict[tuple[str, str], int]:
+        """Take over counters from the newest segment that is whole; return the last promises."""
+        newest = self._newest_whole()
+        if newest is None:
+            return {}
+        if newest.link != self.link:
+            raise SpoolError(f"{self.folder}: got link {self.link}, expected {newest.link}, whose spool this is")
+        self._epoch = newest.header.epoch + 1
+        self._rows = newest.header.rows_before + newest.rows
+        self._shed = newest.header.shed_before
+        self.position = newest.header.position
+        self.ended = newest.ended
+        return dict(zip(newest.plans, newest.lows, strict=True))
+
+    def _newest_whole(self) -> Segment | None:
+        for number in self._held.newest_first():
+            with contextlib.suppress(SegmentLostError):
+                return segment.decode(segment_path(self.folder, number))
+        return None
+
+    @property
+    def used(self) -> int:
+        """Bytes of disk that the spool takes at most, with what waits to be written; up to `limits.spool_bytes`."""
+        waiting = self._disk_of(self._pending.bytes) if self._pending.items else 0
+        return OTHER_FILES + self._held.bytes + self._thread.disk + waiting
+
+    @property
+    def waiting(self) -> int:
+        """Rows that were appended and are not on the disk yet; a crash loses them."""
+        return self._pending.rows + self._thread.rows
+
+    @property
+    def due(self) -> bool:
+        """Whether what waits makes a segment, by its size or by its time; for those who `cut`."""
+        first = self._pending.first
+        late = first is not None and self._now is not None and self._now - first >= self.limits.segment_time
+        return bool(self._pending.items) and (late or self._pending.bytes >= self.limits.segment_bytes)
+
+    def append(self, number: int, item: Item) -> None:
+        """Take in an item of a plan. Partials without rows, and promises that were made before, say nothing.
+
+        Raises SpoolFullError where there is no room for partials, of which then nothing was taken. Punctuation always
+        has room: where the segment has none, a later one says it.
+        """
+        self._check_open()
+        self._settle()
+        size = self._sizes.of(number, item)
+        if isinstance(item, Punctuation):
+            if item.low <= self._lows[number]:
+                return
+            self._lows = (*self._lows[:number], item.low, *self._lows[number + 1 :])
+            self._unsaid.add(number)
+            with contextlib.suppress(SpoolFullError):
+                self._make_room(size)
+                self._promise(number)
+        elif item.num_rows:
+            if size > self.limits.spool_bytes // 4:
+                raise SpoolError(
+                    f"{self.folder}: got {size} bytes of partials at once, expected at most a quarter of the spool's "
+                    f"{self.limits.spool_bytes}: make it larger, or the tables smaller"
+                )
+            try:
+                self._make_room(size)
+            except SpoolFullError:
+                if self.limits.when_full is WhenFull.STOP:
+                    raise
+                self._drop(item, SLOW)
+                return
+            self._pending.add(number, item, size, self._now)
+        if self._pending.bytes >= self.limits.segment_bytes:
+            self._rotate_unless_cut()
+
+    def shed(self, number: int, item: Item) -> None:
+        """Count partials that found no room and will not be appended again. Punctuation is appended all the same."""
+        if isinstance(item, Punctuation):
+            self.append(number, item)
+        else:
+            self._drop(item, SHED)
+
+    def tick(self, now: int) -> None:
+        """Say what time it is (ns since the epoch); segments that are due are written, committed ones deleted."""
+        self._check_open()
+        self._now = now
+        self._settle()
+        if self._thread.no_space:
+            self._retry()
+        if self._looked is None or not 0 <= now - self._looked < LOOK:
+            self._looked = now
+            self._held.delete_committed(self._committed())
+        if self._unsaid and self._fits(self._sizes.punctuations):
+            for number in sorted(self._unsaid):
+                self._promise(number)
+        if self._pending.items and self._pending.first is None:
+            self._pending.first = self._pending.last = now
+        if self.due:
+            self._rotate_unless_cut()
+
+    def cut(self, position: str) -> None:
+        """End the segment here, and note what place of the input it goes up to; `position` of the next writer.
+
+        Waits until the segment before is on the disk. Nothing happens where no item came since the last one.
+        """
+        self._check_open()
+        self._wait()
+        if self._pending.items:
+            self._frame += len(json.dumps(position)) - len(json.dumps(self.position))
+            self.position = position
+            self._rotate()
+
+    def flush(self) -> None:
+        """Write what waits, and wait until it is on the disk. Raises SpoolFullError where the disk is full."""
+        self._check_open()
+        if self._pending.items:
+            self._rotate()
+        self._wait()
+
+    def close(self, ended: bool = False) -> None:
+        """Write what waits, with the end of the link where it has `ended`, and let go of the folder; twice is once.
+
+        Raises SpoolFullError where the disk has no room even for that; the folder is free all the same.
+        """
+        if self._lock < 0:
+            return
+        try:
+            self._wait()
+            if ended and not self.ended:
+                self._ending = True
+                self._unsaid.update(number for number, low in enumerate(self._lows) if low != END)
+                self._lows = (END,) * len(self.plans)
+            for number in sorted(self._unsaid):
+                self._promise(number)
+            if self._pending.items or self._ending:
+                self._rotate()
+            self._wait()
+            self.ended |= self._ending
+            self._held.delete_committed(self._committed())
+        finally:
+            self._thread.close()
+            os.close(self._lock)
+            self._lock = -1
+
+    def samples(self) -> Samples:
+        """Return the counters; the age of the oldest uncommitted segment is that at the last `tick`."""
+        first = None
+        for number in reversed(self._held.newest_first()):
+            if number > self._committed():
+                with contextlib.suppress(OSError):
+                    trailer = segment.read_trailer(segment_path(self.folder, number))
+                    first = trailer.first if trailer else None
+                break
+        age = max(0, self._now - first) if first and self._now else 0
+        return self.counts.samples(self.link, len(self._held), self.used, age)
+
+    def _check_open(self) -> None:
+        if self._lock < 0:
+            raise ValueError(f"{self.folder}: this writer has been closed")
+        if self.ended:
+            raise SpoolError(f"{self.folder}: link {self.link} has ended here; name another folder, or delete this one")
+
+    def _make_room(self, size: int) -> None:
+        """Delete what was committed, and drop the oldest where that is the policy, until `size` bytes have room."""
+        if len(self._thread) and self._thread.bytes + self._pending.bytes + size > self._most_waiting:
+            raise SpoolFullError(f"{self.folder}: the disk is slower than what comes for link {self.link}")
+        if self._fits(size):
+            return
+        self._held.delete_committed(self._committed())
+        while not self._fits(size):
+            if self.limits.when_full is WhenFull.STOP or len(self._held) < 2:
+                raise SpoolFullError(
+                    f"{self.folder}: full: {self.used} of {self.limits.spool_bytes} bytes, of nothing that the reader"
+                    " has committed"
+                )
+            self._drop_oldest()
+
+    def _fits(self, size: int) -> bool:
+        """Whether there is room for further bytes, and after them for one segment of nothing but punctuation."""
+        others = OTHER_FILES + self._held.bytes + self._thread.disk
+        return others + self._disk_of(self._pending.bytes + size) + self._disk_of(0) <= self.limits.spool_bytes
+
+    def _disk_of(self, items: int) -> int:
+        """Disk that a segment takes at most with so many bytes of items."""
+        return disk_bytes(items + self._frame)
+
+    def _drop(self, item: Item, cause: str) -> None:
+        self.counts.items_dropped[cause] += 1
+        self.counts.rows_dropped[cause] += item.num_rows
+        self._shed += item.num_rows
+
+    def _drop_oldest(self) -> None:
+        """Delete the oldest segment, though nobody has committed it."""
+        number = self._held.oldest
+        assert number is not None
+        with contextlib.suppress(FileNotFoundError):
+            trailer = segment.read_trailer(segment_path(self.folder, number))
+            if trailer is not None:
+                self.counts.items_dropped[OLDEST] += trailer.items
+                self.counts.rows_dropped[OLDEST] += trailer.rows
+        self.counts.segments_dropped[OLDEST] += 1
+        self._held.delete(number)
+
+    def _committed(self) -> int:
+        """What the reader has committed; where its file is damaged, nothing, so that nothing is deleted."""
+        try:
+            return read_committed(self.folder).number
+        except SpoolError:
+            return -1
+
+    def _header(self, pending: Pending) -> Header:
+        return Header(
+            link=self.link,
+            number=self._next,
+            epoch=self._epoch,
+            plans=self.plans,
+            lows=pending.lows,
+            rows_before=self._rows,
+            shed_before=self._shed,
+            ended=self._ending,
+            position=self.position,
+        )
+
+    def _promise(self, number: int) -> None:
+        """Write down the last punctuation of a plan."""
+        self._unsaid.discard(number)
+        item = Punctuation(self.link, self._lows[number])
+        self._pending.add(number, item, self._sizes.of(number, item), self._now)
+
+    def _rotate_unless_cut(self) -> None:
+        if not self._cuts:
+            self._rotate()
+
+    def _rotate(self) -> None:
+        """Give what is pending to the thread that writes."""
+        pending = self._pending
+        self._thread.submit(self._header(pending), pending, self._disk_of(pending.bytes))
+        self._next += 1
+        self._rows += pending.rows
+        self._pending = Pending(self._lows)
+
+    def _settle(self) -> None:
+        """Take note of segments that have been written."""
+        for trailer, size in self._thread.written():
+            self._held.add(trailer.number, size)
+            self.counts.segments += 1
+            self.counts.bytes += size
+            self.counts.items += trailer.items
+            self.counts.rows += trailer.rows
+
+    def _retry(self) -> None:
+        """Try again to write what found the disk full, with more room where there is something to delete."""
+        self._held.delete_committed(self._committed())
+        if self.limits.when_full is WhenFull.OLDEST and len(self._held) > 1:
+            self._drop_oldest()
+        self._thread.retry()
+
+    def _wait(self) -> None:
+        """Wait until nothing is being written. Raises SpoolFullError where the disk is full."""
+        self._thread.wait()
+        self._settle()
+        if self._thread.no_space:
+            self._retry()
+            self._thread.wait()
+            self._settle()
+        if self._thread.no_space:
+            raise SpoolFullError(f"{self.folder}: the disk is full; free some space")
