@@ -43,8 +43,8 @@ class InterfaceCapture(StreamedCapture):
 
     * A block lies in the kernel's ring, which is `data`; it goes back to the kernel **when the next one is asked for**.
       A block of the ring may be several blocks. `low` is NO_PROMISE.
-    * None is yielded where the kernel had no block for WAIT seconds. It may hold packets back for two times
-      BLOCK_TIMEOUT: those of a block that is not full.
+    * None is yielded where the kernel had no block for WAIT seconds. It may still have packets, in a block that is not
+      full, for two times BLOCK_TIMEOUT: then `waiting` says so.
     * An interface that goes down is waited for; how often is counted. One that is gone ends with `damage` GONE, after
       all that is in the ring.
     * After `stop` no packet comes into the ring, and what is in it is read: all packets that the kernel has ever had
@@ -65,7 +65,7 @@ class InterfaceCapture(StreamedCapture):
         self._bytes = 0
         self._packets = 0
         self._unreadable = 0
-        self._waiting = 0
+        self._occupied = 0
         self._downs = 0 if self.ring.up else 1
 
     @property
@@ -91,13 +91,14 @@ class InterfaceCapture(StreamedCapture):
                     yield from self._walk_ring(*found, block_records)
                     self.ring.give_back()
                 elif ending is None:
+                    self.waiting = self._unread > 0
                     yield None
-                if ending is not None and found is None and self._is_empty(ending):
+                elif self._unread <= 0 or time.monotonic() - ending > AT_LAST:
                     return
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         finally:
-            self._waiting = 0
+            self._occupied = 0
 
     def _next(self, wait: float) -> tuple[int, int, int] | None:
         try:
@@ -108,10 +109,10 @@ class InterfaceCapture(StreamedCapture):
             self._downs += 1
             return None
 
-    def _is_empty(self, since: float) -> bool:
-        """Whether all packets of the ring have been read, or nobody knows where they are."""
-        unread = self.ring.received - self.ring.dropped - self._packets
-        return unread <= 0 or time.monotonic() - since > AT_LAST
+    @property
+    def _unread(self) -> int:
+        """Packets that the kernel has in the ring, as of its last count."""
+        return self.ring.received - self.ring.dropped - self._packets
 
     def _walk_ring(self, first: int, end: int, packets: int, block_records: int) -> Iterator[Block]:
         """Describe the frames of one retired block."""
@@ -129,7 +130,7 @@ class InterfaceCapture(StreamedCapture):
 
     def _count(self) -> None:
         self.ring.count()
-        self._waiting = self.ring.waiting
+        self._occupied = self.ring.waiting
 
     def samples(self, link: str) -> Samples:
         """Return what the kernel says of the ring, and what became of the packets in it; any thread may call."""
@@ -140,7 +141,7 @@ class InterfaceCapture(StreamedCapture):
         samples.add(INTERFACE_TRUNCATED, self._ring_format.truncated, link)
         samples.add(INTERFACE_UNREADABLE, self._unreadable, link)
         samples.add(INTERFACE_DOWN, self._downs, link)
-        samples.set(INTERFACE_WAITING, self._waiting, link)
+        samples.set(INTERFACE_WAITING, self._occupied, link)
         samples.set(INTERFACE_BLOCKS, self.ring.blocks, link)
         samples.set(INTERFACE_RING_BYTES, self.ring.blocks * BLOCK_BYTES, link)
         return samples

@@ -1,0 +1,87 @@
+"""Queries over a live interface: what they count, and how Ctrl-C ends them. As in `test_interface.py`, root is needed.
+
+It can catch packets that a query loses although the capture has them, drops that nobody is told of, and a Ctrl-C that
+loses what was read.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import wiretide
+from bench.frame_sender import udp_frame
+from bench.veth import Pair, inside, veth_pair, why_no_veth
+from capture.metrics import INTERFACE_DROPPED, RECORDS_READ
+from dashboards.console import compile_kernels
+from highlevel.inline import InlineRun, Input
+from queries.gsql import compile_query
+from tests.test_command_line import environment
+
+pytestmark = pytest.mark.skipif(why_no_veth() is not None, reason=str(why_no_veth()))
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with veth_pair() as made:
+        yield made
+
+
+@pytest.mark.parametrize(("packets", "rate"), [(2_000, 10_000), (10_000, 50_000), (40_000, 0)])
+def test_a_query_counts_what_was_sent_but_for_what_the_kernel_dropped(pair: Pair, packets: int, rate: int) -> None:
+    plan = compile_query("SELECT srcIP, count(*) AS n FROM packets GROUP BY srcIP")
+    with inside(pair.receiving):
+        run = InlineRun([plan], [Input("veth", Path(f"interface:{pair.receiver}?ring=4MiB"))], threads=1)
+    command = ["ip", "netns", "exec", pair.sending, sys.executable, "-m", "bench.frame_sender", pair.sender]
+
+    def send_and_stop() -> None:
+        subprocess.run([*command, str(packets), str(rate), "100"], check=True, stdout=subprocess.DEVNULL)
+        run.stop()
+
+    sender = threading.Thread(target=send_and_stop)
+    sender.start()
+    counted = sum(sum(batch.column("n").to_pylist()) for _, batch in run.results())
+    sender.join()
+    samples = run.samples()
+    dropped = samples.total(INTERFACE_DROPPED) + pair.dropped_before()
+    assert counted + dropped == packets
+    assert counted == samples.total(RECORDS_READ)
+    assert [each.dropped for each in run.readings()] == [samples.total(INTERFACE_DROPPED)]
+
+
+def catches(process: subprocess.Popen[bytes], number: int) -> bool:
+    """Whether a process has a handler for a signal; it must not have ended."""
+    assert process.poll() is None
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+def test_ctrl_c_of_the_command_line_gives_the_answer(pair: Pair, tmp_path: Path) -> None:
+    compile_kernels("capture.live")
+    command = [
+        "ip", "netns", "exec", pair.receiving, sys.executable, wiretide.__file__, "query", "--format", "csv", "-s",
+        f"Main1=interface:{pair.receiver}", "SELECT link, vlan, count(*) AS n FROM Main1 GROUP BY link, vlan",
+    ]  # fmt: skip
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE) as process:
+        try:
+            while not catches(process, signal.SIGTERM):  # then it listens
+                time.sleep(0.02)
+            with inside(pair.sending), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
+                sender.bind((pair.sender, 0))
+                for n in range(500):
+                    sender.send(udp_frame(n, 100, b"\x81\x00\x00\x07"))
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate()
+            assert process.returncode == 0
+        finally:
+            process.kill()
+    assert out.decode().splitlines() == ["link,vlan,n", "Main1,7,500"]
