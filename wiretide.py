@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from capture.generate import Attack
     from highlevel.inline import Input
     from highlevel.plan import QueryPlan
+    from lowlevel.promises.lull import LullRule
     from queries.pipeline_file import PipelineFile
 
 INLINE = "inline"
@@ -49,6 +50,7 @@ def query(
     threads: int | None = None,
     slack: str | None = None,
     follow: bool = False,
+    lull: str | None = None,
 ) -> pa.Table:
     """Answer one query.
 
@@ -57,9 +59,9 @@ def query(
     or the URL of a Spark master. `layer` says which IP layer plain names mean: `outer`, or `inner`, the innermost
     reached through tunnels. `sampling` is a rate of flow exporters that stands whatever they announce, "1000", or one
     for each of some, ["192.0.2.1=1000"]. The rest is the inline engine's: `threads`; `slack`, such as "10s" or
-    "exact"; and `follow`, as on the command line. Live inputs are read until they end, or until Ctrl-C; `watch` yields
-    what is final before that. Columns are those of the command line's CSV: window bounds are integer nanoseconds,
-    addresses text.
+    "exact"; `follow`, as on the command line; and `lull`, such as "5s": how far behind the clock a live input that is
+    silent may be (docs/promises.md). Live inputs are read until they end, or until Ctrl-C; `watch` yields what is final
+    before that. Columns are those of the command line's CSV: window bounds are integer nanoseconds, addresses text.
 
     Raises QueryError for a wrong query, InputError for a file that is no capture; warns (RuntimeWarning) of what could
     not be read of one, and of late rows.
@@ -70,7 +72,7 @@ def query(
     from dashboards.result_files import readable, readable_schema
 
     plan, inputs = _prepare(sql, layer, _rates(sampling), files, streams, follow)
-    with answer(plan, inputs, on, None, threads, _slack(slack)) as found:
+    with answer(plan, inputs, on, None, threads, _slack(slack), _lull(lull)) as found:
         with found.until_stopped():
             batches = [readable(batch) for batch in found.batches]
         for text in found.warnings():
@@ -87,6 +89,7 @@ def watch(
     threads: int | None = None,
     slack: str | None = None,
     follow: bool = False,
+    lull: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Answer one query in this process, a batch whenever windows become final. Arguments and errors are as in `query`.
 
@@ -97,7 +100,7 @@ def watch(
 
     plan, inputs = _prepare(sql, layer, _rates(sampling), files, streams, follow)
     stack = contextlib.ExitStack()
-    found = stack.enter_context(answer(plan, inputs, threads=threads, slack=_slack(slack)))
+    found = stack.enter_context(answer(plan, inputs, threads=threads, slack=_slack(slack), lull=_lull(lull)))
 
     def batches() -> Iterator[pa.RecordBatch]:
         with stack:
@@ -158,6 +161,12 @@ def _slack(text: str | None) -> int | None:
     from queries.slack import parse_slack
 
     return None if text is None else parse_slack(text)
+
+
+def _lull(text: str | None) -> LullRule | None:
+    from queries.slack import parse_lull
+
+    return None if text is None else parse_lull(text)
 
 
 class _WithoutPandas:
@@ -221,6 +230,14 @@ def _query(
             metavar="TIME", help="How late rows of a live input may be, 10s by default; exact: answer at its end."
         ),
     ] = None,
+    lull: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Close windows of live inputs that are silent when the clock is so far beyond them; '5s trace': the "
+            "clock of a replay.",
+        ),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads that read; by default one per core, up to 8.")
     ] = None,
@@ -258,17 +275,21 @@ def _query(
     except ValueError as error:
         raise typer.BadParameter(f"--slack: {error}") from error
     try:
+        silent = _lull(lull)
+    except ValueError as error:
+        raise typer.BadParameter(f"--lull: {error}") from error
+    try:
         rates = _rates(sampling or [])
     except ValueError as error:
         raise typer.BadParameter(f"--sampling: {error}") from error
     plan, inputs = _prepare(sql, layer, rates, files, _bindings(stream or []), follow)
     if on != INLINE:
-        _refuse_inline_options(on, inputs, {"--follow": follow, "--slack": slack, "--threads": threads})
+        _refuse_inline_options(on, inputs, {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads})
         compile_kernels()
     from dashboards.answer import answer
     from dashboards.idle_kernels import IdleKernels
 
-    with answer(plan, inputs, on, slots, threads, late) as found:
+    with answer(plan, inputs, on, slots, threads, late, silent) as found:
         if found.run is not None:
             compile_kernels(idle=IdleKernels(found.run))
         say_live(found.live)

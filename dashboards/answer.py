@@ -16,6 +16,7 @@ from dashboards.stop_signals import stopping
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
 from highlevel.readings import Reading
+from lowlevel.promises.lull import LullRule
 
 INLINE = "inline"
 """The engine that is this process; others are `local`, Spark in this process, and the URLs of Spark masters."""
@@ -73,22 +74,23 @@ def answer(
     slots: int | None = None,
     threads: int | None = None,
     slack: int | None = None,
+    lull: LullRule | None = None,
 ) -> Iterator[Answer]:
     """Open the inputs and begin. Raises InputError for a wrong input.
 
-    `threads`, `slack` and inputs that are followed are for the inline engine: ValueError with another.
+    `threads`, `slack`, `lull` and inputs that are followed are for the inline engine: ValueError with another.
     """
     from lowlevel.node import TABLE_SLOTS
 
     slots = slots or TABLE_SLOTS
     if on == INLINE:
-        run = InlineRun([plan], inputs, slots, threads=threads, slack=slack)
+        run = InlineRun([plan], inputs, slots, threads=threads, slack=slack, lull=lull)
         with contextlib.closing(run.results()) as results:
             yield Answer((batch for _, batch in results), run.samples, run.readings, run)
         return
-    if threads is not None or slack is not None or any(each.follow for each in inputs):
+    if threads is not None or slack is not None or lull is not None or any(each.follow for each in inputs):
         raise ValueError(
-            f"got threads, a slack or something to follow with the engine {on}, expected them with {INLINE}"
+            f"got threads, a slack, a lull or something to follow with the engine {on}, expected them with {INLINE}"
         )
     from capture.files.capture import open_finite
     from highlevel.spark.batch import BatchRun

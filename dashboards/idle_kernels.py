@@ -35,13 +35,13 @@ class IdleKernels:
     """
 
     def __init__(self, run: InlineRun) -> None:
-        """Look at the kinds of rows, the columns, the slack, and at the formats of the inputs."""
+        """Look at the kinds of rows, the columns, the promises, and at the formats of the inputs."""
         self.kinds = {plan.low.kind for plan in run.plans}
         if "flows" in self.kinds:
             from lowlevel import flow_reader  # noqa: F401  # it declares its kernels
         if "samples" in self.kinds:
             from lowlevel import sample_reader  # noqa: F401
-        self.unused = {"lowlevel.pace"} if all(lane.port.slack is None for lane in run.lanes) else set()
+        self.unused = set() if any(lane.port.knowledge.by_rows for lane in run.lanes) else {"lowlevel.promises.guard"}
         if not any(column.endswith("payload") for plan in run.plans for column in plan.low.columns):
             self.unused.add("lowlevel.byte_functions")
         captures = [lane.capture for lane in run.lanes]

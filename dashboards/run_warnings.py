@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from capture.metrics import RECORDS_READ, RECORDS_SKIPPED, Samples
+from capture.metrics import FLOW_SETS_DROPPED, FLOW_SETS_WAITING, RECORDS_READ, RECORDS_SKIPPED, Samples
 from capture.packets.link_layers import supported_link_types
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS
 from highlevel.readings import UNSUPPORTED, Reading
+from lowlevel.metrics import LULL_PROMISES
 
 
 def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]:
@@ -35,9 +36,13 @@ def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]
                 f"{each.name}: {each.unsupported:,} of {count(each.records, 'record')} are of {_link_types(each)}, "
                 "and not in the answer"
             )
+    unread = int(samples.total(FLOW_SETS_WAITING) + samples.total(FLOW_SETS_DROPPED))
+    if unread:
+        yield f"{count(unread, 'set')} of flow records came without their template, and are not in the answer"
     if samples.total(LATE_PARTIALS):
         late = count(int(samples.total(LATE_ROWS)), "late row")
-        yield f"{late} missed a window that had been answered before: give a larger --slack"
+        lull = " or --lull" if samples.total(LULL_PROMISES) else ""
+        yield f"{late} missed a window that had been answered before: give a larger --slack{lull}"
 
 
 def nothing_readable(samples: Samples, readings: Sequence[Reading]) -> str | None:

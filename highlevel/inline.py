@@ -30,6 +30,7 @@ from highlevel.table_sizes import TableShares
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node import TABLE_SLOTS
+from lowlevel.promises.lull import LullRule
 from lowlevel.punctuation import BEGINNING, Punctuation
 
 ALL_METRICS = by_name(CAPTURE_METRICS, LOW_METRICS, HIGH_METRICS)
@@ -102,11 +103,13 @@ class InlineRun:
         threads: int | None = None,
         slack: int | None = None,
         block_records: int = BLOCK_RECORDS,
+        lull: LullRule | None = None,
     ) -> None:
         """Open and check every input. `progress` is called with (bytes done, bytes in all), by one thread at a time.
 
         `slack`, ns, is what rows may be behind the newest of their input, where that cannot tell exactly: in streams,
-        and for flows. None means LIVE_SLACK for live inputs, and EXACT for others. `threads` None means
+        and for flows. None means LIVE_SLACK for live inputs, and EXACT for others. By `lull` live inputs that are
+        silent go by its clock (`lowlevel.promises.lull`); without it their windows wait. `threads` None means
         `available_threads()`. Raises InputError for a file that is no capture, ValueError for no threads.
         """
         self.inputs = [each for each in inputs if any(each.feeds(plan) for plan in plans)]
@@ -128,14 +131,15 @@ class InlineRun:
             self._slack(slack, capture, [plan for plan in plans if each.feeds(plan)])
             for each, capture in zip(self.inputs, captures, strict=True)
         ]
-        exact = all(each is None for each in self.slacks)
+        exact = all(each is None for each in self.slacks) and (lull is None or not self.live)
         self.plans = list(plans) if exact else [plan.counting_rows() for plan in plans]
         self.total = 0
         self.lanes: list[Lane] = []
         tables = TableShares(slots)
         for number, (each, capture) in enumerate(zip(self.inputs, captures, strict=True)):
             fed = [(reader, plan) for reader, plan in enumerate(self.plans) if each.feeds(plan)]
-            port = Port(number, each.link, fed, tables, self.slacks[number], block_records)
+            silent = lull if isinstance(capture, StreamedCapture) and capture.live else None
+            port = Port(number, each.link, fed, tables, self.slacks[number], block_records, silent)
             self.lanes += make_lanes(port, capture, self.threads)
             self.total += 2 * len(capture.data) if isinstance(capture, Capture) else capture.size
         self._schedule = Schedule(self.lanes, tables, self._advance, self._unwanted)

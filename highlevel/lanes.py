@@ -23,6 +23,8 @@ from highlevel.plan import QueryPlan
 from highlevel.table_sizes import TableShares
 from lowlevel.node import Node
 from lowlevel.plan import LowLevelPlan
+from lowlevel.promises.knowledge import Kind, Knowledge
+from lowlevel.promises.lull import LullRule
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 
 Numbered = tuple[int, Item]
@@ -36,7 +38,7 @@ Progress = Callable[[int], None]
 class Port:
     """What a lane is for: the number of its input and its link, the plans it feeds with their numbers, and its tables.
 
-    `slack` is that of `Node`.
+    `slack` is that of `Node`; `lull` says when live inputs are silent, where that is to be known.
     """
 
     number: int
@@ -45,6 +47,13 @@ class Port:
     tables: TableShares
     slack: int | None = None
     block_records: int = BLOCK_RECORDS
+    lull: LullRule | None = None
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What is known of the order of the input's rows."""
+        kind = Kind.EXACT if self.slack is None else Kind.LATE_BY_TIME
+        return Knowledge(kind, self.slack, None if self.lull is None else self.lull.threshold)
 
 
 class Lane:
@@ -72,17 +81,14 @@ class Lane:
 
     def take_in(self, block: Block) -> Iterator[Numbered]:
         """Reduce one block."""
-        if self.node is None:
-            self.node = self._make_node([plan.low for _, plan in self.port.plans], self.port.tables.take())
+        node = self._opened()
         self.newest = max(self.newest, block.last)
-        for place, item in self.node.process(block):
-            yield self.port.plans[place][0], item
+        yield from self._numbered(node.process(block))
 
     def end(self, damage: str | None) -> Iterator[Numbered]:
         """Let everything leave that is in the tables; keep the counters and give the memory back."""
         if self.node is not None:
-            for place, item in self.node.progress(END):
-                yield self.port.plans[place][0], item
+            yield from self._numbered(self.node.progress(END))
         yield from self.promise(END)
         self.damage = damage
         self._counted = self.samples()
@@ -105,9 +111,20 @@ class Lane:
             samples.update(self.capture.samples(self.port.link))
         return samples
 
+    def _opened(self) -> Node:
+        """Return the node, which takes its share of the tables when it is first needed."""
+        if self.node is None:
+            self.node = self._make_node([plan.low for _, plan in self.port.plans], self.port.tables.take())
+        return self.node
+
     def _make_node(self, plans: Sequence[LowLevelPlan], slots: int) -> Node:
         port = self.port
-        return Node(port.link, self.capture, plans, slots, port.block_records, port.slack)
+        return Node(port.link, self.capture, plans, slots, port.block_records, promise=port.knowledge)
+
+    def _numbered(self, items: Iterator[Numbered]) -> Iterator[Numbered]:
+        """Number the node's items as the plans are in the whole run."""
+        for place, item in items:
+            yield self.port.plans[place][0], item
 
 
 class Deal:

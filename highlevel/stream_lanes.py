@@ -10,8 +10,10 @@ from threading import Event
 from capture.files.blocks import Block
 from capture.files.stream import StreamedCapture
 from highlevel.lanes import Lane, Numbered, Port, Progress
-from lowlevel.pace import AGREEING
-from lowlevel.punctuation import BEGINNING
+from lowlevel.promises.boundaries import Described
+from lowlevel.promises.guard import AGREEING
+from lowlevel.promises.trace_clock import TraceClock
+from lowlevel.punctuation import BEGINNING, Punctuation
 
 GRACE = 0.5
 """Seconds without anything to read after which a live input that shall stop does: its writer may have been stopped by
@@ -45,7 +47,7 @@ class StreamLane(Lane):
         self.key = BEGINNING if first is None else first.first
 
     def begin(self) -> Iterator[Numbered]:
-        """Promise before the first row what its beginning allows: as much as `lowlevel.pace` will."""
+        """Promise before the first row what its beginning allows: as much as its rows will (`lowlevel.promises`)."""
         if self.port.slack is not None and self.key != BEGINNING:
             yield from self.promise(max(BEGINNING + 1, self.key - self.port.slack))
 
@@ -70,12 +72,18 @@ class StreamLane(Lane):
 
 
 class LiveLane(Lane):
-    """A lane over a live input, in a thread of its own: it waits for what comes."""
+    """A lane over a live input, in a thread of its own: it waits for what comes, and in lulls it goes by the clock.
+
+    A poll that found nothing is told with the time at which it began. While the lane waits for whoever takes its items
+    it does not poll, and where a part of a record has come the input is not silent: back-pressure promises nothing.
+    """
 
     def __init__(self, port: Port, capture: StreamedCapture) -> None:
         """Read `capture`, which is live."""
         super().__init__(port, capture)
         self.stream = capture
+        self._polled: int | None = None  # the last poll in vain before the first row
+        self._described = [Described(plan.low.pane, plan.low.origin) for _, plan in port.plans]
 
     def run(self, stopping: Callable[[], bool], unwanted: Event) -> Iterator[Numbered]:
         """Reduce blocks as they come, until the input ends or, soon after `stopping` says so, with what has been read.
@@ -85,20 +93,48 @@ class LiveLane(Lane):
         heard = time.monotonic()
         stopped: float | None = None
         with closing(_blocks(self.stream, self.port.block_records)) as blocks:
+            polled = self._clock()
             for block in blocks:
                 if unwanted.is_set():
                     break
                 now = time.monotonic()
                 if block is not None:
                     heard = now
-                    yield from self.take_in(block)
+                    yield from self._heard(block)
+                elif not self.stream.waiting:
+                    yield from self._silent(polled)
                 if stopping():
                     stopped = stopped or now
                     if now >= min(max(heard, stopped) + GRACE, stopped + AT_LAST):
                         self.stream.stop()
+                polled = self._clock()
         self.stream.close()
         if not unwanted.is_set():
             yield from self.end(self.stream.damage)
+
+    def _clock(self) -> int:
+        return BEGINNING if self.port.lull is None else self.port.lull.clock()
+
+    def _heard(self, block: Block) -> Iterator[Numbered]:
+        """Take in what came."""
+        if self.node is None and self._polled is not None:  # what was promised before the first row stands
+            yield from self._numbered(self._opened().tick(self._polled))
+        yield from self.take_in(block)
+        if self.port.lull is not None and isinstance(self.port.lull.clock, TraceClock):
+            self.port.lull.clock.advance(self._opened().newest)
+
+    def _silent(self, polled: int) -> Iterator[Numbered]:
+        """Let the clock go on, where the input is to be taken as silent: nothing had come at `polled`."""
+        if self.port.lull is None or polled == BEGINNING:
+            return
+        if self.node is not None:
+            yield from self._numbered(self.node.tick(polled))
+            return
+        self._polled = polled
+        for (reader, _), described in zip(self.port.plans, self._described, strict=True):
+            mark = described.news(max(BEGINNING + 1, polled - self.port.lull.threshold))
+            if mark is not None:
+                yield reader, Punctuation(self.port.link, mark)
 
 
 def _blocks(stream: StreamedCapture, records: int) -> Generator[Block | None, None, None]:

@@ -33,6 +33,31 @@ ROWS_FROM_THE_FUTURE = Metric(
     "Rows dated over an hour ahead of their link that too few others agreed with for its progress to follow them.",
 )
 
+ROWS_FROM_THE_PAST = Metric(
+    "wiretide_rows_from_the_past_total",
+    "counter",
+    ("link", "kind"),
+    "Rows dated over an hour behind their link, and further than its promise allows.",
+)
+ROWS_BELOW_PROMISE = Metric(
+    "wiretide_rows_below_promise_total",
+    "counter",
+    ("link", "kind"),
+    "Rows older than what had been promised of their link; late are those of them whose windows were final.",
+)
+LULL_PROMISES = Metric(
+    "wiretide_lull_promises_total",
+    "counter",
+    ("link", "kind"),
+    "Times that the promise of a link grew by the clock, because there was nothing to read.",
+)
+PROMISE_LAG = Metric(
+    "wiretide_promise_lag_seconds",
+    "gauge",
+    ("link", "kind"),
+    "How far the promise of a link lies behind its newest row, or behind the clock less the threshold in a lull.",
+)
+
 ROWS_NOT_SPREAD = Metric(
     "wiretide_rows_not_spread_total",
     "counter",
@@ -91,6 +116,10 @@ METRICS = (
     TABLE_FLUSHED,
     TABLE_BYTES,
     ROWS_FROM_THE_FUTURE,
+    ROWS_FROM_THE_PAST,
+    ROWS_BELOW_PROMISE,
+    LULL_PROMISES,
+    PROMISE_LAG,
     ROWS_NOT_SPREAD,
     SPOOL_SEGMENTS_WRITTEN,
     SPOOL_BYTES_WRITTEN,

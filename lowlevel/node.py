@@ -8,17 +8,25 @@ from dataclasses import dataclass
 from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture
 from capture.metrics import BYTES_READ, FILES_DAMAGED, RECORDS_READ, Samples
+from lowlevel.durations import SECOND
 from lowlevel.metrics import (
+    LULL_PROMISES,
+    PROMISE_LAG,
     ROWS_ACCEPTED,
+    ROWS_BELOW_PROMISE,
     ROWS_FILTERED,
     ROWS_FROM_THE_FUTURE,
+    ROWS_FROM_THE_PAST,
     ROWS_NOT_SPREAD,
     TABLE_BYTES,
     TABLE_EVICTIONS,
     TABLE_FLUSHED,
 )
-from lowlevel.pace import Pace
 from lowlevel.plan import LowLevelPlan
+from lowlevel.promises.boundaries import Described
+from lowlevel.promises.knowledge import Kind as KnowledgeKind
+from lowlevel.promises.knowledge import Knowledge
+from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.query_tables import QueryTables
 from lowlevel.readers import RowReader, make_reader
@@ -35,16 +43,12 @@ class Stream:
     kind: str
     reader: RowReader
     tables: list[tuple[QueryTables, SharedPlan]]
-    pace: Pace | None
+    promise: Promise
 
-    def low(self, block: Block) -> int:
-        """Return the low watermark after a block: no later row of the kind has a ts below it, save late ones.
-
-        A file's rows keep what its scan found exactly, where their ts is the record's. Otherwise the promise is made
-        at the end of the input, or, with a slack, follows the newest row.
-        """
-        exact = block.low if self.reader.exact_low or block.low == END else BEGINNING
-        return exact if self.pace is None else max(exact, self.pace.low)
+    def declare(self, block: Block) -> None:
+        """Promise what is declared behind a block: a file's scan, where a row's ts is its record's, and the end."""
+        if self.reader.exact_low or block.low == END:
+            self.promise.declare(block.low)
 
 
 class Node:
@@ -61,13 +65,17 @@ class Node:
         slots: int = TABLE_SLOTS,
         capacity: int = BLOCK_RECORDS,
         slack: int | None = None,
+        promise: Knowledge | None = None,
     ) -> None:
         """Serve `plans` on one link; `capacity` is the largest number of records in a block.
 
-        With a `slack` (ns) the promises of each kind of rows stay that far behind its newest row (`lowlevel.pace`), for
-        links whose blocks cannot promise; rows that come later than that are late. Without it promises are exact.
+        `promise` is what is known of the order of each kind of rows, by default that no row is more than `slack` (ns)
+        older than the newest; rows that come later than that are late. Without either promises are exact.
         """
+        if promise is None:
+            promise = Knowledge() if slack is None else Knowledge(KnowledgeKind.LATE_BY_TIME, slack)
         self.link = link
+        self.follows = promise.by_rows
         tables = [(QueryTables(link, shared.plan, slots, capacity), shared) for shared in share(plans)]
         of_number = {sharer.number: query for query, shared in tables for sharer in shared.sharers}
         self.queries = [of_number[number] for number in range(len(plans))]  # one that is shared is there several times
@@ -76,8 +84,8 @@ class Node:
             fed = [each for each in tables if (each[0].plan.kind, each[0].plan.sampling) == (kind, sampling)]
             columns = frozenset({"ts"}).union(*(query.plan.columns for query, _ in fed))
             reader = make_reader(kind, link, file, columns, capacity, sampling)
-            self.streams.append(Stream(kind, reader, fed, None if slack is None else Pace(slack)))
-        self.promised = [BEGINNING] * len(plans)
+            self.streams.append(Stream(kind, reader, fed, promise.make()))
+        self.described = [Described(plan.pane, plan.origin) for plan in plans]
         self.records = 0
         self.bytes = 0
 
@@ -87,27 +95,48 @@ class Node:
         self.bytes += block.end - block.start
         for stream in self.streams:
             for rows in stream.reader.read(block):
-                if stream.pace is not None:
-                    stream.pace.advance(rows)
+                if self.follows:
+                    stream.promise.advance(rows)
                 for query, shared in stream.tables:
                     yield from shared.handed_out(query.add(rows))
-            yield from self._progress(stream, stream.low(block))
+            stream.declare(block)
+            yield from self._progress(stream)
+
+    def tick(self, now: int) -> Iterator[tuple[int, Item]]:
+        """Take it that at `now` (ns) nothing was there to be read; yields what then becomes known and due.
+
+        To be called on an empty poll alone, with the time at which it began (`lowlevel.promises.lull`).
+        """
+        for stream in self.streams:
+            stream.promise.tick(now)
+            yield from self._progress(stream)
+
+    def end_block(self) -> Iterator[tuple[int, Item]]:
+        """Take it that a block of the source has ended (`lowlevel.promises.blocks`); yields what then becomes known."""
+        for stream in self.streams:
+            stream.promise.end_block()
+            yield from self._progress(stream)
 
     def progress(self, low: int) -> Iterator[tuple[int, Item]]:
         """Pass on the promise that no later row of any kind has a ts below `low`, rounded down to each plan's panes."""
         for stream in self.streams:
-            yield from self._progress(stream, low)
+            stream.promise.declare(low)
+            yield from self._progress(stream)
 
-    def _progress(self, stream: Stream, low: int) -> Iterator[tuple[int, Item]]:
+    @property
+    def newest(self) -> int:
+        """The newest time, ns, that is believed of the link's rows; BEGINNING where none is, or nobody needs it."""
+        return max(stream.promise.newest for stream in self.streams)
+
+    def _progress(self, stream: Stream) -> Iterator[tuple[int, Item]]:
+        low = stream.promise.low
         if low == BEGINNING:
             return
         for query, shared in stream.tables:
             yield from shared.handed_out(query.complete(low))
-            plan = query.plan
-            mark = low if low == END else plan.origin + (low - plan.origin) // plan.pane * plan.pane
             for sharer in shared.sharers:
-                if mark > self.promised[sharer.number]:
-                    self.promised[sharer.number] = mark
+                mark = self.described[sharer.number].news(low)
+                if mark is not None:
                     yield sharer.number, Punctuation(self.link, mark)
 
     def flush(self) -> Iterator[tuple[int, Item]]:
@@ -125,8 +154,8 @@ class Node:
             samples.add(FILES_DAMAGED, 1, self.link, damage)
         for stream in self.streams:
             samples.update(stream.reader.samples())
-            if stream.pace is not None:
-                samples.add(ROWS_FROM_THE_FUTURE, stream.pace.future, self.link, stream.kind)
+            if self.follows:
+                self._add_promise(samples, stream)
         held: set[int] = set()  # tables that are shared are held once, under the name of their first query
         for name, query in zip(names, self.queries, strict=True):
             samples.add(ROWS_ACCEPTED, query.accepted, name, self.link)
@@ -138,3 +167,12 @@ class Node:
             samples.set(TABLE_BYTES, 0 if id(query) in held else query.bytes, name, self.link)
             held.add(id(query))
         return samples
+
+    def _add_promise(self, samples: Samples, stream: Stream) -> None:
+        promise, labels = stream.promise, (self.link, stream.kind)
+        samples.add(ROWS_FROM_THE_FUTURE, promise.future, *labels)
+        samples.add(ROWS_FROM_THE_PAST, promise.past, *labels)
+        samples.add(ROWS_BELOW_PROMISE, promise.below, *labels)
+        samples.add(LULL_PROMISES, promise.lulls, *labels)
+        if BEGINNING not in (promise.low, promise.newest) and promise.low != END:
+            samples.set(PROMISE_LAG, max(0, promise.newest - promise.low) / SECOND, *labels)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from capture.flows.sampling import HandRates
 from highlevel.plan import QueryPlan
 from highlevel.window import Window
+from lowlevel.durations import UNITS
 from lowlevel.expressions import Type
 from lowlevel.keys import KeyLayout, code_widths
 from lowlevel.kinds import columns_of_kind
@@ -14,7 +15,6 @@ from lowlevel.layers import Layer
 from lowlevel.plan import Key
 from lowlevel.subaggregates import MERGE, SubAggregate
 from queries.expression_text import expression_text
-from queries.window_clause import UNITS
 
 _UNITS = ("days", "hours", "minutes", "seconds", "ms", "us", "ns")
 

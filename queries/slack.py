@@ -1,17 +1,18 @@
-"""The slack of an input as people write it: how far its rows may be behind the newest before they are late."""
+"""What people say of the progress of inputs: how late their rows may be, and when they are silent."""
 
 from __future__ import annotations
 
-import re
-from fractions import Fraction
-
 from highlevel.inline import EXACT
-from queries.window_clause import LONGEST, UNITS
+from lowlevel.durations import parse_duration
+from lowlevel.promises.knowledge import parse_lull as parse_threshold
+from lowlevel.promises.lull import LullRule
+from lowlevel.promises.trace_clock import TraceClock
 
 EXACTLY = "exact"
 """The word for: promise nothing before the end, so that nothing can be late."""
 
-_DURATION = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]+)", re.ASCII)
+TRACE = "trace"
+"""The word for: the clock of lulls is that of the other links."""
 
 
 def parse_slack(text: str) -> int:
@@ -22,15 +23,21 @@ def parse_slack(text: str) -> int:
     """
     if text.strip().lower() == EXACTLY:
         return EXACT
-    if text.strip() == "0":
-        return 0
-    matched = _DURATION.fullmatch(text.strip().lower())
-    if not matched or matched[2] not in UNITS:
-        raise ValueError(
-            f"got a slack of {text!r}, expected a duration such as 500ms, 10s or 2 minutes, or {EXACTLY}: "
-            "answer at the end of the input"
-        )
-    nanoseconds = Fraction(matched[1]) * UNITS[matched[2]]
-    if nanoseconds >= LONGEST:
-        raise ValueError(f"got a slack of {text}, expected less than 146 years, or {EXACTLY}")
-    return round(nanoseconds)
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ValueError(f"got a slack of {text!r}, {error}, or {EXACTLY}: answer at the end of the input") from error
+
+
+def parse_lull(text: str) -> LullRule:
+    """Return when an input is silent: a duration by the system's clock, or by the trace's with the word `trace` behind.
+
+    Raises ValueError for anything else.
+
+    >>> parse_lull("5s").threshold, type(parse_lull("5s trace").clock).__name__
+    (5000000000, 'TraceClock')
+    """
+    duration, _, last = text.strip().rpartition(" ")
+    if last.lower() == TRACE and duration:
+        return LullRule(parse_threshold(duration), TraceClock())
+    return LullRule(parse_threshold(text))

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 
 from highlevel.window import Window
+from lowlevel.durations import LONGEST, SECOND, UNITS
 from queries.errors import QueryError
 from queries.tokens import Kind, Token
 
@@ -17,29 +18,11 @@ MAX_PANES = 10_000
 """Panes per window, at most. A window that closes merges all of its panes, so RANGE / SLIDE is what it costs, and how
 many results a packet is in: an hour by the second is 3 600, a week by the minute 10 080 and too many."""
 
-LONGEST = 2**62
-"""Durations and origins in ns stay below this (146 years)."""
-
 LATEST = 2**32 * 10**9
 """First instant, ns, that no capture can say: pcap counts seconds in 32 bits."""
 
 INT64 = 2**63
 """First integer that is none of 64 bits with sign; `ts - ORIGIN + RANGE` of every packet stays below."""
-
-SECOND = 10**9
-UNITS: dict[str, int] = {
-    name: nanoseconds
-    for names, nanoseconds in (
-        ("ns nanosecond nanoseconds", 1),
-        ("us microsecond microseconds", 10**3),
-        ("ms millisecond milliseconds", 10**6),
-        ("s sec secs second seconds", SECOND),
-        ("m min mins minute minutes", 60 * SECOND),
-        ("h hour hours", 3600 * SECOND),
-        ("d day days", 86400 * SECOND),
-    )
-    for name in names.split()
-}
 
 _UNSUPPORTED = {
     "ROW": "windows of a number of rows",

@@ -29,7 +29,9 @@ class StreamedCapture:
     * `format` belongs to the block yielded last: read it anew for each block, as `data`. That of a live input is not
       known before its first block.
     * `size` is the bytes of the file, for progress, and 0 where nobody knows; `consumed` how many have been read.
+    * `waiting` says, after a None, that the beginning of a record has come, whose rest has not.
     * `damage`, once `blocks` has ended, says how the input ended if badly: a cause of DAMAGE, or of `compression`.
+    * `skip` are records at the beginning of a file that `blocks` passes over.
     * `stop` makes a live input end with what has been read; any thread may call it, a handler of signals too.
 
     Memory is that of ReadAhead, and where a record is larger than HEADROOM that record and a chunk: no format believes
@@ -41,6 +43,8 @@ class StreamedCapture:
         self.path = path
         self.data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
         self.damage: str | None = None
+        self.skip = 0
+        self.waiting = False
         self._source = Decompressed(source)
         self._chunk = chunk
         self._format: FileFormat | None = None
@@ -84,7 +88,7 @@ class StreamedCapture:
         """
         if not self.live:
             self._source.rewind()
-        yield from self._read(block_records)
+        yield from self._read(block_records, self.skip)
 
     def samples(self, link: str) -> Samples:
         """Return what was counted beside records and the damage at the end: nothing here."""
@@ -129,6 +133,7 @@ class StreamedCapture:
             else:
                 if taken is None:
                     if self.live:
+                        self.waiting = end > state.at
                         yield None
                     continue
                 state.at, end = self._join(reading, *taken, state.at, end)

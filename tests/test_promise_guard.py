@@ -1,12 +1,11 @@
-"""How far a link has come by its rows alone.
+"""How far a link has come by its rows alone, and which of them are believed.
 
-* Random streams catch a promise that falls, that is nearer to the newest row than the slack, or that one wrong clock
-  moves.
-* The cases by hand catch a jump that is never followed, a beginning in the future that makes all the rest late, and
-  rows ahead that are counted twice or not at all.
+* Random streams against the rule, row by row, catch a promise that falls, that is nearer to the newest row than the
+  slack, or that one wrong clock moves, and rows that are counted twice or not at all.
+* The cases by hand catch a jump that is never followed, and a beginning in the future that makes all the rest late.
+* Every kind of promise is given one row from the future and one from the past, wherever they may come.
 """
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -20,14 +19,16 @@ from capture.files.blocks import NO_PROMISE, Block
 from capture.files.capture import open_mapped
 from capture.files.scan import scan
 from highlevel.pipeline import Pipeline
-from lowlevel.metrics import ROWS_FROM_THE_FUTURE
+from lowlevel.metrics import ROWS_FROM_THE_FUTURE, ROWS_FROM_THE_PAST
 from lowlevel.node import Node
-from lowlevel.pace import AGREEING, JUMP, Pace, follow
+from lowlevel.promises.guard import AGREEING, JUMP, Guard, follow
+from lowlevel.promises.knowledge import make_promise
+from lowlevel.promises.late_by_time import LateByTime
 from lowlevel.punctuation import BEGINNING, END, Punctuation
-from lowlevel.vectors import Columns, Vector
 from queries.gsql import compile_query
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.plain_kernels import plain
+from tests.promised import MadeRows
 from tests.random_frames import random_frame
 
 START = 1_700_000_000 * NS
@@ -35,63 +36,54 @@ YEAR = 365 * 86400 * NS
 MINUTE = 60 * NS
 
 
-@dataclass
-class MadeRows:
-    times: list[int]
-    earliest: int = BEGINNING
-    columns: Columns = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.columns = {"ts": Vector(np.array(self.times, np.int64))}
-
-    @property
-    def count(self) -> int:
-        return len(self.times)
-
-
 class Twin:
     """The rule, row by row."""
 
-    def __init__(self) -> None:
+    def __init__(self, back: int) -> None:
+        self.back = back
         self.newest: int | None = None
         self.ahead: list[int] = []
-        self.future = 0
+        self.future = self.past = 0
 
     def take(self, time: int) -> None:
         if self.newest is not None and time <= self.newest + JUMP:
+            self.past += time < self.newest - self.back
             self.newest = max(self.newest, time)
             self.future += len(self.ahead)
             self.ahead = []
             return
         self.ahead.append(time)
         if len(self.ahead) == AGREEING:
-            self.newest, self.ahead = min(self.ahead), []
+            self.newest = min(self.ahead)
+            self.ahead = [each for each in self.ahead if each > self.newest + JUMP]
 
 
-def paced(times: list[int], slack: int = 0, batch: int = 7) -> Pace:
-    pace = Pace(slack)
+def paced(times: list[int], slack: int = 0, batch: int = 7) -> LateByTime:
+    promise = LateByTime(slack)
     for first in range(0, len(times), batch):
-        pace.advance(MadeRows(times[first : first + batch]))
-    return pace
+        promise.advance(MadeRows(times[first : first + batch]))
+    return promise
 
 
-STEPS = st.sampled_from([-JUMP * 3, -NS, 0, 1, NS, JUMP - 1, JUMP, JUMP + 1, YEAR])
+STEPS = st.sampled_from([-YEAR, -JUMP * 3, -JUMP - 1, -JUMP, -NS, 0, 1, NS, JUMP - 1, JUMP, JUMP + 1, YEAR])
 
 
-@given(st.lists(st.tuples(STEPS, st.integers(1, AGREEING + 3)), max_size=12), st.sampled_from([0, NS, JUMP]))
+@given(st.lists(st.tuples(STEPS, st.integers(1, AGREEING + 3)), max_size=12), st.sampled_from([0, NS, 3 * JUMP]))
 def test_it_is_where_the_rule_says_after_every_batch_and_never_goes_back(
     runs: list[tuple[int, int]], slack: int
 ) -> None:
-    twin, pace, now, lowest = Twin(), Pace(slack), START, BEGINNING
+    twin, pace, now, lowest = Twin(max(slack, JUMP)), LateByTime(slack), START, BEGINNING
+    below = 0
     for step, repeats in runs:
         now += step
         times = [now + number for number in range(repeats)]
+        below += sum(time < pace.low for time in times)
         pace.advance(MadeRows(times))
         for time in times:
             twin.take(time)
         assert pace.low == (BEGINNING if twin.newest is None else twin.newest - slack)
         assert pace.low >= lowest
-        assert pace.future == twin.future
+        assert (pace.future, pace.past, pace.below) == (twin.future, twin.past, below)
         lowest = pace.low
 
 
@@ -110,7 +102,7 @@ def test_a_row_of_next_year_moves_nothing_wherever_it_comes(place: int) -> None:
     with_it = [*times[:place], START + YEAR, *times[place:]]
     pace = paced(with_it)
     assert pace.low == times[-1]
-    assert pace.future == (place >= AGREEING)  # before the link had begun, it was one of those that agreed
+    assert (pace.future, pace.past, pace.below) == (1, 0, 0)
 
 
 def test_a_jump_is_followed_once_enough_rows_in_a_row_are_beyond_it() -> None:
@@ -125,27 +117,70 @@ def test_a_jump_is_followed_once_enough_rows_in_a_row_are_beyond_it() -> None:
 
 def test_a_jump_goes_to_the_least_of_the_rows_that_agree() -> None:
     beyond = [START + YEAR] * (AGREEING - 2) + [START + 100 * YEAR, START + YEAR - 5]
-    assert paced([*STEADY, *beyond]).low == START + YEAR - 5
+    pace = paced([*STEADY, *beyond])
+    assert (pace.low, pace.future) == (START + YEAR - 5, 0)
+    assert paced([*STEADY, *beyond, START + YEAR]).future == 1  # the one that nobody else agreed with
+
+
+@pytest.mark.parametrize("place", [0, 5, AGREEING - 1])
+def test_a_link_that_begins_with_a_row_of_the_past_goes_on_with_the_others(place: int) -> None:
+    begun = [*STEADY[:place], NS, *STEADY[place:]]
+    assert paced(begun[:AGREEING]).low == NS  # safe, and of no use
+    assert paced(begun).low == START
+    assert paced(begun).future == 0
 
 
 def test_times_at_the_edges_of_64_bits_neither_wrap_nor_close_windows() -> None:
     wild = [2**63 - 1, -(2**63), -(2**63) + 1]
     pace = paced([*STEADY, *wild * 10, STEADY[-1] + 1])
-    assert (pace.low, pace.future) == (STEADY[-1] + 1, 10)
+    assert (pace.low, pace.future, pace.past) == (STEADY[-1] + 1, 10, 20)
     assert paced([-(2**63) + 1] * AGREEING, slack=NS).low == BEGINNING + 1
 
 
 def test_a_slack_is_not_negative() -> None:
     with pytest.raises(ValueError, match="got a slack of -1 ns, expected 0 or more"):
-        Pace(-1)
+        LateByTime(-1)
 
 
 def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(3)
     times = [START + random.choice([0, NS, -NS, YEAR, JUMP + 1]) + place for place in range(400)]
-    fast = paced(times).state.tolist()
-    monkeypatch.setattr("lowlevel.pace.follow", plain(follow))
-    assert paced(times).state.tolist() == fast
+
+    def run() -> tuple[list[int], list[int]]:
+        guard = Guard(agreeing=8)
+        kept: list[int] = []
+        for first in range(0, len(times), 7):
+            kept += guard.believed(np.array(times[first : first + 7]), START).tolist()
+        return guard.state.tolist(), kept
+
+    fast = run()
+    monkeypatch.setattr("lowlevel.promises.guard.follow", plain(follow))
+    assert run() == fast
+    assert len(fast[1]) > 100
+
+
+KINDS = ["ordered", "late 5s", "late 3 rows", "late 100 rows", "blocks 10s", "exact", "blocks"]
+
+
+@pytest.mark.parametrize("lull", [None, "5s"])
+@pytest.mark.parametrize("knowledge", KINDS)
+def test_one_row_from_the_future_or_the_past_changes_no_promise_of_any_kind(knowledge: str, lull: str | None) -> None:
+    times = [START + number * NS for number in range(3 * AGREEING)]
+    undisturbed = make_promise(knowledge, lull)
+    lows = []
+    for time in times:
+        undisturbed.advance(MadeRows([time]))
+        lows.append(undisturbed.low)
+    for wrong in (START + YEAR, START - YEAR, 2**63 - 1, -(2**63)):
+        for place in (AGREEING, AGREEING + 1, 2 * AGREEING, len(times) - 1):
+            promise = make_promise(knowledge, lull)
+            for number, time in enumerate(times):
+                if number == place:
+                    promise.advance(MadeRows([wrong]))
+                promise.advance(MadeRows([time]))
+                assert promise.low == lows[number]
+            assert (promise.future, promise.past) == ((1, 0) if wrong > START else (0, 1))
+            assert promise.newest == times[-1]
 
 
 SQL = "SELECT srcIP, count(*) AS n FROM packets [RANGE 1 minute, SLIDE 1 minute, WA ts] GROUP BY srcIP"
@@ -194,6 +229,7 @@ def test_one_packet_of_next_year_closes_no_window_and_is_counted(tmp_path: Path)
     came, marks, node, pipeline = stream(tmp_path / "wrong.pcap", [*times[:80], START + YEAR, *times[80:]], 30 * NS)
     assert all(mark < times[-1] for mark in marks[:-1])
     assert node.samples(["q"]).total(ROWS_FROM_THE_FUTURE, kind="packets", link="link") == 1
+    assert node.samples(["q"]).total(ROWS_FROM_THE_PAST) == 0
     assert pipeline.aggregate.late == 0
     assert sum(row["n"] for rows in came for row in rows) == 101
 

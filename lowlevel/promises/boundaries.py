@@ -1,0 +1,30 @@
+"""Describe: a consumer is told what it can use, and once (Li 2008, §8.1).
+
+Windows close at the boundaries of their panes alone. Promises are rounded down to them, each consumer's to its own;
+rounding to the smallest slide in use would delay the windows of every other.
+"""
+
+from __future__ import annotations
+
+from lowlevel.punctuation import BEGINNING, END
+
+
+class Described:
+    """What one consumer has been told of a stream: boundaries `origin + k * pane`, each at most once."""
+
+    def __init__(self, pane: int, origin: int = 0) -> None:
+        """Round down to multiples of `pane` ns (at least 1) from `origin`."""
+        self.pane = pane
+        self.origin = origin
+        self.told = BEGINNING
+
+    def news(self, low: int) -> int | None:
+        """Return what `low` means to the consumer, or None where it has been told as much."""
+        if low == BEGINNING:
+            return None
+        mark = low if low == END else self.origin + (low - self.origin) // self.pane * self.pane
+        mark = max(mark, BEGINNING + 1)
+        if mark <= self.told:
+            return None
+        self.told = mark
+        return mark

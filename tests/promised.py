@@ -1,0 +1,24 @@
+"""Rows that are nothing but times, for those who make promises of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lowlevel.punctuation import BEGINNING
+from lowlevel.vectors import Columns, Vector
+
+
+@dataclass
+class MadeRows:
+    times: list[int]
+    earliest: int = BEGINNING
+    columns: Columns = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.columns = {"ts": Vector(np.array(self.times, np.int64))}
+
+    @property
+    def count(self) -> int:
+        return len(self.times)
