@@ -44,6 +44,53 @@ PUNCTUATION_LAG = Metric(
     "How far the link's low watermark lies behind the newest packet time seen on any link of the query.",
 )
 
+SPOOL_SEGMENTS_READ = Metric(
+    "wiretide_spool_segments_read_total", "counter", ("link",), "Segments of the link's spool that were read."
+)
+SPOOL_SEGMENTS_LOST = Metric(
+    "wiretide_spool_segments_lost_total",
+    "counter",
+    ("link", "cause"),
+    "Segments of the link's spool that could not be read, by cause: missing (dropped by the node when the spool was"
+    " full, or deleted by somebody) or damaged.",
+)
+SPOOL_PARTIALS_READ = Metric(
+    "wiretide_spool_partials_read_total",
+    "counter",
+    ("query", "link"),
+    "Partials of the query that were read from the link's spool; they are all received.",
+)
+SPOOL_PARTIALS_PASSED_OVER = Metric(
+    "wiretide_spool_partials_passed_over_total",
+    "counter",
+    ("link",),
+    "Partials in the link's spool that no query here takes: of other queries, or the same ones by another name.",
+)
+SPOOL_SEGMENTS_WITHOUT_QUERY = Metric(
+    "wiretide_spool_segments_without_query_total",
+    "counter",
+    ("query", "link"),
+    "Segments of the link's spool that were read, and whose node was started without the query.",
+)
+SPOOL_PARTIALS_LOST = Metric(
+    "wiretide_spool_partials_lost_total",
+    "counter",
+    ("link",),
+    "Partials, of all the node's queries, in lost segments, as far as the segments around them say how many.",
+)
+SPOOL_PARTIALS_SHED = Metric(
+    "wiretide_spool_partials_shed",
+    "gauge",
+    ("link",),
+    "Partials that the link's node ever threw away because its spool was full, as the newest segment read says.",
+)
+SPOOL_NEWEST = Metric(
+    "wiretide_spool_newest_segment_seconds",
+    "gauge",
+    ("link",),
+    "When the newest segment read of the link's spool was written, by the node's clock (seconds since the epoch).",
+)
+
 METRICS = (
     PARTIALS_RECEIVED,
     LATE_PARTIALS,
@@ -55,4 +102,12 @@ METRICS = (
     STATE_BYTES,
     LOW_WATERMARK,
     PUNCTUATION_LAG,
+    SPOOL_SEGMENTS_READ,
+    SPOOL_SEGMENTS_LOST,
+    SPOOL_PARTIALS_READ,
+    SPOOL_PARTIALS_PASSED_OVER,
+    SPOOL_SEGMENTS_WITHOUT_QUERY,
+    SPOOL_PARTIALS_LOST,
+    SPOOL_PARTIALS_SHED,
+    SPOOL_NEWEST,
 )

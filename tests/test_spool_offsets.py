@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from highlevel.spark.admission import UNREAD
 from highlevel.spark.spool_backlog import SegmentRun, Waiting, latest, segment_runs
 from highlevel.spark.spool_plans import Match, Wanted, match, without_plan
 
@@ -18,8 +17,8 @@ def waiting(*numbers: int, every: int = 10, size: int = 1) -> list[Waiting]:
     return [Waiting(number, size, number * every) for number in numbers]
 
 
-def test_a_spool_without_a_segment_stays_unread() -> None:
-    assert latest([UNREAD, 4], [[], []], 100) == [UNREAD, 4]
+def test_a_spool_with_nothing_new_stays_where_it_is() -> None:
+    assert latest([0, 4], [[], waiting(2, 3)], 100) == [0, 4]
 
 
 def test_what_was_read_and_is_still_there_is_not_read_again() -> None:
@@ -28,7 +27,7 @@ def test_what_was_read_and_is_still_there_is_not_read_again() -> None:
 
 
 def test_a_micro_batch_takes_as_many_bytes_as_it_may_and_at_least_one_segment() -> None:
-    assert latest([UNREAD], [waiting(0, 1, 2, 3, size=10)], 20) == [2]
+    assert latest([0], [waiting(0, 1, 2, 3, size=10)], 20) == [2]
     assert latest([2], [waiting(2, 3, size=10)], 1) == [3]
 
 
@@ -38,39 +37,34 @@ def test_the_spool_that_lags_behind_goes_on_first() -> None:
     assert latest([0, 0], [slow, []], 5) == [5, 0]
 
 
-def test_a_run_covers_the_numbers_that_are_missing() -> None:
+def test_a_run_covers_the_numbers_that_are_lost() -> None:
     assert segment_runs(3, 9, [1, 2, 5, 6, 8, 9], 1) == [SegmentRun(3, 9, (5, 6, 8))]
     assert segment_runs(3, 9, [5, 6, 8], 2) == [SegmentRun(3, 6, (5,)), SegmentRun(6, 9, (6, 8))]
-    assert [run.missing for run in segment_runs(3, 9, [5, 6, 8], 2)] == [2, 1]
 
 
-def test_what_went_before_the_first_segment_ever_read_is_not_missing() -> None:
-    assert segment_runs(UNREAD, 9, [7, 8], 1) == [SegmentRun(7, 9, (7, 8))]
-
-
-def test_segments_that_were_planned_and_dropped_are_missing() -> None:
+def test_a_run_of_nothing_but_lost_segments_is_one_too() -> None:
     assert segment_runs(3, 5, [5, 6], 4) == [SegmentRun(3, 5, ())]
-    assert segment_runs(UNREAD, 5, [7], 2) == [SegmentRun(5, 5, ())]
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_every_segment_is_read_once_and_every_missing_one_counted(seed: int) -> None:
+def test_every_segment_is_read_once_and_every_lost_one_is_in_one_run(seed: int) -> None:
     random = Random(seed)
     last = [random.randrange(1, 60) for _ in range(3)]
     spools = [[Waiting(n, random.randrange(1, 9), n) for n in range(end) if random.random() < 0.7] for end in last]
     there = [[each.number for each in spool] for spool in spools]
-    places, read, missing = [UNREAD] * 3, [[] for _ in spools], [0] * 3
-    for _ in range(1000):
-        shown = [spool[: random.randrange(len(spool) + 1)] for spool in spools]  # as far as it is written by now
+    places, read, covered = [0] * 3, [[] for _ in spools], [[] for _ in spools]
+    for step in range(1000):
+        # As far as it is written by now; all of it in the end.
+        shown = [spool[: random.randrange(len(spool) + 1) if step < 900 else None] for spool in spools]
         after = latest(places, shown, random.choice([1, 10, 1000]))
         for n in range(3):
             runs = segment_runs(places[n], after[n], there[n], random.randrange(1, 5)) if after[n] != places[n] else []
             for run in runs:
                 read[n] += run.numbers
-                missing[n] += run.missing
+                covered[n] += range(run.first, run.end)
         places = after
     assert read == there
-    assert missing == [max(numbers) + 1 - min(numbers) - len(numbers) if numbers else 0 for numbers in there]
+    assert covered == [list(range(numbers[-1] + 1)) if numbers else [] for numbers in there]
 
 
 def test_a_plan_is_found_by_its_fingerprint_whatever_its_name() -> None:

@@ -38,9 +38,12 @@ Say = Callable[[str], None]
 
 
 def mapped_inputs(inputs: Sequence[Input], folder: Path, say: Say) -> list[Input]:
-    """Put decompressed files into the places of compressed ones. Raises InputError for an input, FolderError."""
+    """Put decompressed files into the places of compressed captures. Raises InputError for an input, FolderError."""
     placed = []
     for each in inputs:
+        if each.spool:
+            placed.append(each)
+            continue
         capture = open_finite(each.path, "the stream engine")
         if not isinstance(capture, Capture):
             capture.close()

@@ -17,7 +17,7 @@ can neither overtake them nor get lost in an empty partition.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +27,7 @@ from capture.errors import InputError
 from capture.files.blocks import Block
 from capture.files.capture import open_mapped
 from capture.files.recognise import FileFormat
+from capture.metrics import Samples
 from highlevel.plan import QueryPlan
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.operator_part import part_of
@@ -92,26 +93,65 @@ def read_run(feeds: Feeds, run: Run, parts: int, slots: int, capacity: int) -> I
     for number, item in node.flush():
         if not isinstance(item, Punctuation):
             partials[number].append(item)
+    read = Read(
+        number=run.number,
+        sequence=run.first,
+        taken={query: Taken(low, found) for query, low, found in zip(readers, lows, partials, strict=True)},
+        samples=node.samples([plan.name for plan in plans], run.damage),
+        newest=max((block.last for block in run.blocks), default=None),
+        done=run.first + len(run.blocks),
+        total=run.total,
+    )
+    yield rows_of(feeds, read, parts)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a query is given of a run: a promise, BEGINNING for none, and the partials before it."""
+
+    low: int
+    batches: list[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a task has read of input `number`, and for whom. `sequence` puts the runs of one input in order.
+
+    `newest` is the largest packet time, ns, None for none; `done` how far the input is read after it and `total` how
+    far there is something to read: they are equal at its end. `warnings` are for the user.
+    """
+
+    number: int
+    sequence: int
+    taken: Mapping[int, Taken]
+    samples: Samples
+    newest: int | None
+    done: int
+    total: int
+    warnings: tuple[str, ...] = ()
+
+
+def rows_of(feeds: Feeds, read: Read, parts: int) -> pa.RecordBatch:
+    """Pack what a task has read."""
     rows = []
-    for query, plan, low, batches in zip(readers, plans, lows, partials, strict=True):
-        port = feeds.ports[query][run.number]
-        for part, payload in enumerate(split_by_part(plan, batches, parts)):
-            rows.append((part, query, port, run.first, low, payload))
-    if not readers:
+    for query, taken in read.taken.items():
+        port = feeds.ports[query][read.number]
+        for part, payload in enumerate(split_by_part(feeds.plans[query], taken.batches, parts)):
+            rows.append((part, query, port, read.sequence, taken.low, payload))
+    if not read.taken:
         # Every partition hears of every run: one that heard nothing would save no state, and be missed by the next.
-        rows += [(part, COUNTERS, 0, run.first, BEGINNING, None) for part in range(parts)]
-    samples = node.samples([plan.name for plan in plans], run.damage)
-    newest = max((block.last for block in run.blocks), default=None)
+        rows += [(part, COUNTERS, 0, read.sequence, BEGINNING, None) for part in range(parts)]
     told = {
-        "samples": [[name, labels, value] for (name, labels), value in samples.items()],
-        "newest": newest,
-        "input": run.number,
-        "done": run.first + len(run.blocks),
-        "total": run.total,
+        "samples": [[name, labels, value] for (name, labels), value in read.samples.items()],
+        "newest": read.newest,
+        "input": read.number,
+        "done": read.done,
+        "total": read.total,
+        "warnings": read.warnings,
     }
-    rows.append((COUNTERS, COUNTERS, 0, run.first, BEGINNING, json.dumps(told).encode()))
+    rows.append((COUNTERS, COUNTERS, 0, read.sequence, BEGINNING, json.dumps(told).encode()))
     columns = zip(*rows, strict=True)
-    yield pa.RecordBatch.from_arrays(
+    return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, ARROW_SCHEMA, strict=True)], schema=ARROW_SCHEMA
     )
 

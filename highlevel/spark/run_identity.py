@@ -1,7 +1,7 @@
 """What a run's folder was made for, so that a checkpoint is never continued with something else.
 
-Offsets count blocks of certain files, and state belongs to certain queries in a certain number of partitions. All of
-it is written to `run.json` when a folder is first used, and compared ever after.
+Offsets count blocks of certain files and segments of certain spools, and state belongs to certain queries in a certain
+number of partitions. All of it is written to `run.json` when a folder is first used, and compared ever after.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[
     for number, plan in enumerate(feeds.plans):
         described[f"query {number}"] = f"{plan.name}: {plan.sql}" + (" (inner)" if plan.layer == Layer.INNER else "")
     for number, each in enumerate(feeds.inputs):
-        print_of = fingerprint(open_mapped(each.path, "the stream engine"))
-        described[f"input {number}"] = f"{each.path}, link {each.link}, stream {each.stream or 'any'}, {print_of}"
+        held = "a spool" if each.spool else fingerprint(open_mapped(each.path, "the stream engine"))
+        described[f"input {number}"] = f"{each.path}, link {each.link}, stream {each.stream or 'any'}, {held}"
     return described
 
 

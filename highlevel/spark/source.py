@@ -1,9 +1,10 @@
-"""The stream source of Spark: captures as micro-batches of packed partials.
+"""The stream source of Spark: captures and spools as micro-batches of packed partials.
 
 Spark asks a planning process beside the driver how far there is something to read and how to cut it into tasks, and
 writes the answer to its log before the first task runs: a micro-batch that failed is read again exactly. The planning
 process scans each file once and keeps the index; a restart scans again. An offset is the number of blocks read of
-each input, UNREAD before its first promise.
+each capture, UNREAD before its first promise, and of each spool the number of the next segment. Segments may be
+deleted once Spark says that its checkpoint holds all that came of them.
 """
 
 from __future__ import annotations
@@ -30,17 +31,26 @@ from highlevel.spark.admission import UNREAD, Admission, low_at, split_run
 from highlevel.spark.decompressed_inputs import with_damage
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.reading import SPARK_SCHEMA, Run, read_run
+from highlevel.spark.spool_backlog import latest
+from highlevel.spark.spool_planner import SpoolPlanner
+from highlevel.spark.spool_reading import SpoolRun, read_spool_run
 from highlevel.spark.state import replace
 from lowlevel.punctuation import BEGINNING
 
 FORMAT = "wiretide_captures"
+MAX_BYTES = 32 << 20
+"""Bytes of segments of one spool in a micro-batch; about three times as many as partials in memory."""
+
 PACED_BLOCKS = 64
 """With a speed even a short file is cut into about as many blocks, or its link would say nothing until its end."""
 
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """All that the source is told. `tasks` is into how many tasks one input's blocks of a micro-batch are cut."""
+    """All that the source is told. `tasks` is into how many tasks one input's share of a micro-batch is cut.
+
+    A micro-batch takes up to `max_blocks` blocks of a capture, and `max_bytes` bytes of a spool.
+    """
 
     feeds: Feeds
     parts: int
@@ -49,6 +59,7 @@ class StreamSpec:
     max_blocks: int
     speed: float | None
     tasks: int
+    max_bytes: int = MAX_BYTES
 
     def save(self, path: Path) -> None:
         """Write to a file: Spark matches long options against a recursive pattern, and its stack overflows."""
@@ -65,7 +76,7 @@ class StreamSpec:
 class RunPartition(InputPartition):
     """What a task is given."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run | SpoolRun) -> None:
         """Carry a run."""
         self.run = run
 
@@ -113,18 +124,30 @@ class CaptureReader(DataSourceStreamReader):
         return {"spec": self.spec}
 
     @cached_property
-    def files(self) -> list[Indexed]:
-        """What is known of each input."""
-        return [index_file(open_mapped(each.path, "the stream engine"), self.spec) for each in self.spec.feeds.inputs]
+    def files(self) -> dict[int, Indexed]:
+        """What is known of each capture, by the number of the input."""
+        return {
+            number: index_file(open_mapped(each.path, "the stream engine"), self.spec)
+            for number, each in enumerate(self.spec.feeds.inputs)
+            if not each.spool
+        }
+
+    @cached_property
+    def spools(self) -> dict[int, SpoolPlanner]:
+        """The spools, by the number of the input."""
+        return {n: SpoolPlanner(n, each.path) for n, each in enumerate(self.spec.feeds.inputs) if each.spool}
 
     @cached_property
     def admission(self) -> Admission:
-        """What comes next."""
-        return Admission([each.index for each in self.files], self.spec.max_blocks, self.spec.speed)
+        """Which blocks of captures come next."""
+        return Admission([each.index for each in self.files.values()], self.spec.max_blocks, self.spec.speed)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Nothing read and nothing promised."""
-        return dict.fromkeys(self._keys(), UNREAD)
+        keys = self._keys()
+        return {
+            key: self.spools[number].first() if number in self.spools else UNREAD for number, key in enumerate(keys)
+        }
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Limits are our own."""
@@ -132,42 +155,62 @@ class CaptureReader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Say how far the next micro-batch reads."""
-        keys = self._keys()
-        places = self.admission.latest([start[key] for key in keys], time.monotonic_ns())
-        return dict(zip(keys, places, strict=True))
+        keys, now = self._keys(), time.monotonic_ns()
+        blocks = self.admission.latest([start[keys[number]] for number in self.files], now)
+        places = [start[keys[number]] for number in self.spools]
+        waiting = [spool.waiting(place, now) for spool, place in zip(self.spools.values(), places, strict=True)]
+        reached = dict(zip(self.files, blocks, strict=True))
+        reached |= zip(self.spools, latest(places, waiting, self.spec.max_bytes), strict=True)
+        return {key: reached[number] for number, key in enumerate(keys)}
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         """Say how far there is something to read, for progress reports."""
-        return {key: len(each.index.blocks) for key, each in zip(self._keys(), self.files, strict=True)}
+        keys, now = self._keys(), time.monotonic_ns()
+        there = {keys[number]: len(each.index.blocks) for number, each in self.files.items()}
+        for number, spool in self.spools.items():
+            waiting = spool.waiting(0, now)
+            there[keys[number]] = waiting[-1].number + 1 if waiting else spool.first()
+        return there
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Cut the blocks between two offsets into tasks."""
+        """Cut what lies between two offsets into tasks."""
         runs: list[InputPartition] = []
         for number, key in enumerate(self._keys()):
-            file = self.files[number]
-            index = file.index
             before, after = start[key], end[key]
             if before == after:
                 continue
-            place = max(before, 0)
-            for blocks in split_run(index.blocks[place:after], self.spec.tasks):
-                promise = low_at(index, 0) if before == UNREAD and place == 0 else BEGINNING
-                last = place + len(blocks) == len(index.blocks)
-                damage = index.damage if last else None
-                total = len(index.blocks)
-                run = Run(number, place, total, promise, tuple(blocks), file.size, damage, file.form)
-                runs.append(RunPartition(run))
-                place += len(blocks)
+            found = (
+                self.spools[number].runs(before, after, self.spec.tasks)
+                if number in self.spools
+                else self._capture_runs(number, before, after)
+            )
+            runs += [RunPartition(run) for run in found]
         return runs
+
+    def _capture_runs(self, number: int, before: int, after: int) -> Iterator[Run]:
+        file = self.files[number]
+        index = file.index
+        place = max(before, 0)
+        for blocks in split_run(index.blocks[place:after], self.spec.tasks):
+            promise = low_at(index, 0) if before == UNREAD and place == 0 else BEGINNING
+            last = place + len(blocks) == len(index.blocks)
+            damage = index.damage if last else None
+            yield Run(number, place, len(index.blocks), promise, tuple(blocks), file.size, damage, file.form)
+            place += len(blocks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one task."""
         assert isinstance(partition, RunPartition)
-        spec = self.spec
-        return read_run(spec.feeds, partition.run, spec.parts, spec.slots, spec.block_records)
+        spec, run = self.spec, partition.run
+        if isinstance(run, SpoolRun):
+            return read_spool_run(spec.feeds, run, spec.parts)
+        return read_run(spec.feeds, run, spec.parts, spec.slots, spec.block_records)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Keep nothing, so there is nothing to let go."""
+        """Let segments of spools go: the checkpoint holds all that came of what is before `end`."""
+        keys = self._keys()
+        for number, spool in self.spools.items():
+            spool.commit(end[keys[number]])
 
     def stop(self) -> None:
         """Hold nothing, so there is nothing to close."""

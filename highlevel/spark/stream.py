@@ -1,4 +1,4 @@
-"""A run of the stream engine: captures in, final results out, restarted without loss or repetition.
+"""A run of the stream engine: captures and spools in, final results out, restarted without loss or repetition.
 
     folder/run.json      what the folder was made for
     folder/lock          held by the process that runs it
@@ -9,6 +9,8 @@
     folder/totals        counters, by batch id
     folder/output        results, by query and batch id
 
+A spool is locked too, by a file `.run.lock` in its folder: of two runs one would delete what the other has to read.
+
 Exactly once: Spark writes the offsets of micro-batch n to its log before anything runs, and commits n after all of it
 is done. Tasks depend on those offsets alone, operators on the tasks and the state of n - 1, and every effect has a
 name with n in it. So however often n is done again, and wherever it was broken off, it leaves the same behind.
@@ -16,12 +18,11 @@ name with n in it. So however often n is done again, and wherever it was broken 
 
 from __future__ import annotations
 
-import fcntl
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -35,14 +36,15 @@ from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.decompressed_inputs import Say, mapped_inputs
-from highlevel.spark.errors import FolderError, RunError, root_cause
+from highlevel.spark.errors import RunError, root_cause
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import SPARK_SCHEMA, Host
+from highlevel.spark.locks import Locks
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.result_files import write_results
 from highlevel.spark.run_identity import claim, identity
-from highlevel.spark.source import StreamSpec, open_stream
+from highlevel.spark.source import MAX_BYTES, StreamSpec, open_stream
 from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.node import TABLE_SLOTS
 
@@ -56,11 +58,13 @@ MAX_BLOCKS = 256
 
 
 class StreamRun:
-    """One run of any number of queries over finite inputs. Start it once; `stop` and a new object continue it.
+    """One run of any number of queries over captures and spools. Start it once; `stop` and a new object continue it.
 
     `partitions` operator partitions, fixed for the life of the folder; `slots` of each low-level table; `speed` in
     capture seconds per wall second, None for as fast as possible; up to `max_blocks` blocks of `block_records`
-    records of each input in a micro-batch. Memory: the partials of one micro-batch and the open windows, by partition.
+    records of each capture and `max_bytes` bytes of each spool in a micro-batch. Captures are finite; a spool ends when
+    its node says so, and is waited for as long as it is not there. Memory: the partials of one micro-batch and the open
+    windows, by partition.
     """
 
     def __init__(
@@ -75,11 +79,16 @@ class StreamRun:
         speed: float | None = None,
         max_blocks: int = MAX_BLOCKS,
         block_records: int | None = None,
+        max_bytes: int = MAX_BYTES,
         on_batch: OnBatch | None = None,
         say: Say = print,
     ) -> None:
-        """Open nothing yet but check the options. `say` takes lines for the user, of what takes time before a start."""
-        for option, value in (("partitions", partitions), ("max_blocks", max_blocks), ("speed", speed)):
+        """Open nothing yet but check the options.
+
+        `say` takes lines for the user: of what takes time before a start, and warnings about spools, each once.
+        """
+        options = {"partitions": partitions, "max_blocks": max_blocks, "speed": speed, "max_bytes": max_bytes}
+        for option, value in options.items():
             if value is not None and value <= 0:
                 raise ValueError(f"{option} must be positive, got {value}")
         names = [plan.name for plan in plans]
@@ -88,7 +97,7 @@ class StreamRun:
         self.spark = spark
         read = [each for each in inputs if any(each.feeds(plan) for plan in plans)]
         for plan in plans:
-            if not plan.low.exact_low:
+            if not plan.low.exact_low and any(each.feeds(plan) and not each.spool for each in read):
                 problem = f"query {plan.name}: {plan.low.kind} are read in one go, from first to last"
                 raise InputError(f"{problem}: expected wiretide query, with --follow for live inputs")
         self.feeds = Feeds.of(plans, read)
@@ -97,13 +106,15 @@ class StreamRun:
         self.slots = slots
         self.speed = speed
         self.max_blocks = max_blocks
+        self.max_bytes = max_bytes
         self.block_records = block_records or (BLOCK_RECORDS if speed is None else PACED_BLOCK_RECORDS)
         self.on_batch = on_batch
         self.say = say
         self.totals = Totals()
         self._totals_files = TotalsFiles(self.folder / "totals")
         self._query: StreamingQuery | None = None
-        self._lock: IO[str] | None = None
+        self._locks = Locks()
+        self._warned: set[str] = set()
         self._ended = threading.Event()
         self._failure: BaseException | None = None
 
@@ -115,10 +126,13 @@ class StreamRun:
     def start(self) -> None:
         """Start or continue. Raises InputError for an input, FolderError for a folder of another run or in use."""
         for each in self.feeds.inputs:
-            open_finite(each.path, "the stream engine")  # before there is a folder
+            if not each.spool:
+                open_finite(each.path, "the stream engine")  # before there is a folder
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = lock(self.folder)
+        in_use = f"{self.folder} is in use by another run; take another folder, or stop that one"
+        self._locks.hold(self.folder / "lock", in_use)
         try:
+            self._hold_spools()
             self._start()
         except BaseException:
             self.stop()
@@ -136,7 +150,14 @@ class StreamRun:
             self._ended.set()
         tasks = max(1, self.spark.sparkContext.defaultParallelism // max(1, len(self.feeds.inputs)))
         spec = StreamSpec(
-            self.feeds, self.partitions, self.slots, self.block_records, self.max_blocks, self.speed, tasks
+            feeds=self.feeds,
+            parts=self.partitions,
+            slots=self.slots,
+            block_records=self.block_records,
+            max_blocks=self.max_blocks,
+            speed=self.speed,
+            tasks=tasks,
+            max_bytes=self.max_bytes,
         )
         writer = open_stream(self.spark, spec, self.folder / "spec").writeStream.foreachBatch(self._batch)
         self._query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
@@ -150,6 +171,7 @@ class StreamRun:
             raise
 
     def _do_batch(self, rows: DataFrame, batch_id: int) -> None:
+        self._hold_spools()
         host = Host(self.feeds, self.folder / "state", batch_id)
         answers = rows.repartitionById(self.partitions, "part").mapInArrow(host, SPARK_SCHEMA).toArrow()
         tables: dict[int, list[pa.Table]] = {}
@@ -169,6 +191,10 @@ class StreamRun:
         totals.add(self.feeds, told_by_tasks, told_by_hosts)
         self._totals_files.save(batch_id, totals)
         self.totals = totals
+        for line in totals.warnings:
+            if line not in self._warned:
+                self._warned.add(line)
+                self.say(f"warning: {line}")
         if self.on_batch is not None:
             self.on_batch(batch_id, results, totals.samples)
         if totals.finished(len(self.feeds.inputs)):
@@ -201,9 +227,14 @@ class StreamRun:
         if self._query is not None:
             self._query.stop()
             self._query = None
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._locks.release()
+
+    def _hold_spools(self) -> None:
+        """Lock the spools whose folders are there by now."""
+        for each in self.feeds.inputs:
+            if each.spool and each.path.is_dir():
+                wrong = f"{each.path} is read by another run; stop that one, or let the node write another spool"
+                self._locks.hold(each.path.absolute() / ".run.lock", wrong)
 
     def _started(self) -> StreamingQuery:
         if self._query is None:
@@ -226,14 +257,3 @@ def remove_unfinished(folder: Path) -> None:
         for path in (folder / ours).rglob(".*"):
             if path.is_file():  # and not the folder of a query with such a name
                 path.unlink(missing_ok=True)
-
-
-def lock(folder: Path) -> IO[str]:
-    """Hold a folder for this process; raise FolderError where another one does. The lock goes with the process."""
-    file = (folder / "lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise FolderError(f"{folder} is in use by another run; take another folder, or stop that one") from None
-    return file

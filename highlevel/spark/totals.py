@@ -41,15 +41,18 @@ SECOND = 1_000_000_000
 class Totals:
     """Counters and progress after some micro-batch.
 
-    `newest` is the largest packet time seen of each input, ns; `progress` has for each input that was begun its
-    blocks read and its blocks in all. `lows` has the low watermark of each query, ns: what ends at or below it is
-    final. The memory of tables is that of the last micro-batch's tasks, which have tables of their own.
+    `newest` is the largest packet time seen of each input, ns, of a spool the begin of its newest pane; `progress` has
+    for each input that was begun how far it was read, in blocks or segments, and how far there is something to read; of
+    a spool that is written that is always further. `warnings` are what the tasks of the last micro-batch said. `lows`
+    has the low watermark of each query, ns: what ends at or below it is final. The memory of tables is that of the last
+    micro-batch's tasks, which have tables of their own.
     """
 
     samples: Samples = field(default_factory=Samples)
     newest: dict[int, int] = field(default_factory=dict)
     progress: dict[int, tuple[int, int]] = field(default_factory=dict)
     lows: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     def finished(self, inputs: int) -> bool:
         """Whether each of `inputs` inputs has been read to its end."""
@@ -58,15 +61,17 @@ class Totals:
     def add(self, feeds: Feeds, told_by_tasks: Sequence[bytes], told_by_hosts: Sequence[bytes]) -> None:
         """Take in what the tasks of the source and the hosts of the operators counted in one micro-batch."""
         tables = Samples()  # of the tasks of this micro-batch: each has tables of its own
-        for told in map(json.loads, told_by_tasks):
+        self.warnings = []
+        # In order: of gauges of one input the last task's stand.
+        for told in sorted(map(json.loads, told_by_tasks), key=lambda told: (told["input"], told["done"])):
+            self.warnings += [line for line in told["warnings"] if line not in self.warnings]
             counted = Samples({(name, tuple(labels)): value for name, labels, value in told["samples"]})
             for key in [key for key in counted if key[0] == TABLE_BYTES.name]:
                 tables[key] = tables.get(key, 0) + counted.pop(key)
             self.samples.merge(counted, ALL_METRICS)
             if told["newest"] is not None:
                 self.newest[told["input"]] = max(self.newest.get(told["input"], told["newest"]), told["newest"])
-            done, total = self.progress.get(told["input"], (0, 0))
-            self.progress[told["input"]] = max(done, told["done"]), max(total, told["total"])
+            self.progress[told["input"]] = told["done"], told["total"]
         self.samples.merge(tables, ALL_METRICS)
         by_query: dict[int, list[dict[str, Any]]] = {}
         for part in map(json.loads, told_by_hosts):

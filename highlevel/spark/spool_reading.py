@@ -1,0 +1,168 @@
+"""What a task of the stream source does with a spool: a run of segments to packed partials, promises and counters.
+
+The low level has run already, in the node. What it left for a plan goes to the queries whose low-level plan that is
+(`highlevel.spark.spool_plans`), in the form in which a task over a capture hands its own on. Promises are taken as they
+stand in the segments: a node that was started again may promise less than before, and the union of links never takes
+back what it has promised.
+
+A segment that is lost, dropped by a full spool or damaged, is counted and warned of, and reading goes on: what stands
+in the next segment is right without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from capture.metrics import Samples
+from highlevel.inline import Input
+from highlevel.metrics import (
+    SPOOL_NEWEST,
+    SPOOL_PARTIALS_LOST,
+    SPOOL_PARTIALS_PASSED_OVER,
+    SPOOL_PARTIALS_READ,
+    SPOOL_PARTIALS_SHED,
+    SPOOL_SEGMENTS_LOST,
+    SPOOL_SEGMENTS_READ,
+    SPOOL_SEGMENTS_WITHOUT_QUERY,
+)
+from highlevel.plan import QueryPlan
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.reading import Read, Taken, rows_of
+from highlevel.spark.spool_backlog import SegmentRun
+from highlevel.spark.spool_plans import Match, Offered, Wanted, match, without_plan
+from lowlevel.punctuation import BEGINNING, END, Punctuation
+from lowlevel.spool.errors import SegmentLostError, SpoolError
+from lowlevel.spool.fingerprint import fingerprint
+from lowlevel.spool.folder import numbers
+from lowlevel.spool.reader import SpoolReader
+from lowlevel.spool.segment import Segment
+
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class SpoolRun:
+    """A run of segments of the spool that is input `number`; `partials_lost` were in lost segments, as far as known."""
+
+    number: int
+    segments: SegmentRun
+    partials_lost: int = 0
+
+
+def read_spool_run(feeds: Feeds, run: SpoolRun, parts: int) -> Iterator[pa.RecordBatch]:
+    """Read a run and yield its rows as one batch. Raises SpoolError where the spool is not that of the input's link."""
+    yield rows_of(feeds, _Reading(feeds, run).read(), parts)
+
+
+class _Reading:
+    """One run being read."""
+
+    def __init__(self, feeds: Feeds, run: SpoolRun) -> None:
+        self.run = run
+        self.input: Input = feeds.inputs[run.number]
+        self.plans: dict[int, QueryPlan] = {query: feeds.plans[query] for query in feeds.readers(run.number)}
+        self.wanted = {query: Wanted(plan.name, fingerprint(plan.low)) for query, plan in self.plans.items()}
+        self.taken = {query: Taken(BEGINNING, []) for query in self.plans}
+        self.samples = Samples()
+        self.warnings: dict[str, None] = {}
+        self.newest: int | None = None
+        self.ended = False
+
+    def read(self) -> Read:
+        run, segments, path = self.run, self.run.segments, self.input.path
+        link = self.input.link
+        read = []
+        reader = SpoolReader(path)
+        for number in segments.numbers:
+            try:
+                segment = reader.read(number)
+            except SegmentLostError:
+                continue
+            if segment.link != link:
+                raise SpoolError(f"{path}: got the spool of the link {segment.link}, expected that of {link}")
+            self._take(segment)
+            read.append(number)
+        self.samples.add(SPOOL_SEGMENTS_READ, len(read), link)
+        self._count_lost(set(read))
+        return Read(
+            number=run.number,
+            sequence=segments.first,
+            taken=self.taken,
+            samples=self.samples,
+            newest=self.newest,
+            done=segments.end,
+            total=segments.end if self.ended else segments.end + 1,
+            warnings=tuple(self.warnings),
+        )
+
+    def _take(self, segment: Segment) -> None:
+        """Hand out a segment's items. Its end is that of the queries, too, that the node does not know."""
+        link = self.input.link
+        found = match(self.wanted, segment.plans)
+        for name, print_of, item in segment.items:
+            takers = found.takers.get((name, print_of), ())
+            if isinstance(item, Punctuation):
+                for query in takers:
+                    self._promise(query, item.low)
+                continue
+            if not takers:
+                self.samples.add(SPOOL_PARTIALS_PASSED_OVER, item.num_rows, link)
+            for query in takers:
+                self._partials(query, item)
+        self._tell_missing(found, segment.plans)
+        self.ended = segment.ended
+        if segment.ended:
+            for query in self.plans:
+                self._promise(query, END)
+        self.samples.set(SPOOL_PARTIALS_SHED, segment.header.shed_before, link)
+        if segment.trailer.last:
+            self.samples.set(SPOOL_NEWEST, segment.trailer.last / SECOND, link)
+
+    def _promise(self, query: int, low: int) -> None:
+        taken = self.taken[query]
+        self.taken[query] = Taken(max(taken.low, low), taken.batches)
+
+    def _partials(self, query: int, batch: pa.RecordBatch) -> None:
+        plan = self.plans[query]
+        self.samples.add(SPOOL_PARTIALS_READ, batch.num_rows, plan.name, self.input.link)
+        self.taken[query].batches.append(batch)
+        if batch.num_rows:
+            begin = plan.low.origin + pc.max(batch.column("pane")).as_py() * plan.low.pane
+            self.newest = begin if self.newest is None else max(self.newest, begin)
+
+    def _tell_missing(self, found: Match, offered: tuple[Offered, ...]) -> None:
+        for query in found.missing:
+            wanted = self.wanted[query]
+            self.samples.add(SPOOL_SEGMENTS_WITHOUT_QUERY, 1, wanted.name, self.input.link)
+            self.warnings[without_plan(str(self.input.path), wanted, offered)] = None
+
+    def _count_lost(self, read: set[int]) -> None:
+        """Count the segments of the run that were not read, by why they are lost."""
+        segments, path, link = self.run.segments, self.input.path, self.input.link
+        lost = segments.end - segments.first - len(read)
+        if not lost:
+            return
+        damaged = [n for n in numbers(path) if segments.first <= n < segments.end and n not in read]
+        self.samples.add(SPOOL_SEGMENTS_LOST, len(damaged), link, "damaged")
+        self.samples.add(SPOOL_SEGMENTS_LOST, lost - len(damaged), link, "missing")
+        self.samples.add(SPOOL_PARTIALS_LOST, self.run.partials_lost, link)
+        for line in lost_lines(path, segments, read, damaged):
+            self.warnings[line] = None
+
+
+def lost_lines(folder: Path, segments: SegmentRun, read: set[int], damaged: list[int]) -> Iterator[str]:
+    """Say which segments of a run are lost: each damaged file by its name, the missing ones by their number."""
+    for number in damaged:
+        yield f"{folder / f'{number:012d}.segment'}: damaged; what was in it is not in any result"
+    missing = segments.end - segments.first - len(read) - len(damaged)
+    if missing:
+        what = "segment is" if missing == 1 else "segments are"
+        yield (
+            f"{folder}: {missing:,} {what} missing between {segments.first} and {segments.end - 1}, dropped by a full "
+            "spool or deleted; what was in them is not in any result"
+        )
