@@ -11,13 +11,17 @@ import pyarrow as pa
 from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Type
+from lowlevel.flushing import Flushing, Policy
+from lowlevel.flushing_table import FlushingTable, make_table
 from lowlevel.keys import KeyLayout
+from lowlevel.opcodes import IDENTITIES, opcode
 from lowlevel.plan import LowLevelPlan
-from lowlevel.punctuation import END
+from lowlevel.punctuation import BEGINNING, END
 from lowlevel.readers import Rows
 from lowlevel.spread import Spreader
-from lowlevel.subaggregates import INT_MAX, Kind
-from lowlevel.table import IDENTITIES, Table, opcode
+from lowlevel.subaggregates import INT_MAX, INT_MIN, Kind
+from lowlevel.table import Table
+from lowlevel.tally import Tally, together
 from lowlevel.vectors import AddressVector, Columns, Mask, Vector
 
 COUNTED = 8**5
@@ -25,6 +29,8 @@ COUNTED = 8**5
 
 VERSIONS = (0, 4, 6)
 """Of an address: 0 is NULL."""
+
+AT_ONCE = Flushing()
 
 Versions = tuple[int, ...]
 """IP versions of a plan's address keys, in their order."""
@@ -36,30 +42,52 @@ class QueryTables:
     Not thread safe. Memory: the tables, made when the first row of their versions comes; few tuples occur together.
     """
 
-    def __init__(self, link: str, plan: LowLevelPlan, slots: int, capacity: int) -> None:
-        """Prepare for batches of up to `capacity` rows of `link`."""
+    def __init__(self, link: str, plan: LowLevelPlan, slots: int, capacity: int, flushing: Flushing = AT_ONCE) -> None:
+        """Prepare for batches of up to `capacity` rows of `link`; `flushing` says how old entries leave."""
         self.link = link
         self.plan = plan
         self.slots = slots
         self.capacity = capacity
+        self.flushing = flushing
         self.tables: dict[Versions, tuple[KeyLayout, Table]] = {}
         self.where = None if plan.where is None else Condition(plan.where)
         self.spreader = Spreader(plan.pane, plan.origin, capacity) if plan.spread else None
         self.addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
-        self.oldest = INT_MAX  # no resident entry has a smaller pane
+        self.oldest = INT_MAX  # no resident entry of tables that are flushed at once has a smaller pane
+        self.limit = INT_MAX  # no row opens a later pane
+        self.handed_out = INT_MIN, INT_MIN  # the current pane and the smallest that could stay, when entries last left
+        self.low = BEGINNING
         self.accepted = 0
         self.filtered = 0
-        self.evicted = 0
-        self.flushed = 0
 
     @property
     def bytes(self) -> int:
         """Memory of the tables made so far."""
         return sum(table.bytes for _, table in self.tables.values())
 
-    def add(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """Take in some rows; evicted entries may leave."""
+    @property
+    def tally(self) -> Tally:
+        """What the tables made so far have counted."""
+        return together(table.tally for _, table in self.tables.values())
+
+    @property
+    def evicted(self) -> int:
+        """Entries that left because another group needed their slot."""
+        return self.tally.evicted
+
+    @property
+    def flushed(self) -> int:
+        """Entries that left because their pane was complete or the input ended."""
+        return self.tally.flushed
+
+    def add(self, rows: Rows, newest: int = END) -> Iterator[pa.RecordBatch]:
+        """Take in some rows; entries may leave.
+
+        `newest` (ns) is how far the link is believed to have come: where entries leave bit by bit, no row beyond it
+        says that their panes are old.
+        """
         count = rows.count
+        self.limit = INT_MAX if newest == END else max(INT_MIN, (newest - self.plan.origin) // self.plan.pane)
         if count == 0:
             return
         if count > self.capacity:
@@ -123,7 +151,7 @@ class QueryTables:
         rows = len(times)
         layout, table = self._table(versions)
         if table.evictions_due:
-            yield from self._partials(layout, table, table.take_evicted(), early=True)
+            yield from self._partials(layout, table, table.take_evicted())
         layout.pack(columns, rows, table.words)
         for number, sub in enumerate(self.plan.subaggregates):
             if sub.argument is None:
@@ -138,34 +166,77 @@ class QueryTables:
                 argument[:] = vector.data  # type: ignore[union-attr]  # the compiler admits no address here
                 if vector.valid is not None:
                     argument[~np.broadcast_to(vector.valid, rows)] = IDENTITIES[opcode(sub)]
-        table.update(times, None if chosen is None else chosen.view(np.uint8), self.plan.pane, self.plan.origin)
+        everyone = None if chosen is None else chosen.view(np.uint8)
+        table.update(times, everyone, self.plan.pane, self.plan.origin, self.limit)
 
     def _table(self, versions: Versions) -> tuple[KeyLayout, Table]:
         if versions not in self.tables:
             layout = KeyLayout(self.plan.keys, versions)
-            self.tables[versions] = layout, Table(layout.words, self.plan.subaggregates, self.slots, self.capacity)
+            table = make_table(layout.words, self.plan.subaggregates, self.slots, self.capacity, self.flushing)
+            self.tables[versions] = layout, table
         return self.tables[versions]
 
-    def complete(self, low: int) -> Iterator[pa.RecordBatch]:
-        """Let every entry leave whose pane ends at or before the low watermark `low`; END empties the tables."""
-        pane = INT_MAX if low == END else (low - self.plan.origin) // self.plan.pane
+    def complete(self, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
+        """Take in the promise that no later row is below `low`; END empties the tables. `self.low` is then what holds.
+
+        It is `low`, or less where entries of earlier panes stay behind. They do not where all leave at once, nor where
+        the link is `idle`: nothing waits to be read, so no packet waits for a flush.
+        """
+        if low == END:
+            yield from self.empty()
+        else:
+            pane = (low - self.plan.origin) // self.plan.pane
+            if self.flushing.policy is Policy.AT_ONCE:
+                yield from self._flush(pane)
+            else:
+                yield from self._settle(pane, idle)
+                low = min(low, self.plan.origin + min(pane, self._smallest) * self.plan.pane)
+        self.low = max(self.low, low)
+
+    def empty(self) -> Iterator[pa.RecordBatch]:
+        """Let every entry leave, without a promise."""
+        self.oldest = INT_MAX
+        for layout, table in self.tables.values():
+            yield from self._partials(layout, table, table.take_evicted())
+            yield from self._partials(layout, table, table.flush(INT_MAX))
+
+    def _flush(self, pane: int) -> Iterator[pa.RecordBatch]:
+        """Let every entry of a pane below `pane` leave at once."""
         if pane <= self.oldest:
             return
         oldest = INT_MAX
         for layout, table in self.tables.values():
-            yield from self._partials(layout, table, table.take_evicted(), early=True)
-            yield from self._partials(layout, table, table.flush(pane), early=False)
+            yield from self._partials(layout, table, table.take_evicted())
+            yield from self._partials(layout, table, table.flush(pane))
             oldest = min(oldest, int(table.oldest[0]))
         self.oldest = oldest
 
-    def _partials(
-        self, layout: KeyLayout, table: Table, entries: npt.NDArray[np.int64], *, early: bool
-    ) -> Iterator[pa.RecordBatch]:
+    def _settle(self, pane: int, idle: bool) -> Iterator[pa.RecordBatch]:
+        """Let leave what the bound, or the hand, asks for; hand it out where a promise may follow that covers it."""
+        current = pane if self.limit == INT_MAX else max(pane, self.limit)
+        for layout, table in self._flushing_tables():
+            if table.evictions_due:
+                yield from self._partials(layout, table, table.take_evicted())
+            table.settle(current, pane if idle else INT_MIN)
+        state = current, min(pane, self._smallest)
+        if state == self.handed_out and not idle:
+            return
+        self.handed_out = state
+        for layout, table in self._flushing_tables():
+            yield from self._partials(layout, table, table.take_evicted())
+
+    def _flushing_tables(self) -> Iterator[tuple[KeyLayout, FlushingTable]]:
+        for layout, table in self.tables.values():
+            assert isinstance(table, FlushingTable)
+            yield layout, table
+
+    @property
+    def _smallest(self) -> int:
+        """The smallest pane of an entry in tables whose entries leave bit by bit, INT_MAX without one."""
+        return min((table.smallest for _, table in self._flushing_tables()), default=INT_MAX)
+
+    def _partials(self, layout: KeyLayout, table: Table, entries: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         """Turn entries of a table into one batch of partials."""
-        if early:
-            self.evicted += len(entries)
-        else:
-            self.flushed += len(entries)
         if len(entries) == 0:
             return
         link = pa.DictionaryArray.from_arrays(np.zeros(len(entries), np.int8), [self.link]).cast(pa.string())

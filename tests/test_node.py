@@ -25,11 +25,12 @@ from lowlevel.expressions import Binary, Column, Literal, Op, Type
 from lowlevel.kinds import KINDS, columns_of_kind
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.node import Node
+from lowlevel.opcodes import IDENTITIES, opcode
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.readers import make_reader
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
-from lowlevel.table import EMPTY, IDENTITIES, opcode
+from lowlevel.table_kernels import EMPTY
 from lowlevel.vectors import shape_of
 from tests import lowlevel_oracle
 from tests.packet_rows import decode_file
@@ -143,7 +144,7 @@ def test_partials_merge_to_the_exact_groups_and_promises_are_kept(
             check_promises(plan, given, truth)
             assert len(rows) == query.accepted + query.filtered
             assert query.accepted == sum(values[0] for values in truth.values())
-            assert query.evicted + query.flushed == sum(batch.num_rows for batch in batches)
+            assert query.tally.left == sum(batch.num_rows for batch in batches)
         samples = node.samples(["first", "second"])
         assert samples.total(PACKETS_DECODED) == len(rows)
         assert node.records == index.records == len(rows) + samples.total(RECORDS_SKIPPED)

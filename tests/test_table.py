@@ -14,7 +14,8 @@ import pytest
 import lowlevel.table
 from lowlevel.expressions import Column, Type
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
-from lowlevel.table import AHEAD, EMPTY, PROBES, Table, flush_table, update_table
+from lowlevel.table import Table
+from lowlevel.table_kernels import AHEAD, EMPTY, PROBES, flush_table, update_table
 from tests.plain_kernels import plain
 
 INT, FLOAT = Column("n", Type.INT), Column("f", Type.FLOAT)

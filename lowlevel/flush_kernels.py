@@ -1,0 +1,279 @@
+"""The kernels of a table whose old entries leave bit by bit (`lowlevel.flushing`); the table itself is as ever.
+
+    oldest kept            current
+       | pane c-M … c-1 |  pane c  |        residents are of these panes only, each with a counter
+    ---+----------------+----------+--->    old panes: what the hand, other groups and the bound move out
+       direct             limit ^  direct
+
+A packet's own pane decides (Li 2008, §8.2, corrected): it never meets an entry of another pane, and a late one is
+booked where it belongs. A packet of a later pane *opens* it, if it is not beyond the limit; then entries M panes behind
+must leave, if any are left. A packet that is older than that, or beyond the limit, leaves **directly**, a partial of
+its own: it neither waits in the table nor moves what does. So residents are always of M + 1 panes, whatever clocks
+say; and since each pane's are counted, the smallest resident pane is known without looking.
+
+The hand goes over the slots once in each pane, at the beginning of each AHEAD packets, for all of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capture.native import helper, kernel, outlined
+from lowlevel.table_kernels import AHEAD, EMPTY, find_homes, take_in
+
+IOP_SLOW, IOP_TWO_SLOT, LAZY, SLOW, PACED = range(5)
+
+CURRENT, HAND, CREDIT, PACE, PACKETS, OLD, RESIDENT = range(7)
+COLLISIONS, EVICTED, SWEPT, FORCED, FLUSHED, DIRECT, BURST = range(7, 14)
+"""Words of a table's state: the current pane (EMPTY before the first), the slot the hand is at, what it may still do,
+slots it may visit for a packet (times PACE_UNIT), packets since the pane was opened, entries of old panes and of all;
+then counters: packets that found their home slot taken, entries that left for another group, by the hand, by the bound
+or for the sake of order, because their pane was complete; packets that left directly; and the most that left for AHEAD
+packets, or for a pane that a promise opened."""
+
+WORDS = 14
+
+PACE_UNIT = 1 << 16
+
+SWEEPS = 2
+"""The hand is over all slots after the last pane's packets divided by this: fewer packets may come this time."""
+
+
+@helper
+def move_out(slots, width, at, current, counts, panes, state, out, out_rows):  # type: ignore[no-untyped-def]
+    """Append the entry at word `at` to `out` and empty its slot; returns the rows of `out` then."""
+    for word in range(width):
+        out[out_rows * width + word] = slots[at + word]
+    pane = slots[at]
+    counts[pane % panes] -= 1
+    state[RESIDENT] -= 1
+    if pane < current:
+        state[OLD] -= 1
+    slots[at] = EMPTY
+    return out_rows + 1
+
+
+@outlined
+def move_out_before(  # type: ignore[no-untyped-def]
+    slots, slot_count, width, before, current, counts, panes, state, out, out_rows
+):  # fmt: skip
+    """Move every entry out whose pane is below `before`; looks at no slot more than it must."""
+    left = np.int64(0)
+    for pane in range(panes):
+        place = current - pane
+        if place < before:
+            left += counts[place % panes]
+    slot = np.int64(0)
+    while left > 0 and slot < slot_count:
+        pane = slots[slot * width]
+        if pane != EMPTY and pane < before:
+            out_rows = move_out(slots, width, slot * width, current, counts, panes, state, out, out_rows)
+            left -= 1
+        slot += 1
+    return out_rows
+
+
+@outlined
+def open_pane(  # type: ignore[no-untyped-def]
+    slots, slot_count, width, pane, policy, counts, panes, state, out, out_rows
+):  # fmt: skip
+    """Make `pane`, later than the current one, the current one. What would be older than the bound leaves before."""
+    rows = out_rows
+    current = state[CURRENT]
+    if policy <= IOP_TWO_SLOT and state[OLD] > 0:
+        out_rows = move_out_before(slots, slot_count, width, current, current, counts, panes, state, out, out_rows)
+    if state[RESIDENT] > 0:
+        out_rows = move_out_before(
+            slots, slot_count, width, pane - panes + 1, current, counts, panes, state, out, out_rows
+        )  # fmt: skip
+    state[FORCED] += out_rows - rows
+    state[PACE] = 1 + SWEEPS * PACE_UNIT * slot_count // max(1, state[PACKETS])
+    state[OLD] = state[RESIDENT]
+    state[CURRENT] = pane
+    state[HAND] = 0
+    state[PACKETS] = 0
+    return out_rows
+
+
+@outlined
+def sweep(  # type: ignore[no-untyped-def]
+    slots, slot_count, width, visits, entries, counts, panes, state, out, out_rows
+):  # fmt: skip
+    """Let the hand go on until it has visited `visits` slots or moved `entries` old ones out, or is over all slots."""
+    rows = out_rows
+    slot = state[HAND]
+    end = min(slot_count, slot + visits)
+    current = state[CURRENT]
+    while slot < end and out_rows - rows < entries and state[OLD] > 0:
+        pane = slots[slot * width]
+        if pane != EMPTY and pane < current:
+            out_rows = move_out(slots, width, slot * width, current, counts, panes, state, out, out_rows)
+        slot += 1
+    state[HAND] = slot
+    state[SWEPT] += out_rows - rows
+    return out_rows
+
+
+@outlined
+def lend_a_hand(  # type: ignore[no-untyped-def]
+    slots, slot_count, width, packets, policy, every, counts, panes, state, out, out_rows
+):  # fmt: skip
+    """Do what the policy does beside so many packets."""
+    visits = np.int64(slot_count)
+    entries = np.int64(slot_count)
+    if policy <= IOP_TWO_SLOT:
+        entries = packets
+    elif policy == SLOW:
+        state[CREDIT] += packets
+        entries = state[CREDIT] // every
+        state[CREDIT] -= entries * every
+    elif policy == PACED:
+        state[CREDIT] += packets * state[PACE]
+        visits = state[CREDIT] // PACE_UNIT
+        state[CREDIT] -= visits * PACE_UNIT
+    else:
+        return out_rows
+    if state[OLD] == 0:
+        return out_rows
+    return sweep(slots, slot_count, width, visits, entries, counts, panes, state, out, out_rows)
+
+
+@kernel(
+    "i64(i64*, f64*, i64, i64, i64, i64*, i64*, i64, i64*, i64, i64*, f64*, i64*, u8*, i64, i64, i64, i64, i64, i64*, "
+    "i64*, i64, i64, i64, i64, i64*, i64, i64*)"
+)
+def update_flushing(  # type: ignore[no-untyped-def]
+    slots, slots_float, slot_count, width, key_words, ops, starts, op_count, words, capacity, args, args_float, times,
+    chosen, choose, rows, pane_length, origin, probes, homes, out, out_rows, limit, policy, every, counts, panes, state,
+):  # fmt: skip
+    """Add packets to the table, as `update_table` does, and let old entries leave; return how many rows `out` holds.
+
+    `slots` has one row more than slot_count, scratch for packets that leave directly. `out` has room for out_rows +
+    slot_count + rows. A packet's pane is opened if it is not above `limit`. `counts` (`panes` of them, M + 1) are the
+    residents of each kept pane, at pane modulo panes; `state` are WORDS words. `every` is SLOW's.
+    """
+    first = 1 + key_words
+    for begin in range(0, rows, AHEAD):
+        end = min(rows, begin + AHEAD)
+        found = find_homes(
+            slots, slot_count, width, key_words, words, capacity, times, chosen, choose, begin, end, pane_length,
+            origin, homes,
+        )  # fmt: skip
+        if found == 0:
+            continue
+        rows_before = out_rows
+        taken = 0  # packets whose arguments are in their entries
+        if homes[1] > state[CURRENT] and homes[1] <= limit:
+            out_rows = open_pane(
+                slots, slot_count, width, homes[1], policy, counts, panes, state, out, out_rows
+            )  # fmt: skip
+        out_rows = lend_a_hand(
+            slots, slot_count, width, found, policy, every, counts, panes, state, out, out_rows
+        )  # fmt: skip
+        state[PACKETS] += found
+        current = state[CURRENT]
+        for number in range(found):
+            row = homes[3 * number]
+            pane = homes[3 * number + 1]
+            slot = homes[3 * number + 2]
+            if pane > current and pane <= limit:
+                take_in(
+                    slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, number
+                )  # fmt: skip
+                taken = number
+                out_rows = open_pane(
+                    slots, slot_count, width, pane, policy, counts, panes, state, out, out_rows
+                )  # fmt: skip
+                current = pane
+            at = slot * width
+            state_of_slot = 0  # 0 evict, 1 found, 2 empty, 3 leave directly
+            if pane > current or pane <= current - panes:
+                state_of_slot = 3
+                at = slot_count * width
+            else:
+                home = at
+                old = np.int64(-1)
+                for probe in range(probes):
+                    at = slot * width
+                    resident = slots[at]
+                    if resident == EMPTY:
+                        state_of_slot = 2
+                        break
+                    if resident == pane:
+                        same = True
+                        for word in range(key_words):
+                            if slots[at + 1 + word] != words[word * capacity + row]:
+                                same = False
+                                break
+                        if same:
+                            state_of_slot = 1
+                            break
+                    if old < 0 and resident < current:
+                        old = at
+                    state[COLLISIONS] += probe == 0
+                    slot = (slot + 1) & (slot_count - 1)
+                if state_of_slot == 0:
+                    take_in(
+                        slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, number
+                    )  # fmt: skip
+                    taken = number
+                    at = old
+                    if old < 0:
+                        at = home
+                        if policy <= IOP_TWO_SLOT and state[OLD] > 0:
+                            forced = out_rows
+                            out_rows = move_out_before(
+                                slots, slot_count, width, current, current, counts, panes, state, out, out_rows
+                            )  # fmt: skip
+                            state[FORCED] += out_rows - forced
+                    out_rows = move_out(slots, width, at, current, counts, panes, state, out, out_rows)
+                    state[EVICTED] += 1
+            homes[3 * number + 2] = at
+            if state_of_slot != 1:
+                slots[at] = pane
+                for word in range(key_words):
+                    slots[at + 1 + word] = words[word * capacity + row]
+                for op in range(op_count):
+                    slots[at + first + op] = starts[op]
+                if state_of_slot == 3:
+                    take_in(
+                        slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, number + 1
+                    )  # fmt: skip
+                    taken = number + 1
+                    for word in range(width):
+                        out[out_rows * width + word] = slots[at + word]
+                    out_rows += 1
+                    state[DIRECT] += 1
+                else:
+                    counts[pane % panes] += 1
+                    state[RESIDENT] += 1
+                    if pane < current:
+                        state[OLD] += 1
+        take_in(slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, found)
+        state[BURST] = max(state[BURST], out_rows - rows_before)
+    return out_rows
+
+
+@kernel("i64(i64*, i64, i64, i64, i64, i64, i64, i64*, i64, i64*, i64*, i64)")
+def settle_table(  # type: ignore[no-untyped-def]
+    slots, slot_count, width, pane, before, visits, policy, counts, panes, state, out, out_rows
+):  # fmt: skip
+    """Let entries leave without packets; return how many rows `out` holds then.
+
+    `pane` is opened if it is later than the current one, the hand visits `visits` slots, and entries of panes below
+    `before` leave. `out` has room for out_rows + slot_count; the rest is as in `update_flushing`.
+    """
+    rows = out_rows
+    if pane > state[CURRENT]:
+        out_rows = open_pane(slots, slot_count, width, pane, policy, counts, panes, state, out, out_rows)
+    if visits > 0:
+        out_rows = sweep(slots, slot_count, width, visits, slot_count, counts, panes, state, out, out_rows)
+    state[BURST] = max(state[BURST], out_rows - rows)
+    current = state[CURRENT]
+    closed = out_rows
+    if before > current and state[OLD] > 0:
+        out_rows = move_out_before(slots, slot_count, width, current, current, counts, panes, state, out, out_rows)
+    if state[RESIDENT] > 0:
+        out_rows = move_out_before(slots, slot_count, width, before, current, counts, panes, state, out, out_rows)
+    state[FLUSHED] += out_rows - closed
+    return out_rows

@@ -1,0 +1,153 @@
+"""A table whose old entries leave bit by bit, beside the packets and at promises (`lowlevel.flushing`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.native import pointer
+from lowlevel.flush_kernels import (
+    BURST,
+    COLLISIONS,
+    CURRENT,
+    DIRECT,
+    EVICTED,
+    FLUSHED,
+    FORCED,
+    IOP_SLOW,
+    IOP_TWO_SLOT,
+    LAZY,
+    OLD,
+    PACE,
+    PACE_UNIT,
+    PACED,
+    RESIDENT,
+    SLOW,
+    SWEPT,
+    WORDS,
+    settle_table,
+    update_flushing,
+)
+from lowlevel.flushing import Flushing, Policy
+from lowlevel.subaggregates import INT_MAX, INT_MIN, SubAggregate
+from lowlevel.table import Table
+from lowlevel.table_kernels import EMPTY, PROBES
+from lowlevel.tally import Tally
+
+CODES = {
+    Policy.IOP_SLOW: IOP_SLOW,
+    Policy.IOP_TWO_SLOT: IOP_TWO_SLOT,
+    Policy.LAZY: LAZY,
+    Policy.SLOW: SLOW,
+    Policy.PACED: PACED,
+}
+"""How the kernels know the policies; AT_ONCE is a table without them."""
+
+IOP_PROBES = {Policy.IOP_SLOW: 1, Policy.IOP_TWO_SLOT: 2}
+"""Slots that a packet looks at, where the policy says so itself."""
+
+SETTLING = 64
+"""Promises without packets after which PACED's hand is over all slots."""
+
+
+class FlushingTable(Table):
+    """As its base, but `take_evicted` hands out whatever has left, in its order. Not thread safe."""
+
+    def __init__(
+        self,
+        key_words: int,
+        subaggregates: Sequence[SubAggregate],
+        slots: int,
+        capacity: int,
+        flushing: Flushing,
+        probes: int | None = None,
+    ) -> None:
+        """Make a table of `slots` (a power of two) for batches of up to `capacity` packets.
+
+        `probes` are the slots that a packet looks at; left out, as many as the policy asks for. ValueError for AT_ONCE.
+        """
+        if flushing.policy not in CODES:
+            raise ValueError(f"got {flushing.policy}, expected any of {', '.join(CODES)}: no entry leaves bit by bit")
+        super().__init__(key_words, subaggregates, slots, capacity, probes or IOP_PROBES.get(flushing.policy, PROBES))
+        self.flushing = flushing
+        self.code = CODES[flushing.policy]
+        self.panes = flushing.disorder + 1
+        self.counts = np.zeros(self.panes, np.int64)
+        self.state = np.zeros(WORDS, np.int64)
+        self.state[CURRENT] = EMPTY
+        self.state[PACE] = PACE_UNIT
+        self._counts = pointer(self.counts, "i64")
+        self._state = pointer(self.state, "i64")
+
+    def update(
+        self,
+        times: npt.NDArray[np.int64],
+        chosen: npt.NDArray[np.uint8] | None,
+        pane: int,
+        origin: int,
+        limit: int = INT_MAX,
+    ) -> None:
+        """Add packets, as the base does; those of panes above `limit` open none. `evictions_due` first."""
+        self.evicted_rows = update_flushing(
+            self._slots, self._slots, len(self.slots), self.width, self.key_words, self._ops, self._starts,
+            len(self.ops), self._words, self.capacity, self._args, self._args, times,
+            self._everyone if chosen is None else chosen, chosen is not None,
+            len(times), pane, origin, self.probes, self._homes, self._evicted, self.evicted_rows,
+            limit, self.code, self.flushing.every, self._counts, self.panes, self._state,
+        )  # fmt: skip
+
+    def settle(self, pane: int, before: int = INT_MIN) -> None:
+        """Open `pane` without a packet, unless a later one is open; what the bound asks for leaves.
+
+        So does what the hand finds in some slots, where the policy is PACED, and every entry of a pane below `before`.
+        `evictions_due` first.
+        """
+        visits = max(1, len(self.slots) // SETTLING) if self.code == PACED else 0
+        self.evicted_rows = settle_table(
+            self._slots, len(self.slots), self.width, pane, before, visits, self.code, self._counts, self.panes,
+            self._state, self._evicted, self.evicted_rows,
+        )  # fmt: skip
+
+    def flush(self, before: int) -> npt.NDArray[np.int64]:
+        """Hand out what has left, and then every entry of a pane below `before`; valid until the next update."""
+        self.settle(INT_MIN, before)
+        return self.take_evicted()
+
+    @property
+    def smallest(self) -> int:
+        """The smallest pane of a resident entry, INT_MAX without one."""
+        current = int(self.state[CURRENT])
+        panes = range(current - self.panes + 1, current + 1)
+        return next((pane for pane in panes if self.counts[pane % self.panes]), INT_MAX)
+
+    @property
+    def tally(self) -> Tally:
+        """The counters so far."""
+        word = self.state.tolist()
+        return Tally(
+            collisions=word[COLLISIONS],
+            evicted=word[EVICTED],
+            flushed=word[FLUSHED],
+            swept=word[SWEPT],
+            forced=word[FORCED],
+            direct=word[DIRECT],
+            burst=word[BURST],
+            resident=word[RESIDENT],
+            panes=int(np.count_nonzero(self.counts)),
+        )
+
+    @property
+    def old(self) -> int:
+        """Entries of panes before the current one."""
+        return int(self.state[OLD])
+
+
+def make_table(
+    key_words: int, subaggregates: Sequence[SubAggregate], slots: int, capacity: int, flushing: Flushing
+) -> Table | FlushingTable:
+    """Make the table that a policy asks for."""
+    if flushing.policy is Policy.AT_ONCE:
+        return Table(key_words, subaggregates, slots, capacity)
+    return FlushingTable(key_words, subaggregates, slots, capacity, flushing)
