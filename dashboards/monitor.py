@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from capture.metrics import METRICS as CAPTURE_METRICS
 from dashboards.aligned import aligned
 from dashboards.exporter import Exporter
 from dashboards.server import Server, serve
+from dashboards.spool_lines import spool_lines, spool_table
 from dashboards.window_lines import window_lines
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
+SPOOLS_EVERY = 60.0
+"""Seconds between two lines about each spool that is read."""
+
 
 class Monitor:
     """Runs a pipeline file. Use as a context manager: leaving it stops Spark and the metrics server."""
@@ -46,14 +51,17 @@ class Monitor:
         self.pipeline = pipeline
         self.say = say
         self.plans = pipeline.plans()
-        self.inputs = pipeline.inputs(self.plans)
-        for each in self.inputs:
+        captures = pipeline.inputs(self.plans)
+        self.inputs = [*captures, *pipeline.spools]
+        for each in captures:
             open_finite(each.path, "the stream engine")
         try:
             metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS)
             self.exporter = Exporter(self.plans, metrics, pipeline.top, pipeline.ranks)
         except ValueError as error:  # names that clash, a rank that is no column
             raise PipelineError(str(error)) from error
+        self._spooled = list(pipeline.spooled)
+        self._said_spools = time.monotonic()
         self.by_name = {plan.name: plan for plan in self.plans}
         self.samples = Samples()
         self.shown = -1  # the last micro-batch whose results were handed on
@@ -91,8 +99,14 @@ class Monitor:
         )
         self.run.start()
         self._show_what_was()
+        self.say(f"{self._doing()}; state and results in {self.pipeline.folder}")
+
+    def _doing(self) -> str:
         at = f"at {self.pipeline.speed:g} times its speed" if self.pipeline.speed else "as fast as possible"
-        self.say(f"replaying {len(self.inputs)} captures {at}; state and results in {self.pipeline.folder}")
+        captures = sum(not each.spool for each in self.inputs)
+        spools = [f"the spool of {each.link}" for each in self.inputs if each.spool]
+        replaying = [f"replaying {captures} captures {at}"] if captures else []
+        return ", ".join([*replaying, *([f"reading {', '.join(spools)}"] if spools else [])])
 
     def _show_what_was(self) -> None:
         """After a restart, show the counters and the windows that the run before left."""
@@ -125,18 +139,26 @@ class Monitor:
             # A window without rows closes too: what was shown before is then no longer the last one.
             self.exporter.progress(name, self.run.totals.lows[name])
 
+    def _say_spools(self) -> None:
+        """Once in a while, say how far the spools are read."""
+        now = time.monotonic()
+        if now - self._said_spools >= SPOOLS_EVERY:
+            self._said_spools = now
+            for line in spool_lines(self.samples, self._spooled, time.time_ns()):
+                self.say(line)
+
     def wait(self) -> None:
         """Return when the inputs have ended and all results are out; raises what the run failed with."""
         assert self.run is not None, "wait() is for a started monitor"
         while not self.run.wait(0.2):
-            pass
+            self._say_spools()
 
     def serve_until_stopped(self) -> None:
         """Go on serving the last windows; Ctrl-C (KeyboardInterrupt) ends it."""
         self._stop.wait()
 
     def summary(self) -> str:
-        """Lay out what was read and what came of it, as two tables."""
+        """Lay out what was read, of captures and of spools, and what came of it, as tables."""
         links = [
             [link, *(f"{self.samples.total(metric, link=link):,.0f}" for metric in _LINK_COLUMNS.values())]
             for link in self.pipeline.links
@@ -145,7 +167,10 @@ class Monitor:
             [name, *(f"{self.samples.total(metric, query=name):,.0f}" for metric in _QUERY_COLUMNS.values())]
             for name in self.by_name
         ]
-        return "\n\n".join([aligned(["link", *_LINK_COLUMNS], links), aligned(["query", *_QUERY_COLUMNS], queries)])
+        tables = [aligned(["link", *_LINK_COLUMNS], links)] if links else []
+        if self._spooled:
+            tables.append(spool_table(self.samples, self._spooled, time.time_ns()))
+        return "\n\n".join([*tables, aligned(["query", *_QUERY_COLUMNS], queries)])
 
     def close(self) -> None:
         """Stop everything that was started; may be called twice."""
