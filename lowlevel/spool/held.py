@@ -28,6 +28,10 @@ class HeldSegments:
         """The lowest number."""
         return next(iter(self._bytes), None)
 
+    def oldest_after(self, committed: int) -> int | None:
+        """The lowest number above one."""
+        return next((number for number in self._bytes if number > committed), None)
+
     def newest_first(self) -> list[int]:
         """All numbers, descending."""
         return list(reversed(self._bytes))

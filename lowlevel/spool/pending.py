@@ -59,9 +59,7 @@ class ItemSizes:
 
 
 def merged(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
-    """Make one batch of the partials that a plan has between two of its punctuations, for each form and what it notes.
-
-    The form is that of its addresses; what a batch notes is its metadata.
+    """Make one batch of the partials that a plan has between two of its punctuations, of one form and metadata each.
 
     A plan's punctuation stays behind the partials that it covers and before those that came later. Between them
     partials may change places: they merge in any order.

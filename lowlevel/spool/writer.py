@@ -59,8 +59,9 @@ class SpoolWriter:
         """Make the folder, take it for this writer, and find where the last one stopped.
 
         `plans` are names, all different, and fingerprints; items are numbered by their place. With `cuts` segments end
-        where `cut` says and nowhere else. Raises SpoolError where another writer is at work or the folder is another
-        link's. Where the link has `ended` in this folder, nothing but `close` can be done.
+        where `cut` says and nowhere else, and a slow disk drops nothing. Where the link has `ended` in this folder,
+        nothing but `close` can be done. Raises SpoolError where another writer is at work, or the spool is another
+        link's.
         """
         self.folder = Path(folder)
         self.link = link
@@ -165,7 +166,7 @@ class SpoolWriter:
             try:
                 self._make_room(size)
             except SpoolFullError:
-                if self.limits.when_full is WhenFull.STOP:
+                if self.limits.when_full is WhenFull.STOP or self._cuts:
                     raise
                 self._drop(item, SLOW)
                 return
@@ -190,9 +191,7 @@ class SpoolWriter:
         if self._looked is None or not 0 <= now - self._looked < LOOK:
             self._looked = now
             self._held.delete_committed(self._committed())
-        if self._unsaid and self._fits(self._sizes.punctuations):
-            for number in sorted(self._unsaid):
-                self._promise(number)
+        self._say_what_fits()
         if self._pending.items and self._pending.first is None:
             self._pending.first = self._pending.last = now
         if self.due:
@@ -205,6 +204,7 @@ class SpoolWriter:
         """
         self._check_open()
         self._wait()
+        self._say_what_fits()
         if self._pending.items:
             self._frame += len(json.dumps(position)) - len(json.dumps(self.position))
             self.position = position
@@ -213,6 +213,7 @@ class SpoolWriter:
     def flush(self) -> None:
         """Write what waits, and wait until it is on the disk. Raises SpoolFullError where the disk is full."""
         self._check_open()
+        self._say_what_fits()
         if self._pending.items:
             self._rotate()
         self._wait()
@@ -220,7 +221,8 @@ class SpoolWriter:
     def close(self, ended: bool = False) -> None:
         """Write what waits, with the end of the link where it has `ended`, and let go of the folder; twice is once.
 
-        Raises SpoolFullError where the disk has no room even for that; the folder is free all the same.
+        With `cuts` what came since the last one is left out, unless the link has ended: it is read again. Raises
+        SpoolFullError where the disk has no room even for that; the folder is free all the same.
         """
         if self._lock < 0:
             return
@@ -230,28 +232,35 @@ class SpoolWriter:
                 self._ending = True
                 self._unsaid.update(number for number, low in enumerate(self._lows) if low != END)
                 self._lows = (END,) * len(self.plans)
-            for number in sorted(self._unsaid):
-                self._promise(number)
-            if self._pending.items or self._ending:
+                self._say_all()  # room was kept for it
+            self._say_what_fits()
+            if self._ending or (self._pending.items and not self._cuts):
                 self._rotate()
             self._wait()
             self.ended |= self._ending
             self._held.delete_committed(self._committed())
         finally:
-            self._thread.close()
-            os.close(self._lock)
-            self._lock = -1
+            self._let_go()
+
+    def abandon(self) -> None:
+        """Let go of the folder without what waits, as a crash would; with `cuts` it will be read again."""
+        if self._lock >= 0:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._thread.close()
+        os.close(self._lock)
+        self._lock = -1
 
     def samples(self) -> Samples:
         """Return the counters; the age of the oldest uncommitted segment is that at the last `tick`."""
-        first = None
-        for number in reversed(self._held.newest_first()):
-            if number > self._committed():
-                with contextlib.suppress(OSError):
-                    trailer = segment.read_trailer(segment_path(self.folder, number))
-                    first = trailer.first if trailer else None
-                break
-        age = max(0, self._now - first) if first and self._now else 0
+        number = self._held.oldest_after(self._committed())
+        trailer = None
+        if number is not None:
+            with contextlib.suppress(OSError):
+                trailer = segment.read_trailer(segment_path(self.folder, number))
+        first = trailer.first if trailer is not None else 0
+        age = max(0, self._now - first) if first and self._now is not None else 0
         return self.counts.samples(self.link, len(self._held), self.used, age)
 
     def _check_open(self) -> None:
@@ -326,6 +335,16 @@ class SpoolWriter:
         self._unsaid.discard(number)
         item = Punctuation(self.link, self._lows[number])
         self._pending.add(number, item, self._sizes.of(number, item), self._now)
+
+    def _say_all(self) -> None:
+        """Write down the punctuations that found no room."""
+        for number in sorted(self._unsaid):
+            self._promise(number)
+
+    def _say_what_fits(self) -> None:
+        """Write them down if there is room by now."""
+        if self._unsaid and self._fits(self._sizes.punctuations):
+            self._say_all()
 
     def _rotate_unless_cut(self) -> None:
         if not self._cuts:
