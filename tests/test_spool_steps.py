@@ -36,7 +36,7 @@ from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
 from queries.gsql import compile_query
 from tests.links import write_links
-from tests.spooled import SpoolNode, named, spool_of, write_spools
+from tests.spool_node import SpoolNode, named, spool_of, write_spools
 from tests.test_spark_stream_steps import PLANS, hosted, inline, same_rows, source_rows
 
 

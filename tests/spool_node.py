@@ -1,0 +1,101 @@
+"""Spools as a low-level node leaves them, made in one go: some starts of a writer, segments that end anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from capture.files.blocks import Block
+from capture.files.capture import Capture, open_capture
+from capture.files.scan import scan
+from highlevel.inline import Input
+from highlevel.plan import QueryPlan
+from lowlevel.node import Node
+from lowlevel.punctuation import BEGINNING
+from lowlevel.spool.fingerprint import fingerprint
+from lowlevel.spool.writer import SpoolWriter
+
+SECOND = 1_000_000_000
+
+
+def named(plans: Sequence[QueryPlan]) -> list[tuple[str, str]]:
+    """Plans as a writer is told of them."""
+    return [(plan.name, fingerprint(plan.low)) for plan in plans]
+
+
+def spool_of(folder: Path, link: str) -> Input:
+    """The input that reads a spool."""
+    return Input(link, folder, link, spool=True)
+
+
+class SpoolNode:
+    """The low-level node of one capture, block by block, at a clock of its own: one second per block."""
+
+    def __init__(self, capture: Input, folder: Path, plans: Sequence[QueryPlan], block_records: int = 50) -> None:
+        """Start on `folder`, where another one may have been at work; the capture is read from its beginning."""
+        self.file = open_capture(capture.path)
+        assert isinstance(self.file, Capture)
+        self.link, self.plans, self.folder, self.records = capture.link, plans, folder, block_records
+        self.index = scan(self.file, block_records)
+        self.blocks: list[Block] = list(self.index.blocks)
+        self.clock = SECOND
+        self.start()
+
+    def start(self) -> None:
+        """Make the tables and the writer: the first time, or again, in place of those before."""
+        self.node = Node(self.link, self.file, [plan.low for plan in self.plans], 64, self.records)
+        self.writer = SpoolWriter(self.folder, self.link, named(self.plans))
+        self.said = False
+
+    def restart(self, plans: Sequence[QueryPlan] | None = None) -> None:
+        """End in order, with what is in the tables, and start again, perhaps with other plans."""
+        for number, item in self.node.flush():
+            self.writer.append(number, item)
+        self.writer.close()
+        self.plans = plans or self.plans
+        self.start()
+
+    def step(self, blocks: int = 1) -> bool:
+        """Read some blocks into a segment, or more segments; False at the end of the capture, which ends the spool."""
+        if not self.said and self.index.low != BEGINNING and len(self.blocks) == len(self.index.blocks):
+            self._write(self.node.progress(self.index.low))
+        for _ in range(blocks):
+            if not self.blocks:
+                self._write(self.node.flush())
+                self.writer.close(ended=True)
+                return False
+            block = self.blocks.pop(0)
+            self._write(self.node.process(block))
+        self.clock += SECOND
+        self.writer.tick(self.clock)
+        self.writer.flush()
+        return True
+
+    def _write(self, items) -> None:
+        for number, item in items:
+            self.writer.append(number, item)
+
+    def finish(self, random: Random | None = None, restarts: float = 0.0) -> None:
+        """Go on to the end, with segments of a few blocks each, and now and then a new start."""
+        random = random or Random(0)
+        while self.step(random.randrange(1, 6)):
+            if random.random() < restarts:
+                self.restart()
+
+
+def write_spools(
+    captures: Sequence[Input],
+    folder: Path,
+    plans: Sequence[QueryPlan],
+    random: Random | None = None,
+    restarts: float = 0.0,
+    block_records: int = 50,
+) -> list[Input]:
+    """A spool for each capture, in a folder of its own: a link may have several."""
+    inputs = []
+    for number, each in enumerate(captures):
+        place = folder / f"{number}-{each.link}"
+        SpoolNode(each, place, plans, block_records).finish(random, restarts)
+        inputs.append(spool_of(place, each.link))
+    return inputs
