@@ -27,6 +27,7 @@ BENCHES = {
     "threads": "the inline engine with two threads against one, on one big file",
     "peers": "the installed tools that answer the same question, side by side",
     "spark": "Spark batch on two cores against the inline engine on one; the streaming engine",
+    "ring": "a live interface at rising rates through a veth pair: counted, dropped, and whether that is told",
     "collector": "the UDP collector on loopback: bursts, losses, and whether they are counted",
     "startup": "how long commands take that have nothing to do",
 }

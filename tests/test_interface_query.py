@@ -19,6 +19,7 @@ import pytest
 
 import wiretide
 from bench.frame_sender import udp_frame
+from bench.ring import catches
 from bench.veth import Pair, inside, veth_pair, why_no_veth
 from capture.metrics import INTERFACE_DROPPED, RECORDS_READ
 from dashboards.console import compile_kernels
@@ -57,14 +58,6 @@ def test_a_query_counts_what_was_sent_but_for_what_the_kernel_dropped(pair: Pair
     assert [each.dropped for each in run.readings()] == [samples.total(INTERFACE_DROPPED)]
 
 
-def catches(process: subprocess.Popen[bytes], number: int) -> bool:
-    """Whether a process has a handler for a signal; it must not have ended."""
-    assert process.poll() is None
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
-    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
-
-
 def test_ctrl_c_of_the_command_line_gives_the_answer(pair: Pair, tmp_path: Path) -> None:
     compile_kernels("capture.live")
     command = [
@@ -73,7 +66,7 @@ def test_ctrl_c_of_the_command_line_gives_the_answer(pair: Pair, tmp_path: Path)
     ]  # fmt: skip
     with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE) as process:
         try:
-            while not catches(process, signal.SIGTERM):  # then it listens
+            while not catches(process.pid, signal.SIGTERM):  # then it listens
                 time.sleep(0.02)
             with inside(pair.sending), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
                 sender.bind((pair.sender, 0))

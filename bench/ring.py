@@ -1,0 +1,178 @@
+"""A live interface at rising rates: what is offered, counted, dropped by the kernel and told, and what is neither.
+
+A process sends through a veth pair in network namespaces, `wiretide query interface:…` counts by address pair at the
+other end. A veth pair does the receiver's work in the kernel with the sender's processor time; so the figure is that of
+the query's process alone, from when it listens until it has answered, less that of a query without packets.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.command import wiretide
+from bench.report import Report
+from bench.setting import Setting
+from bench.veth import Pair, veth_pair, why_no_veth
+
+SQL = "SELECT srcIP, destIP, count(*) AS n, sum(len) AS bytes FROM packets GROUP BY srcIP, destIP"
+SIZE = 128
+"""Bytes of a frame."""
+
+RATES = (50_000, 100_000, 200_000, 400_000, 0)
+"""Packets per second; 0 is as fast as the sender can."""
+
+SECONDS = 2.5
+FASTEST = 1_500_000
+"""Packets that are sent as fast as possible."""
+
+SMALL_RING = "?ring=16MiB"
+"""Of the run in which nobody reads while packets come: it must drop some."""
+
+STATISTIC = re.compile(r"^wiretide_interface_(\w+)\{.*\} (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Packets sent, lost by the veth pair before the interface, counted by the query, told as dropped; and the cost.
+
+    `seconds` are those of sending, `processor` the processor seconds of the query.
+    """
+
+    sent: int
+    before: int
+    counted: int
+    dropped: int
+    seconds: float
+    processor: float
+
+    @property
+    def neither(self) -> int:
+        """Packets that nobody knows about."""
+        return self.sent - self.before - self.counted - self.dropped
+
+
+def run(setting: Setting) -> Report:
+    """Rising rates, then a query that stands still while packets come."""
+    report = Report("ring")
+    reason = why_no_veth()
+    if reason is not None:
+        report.require("neither counted nor told as dropped", None, "<= 0", why=reason)
+        return report
+    idle = measure(0, 0)
+    rows = []
+    for rate in RATES:
+        packets = setting.packets(int(rate * SECONDS) if rate else FASTEST)
+        found = measure(packets, rate)
+        name = f"at {rate:,} packets/s" if rate else "as fast as possible"
+        rows.append(_row(name, found, idle))
+        report.require(f"neither counted nor told as dropped, {name}", abs(found.neither), "<= 0")
+        if rate == RATES[0]:
+            report.require(f"dropped {name}", found.dropped, "<= 0", not setting.quick)
+    stopped = measure(setting.packets(400_000), 0, SMALL_RING, stopped=True)
+    rows.append(_row("query stopped meanwhile, ring of 16 MiB", stopped, idle))
+    report.require("neither counted nor told as dropped, query stopped", abs(stopped.neither), "<= 0")
+    report.require("told as dropped, query stopped", stopped.dropped, ">= 1", not setting.quick)
+    report.table(
+        f"UDP frames of {SIZE} bytes through a veth pair, counted by 1,024 address pairs; ring of 64 MiB",
+        (
+            "packets", "offered/s", "sent", "lost before the interface", "counted", "dropped and told", "neither",
+            "processor, ns per packet",
+        ),
+        rows,
+    )  # fmt: skip
+    report.notes.append("sender and query share the cores, and the kernel's part of receiving is the sender's time")
+    report.notes.append(f"processor time is beyond the {idle.processor:.2f} s of a query that has nothing to count")
+    return report
+
+
+def _row(name: str, found: Outcome, idle: Outcome) -> tuple[str, ...]:
+    processor = max(0.0, found.processor - idle.processor) / max(1, found.counted)
+    return (
+        name,
+        f"{found.sent / found.seconds:,.0f}",
+        f"{found.sent:,}",
+        f"{found.before:,}",
+        f"{found.counted:,}",
+        f"{found.dropped:,}",
+        f"{found.neither:,}",
+        f"{processor * 1e9:,.0f}",
+    )
+
+
+def measure(packets: int, rate: float, options: str = "", *, stopped: bool = False) -> Outcome:
+    """Send `packets` to a query; with `stopped` it does not run while they are sent."""
+    with veth_pair() as pair, querying(pair, options) as process:
+        before = processor_seconds(process.pid)
+        if stopped:
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        sent = send(pair, packets, rate)
+        if stopped:
+            process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGINT)
+        # What it has used is gone with the process: it is asked while it still is a child that has ended.
+        answer, told = _outputs(process)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        processor = processor_seconds(process.pid) - before
+        if process.wait():
+            raise RuntimeError(f"the query ended with status {process.returncode} and said: {told}")
+        lost = pair.dropped_before()
+    counted = sum(int(row["n"]) for row in csv.DictReader(answer.splitlines()))
+    said = {name: int(value) for name, value in STATISTIC.findall(told)}
+    return Outcome(int(sent["sent"]), lost, counted, said["dropped_total"], sent["seconds"], processor)
+
+
+def send(pair: Pair, packets: int, rate: float) -> dict[str, float]:
+    """Send from a process of its own; what it says it sent, and in how many seconds."""
+    command = ["ip", "netns", "exec", pair.sending, sys.executable, "-m", "bench.frame_sender", pair.sender]
+    done = subprocess.run([*command, *map(str, (packets, rate, SIZE))], check=True, capture_output=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+@contextmanager
+def querying(pair: Pair, options: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a query at the receiving end; it listens."""
+    words = wiretide("query", "--stats", "--format", "csv", f"interface:{pair.receiver}{options}", SQL)
+    command = ["ip", "netns", "exec", pair.receiving, *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while not catches(process.pid, signal.SIGTERM):  # it does when the ring is open
+                if process.poll() is not None:
+                    raise RuntimeError(f"the query ended: {process.stderr.read() if process.stderr else ''}")
+                time.sleep(0.02)
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def catches(process: int, number: int) -> bool:
+    """Whether a process has a handler for a signal."""
+    status = Path(f"/proc/{process}/status").read_text()
+    caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+def processor_seconds(process: int) -> float:
+    """User and system time of a process so far, also of one that has ended and was not waited for."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _outputs(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Read both outputs to their ends. The answer is small, so that reading one after the other cannot block."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    return process.stdout.read(), process.stderr.read()
