@@ -19,6 +19,8 @@ EMPTY = INT_MIN
 CACHE_LINE = 64
 """Bytes."""
 
+LINE_WORDS = CACHE_LINE // 8
+
 PROBES = 4
 """Slots a packet may look at before it evicts: with entries of 32 bytes they are two cache lines."""
 
@@ -28,14 +30,21 @@ AHEAD = 64
 
 @helper
 def find_homes(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, key_words, words, capacity, times, chosen, choose, begin, end, pane_length, origin, homes
+    slots, slot_count, width, key_words, words, capacity, times, chosen, choose, begin, end, pane_length, origin, homes,
+    scatter,
 ):  # fmt: skip
-    """Write (row, pane, home slot) of each chosen row in `[begin, end)` to `homes` and ask for its slot's memory."""
+    """Write (row, pane, home slot) of each chosen row in `[begin, end)` to `homes` and ask for its slot's memory.
+
+    Where `scatter` is 1 a group's home is another in each pane; where it is 0, in all panes the same.
+    """
     mask = np.uint64(slot_count - 1)
     pane = np.int64(0)
     pane_start = np.int64(0)
     pane_end = np.int64(0)  # an empty interval: the first packet finds its pane by division
     found = 0
+    # Small entries never straddle two lines and are mostly alone; the neighbours of large ones are looked at as often,
+    # and lie in lines that nobody else has asked for.
+    reach = 0 if width <= LINE_WORDS // 2 else PROBES * width
     for row in range(begin, end):
         if choose and not chosen[row]:
             continue
@@ -44,14 +53,14 @@ def find_homes(  # type: ignore[no-untyped-def]
             pane = (time - origin) // pane_length
             pane_start = origin + pane * pane_length
             pane_end = pane_start + pane_length
-        mixed = np.uint64(pane) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = np.uint64(pane * scatter) * np.uint64(0x9E3779B97F4A7C15)
         for word in range(key_words):
             mixed = (mixed ^ np.uint64(words[word * capacity + row])) * np.uint64(0xFF51AFD7ED558CCD)
             mixed ^= mixed >> np.uint64(32)
         slot = np.int64(mixed & mask)
         prefetch(slots, slot * width)
-        if width * 8 > CACHE_LINE // 2:  # smaller entries never straddle two lines
-            prefetch(slots, slot * width + width - 1)
+        for place in range(LINE_WORDS, reach, LINE_WORDS):
+            prefetch(slots, slot * width + place)
         homes[3 * found] = row
         homes[3 * found + 1] = pane
         homes[3 * found + 2] = slot
@@ -119,7 +128,7 @@ def update_table(  # type: ignore[no-untyped-def]
         end = min(rows, begin + AHEAD)
         found = find_homes(
             slots, slot_count, width, key_words, words, capacity, times, chosen, choose, begin, end, pane_length,
-            origin, homes,
+            origin, homes, 1,
         )  # fmt: skip
         taken = 0  # packets whose arguments are in their entries
         for number in range(found):
