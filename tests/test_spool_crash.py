@@ -1,0 +1,234 @@
+"""A spool after a crash at any byte, and after damage at any byte: whole segments only, each of them right.
+
+What a crash leaves of a segment being written is a prefix of its `.part`, whatever bytes the disk had of it; it never
+has the segment's name. What has the name was on the disk before: there the test is damage, cut off anywhere or a byte
+changed anywhere. It catches a length believed without a checksum, a checksum that leaves bytes out, a left-over that is
+read, a number that is used twice.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from lowlevel.punctuation import Punctuation
+from lowlevel.spool.committed import NAME, Committed, read_committed
+from lowlevel.spool.durable import write_durably
+from lowlevel.spool.errors import SegmentLostError, SpoolError
+from lowlevel.spool.folder import numbers, segment_path
+from lowlevel.spool.reader import Gap, SpoolReader
+from lowlevel.spool.writer import SpoolWriter
+from tests.spool_items import LINK, pairs_plan, random_batch, told
+
+PLANS = [("pairs", "0")]
+
+
+def three_segments(folder: Path) -> list[bytes]:
+    """Write segments 0 to 2 with a few rows each; return their bytes."""
+    writer = SpoolWriter(folder, LINK, PLANS)
+    for number in range(3):
+        writer.append(0, random_batch(Random(number), pairs_plan(), 2 + number))
+        writer.append(0, Punctuation(LINK, number))
+        writer.flush()
+    writer.close()
+    return [segment_path(folder, number).read_bytes() for number in range(3)]
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Give a file another content; as another file, so that nobody can take it for unchanged."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
+
+
+def test_a_segment_that_is_cut_at_any_byte_is_none(tmp_path: Path) -> None:
+    whole = three_segments(tmp_path)[1]
+    reader, path = SpoolReader(tmp_path), segment_path(tmp_path, 1)
+    assert reader.segments() == [0, 1, 2]
+    for length in range(len(whole)):
+        replace(path, whole[:length])
+        assert reader.segments() == [0, 2], length
+        with pytest.raises(SegmentLostError, match="not whole"):
+            reader.read(1)
+    assert reader.gaps() == [Gap(1, 1, None)]
+    path.unlink()
+    assert reader.gaps() == [Gap(1, 1, 3)]
+    replace(path, whole)
+    assert reader.segments() == [0, 1, 2]
+    assert reader.gaps() == []
+
+
+def test_a_segment_with_any_byte_changed_is_none(tmp_path: Path) -> None:
+    random = Random(1)
+    whole = three_segments(tmp_path)[1]
+    reader, path = SpoolReader(tmp_path), segment_path(tmp_path, 1)
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= random.randrange(1, 256)
+        replace(path, bytes(changed))
+        assert reader.segments() == [0, 2], place
+        with pytest.raises(SegmentLostError):
+            reader.read(1)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_segment_with_random_bytes_in_it_or_behind_it_is_none(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    whole = bytearray(three_segments(tmp_path)[1])
+    first = random.randrange(len(whole))
+    last = min(len(whole), first + random.randrange(1, 200))
+    noise = random.choice(
+        [bytes(last - first), random.randbytes(last - first), random.randbytes(random.randrange(300))]
+    )
+    changed = random.choice([whole[:first] + noise + whole[last:], whole[:first] + noise, whole + noise])
+    if changed == whole:
+        changed += b"0"
+    replace(segment_path(tmp_path, 1), bytes(changed))
+    assert SpoolReader(tmp_path).segments() == [0, 2]
+
+
+def test_a_segment_under_another_number_is_none(tmp_path: Path) -> None:
+    content = three_segments(tmp_path)
+    replace(segment_path(tmp_path, 1), content[2])
+    reader = SpoolReader(tmp_path)
+    assert reader.segments() == [0, 2]
+    with pytest.raises(SegmentLostError, match="got segment 2 under this name, expected 1"):
+        reader.read(1)
+
+
+def test_a_write_that_stops_at_any_byte_leaves_nothing_to_read_and_the_next_writer_removes_it(tmp_path: Path) -> None:
+    whole = three_segments(tmp_path)[2]
+    segment_path(tmp_path, 2).unlink()
+    part = tmp_path / f"{2:012d}.segment.part"
+    for length in range(0, len(whole) + 1, 7):
+        part.write_bytes(whole[:length])
+        assert SpoolReader(tmp_path).segments() == [0, 1]
+        writer = SpoolWriter(tmp_path, LINK, PLANS)
+        assert not part.exists()
+        writer.abandon()
+    writer = SpoolWriter(tmp_path, LINK, PLANS)
+    writer.append(0, Punctuation(LINK, 50))
+    writer.close()
+    segment = SpoolReader(tmp_path).read(2)
+    assert [item.low for _, _, item in segment.items if isinstance(item, Punctuation)] == [1, 50]
+
+
+@pytest.mark.parametrize("length", [0, 1, 700, 10**6])
+def test_numbers_go_on_behind_a_newest_segment_that_is_damaged(tmp_path: Path, length: int) -> None:
+    content = three_segments(tmp_path)
+    replace(segment_path(tmp_path, 2), content[2][:length] if length < 10**6 else bytes(len(content[2])))
+    reader = SpoolReader(tmp_path)
+    assert reader.segments() == [0, 1]
+    writer = SpoolWriter(tmp_path, LINK, PLANS)
+    writer.append(0, Punctuation(LINK, 50))
+    writer.close()
+    assert reader.segments() == [0, 1, 3]
+    assert reader.gaps() == [Gap(2, 2, None)]
+    assert reader.read(3).header.lows == (1,)
+    assert reader.read(3).header.epoch == 1
+    reader.commit(3)
+    SpoolWriter(tmp_path, LINK, PLANS).close()
+    assert numbers(tmp_path) == [3]
+
+
+def test_the_order_in_which_a_folder_lists_its_files_means_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_segments(tmp_path)
+    listed = list(tmp_path.iterdir())
+    for seed in range(10):
+        order = Random(seed).sample(listed, len(listed))
+        monkeypatch.setattr(Path, "iterdir", lambda _, order=order: iter(order))
+        assert SpoolReader(tmp_path).segments() == [0, 1, 2]
+        assert [segment.number for segment in SpoolReader(tmp_path)] == [0, 1, 2]
+        SpoolWriter(tmp_path, LINK, PLANS).abandon()
+        monkeypatch.undo()
+
+
+def test_other_files_in_the_folder_mean_nothing(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    for name in ("1.segment", "0000000000001.segment", "000000000009.segment~", "x", "00000000000a.segment"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "000000000007.segment").mkdir()
+    assert numbers(tmp_path) == [0, 1, 2]
+    assert SpoolReader(tmp_path).segments() == [0, 1, 2]
+
+
+def test_a_commit_that_is_cut_or_changed_at_any_byte_is_refused_and_the_next_one_mends_it(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    reader = SpoolReader(tmp_path)
+    reader.commit(1)
+    path = tmp_path / NAME
+    whole = path.read_bytes()
+    random = Random(2)
+    damaged = [whole[:length] for length in range(len(whole))]
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= random.randrange(1, 256)
+        damaged.append(bytes(changed))
+    for content in damaged:
+        path.write_bytes(content)
+        with pytest.raises(SpoolError, match="damaged"):
+            _ = reader.committed
+        writer = SpoolWriter(tmp_path, LINK, PLANS)
+        writer.tick(1)
+        writer.abandon()
+        assert reader.segments() == [0, 1, 2]
+    reader.commit(1)
+    assert read_committed(tmp_path) == Committed(1, 5)
+    path.with_name(f"{NAME}.part").write_bytes(whole[:5])  # of a commit that a crash has stopped
+    assert reader.committed == 1
+    reader.commit(2)
+    assert read_committed(tmp_path) == Committed(2, 9)
+    assert not path.with_name(f"{NAME}.part").exists()
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    path, part = tmp_path / "file", tmp_path / "file.part"
+    calls: list[str] = []
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    real_fsync, real_replace = os.fsync, Path.replace
+
+    def fsync(file: int) -> None:
+        calls.append("fsync folder" if stat.S_ISDIR(os.fstat(file).st_mode) else "fsync")
+        real_fsync(file)
+
+    def replace_path(self: Path, target: Path) -> Path:
+        calls.append("replace")
+        return real_replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace_path)
+    assert write_durably(part, path, [b"old", b"er"]) == 5
+    assert calls == ["fsync", "replace", "fsync folder"]
+
+    def content() -> Iterator[bytes]:
+        yield b"new"
+        if call == "write":
+            fail()
+
+    if call == "fsync":
+        monkeypatch.setattr(os, "fsync", fail)
+    if call == "replace":
+        monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        write_durably(part, path, content())
+    assert path.read_bytes() == b"older"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_reading_goes_on_behind_a_lost_segment_with_every_promise(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    reader = SpoolReader(tmp_path)
+    whole = told([(name, item) for segment in reader for name, _, item in segment.items])["pairs"]
+    segment_path(tmp_path, 1).unlink()
+    left = told([(name, item) for segment in reader for name, _, item in segment.items])["pairs"]
+    assert left == [whole[0], 0, 1, whole[4], 2]
