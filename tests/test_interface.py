@@ -102,6 +102,16 @@ def test_every_packet_is_read_as_it_was_sent(pair: Pair) -> None:
     assert found == sent
 
 
+def test_packets_that_leave_are_seen_as_those_that_come_are(pair: Pair) -> None:
+    with capturing(pair) as capture, sending(pair) as send:
+        with inside(pair.receiving), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as leaving:
+            leaving.bind((pair.receiver, 0))
+            leaving.send(udp_frame(1, 100))
+        send(udp_frame(2, 100))
+        capture.stop()
+        assert [frame for _, frame, _ in filter(None, read_frames(capture))] == [udp_frame(1, 100), udp_frame(2, 100)]
+
+
 def test_what_the_ring_has_no_room_for_is_counted_as_dropped(pair: Pair) -> None:
     with capturing(pair) as capture, sending(pair) as send:
         for n in range(5000):

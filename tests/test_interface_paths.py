@@ -7,7 +7,7 @@ import pytest
 from capture.collector.settings import SettingError
 from capture.errors import InputError
 from capture.files.capture import open_capture, open_finite
-from capture.live import ring
+from capture.live import packet_socket
 from capture.live.interface_path import InterfaceSettings, is_interface, parse_interface
 from capture.metrics import INTERFACE_DOWN, INTERFACE_DROPPED, INTERFACE_UNREADABLE, RECORDS_READ, Samples
 from dashboards.run_warnings import run_warnings
@@ -81,7 +81,7 @@ def test_wiretide_run_refuses_a_link_that_is_an_interface(tmp_path: Path) -> Non
 
 
 def test_other_systems_are_told_what_to_do_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring.sys, "platform", "darwin")
+    monkeypatch.setattr(packet_socket.sys, "platform", "darwin")
     with pytest.raises(
         InputError, match=r"on Linux alone, this is darwin; elsewhere: tcpdump -i en0 -U -w - \| wiretide"
     ):

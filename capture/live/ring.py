@@ -1,6 +1,6 @@
 """A packet socket and the ring of blocks that the kernel fills with its frames (packet(7), packet_mmap.rst).
 
-    kernel fills ──► retired: full, or BLOCK_TIMEOUT after its first frame ──► read in place ──► handed back
+    kernel fills ──► retired: full, or BLOCK_TIMEOUT has passed ──► read in place ──► handed back
 
 The ring is mapped into this process: no frame is copied after the kernel has written it. Where all blocks are retired
 and none is handed back, the kernel drops frames and counts them.
@@ -17,8 +17,6 @@ import os
 import select
 import socket
 import struct
-import sys
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +24,12 @@ import numpy.typing as npt
 from capture.errors import InputError
 from capture.live.hardware import LOOPBACK, Hardware, hardware_of
 from capture.live.interface_path import BLOCK_BYTES, PREFIX, InterfaceSettings
+from capture.live.packet_socket import open_socket, why_no_ring
 from capture.live.tpacket import BLOCK_FIRST, BLOCK_HEADER, BLOCK_PACKETS, BLOCK_STATUS, BLOCK_USED, RESERVE
 
 BLOCK_TIMEOUT = 100
-"""Milliseconds after which the kernel retires a block that is not full; so late is a packet read at most."""
+"""Milliseconds after which the kernel retires a block that is not full. It looks that often whether there is one that has
+not changed, so that a packet may be read twice as late."""
 
 SOL_PACKET, SO_ATTACH_FILTER = 263, 26
 ADD_MEMBERSHIP, RX_RING, STATISTICS, VERSION, PACKET_RESERVE, IGNORE_OUTGOING = 1, 5, 6, 10, 12, 23
@@ -81,7 +81,7 @@ class Ring:
             try:
                 self._set_up(loopback=number == LOOPBACK)
             except OSError as error:
-                raise InputError(f"{self.name}: cannot be captured: {_reason(error, settings)}") from error
+                raise InputError(f"{self.name}: cannot be captured: {why_no_ring(error, settings)}") from error
             undo.pop_all()
         self._status = self.data.reshape(self.blocks, BLOCK_BYTES)[:, BLOCK_STATUS : BLOCK_STATUS + 4].view(np.uint32)
         self._readable = select.poll()
@@ -183,39 +183,3 @@ class Ring:
             self.data = np.empty(0, np.uint8)
             self._status = np.empty((0, 1), np.uint32)
             self._socket.close()
-
-
-def open_socket(name: str, *, cooked: bool = False) -> socket.socket:
-    """Open a packet socket that gets nothing yet; InputError, with what is missing and how to get it, where it cannot.
-
-    A `cooked` one is for packets without their link header.
-    """
-    if sys.platform != "linux":
-        raise InputError(
-            f"{name}: live interfaces are read on Linux alone, this is {sys.platform}; elsewhere: "
-            f'tcpdump -i {name.removeprefix(PREFIX)} -U -w - | wiretide query - "SELECT …"'
-        )
-    if sys.byteorder != "little" or ctypes.sizeof(ctypes.c_void_p) != 8:
-        raise InputError(f"{name}: live interfaces are read on 64-bit little-endian machines alone")
-    try:
-        return socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM if cooked else socket.SOCK_RAW, 0)
-    except PermissionError as error:
-        python = Path(sys.executable).resolve()
-        raise InputError(
-            f"{name}: this process lacks the capability CAP_NET_RAW, without which the system lets nobody see an "
-            f"interface's packets; run it as root (sudo wiretide …), or give the capability to the interpreter, and so "
-            f"to everybody who may run it: sudo setcap cap_net_raw+ep {python}"
-        ) from error
-    except OSError as error:
-        raise InputError(f"{name}: no packet socket can be opened: {error.strerror}") from error
-
-
-def _reason(error: OSError, settings: InterfaceSettings) -> str:
-    """Say why no ring could be had."""
-    advice = {
-        errno.ENOMEM: f"no memory for a ring of {settings.ring:,} bytes; ask for a smaller one: ?ring=16MiB",
-        errno.EPERM: "not permitted; expected the capability CAP_NET_RAW",
-        errno.ENOPROTOOPT: "the system is too old; expected Linux 4.20 or later",
-        errno.ENODEV: "the interface has gone",
-    }
-    return advice.get(error.errno or 0, error.strerror or str(error))
