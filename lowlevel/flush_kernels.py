@@ -11,6 +11,9 @@ must leave, if any are left. A packet that is older than that, or beyond the lim
 its own: it neither waits in the table nor moves what does. So residents are always of M + 1 panes, whatever clocks
 say; and since each pane's are counted, the smallest resident pane is known without looking.
 
+A group has the same home in every pane: one that recurs finds its own old entry there and takes its place, so that old
+entries of recurring groups leave one by one, whatever the policy.
+
 The hand goes over the slots once in each pane, at the beginning of each AHEAD packets, for all of them.
 """
 
@@ -157,7 +160,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
         end = min(rows, begin + AHEAD)
         found = find_homes(
             slots, slot_count, width, key_words, words, capacity, times, chosen, choose, begin, end, pane_length,
-            origin, homes,
+            origin, homes, 0,
         )  # fmt: skip
         if found == 0:
             continue

@@ -1,0 +1,62 @@
+"""Tables whose entries leave bit by bit, fed with packets `(ts, key)`; what leaves is `(pane, key, packets)`."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+
+from lowlevel.flushing import Flushing
+from lowlevel.flushing_table import FlushingTable
+from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
+from lowlevel.table_kernels import EMPTY, find_homes
+
+Packet = tuple[int, int]
+Left = tuple[int, int, int]
+
+PANE = 10
+
+
+def table_of(flushing: Flushing, slots: int, capacity: int, probes: int | None = None) -> FlushingTable:
+    return FlushingTable(1, [SubAggregate("packets", Kind.COUNT)], slots, capacity, flushing, probes)
+
+
+def add(table: FlushingTable, packets: list[Packet], limit: int = INT_MAX) -> list[Left]:
+    """Give a table one batch; returns what left for it, in its order."""
+    assert not table.evictions_due
+    table.words[0, : len(packets)] = [key for _, key in packets]
+    table.update(np.array([ts for ts, _ in packets], np.int64), None, PANE, 0, limit)
+    return taken(table)
+
+
+def taken(table: FlushingTable) -> list[Left]:
+    return [(pane, key, count) for pane, key, count in table.take_evicted().tolist()]
+
+
+def residents(table: FlushingTable) -> list[Left]:
+    return [(pane, key, count) for pane, key, count in table.slots.tolist() if pane != EMPTY]
+
+
+def home(key: int, slots: int) -> int:
+    """The slot a packet looks at first."""
+    homes = np.zeros(3, np.int64)
+    words, times = np.array([key], np.int64), np.zeros(1, np.int64)
+    with np.errstate(over="ignore"):
+        find_homes(words, slots, 2, 1, words, 1, times, np.ones(1, np.uint8), False, 0, 1, PANE, 0, homes, 0)
+    return int(homes[2])
+
+
+def disordered(random: Random, packets: int, groups: int, disorder: int) -> list[Packet]:
+    """Packets about one unit apart, each up to `disorder` late; in a third of all streams there is a lull."""
+    lull = random.choice([0, 0, 4 * PANE, 10**9])
+    times = [place * 3 // 2 + lull * (place > packets // 2) for place in range(packets)]
+    arrivals = sorted(times, key=lambda ts: ts + random.uniform(0, disorder))
+    return [(ts, random.randrange(groups)) for ts in arrivals]
+
+
+def promises(packets: list[Packet]) -> list[int]:
+    """The low watermark after each packet: the smallest ts of those that follow, INT_MAX after the last."""
+    lows = [INT_MAX]
+    for ts, _ in reversed(packets[1:]):
+        lows.append(min(lows[-1], ts))
+    return lows[::-1]
