@@ -105,7 +105,7 @@ class LiveLane(Lane):
                     yield from self._silent(polled)
                 if stopping():
                     stopped = stopped or now
-                    if now >= min(max(heard, stopped) + GRACE, stopped + AT_LAST):
+                    if not self.stream.written or now >= min(max(heard, stopped) + GRACE, stopped + AT_LAST):
                         self.stream.stop()
                 polled = self._clock()
         self.stream.close()

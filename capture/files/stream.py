@@ -38,6 +38,9 @@ class StreamedCapture:
     more than 16 MiB. One thread iterates.
     """
 
+    written = True
+    """Whether somebody writes the input, who may be about to write what is left when everything is to stop."""
+
     def __init__(self, path: Path, source: ByteSource, chunk: int = CHUNK) -> None:
         """Read `source`, which is called `path` in errors; raise InputError where it is a file that is no capture."""
         self.path = path

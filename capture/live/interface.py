@@ -51,6 +51,8 @@ class InterfaceCapture(StreamedCapture):
       for it are records, or counted as dropped or unreadable.
     """
 
+    written = False
+
     def __init__(self, path: Path) -> None:
         """Open `interface:NAME?options` and begin to receive; InputError where it cannot be, SettingError for the path.
 

@@ -28,8 +28,8 @@ from capture.live.packet_socket import open_socket, why_no_ring
 from capture.live.tpacket import BLOCK_FIRST, BLOCK_HEADER, BLOCK_PACKETS, BLOCK_STATUS, BLOCK_USED, RESERVE
 
 BLOCK_TIMEOUT = 100
-"""Milliseconds after which the kernel retires a block that is not full. It looks that often whether there is one that has
-not changed, so that a packet may be read twice as late."""
+"""Milliseconds after which the kernel retires a block that is not full. It looks that often for one that was there when
+it looked before, so that a packet may be read twice as late."""
 
 SOL_PACKET, SO_ATTACH_FILTER = 263, 26
 ADD_MEMBERSHIP, RX_RING, STATISTICS, VERSION, PACKET_RESERVE, IGNORE_OUTGOING = 1, 5, 6, 10, 12, 23
