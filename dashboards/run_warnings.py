@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from capture.metrics import FLOW_SETS_DROPPED, FLOW_SETS_WAITING, RECORDS_READ, RECORDS_SKIPPED, Samples
+from capture.metrics import RECORDS_READ, RECORDS_SKIPPED, Samples
 from capture.packets.link_layers import supported_link_types
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS
 from highlevel.readings import UNSUPPORTED, Reading
@@ -14,7 +14,7 @@ from lowlevel.metrics import LULL_PROMISES
 def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]:
     """Yield a sentence for each input that is damaged or has records of unsupported link types, and for late rows.
 
-    And for what the system lost of a live interface.
+    And for what the system lost of a live interface, and flow records that nobody said how to read.
     """
     for each in readings:
         for cause, files in each.damage.items():
@@ -31,14 +31,14 @@ def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]
             yield f"{each.name}: {count(each.unreadable, 'packet')} in the ring could not be read"
         if each.down:
             yield f"{each.name}: the interface was down {count(each.down, 'time')}"
+        if each.unread_sets:
+            sets = count(each.unread_sets, "set")
+            yield f"{each.name}: {sets} of flow records came without their template, and are not in the answer"
         if each.unsupported:
             yield (
                 f"{each.name}: {each.unsupported:,} of {count(each.records, 'record')} are of {_link_types(each)}, "
                 "and not in the answer"
             )
-    unread = int(samples.total(FLOW_SETS_WAITING) + samples.total(FLOW_SETS_DROPPED))
-    if unread:
-        yield f"{count(unread, 'set')} of flow records came without their template, and are not in the answer"
     if samples.total(LATE_PARTIALS):
         late = count(int(samples.total(LATE_ROWS)), "late row")
         lull = " or --lull" if samples.total(LULL_PROMISES) else ""

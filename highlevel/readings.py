@@ -13,6 +13,8 @@ from capture.files.pcapng import PcapngFormat
 from capture.metrics import (
     FILES_DAMAGED,
     FILES_REFUSED,
+    FLOW_SETS_DROPPED,
+    FLOW_SETS_WAITING,
     INTERFACE_DOWN,
     INTERFACE_DROPPED,
     INTERFACE_UNREADABLE,
@@ -39,7 +41,7 @@ class Reading:
     `several` says that it may be many files. `unsupported` of the records are of link types that are not supported;
     `link_types` are those, where they are known. `refused` files are no captures and were passed over.
     Of a live interface `dropped` packets were lost in the system, `unreadable` ones in the ring; `down` is how often it
-    was.
+    was. `unread_sets` are sets of flow records whose template was never said.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Reading:
     dropped: int = 0
     unreadable: int = 0
     down: int = 0
+    unread_sets: int = 0
 
 
 def reading_of(name: str, counted: Iterable[Mapping[LabelledName, float]], capture: AnyCapture) -> Reading:
@@ -72,6 +75,7 @@ def reading_of(name: str, counted: Iterable[Mapping[LabelledName, float]], captu
         int(samples.total(INTERFACE_DROPPED)),
         int(samples.total(INTERFACE_UNREADABLE)),
         int(samples.total(INTERFACE_DOWN)),
+        int(samples.total(FLOW_SETS_WAITING) + samples.total(FLOW_SETS_DROPPED)),
     )
 
 

@@ -16,15 +16,18 @@ from highlevel.metrics import LATE_PARTIALS, LATE_ROWS
 from highlevel.readings import Reading
 from queries.bindings import bind_streams
 from queries.gsql import compile_query
+from tests.netflow_bytes import a_set, ipfix, template
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.small_captures import RAW_IP, icmp
 
 FRAME = icmp("10.0.0.1", "10.0.0.2")
 
 
-def readings(folder: Path, slack: int | None = None) -> tuple[list[Reading], InlineRun]:
+def readings(
+    folder: Path, slack: int | None = None, sql: str = "SELECT count(*) FROM M"
+) -> tuple[list[Reading], InlineRun]:
     """A run over all files of a folder as one link."""
-    plan = compile_query("SELECT count(*) FROM M")
+    plan = compile_query(sql)
     run = InlineRun([plan], bind_streams({"M": [str(folder)]}), slack=slack, threads=2)
     for _ in run.results():
         pass
@@ -63,7 +66,7 @@ def test_a_folder_that_is_followed_tells_of_its_files(tmp_path: Path) -> None:
             os.sched_yield()
         run.stop()
 
-    stopper = threading.Thread(target=stop_when_read)
+    stopper = threading.Thread(target=stop_when_read, daemon=True)
     stopper.start()
     assert [row["n"] for _, batch in run.results() for row in batch.to_pylist()] == [9]
     stopper.join()
@@ -96,6 +99,16 @@ def test_inputs_without_records_are_no_unsupported_ones(tmp_path: Path) -> None:
     assert found == [Reading(f"{tmp_path}/a.pcap", 0)]
     assert nothing_readable(run.samples(), found) is None
     assert list(run_warnings(run.samples(), found)) == []
+
+
+def test_flow_records_whose_template_never_came_are_told_of(tmp_path: Path) -> None:
+    sets = [a_set(256, bytes(12)), a_set(257, bytes(12))]
+    (tmp_path / "data.ipfix").write_bytes(ipfix(sets) + ipfix(sets[:1], sequence=6))
+    (tmp_path / "read.ipfix").write_bytes(ipfix([a_set(2, template(256, [(8, 4)])), sets[0]]))
+    found, run = readings(tmp_path, sql="SELECT count(*) FROM M.flows")
+    assert list(run_warnings(run.samples(), found)) == [
+        f"{tmp_path}/data.ipfix: 3 sets of flow records came without their template, and are not in the answer"
+    ]
 
 
 def test_late_rows_are_told_of_once_for_all_inputs() -> None:
