@@ -86,14 +86,13 @@ SPOOL_ITEMS_DROPPED = Metric(
     "counter",
     ("link", "cause"),
     "Items of dropped segments (oldest; punctuation among them is repeated by the next segment), and batches of"
-    " partials that found no room (shed, slow_disk).",
+    " partials that found no room (shed).",
 )
 SPOOL_ROWS_DROPPED = Metric(
     "wiretide_spool_rows_dropped_total",
     "counter",
     ("link", "cause"),
-    "Rows of partials that were in dropped segments (oldest), found the spool full (shed) or the disk too slow"
-    " (slow_disk).",
+    "Rows of partials that were in dropped segments (oldest), or found the spool full and were given up (shed).",
 )
 SPOOL_SEGMENTS = Metric("wiretide_spool_segments", "gauge", ("link",), "Segments that are on the disk.")
 SPOOL_BYTES = Metric(

@@ -50,7 +50,7 @@ def limits(policy: WhenFull) -> SpoolLimits:
     return SpoolLimits(segment_bytes=4000, segment_time=SECOND, spool_bytes=40 * BLOCK, when_full=policy)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("policy", list(WhenFull))
 def test_every_row_is_read_or_counted_as_dropped_and_the_bound_holds(
     tmp_path: Path, policy: WhenFull, seed: int
@@ -62,7 +62,7 @@ def test_every_row_is_read_or_counted_as_dropped_and_the_bound_holds(
     appended = refused = 0
     lows = {name: BEGINNING for name, _ in names}
     most = 0
-    for step, (number, item) in enumerate(random_items(random, plans, 400)):
+    for step, (number, item) in enumerate(random_items(random, plans, 300)):
         if isinstance(item, Punctuation):
             lows[names[number][0]] = item.low
             writer.append(number, item)
@@ -73,7 +73,7 @@ def test_every_row_is_read_or_counted_as_dropped_and_the_bound_holds(
             except SpoolFullError:
                 refused += item.num_rows
                 writer.shed(number, item)
-        if step % 20 == 0:
+        if step % 30 == 0:
             writer.flush()  # what waits for the disk is on it: only the policy drops
             writer.tick(step * SECOND)
         most = max(most, on_disk(tmp_path), writer.used)
@@ -258,14 +258,13 @@ def test_a_disk_that_stands_still_bounds_what_waits(
             refused.add(str(error))
             writer.shed(0, batch)
     expected = {f"{tmp_path}: the disk is slower than what comes for link {LINK}"}
-    assert refused == (expected if policy is WhenFull.STOP else set())
+    assert refused == expected
     taken = writer.waiting
     assert 6 << 20 < taken // 5000 * batch.nbytes < 9 << 20
     moving.set()
     writer.close()
     samples = writer.samples()
-    cause = "shed" if policy is WhenFull.STOP else "slow_disk"
-    assert samples.total(SPOOL_ROWS_DROPPED, cause=cause) == samples.total(SPOOL_ROWS_DROPPED) == 500_000 - taken
+    assert samples.total(SPOOL_ROWS_DROPPED, cause="shed") == samples.total(SPOOL_ROWS_DROPPED) == 500_000 - taken
     assert rows_in(tmp_path) == taken
 
 

@@ -1,4 +1,4 @@
-"""What a spool's writer counts: rows appended = rows in segments + rows shed and dropped in memory + rows waiting."""
+"""What a spool's writer counts: rows appended = rows written + rows shed + rows that wait."""
 
 from __future__ import annotations
 
@@ -24,9 +24,6 @@ SHED = "shed"
 
 OLDEST = "oldest"
 """Cause: a full spool dropped its oldest segments."""
-
-SLOW = "slow_disk"
-"""Cause: a spool that drops would have had to wait for its disk."""
 
 
 @dataclass(slots=True)

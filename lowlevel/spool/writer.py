@@ -17,7 +17,7 @@ from capture.metrics import Samples
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool import segment
 from lowlevel.spool.committed import read_committed
-from lowlevel.spool.counts import OLDEST, SHED, SLOW, SpoolCounts
+from lowlevel.spool.counts import OLDEST, SHED, SpoolCounts
 from lowlevel.spool.durable import BLOCK, disk_bytes
 from lowlevel.spool.errors import SegmentLostError, SpoolError, SpoolFullError
 from lowlevel.spool.folder import LOCK, PART, segment_path
@@ -59,7 +59,7 @@ class SpoolWriter:
         """Make the folder, take it for this writer, and find where the last one stopped.
 
         `plans` are names, all different, and fingerprints; items are numbered by their place. With `cuts` segments end
-        where `cut` says and nowhere else, and a slow disk drops nothing. Where the link has `ended` in this folder,
+        where `cut` says and nowhere else. Where the link has `ended` in this folder,
         nothing but `close` can be done. Raises SpoolError where another writer is at work, or the spool is another
         link's.
         """
@@ -143,8 +143,9 @@ class SpoolWriter:
     def append(self, number: int, item: Item) -> None:
         """Take in an item of a plan. Partials without rows, and promises that were made before, say nothing.
 
-        Raises SpoolFullError where there is no room for partials, of which then nothing was taken. Punctuation always
-        has room: where the segment has none, a later one says it.
+        Raises SpoolFullError where there is no room for partials, of which then nothing was taken: on the disk, which
+        happens with the policy `stop` alone, or in memory, because the disk is slow. Punctuation always has room: where
+        the segment has none, a later one says it.
         """
         self._check_open()
         self._settle()
@@ -163,13 +164,7 @@ class SpoolWriter:
                     f"{self.folder}: got {size} bytes of partials at once, expected at most a quarter of the spool's "
                     f"{self.limits.spool_bytes}: make it larger, or the tables smaller"
                 )
-            try:
-                self._make_room(size)
-            except SpoolFullError:
-                if self.limits.when_full is WhenFull.STOP or self._cuts:
-                    raise
-                self._drop(item, SLOW)
-                return
+            self._make_room(size)
             self._pending.add(number, item, size, self._now)
         if self._pending.bytes >= self.limits.segment_bytes:
             self._rotate_unless_cut()
@@ -179,7 +174,9 @@ class SpoolWriter:
         if isinstance(item, Punctuation):
             self.append(number, item)
         else:
-            self._drop(item, SHED)
+            self.counts.items_dropped[SHED] += 1
+            self.counts.rows_dropped[SHED] += item.num_rows
+            self._shed += item.num_rows
 
     def tick(self, now: int) -> None:
         """Say what time it is (ns since the epoch); segments that are due are written, committed ones deleted."""
@@ -292,11 +289,6 @@ class SpoolWriter:
     def _disk_of(self, items: int) -> int:
         """Disk that a segment takes at most with so many bytes of items."""
         return disk_bytes(items + self._frame)
-
-    def _drop(self, item: Item, cause: str) -> None:
-        self.counts.items_dropped[cause] += 1
-        self.counts.rows_dropped[cause] += item.num_rows
-        self._shed += item.num_rows
 
     def _drop_oldest(self) -> None:
         """Delete the oldest segment, though nobody has committed it."""
