@@ -20,7 +20,8 @@ def to_arrow(version: int, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uin
     if version == 4:
         data, size = low.astype(">u4"), 4
     else:
-        data, size = np.stack([high, low], axis=1).astype(">u8"), 16
+        data, size = np.empty((len(low), 2), ">u8"), 16
+        data[:, 0], data[:, 1] = high, low
     offsets = np.arange(len(low) + 1, dtype=np.int32) * np.int32(size)
     return pa.BinaryArray.from_buffers(pa.binary(), len(low), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 

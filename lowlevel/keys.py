@@ -43,6 +43,34 @@ def pack_word(word, codes, rows, shift, add, keep):  # type: ignore[no-untyped-d
     return rows
 
 
+@kernel("i64(i64*, i64, i64, i64*, i64, i64*)")
+def read_slices(entries, rows, width, slices, count, out):  # type: ignore[no-untyped-def]
+    """Put code i of each of `rows` entries of `width` words into `out[i * rows + row]`; return rows.
+
+    `slices` has four numbers for each code: its word, its shift, the mask of its bits, and what to take away from it.
+    An entry is read once for all of them.
+    """
+    for row in range(rows):
+        at = row * width
+        for code in range(count):
+            bits = np.uint64(entries[at + slices[4 * code]]) >> np.uint64(slices[4 * code + 1])
+            out[code * rows + row] = np.int64(bits & np.uint64(slices[4 * code + 2])) - slices[4 * code + 3]
+    return rows
+
+
+def codes_of(entries: npt.NDArray[np.int64], slices: Sequence[tuple[int, int, int, int]]) -> npt.NDArray[np.int64]:
+    """Return a row for each slice (as `read_slices` takes them) with its code in each of `entries`, rows of words."""
+    codes = np.empty((len(slices), len(entries)), np.int64)
+    numbers = np.array(slices, np.int64).reshape(-1)
+    read_slices(entries, len(entries), entries.shape[1], numbers, len(slices), codes)
+    return codes
+
+
+def whole_words(first: int, end: int) -> list[tuple[int, int, int, int]]:
+    """Return the slices that are the words `[first, end)`."""
+    return [(word, 0, -1, 0) for word in range(first, end)]
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """Where a code stands: bits `[shift, shift + bits)` of word `word`."""
@@ -129,29 +157,40 @@ class KeyLayout:
         yield np.where(valid, data, 0), 0
         yield np.ascontiguousarray(np.broadcast_to(~valid, rows), np.int64), 0
 
-    def unpack(self, words: npt.NDArray[np.int64]) -> list[pa.Array]:
-        """Return the key columns of entries whose key words are the columns of `words` (entries x words)."""
+    def unpack(self, entries: npt.NDArray[np.int64], first: int = 0) -> list[pa.Array]:
+        """Return the key columns of `entries` (rows of words, contiguous) whose key words begin at word `first`."""
+        places = [
+            (first + place.word, place.shift, -1 if place.bits == 64 else (1 << place.bits) - 1, self._added(key, each))
+            for key, each in zip(self.keys, self.slices, strict=True)
+            for place in each
+        ]
+        codes = codes_of(entries, places)
         columns = []
-        for key, version, places in zip(self.keys, self.versions, self.slices, strict=True):
-            codes = [self._read(words, place) for place in places]
+        at = 0
+        for key, version, each in zip(self.keys, self.versions, self.slices, strict=True):
+            own = codes[at : at + len(each)]
+            at += len(each)
             if key.expression.type is Type.ADDRESS:
-                columns.append(to_arrow(version, codes[0], codes[-1]) if codes else pa.nulls(len(words), pa.binary()))
+                columns.append(
+                    to_arrow(version, own[0].view(np.uint64), own[-1].view(np.uint64))
+                    if each
+                    else pa.nulls(len(entries), pa.binary())
+                )
             else:
-                columns.append(self._column(key, codes))
+                columns.append(self._column(key, own))
         return columns
 
     @staticmethod
-    def _read(words: npt.NDArray[np.int64], place: Slice) -> npt.NDArray[np.uint64]:
-        codes = np.ascontiguousarray(words[:, place.word]).view(np.uint64)
-        return codes if place.bits == 64 else codes >> np.uint64(place.shift) & np.uint64((1 << place.bits) - 1)
+    def _added(key: Key, places: Sequence[Slice]) -> int:
+        """Return what values of a narrow column are higher by in the table, where 0 is a NULL."""
+        return int(len(places) == 1 and key.expression.nullable and key.expression.type is not Type.ADDRESS)
 
-    def _column(self, key: Key, codes: list[npt.NDArray[np.uint64]]) -> pa.Array:
+    def _column(self, key: Key, codes: npt.NDArray[np.int64]) -> pa.Array:
         kind = key.expression.type
-        data = codes[0].view(np.int64)
+        data = codes[0]
         absent = None
         if key.expression.nullable:
-            absent = data == 0 if len(codes) == 1 else codes[1] != 0
-            data = data - 1 if len(codes) == 1 else data
+            absent = data == -1 if len(codes) == 1 else codes[1] != 0
         if kind is Type.TEXT:
             distinct, places = np.unique(data, return_inverse=True)  # -1 is NULL
             names = self.names[key.name]

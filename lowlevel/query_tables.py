@@ -13,7 +13,7 @@ from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Type
 from lowlevel.flushing import Flushing, Policy
 from lowlevel.flushing_table import FlushingTable, make_table
-from lowlevel.keys import KeyLayout
+from lowlevel.keys import KeyLayout, codes_of, whole_words
 from lowlevel.opcodes import IDENTITIES, opcode
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END
@@ -49,6 +49,7 @@ class QueryTables:
         self.slots = slots
         self.capacity = capacity
         self.flushing = flushing
+        self._link_column = pa.array([], pa.string())
         self.tables: dict[Versions, tuple[KeyLayout, Table]] = {}
         self.where = None if plan.where is None else Condition(plan.where)
         self.spreader = Spreader(plan.pane, plan.origin, capacity) if plan.spread else None
@@ -239,13 +240,18 @@ class QueryTables:
         """Turn entries of a table into one batch of partials."""
         if len(entries) == 0:
             return
-        link = pa.DictionaryArray.from_arrays(np.zeros(len(entries), np.int8), [self.link]).cast(pa.string())
-        columns = [link, pa.array(entries[:, 0].copy())]
-        columns += layout.unpack(entries[:, 1 : 1 + table.key_words])
-        for number, sub in enumerate(self.plan.subaggregates):
-            values = entries[:, 1 + table.key_words + number].copy()
-            columns.append(pa.array(values.view(np.float64) if sub.type is Type.FLOAT else values))
+        first = 1 + table.key_words
+        pane, *values = codes_of(entries, [*whole_words(0, 1), *whole_words(first, entries.shape[1])])
+        columns = [self._links(len(entries)), pa.array(pane), *layout.unpack(entries, 1)]
+        for sub, words in zip(self.plan.subaggregates, values, strict=True):
+            columns.append(pa.array(words.view(np.float64) if sub.type is Type.FLOAT else words))
         yield pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
+
+    def _links(self, count: int) -> pa.Array:
+        """Return a column of the link's name: the beginning of the longest there has been."""
+        if len(self._link_column) < count:
+            self._link_column = pa.repeat(pa.scalar(self.link), count)
+        return self._link_column.slice(0, count)
 
 
 def _occurring(codes: npt.NDArray[np.int64]) -> list[int]:

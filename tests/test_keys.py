@@ -13,7 +13,7 @@ import pytest
 
 from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Column, Literal, Type
-from lowlevel.keys import KeyLayout, pack_word
+from lowlevel.keys import KeyLayout, codes_of, pack_word, read_slices, whole_words
 from lowlevel.plan import Key
 from lowlevel.vectors import AddressVector, AnyVector, TextVector, Vector
 from tests.random_plans import COMPUTED, PACKET, keys_of
@@ -146,3 +146,21 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code() -> None:
             pack_word(fast, codes, 20, shift, add, keep) == pack_word.function(slow, codes, 20, shift, add, keep) == 20
         )
         assert np.array_equal(fast, slow)
+
+
+def test_codes_are_read_out_of_the_words_of_entries() -> None:
+    random = Random(4)
+    words = [[random.getrandbits(64) - 2**63 for _ in range(3)] for _ in range(20)]
+    entries = np.array(words, np.int64)
+    slices = [(0, 0, -1, 0), (2, 60, 15, 0), (1, 5, 2**17 - 1, 1), (2, 0, 1, 1)]
+    signed = []
+    for word, shift, mask, take in slices:
+        codes = [(entry[word] % 2**64 >> shift) & mask % 2**64 for entry in words]
+        signed.append([(code + 2**63) % 2**64 - 2**63 - take for code in codes])
+    assert codes_of(entries, slices).tolist() == signed
+    slow = np.empty((4, 20), np.int64)
+    numbers = np.array(slices, np.int64).reshape(-1)
+    read_slices.function(entries.reshape(-1), 20, 3, numbers, 4, slow.reshape(-1))
+    assert slow.tolist() == signed
+    assert codes_of(entries, whole_words(1, 3)).tolist() == entries[:, 1:].T.tolist()
+    assert codes_of(entries, whole_words(0, 0)).shape == (0, 20)
