@@ -26,6 +26,43 @@ TABLE_BYTES = Metric(
     "wiretide_table_bytes", "gauge", ("query", "link"), "Memory of the low-level tables; fixed once they are made."
 )
 
+TABLE_COLLISIONS = Metric(
+    "wiretide_table_collisions_total",
+    "counter",
+    ("query", "link"),
+    "Rows that found another group's entry in the slot of the low-level table where they looked first.",
+)
+TABLE_SWEPT = Metric(
+    "wiretide_table_swept_total",
+    "counter",
+    ("query", "link"),
+    "Entries of old panes that left the low-level table one by one beside the packets (slow and paced flushes).",
+)
+TABLE_FORCED = Metric(
+    "wiretide_table_forced_total",
+    "counter",
+    ("query", "link"),
+    "Entries that had to leave the low-level table together: their pane was older than the bound, or out of order.",
+)
+TABLE_DIRECT = Metric(
+    "wiretide_table_direct_total",
+    "counter",
+    ("query", "link"),
+    "Rows that left as partials of their own, being of panes older than the low-level table keeps, or far ahead.",
+)
+TABLE_RESIDENT = Metric(
+    "wiretide_table_resident_entries", "gauge", ("query", "link"), "Entries that are in the low-level tables."
+)
+TABLE_PANES = Metric(
+    "wiretide_table_open_panes", "gauge", ("query", "link"), "Panes that those entries are of, in the fullest table."
+)
+TABLE_BURST = Metric(
+    "wiretide_table_largest_burst",
+    "gauge",
+    ("query", "link"),
+    "Most entries that ever left a low-level table together: for up to 64 packets, or for one promise.",
+)
+
 ROWS_FROM_THE_FUTURE = Metric(
     "wiretide_rows_from_the_future_total",
     "counter",
@@ -114,6 +151,13 @@ METRICS = (
     TABLE_EVICTIONS,
     TABLE_FLUSHED,
     TABLE_BYTES,
+    TABLE_COLLISIONS,
+    TABLE_SWEPT,
+    TABLE_FORCED,
+    TABLE_DIRECT,
+    TABLE_RESIDENT,
+    TABLE_PANES,
+    TABLE_BURST,
     ROWS_FROM_THE_FUTURE,
     ROWS_FROM_THE_PAST,
     ROWS_BELOW_PROMISE,

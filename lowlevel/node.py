@@ -9,6 +9,7 @@ from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture
 from capture.metrics import BYTES_READ, FILES_DAMAGED, RECORDS_READ, Samples
 from lowlevel.durations import SECOND
+from lowlevel.flushing import Flushing, Policy
 from lowlevel.metrics import (
     LULL_PROMISES,
     PROMISE_LAG,
@@ -18,9 +19,16 @@ from lowlevel.metrics import (
     ROWS_FROM_THE_FUTURE,
     ROWS_FROM_THE_PAST,
     ROWS_NOT_SPREAD,
+    TABLE_BURST,
     TABLE_BYTES,
+    TABLE_COLLISIONS,
+    TABLE_DIRECT,
     TABLE_EVICTIONS,
     TABLE_FLUSHED,
+    TABLE_FORCED,
+    TABLE_PANES,
+    TABLE_RESIDENT,
+    TABLE_SWEPT,
 )
 from lowlevel.plan import LowLevelPlan
 from lowlevel.promises.boundaries import Described
@@ -31,6 +39,9 @@ from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.query_tables import QueryTables
 from lowlevel.readers import RowReader, make_reader
 from lowlevel.sharing import SharedPlan, share
+from lowlevel.tally import Tally
+
+AT_ONCE = Flushing()
 
 TABLE_SLOTS = 1 << 18
 """Slots of each table unless told otherwise: 19 MB with buffers for a pair of IPv4 addresses and two sub-aggregates."""
@@ -66,17 +77,20 @@ class Node:
         capacity: int = BLOCK_RECORDS,
         slack: int | None = None,
         promise: Knowledge | None = None,
+        flushing: Flushing = AT_ONCE,
     ) -> None:
         """Serve `plans` on one link; `capacity` is the largest number of records in a block.
 
         `promise` is what is known of the order of each kind of rows, by default that no row is more than `slack` (ns)
         older than the newest; rows that come later than that are late. Without either promises are exact.
+        `flushing` says how entries of old panes leave the tables.
         """
         if promise is None:
             promise = Knowledge() if slack is None else Knowledge(KnowledgeKind.LATE_BY_TIME, slack)
         self.link = link
-        self.follows = promise.by_rows
-        tables = [(QueryTables(link, shared.plan, slots, capacity), shared) for shared in share(plans)]
+        self.at_once = flushing.policy is Policy.AT_ONCE
+        self.follows = promise.by_rows or not self.at_once  # how far the link has come is not told by any one row
+        tables = [(QueryTables(link, shared.plan, slots, capacity, flushing), shared) for shared in share(plans)]
         of_number = {sharer.number: query for query, shared in tables for sharer in shared.sharers}
         self.queries = [of_number[number] for number in range(len(plans))]  # one that is shared is there several times
         self.streams = []
@@ -97,8 +111,9 @@ class Node:
             for rows in stream.reader.read(block):
                 if self.follows:
                     stream.promise.advance(rows)
+                newest = END if self.at_once else stream.promise.newest
                 for query, shared in stream.tables:
-                    yield from shared.handed_out(query.add(rows))
+                    yield from shared.handed_out(query.add(rows, newest))
             stream.declare(block)
             yield from self._progress(stream)
 
@@ -109,7 +124,7 @@ class Node:
         """
         for stream in self.streams:
             stream.promise.tick(now)
-            yield from self._progress(stream)
+            yield from self._progress(stream, idle=True)
 
     def end_block(self) -> Iterator[tuple[int, Item]]:
         """Take it that a block of the source has ended (`lowlevel.promises.blocks`); yields what then becomes known."""
@@ -128,14 +143,14 @@ class Node:
         """The newest time, ns, that is believed of the link's rows; BEGINNING where none is, or nobody needs it."""
         return max(stream.promise.newest for stream in self.streams)
 
-    def _progress(self, stream: Stream) -> Iterator[tuple[int, Item]]:
+    def _progress(self, stream: Stream, idle: bool = False) -> Iterator[tuple[int, Item]]:
         low = stream.promise.low
         if low == BEGINNING:
             return
         for query, shared in stream.tables:
-            yield from shared.handed_out(query.complete(low))
+            yield from shared.handed_out(query.complete(low, idle))
             for sharer in shared.sharers:
-                mark = self.described[sharer.number].news(low)
+                mark = self.described[sharer.number].news(query.low)
                 if mark is not None:
                     yield sharer.number, Punctuation(self.link, mark)
 
@@ -143,7 +158,7 @@ class Node:
         """Empty the tables without a promise: the end of a byte range, not of the link."""
         for stream in self.streams:
             for query, shared in stream.tables:
-                yield from shared.handed_out(query.complete(END))
+                yield from shared.handed_out(query.empty())
 
     def samples(self, names: Sequence[str], damage: str | None = None) -> Samples:
         """Return the counters so far; `names` are the plans' queries, `damage` how the file ended if badly."""
@@ -160,13 +175,24 @@ class Node:
         for name, query in zip(names, self.queries, strict=True):
             samples.add(ROWS_ACCEPTED, query.accepted, name, self.link)
             samples.add(ROWS_FILTERED, query.filtered, name, self.link)
-            samples.add(TABLE_EVICTIONS, query.evicted, name, self.link)
-            samples.add(TABLE_FLUSHED, query.flushed, name, self.link)
+            self._add_tally(samples, query.tally, name)
             if query.spreader is not None:
                 samples.add(ROWS_NOT_SPREAD, query.spreader.too_long, name, self.link)
             samples.set(TABLE_BYTES, 0 if id(query) in held else query.bytes, name, self.link)
             held.add(id(query))
         return samples
+
+    def _add_tally(self, samples: Samples, tally: Tally, name: str) -> None:
+        samples.add(TABLE_COLLISIONS, tally.collisions, name, self.link)
+        samples.add(TABLE_EVICTIONS, tally.evicted, name, self.link)
+        samples.add(TABLE_FLUSHED, tally.flushed, name, self.link)
+        if not self.at_once:
+            samples.add(TABLE_SWEPT, tally.swept, name, self.link)
+            samples.add(TABLE_FORCED, tally.forced, name, self.link)
+            samples.add(TABLE_DIRECT, tally.direct, name, self.link)
+        samples.set(TABLE_RESIDENT, tally.resident, name, self.link)
+        samples.set(TABLE_PANES, tally.panes, name, self.link)
+        samples.set(TABLE_BURST, tally.burst, name, self.link)
 
     def _add_promise(self, samples: Samples, stream: Stream) -> None:
         promise, labels = stream.promise, (self.link, stream.kind)
