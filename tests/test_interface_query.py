@@ -20,11 +20,12 @@ import pytest
 import wiretide
 from bench.frame_sender import udp_frame
 from bench.ring import catches
-from bench.veth import Pair, inside, veth_pair, why_no_veth
+from bench.veth import Pair, inside, ip, veth_pair, why_no_veth
 from capture.metrics import INTERFACE_DROPPED, RECORDS_READ
 from dashboards.console import compile_kernels
 from highlevel.inline import InlineRun, Input
 from queries.gsql import compile_query
+from queries.slack import parse_lull
 from tests.test_command_line import environment
 
 pytestmark = pytest.mark.skipif(why_no_veth() is not None, reason=str(why_no_veth()))
@@ -56,6 +57,40 @@ def test_a_query_counts_what_was_sent_but_for_what_the_kernel_dropped(pair: Pair
     assert counted + dropped == packets
     assert counted == samples.total(RECORDS_READ)
     assert [each.dropped for each in run.readings()] == [samples.total(INTERFACE_DROPPED)]
+
+
+def test_an_idle_interface_does_not_hold_back_the_windows_of_a_busy_one(pair: Pair) -> None:
+    plan = compile_query("SELECT count(*) AS n FROM Busy UNION Idle [RANGE 200 milliseconds]")
+    done, given_up = threading.Event(), threading.Event()
+    with veth_pair() as idle:
+        ip("-n", idle.receiving, "link", "set", idle.receiver, "netns", pair.receiving)
+        ip("-n", pair.receiving, "link", "set", idle.receiver, "up")
+        links = {"Busy": pair.receiver, "Idle": idle.receiver}
+        with inside(pair.receiving):
+            inputs = [Input(link, Path(f"interface:{name}?ring=4MiB"), link) for link, name in links.items()]
+            run = InlineRun([plan], inputs, slack=10**8, lull=parse_lull("200ms"))
+
+        def send() -> None:
+            with inside(pair.sending), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
+                sender.bind((pair.sender, 0))
+                for n in range(3000):
+                    sender.send(udp_frame(n, 100))
+                    if done.wait(0.005):
+                        return
+            given_up.set()
+            run.stop()
+
+        busy = threading.Thread(target=send)
+        busy.start()
+        results = run.results()
+        try:
+            windows = [next(results)[1] for _ in range(3)]
+        finally:
+            done.set()
+            busy.join()
+            results.close()
+    assert not given_up.is_set()
+    assert all(batch.column("n").to_pylist() > [0] for batch in windows)
 
 
 def test_ctrl_c_of_the_command_line_gives_the_answer(pair: Pair, tmp_path: Path) -> None:
