@@ -128,7 +128,7 @@ def test_an_idle_interface_yields_none_until_it_is_stopped_from_another_thread(p
     with capturing(pair) as capture:
         blocks = capture.blocks()
         assert [next(blocks), next(blocks)] == [None, None]
-        assert not capture.waiting
+        assert capture.silent
         threading.Timer(0.05, capture.stop).start()
         assert set(blocks) <= {None}
         assert capture.damage is None

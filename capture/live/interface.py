@@ -44,7 +44,7 @@ class InterfaceCapture(StreamedCapture):
     * A block lies in the kernel's ring, which is `data`; it goes back to the kernel **when the next one is asked for**.
       A block of the ring may be several blocks. `low` is NO_PROMISE.
     * None is yielded where the kernel had no block for WAIT seconds. It may still have packets, in a block that is not
-      full, for two times BLOCK_TIMEOUT: then `waiting` says so.
+      full, for two times BLOCK_TIMEOUT: then it is not `silent`.
     * An interface that goes down is waited for; how often is counted. One that is gone ends with `damage` GONE, after
       all that is in the ring.
     * After `stop` no packet comes into the ring, and what is in it is read: all packets that the kernel has ever had
@@ -75,6 +75,11 @@ class InterfaceCapture(StreamedCapture):
         """Bytes of the ring's blocks read so far, headers included."""
         return self._bytes
 
+    @property
+    def silent(self) -> bool:
+        """Whether, after a None, no packet is in the ring: all that the kernel has had for it have been read."""
+        return self._unread <= 0
+
     def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
         """Yield blocks until it is stopped or the interface is gone, and None for a while without any.
 
@@ -93,7 +98,7 @@ class InterfaceCapture(StreamedCapture):
                     yield from self._walk_ring(*found, block_records)
                     self.ring.give_back()
                 elif ending is None:
-                    self.waiting = self._unread > 0
+                    self.waiting = not self.silent
                     yield None
                 elif self._unread <= 0 or time.monotonic() - ending > AT_LAST:
                     return
