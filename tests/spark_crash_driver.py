@@ -1,7 +1,8 @@
 """A driver to be killed: `python -m tests.spark_crash_driver FOLDER INPUTS MOMENT BATCH`.
 
-Runs the stream engine over the links in INPUTS (written by `tests.links`) and kills itself with signal 9 at MOMENT of
-micro-batch BATCH. Says `batch N` when everything of a micro-batch but Spark's commit is done.
+Runs the stream engine over the links in INPUTS (written by `tests.links`, and a folder below it for each spool, named
+after its link) and kills itself with signal 9 at MOMENT of micro-batch BATCH. Says `batch N` when everything of a
+micro-batch but Spark's commit is done.
 """
 
 import os
@@ -26,9 +27,10 @@ OPTIONS: dict[str, Any] = {"partitions": 2, "block_records": 100, "max_blocks": 
 
 
 def inputs_in(folder: Path) -> list[Input]:
-    """The links as `write_links` names them."""
+    """The links as `write_links` names them, and those of spools."""
     names = {path.stem: path for path in sorted(folder.glob("*.pcap"))}
-    return [Input("main2" if name == "main2b" else name, path) for name, path in names.items()]
+    captures = [Input("main2" if name == "main2b" else name, path) for name, path in names.items()]
+    return captures + [Input(path.name, path, spool=True) for path in sorted(folder.iterdir()) if path.is_dir()]
 
 
 def die() -> None:

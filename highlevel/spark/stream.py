@@ -144,7 +144,8 @@ class StreamRun:
         claim(self.folder, identity(self.feeds, self.partitions, self.block_records, self.speed is not None))
         remove_unfinished(self.folder)
         for plan in self.feeds.plans:
-            compile_kernels(plan.low.kind)
+            if any(each.feeds(plan) and not each.spool for each in self.feeds.inputs):  # else the node has done it
+                compile_kernels(plan.low.kind)
         self.totals = self._totals_files.load(self._totals_files.last())
         if self.totals.finished(len(self.feeds.inputs)):
             self._ended.set()
