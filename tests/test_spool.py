@@ -4,6 +4,7 @@ The twin is a list of the items that were appended. It catches lost, doubled and
 narrowed columns, and numbers or promises that do not go on after a restart.
 """
 
+import os
 from pathlib import Path
 from random import Random
 
@@ -20,6 +21,12 @@ from tests.spool_items import LINK, pairs_plan, random_batch, random_items, rand
 
 SECOND = 10**9
 SMALL = SpoolLimits(segment_bytes=4000, segment_time=SECOND, spool_bytes=1 << 24)
+
+
+@pytest.fixture(autouse=True)
+def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the system its time to write: what is on the disk when is the matter of other tests."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 def named(plans: list) -> list[tuple[str, str]]:

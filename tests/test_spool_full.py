@@ -30,6 +30,12 @@ SECOND = 10**9
 PLANS = [("pairs", "0"), ("others", "1")]
 
 
+@pytest.fixture(autouse=True)
+def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the system its time to write: what is on the disk when is the matter of other tests."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
 def on_disk(folder: Path) -> int:
     """Bytes of the folder's files in whole blocks."""
     total = 0

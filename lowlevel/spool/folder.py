@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -26,5 +27,5 @@ def part_of(path: Path) -> Path:
 
 def numbers(folder: Path) -> list[int]:
     """Numbers of all files that are named as segments, ascending; whether they are whole is another question."""
-    found = [int(match[1]) for entry in folder.iterdir() if (match := NAME.fullmatch(entry.name))]
-    return sorted(number for number in found if segment_path(folder, number).is_file())
+    with os.scandir(folder) as entries:
+        return sorted(int(match[1]) for entry in entries if (match := NAME.fullmatch(entry.name)) and entry.is_file())

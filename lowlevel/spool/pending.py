@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lowlevel.punctuation import Item, Punctuation
-from lowlevel.spool.partials import pack, widths
+from lowlevel.spool.partials import binary_columns, pack, widths
 
 PUNCTUATION = 64
 """Bytes that a punctuation takes at most beside its plan's name: its row of the batch, uncompressed."""
+
+SMALL = 1 << 16
+"""Bytes up to which a batch is not looked at more closely."""
 
 
 @dataclass(slots=True)
@@ -55,7 +58,11 @@ class ItemSizes:
             return self._punctuation[number]
         if number not in self._fixed:
             self._fixed[number] = pack([item.slice(0, 1)]).size + self._punctuation[number]
-        return self._fixed[number] + item.nbytes + item.nbytes // 128
+        # What a slice needs of its buffers takes ten times as long to find out: only where it matters.
+        size = item.get_total_buffer_size()
+        if size > SMALL:
+            size = item.nbytes
+        return self._fixed[number] + size + size // 128
 
 
 def merged(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
@@ -66,6 +73,7 @@ def merged(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
     """
     done: list[tuple[int, Item]] = []
     open_batches: dict[int, dict[object, list[pa.RecordBatch]]] = {}
+    binary: dict[int, tuple[int, ...]] = {}
 
     def close(number: int) -> None:
         for batches in open_batches.pop(number, {}).values():
@@ -77,7 +85,9 @@ def merged(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
             close(number)
             done.append((number, item))
         else:
-            alike = widths(item), tuple(sorted((item.schema.metadata or {}).items()))
+            if number not in binary:
+                binary[number] = binary_columns(item.schema)
+            alike = widths(item, binary[number]), tuple(sorted((item.schema.metadata or {}).items()))
             open_batches.setdefault(number, {}).setdefault(alike, []).append(item)
     for number in sorted(open_batches):
         close(number)
