@@ -208,6 +208,11 @@ def test_nothing_is_left_of_a_capture_that_was_closed(pair: Pair) -> None:
         assert next(blocks) is None
         blocks.close()
     assert sockets() == 0
+    with inside(pair.receiving):
+        forgotten = open_capture(f"interface:{pair.receiver}{SMALL_RING}")
+    assert sockets() == 1
+    del forgotten
+    assert sockets() == 0
 
 
 def test_loopback_shows_every_packet_once() -> None:

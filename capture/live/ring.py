@@ -17,6 +17,7 @@ import os
 import select
 import socket
 import struct
+import weakref
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +84,7 @@ class Ring:
             except OSError as error:
                 raise InputError(f"{self.name}: cannot be captured: {why_no_ring(error, settings)}") from error
             undo.pop_all()
+        self._close = weakref.finalize(self, self._socket.close)
         self._status = self.data.reshape(self.blocks, BLOCK_BYTES)[:, BLOCK_STATUS : BLOCK_STATUS + 4].view(np.uint32)
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN | select.POLLERR)
@@ -178,8 +180,8 @@ class Ring:
 
     def close(self) -> None:
         """Let go of socket and ring, whose memory is the system's again when nobody looks at `data` any more."""
-        if self._socket.fileno() >= 0:
+        if self._close.alive:
             self.stop()
             self.data = np.empty(0, np.uint8)
             self._status = np.empty((0, 1), np.uint32)
-            self._socket.close()
+            self._close()
