@@ -261,6 +261,8 @@ def _query(
         sys.meta_path.insert(0, _WithoutPandas())
     *files, sql = words
     if not (files or stream):
+        if os.path.exists(sql):  # noqa: PTH110  # Path.exists raises where a query is too long for a name
+            raise typer.BadParameter(f"got {sql} and no query behind it, expected one such as SELECT count(*) FROM p")
         raise typer.BadParameter("no input: name at least one capture before the query, or bind one with -s NAME=PATH")
     if on not in (INLINE, "local") and not on.startswith(("local[", "spark://")):
         raise typer.BadParameter(f"--on {on}: expected inline, local, or the URL of a Spark master, spark://HOST:PORT")

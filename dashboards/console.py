@@ -28,7 +28,8 @@ def compile_kernels(*packages: str, idle: Callable[[Kernel], bool] | None = None
     missing = [each for each in missing if idle is None or not idle(each)]
     if not missing:
         return
-    print(f"wiretide: first run on this machine: compiling {len(missing)} kernels …", file=sys.stderr, flush=True)
+    kernels = f"{len(missing)} kernel{'s' if len(missing) > 1 else ''}"
+    print(f"wiretide: first run on this machine: compiling {kernels} …", file=sys.stderr, flush=True)
     for kernel in missing:
         kernel.compile()
 

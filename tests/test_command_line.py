@@ -139,6 +139,8 @@ WRONG = [
     # The command line is wrong: status 2.
     ([], 2, "Missing argument"),
     ([SRC], 2, "no input: name at least one capture before the query, or bind one with -s NAME=PATH"),
+    (["main1.pcap"], 2, "got main1.pcap and no query behind it"),
+    (["SELECT " + "srcIP, " * 99 + "len FROM p"], 2, "no input: name"),  # longer than a name can be
     (["-s", "p", SRC], 2, "-s p: got no NAME=PATH, expected for example -s Main1=main1.pcap"),
     (["-s", "=main1.pcap", SRC], 2, "got no NAME=PATH"),
     (["main1.pcap", SRC, "--colour"], 2, "No such option: --colour"),
@@ -149,7 +151,7 @@ WRONG = [
     # The input is wrong: status 1.
     (["nothing.pcap", SRC], 1, "wiretide: nothing.pcap: cannot be read: No such file or directory\n"),
     (["none*.pcap", SRC], 1, "wiretide: none*.pcap: no file matches\n"),
-    (["text.pcap", SRC], 1, "wiretide: text.pcap: not a pcap or pcapng capture: it begins with 74 68 65 73"),
+    (["text.pcap", SRC], 1, "text.pcap: not a pcap or pcapng capture: it begins with 74 68 65 73; expected one of those"),
     (["empty.pcap", SRC], 1, "wiretide: empty.pcap: not a pcap or pcapng capture: it is empty"),
     (["main1.pcap", "text.pcap", SRC], 1, "text.pcap: not a pcap or pcapng capture"),
     (["-s", "q=main1.pcap", SRC], 1, "no file for the stream p; bound are: q"),

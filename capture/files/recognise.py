@@ -25,6 +25,9 @@ FOREIGN: dict[bytes, str] = {
 }
 """What other files begin with, to say what a refused file is."""
 
+READ = "one of those, plain or in gzip, zstd, lz4, bzip2 or xz, or NetFlow or IPFIX datagrams"
+"""What is read, for those who gave something else."""
+
 
 def record_format(head: bytes, name: str) -> FileFormat:
     """Recognise a capture by its first HEAD bytes; raise InputError with what it is instead where it is none."""
@@ -39,5 +42,5 @@ def record_format(head: bytes, name: str) -> FileFormat:
         [f"{codec.name}-compressed"] if codec else [kind for magic, kind in FOREIGN.items() if head.startswith(magic)]
     )
     got = f"it is {kinds[0]}" if kinds else "it is empty" if not head else f"it begins with {head[:4].hex(' ')}"
-    hint = "; decompress it" if kinds else ""
+    hint = "; decompress it" if kinds else f"; expected {READ}" if head else ""
     raise InputError(f"{name}: not a pcap or pcapng capture: {got}{hint}")
