@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from threading import Event
@@ -74,8 +75,8 @@ class StreamLane(Lane):
 class LiveLane(Lane):
     """A lane over a live input, in a thread of its own: it waits for what comes, and in lulls it goes by the clock.
 
-    A poll that found nothing is told with the time at which it began. While the lane waits for whoever takes its items
-    it does not poll, and where a part of a record has come the input is not silent: back-pressure promises nothing.
+    A silent input is told with the time since which it was. While the lane waits for whoever takes its items it does
+    not ask, and an input with something to be read is not silent: back-pressure promises nothing.
     """
 
     def __init__(self, port: Port, capture: StreamedCapture) -> None:
@@ -98,16 +99,18 @@ class LiveLane(Lane):
                 if unwanted.is_set():
                     break
                 now = time.monotonic()
+                silent = block is None and self.stream.silent
                 if block is not None:
                     heard = now
                     yield from self._heard(block)
-                elif not self.stream.waiting:
+                elif silent:
                     yield from self._silent(polled)
                 if stopping():
                     stopped = stopped or now
                     if not self.stream.written or now >= min(max(heard, stopped) + GRACE, stopped + AT_LAST):
                         self.stream.stop()
-                polled = self._clock()
+                if silent or block is not None:
+                    polled = self._clock()
         self.stream.close()
         if not unwanted.is_set():
             yield from self.end(self.stream.damage)
@@ -117,8 +120,8 @@ class LiveLane(Lane):
 
     def _heard(self, block: Block) -> Iterator[Numbered]:
         """Take in what came."""
-        if self.node is None and self._polled is not None:  # what was promised before the first row stands
-            yield from self._numbered(self._opened().tick(self._polled))
+        if self.node is None and self._polled is not None:
+            deque(self._opened().tick(self._polled), 0)  # it has been said, and the node is to stand by it
         yield from self.take_in(block)
         if self.port.lull is not None and isinstance(self.port.lull.clock, TraceClock):
             self.port.lull.clock.advance(self._opened().newest)

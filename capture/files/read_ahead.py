@@ -47,6 +47,9 @@ class ReadAhead:
         """Begin to read."""
         self.source = source
         self.stopping = Event()
+        self.silent = False
+        self._polls = self._vain = 0  # polls begun, and which of them was the last in vain
+        self._asked: int | None = None  # polls begun when something was first asked for that has not come
         self._free: Queue[npt.NDArray[np.uint8] | None] = Queue()
         self._filled: Queue[Filled | BaseException | None] = Queue()
         self._buffers = [np.empty(HEADROOM + chunk, np.uint8) for _ in range(BUFFERS)]
@@ -58,12 +61,20 @@ class ReadAhead:
     def take(self) -> tuple[npt.NDArray[np.uint8], int] | None:
         """Take the next chunk: its buffer, and where it ends there (it begins at HEADROOM). It is given back by `give`.
 
-        None where nothing came for WAIT seconds. Raises EOFError at the end and what reading raised.
+        None where nothing came for WAIT seconds. `silent` is then whether the source was **polled in vain** since it
+        was first asked, or since it was silent last: it is not where the thread had no time to look. Raises EOFError at
+        the end and what reading raised.
         """
+        if self._asked is None:
+            self._asked = self._polls
         try:
             found = self._filled.get(timeout=WAIT)
         except Empty:
+            self.silent = self._vain > self._asked  # a poll that began later found nothing
+            if self.silent:
+                self._asked = None
             return None
+        self._asked = None
         if found is None:
             raise EOFError
         if isinstance(found, BaseException):
@@ -114,6 +125,7 @@ class ReadAhead:
             if self.stopping.is_set():
                 return filled, pieces, True
             wait = 0 if filled else WAIT
+            self._polls += 1
             if self.source.codec is None:
                 count = self.source.read_into(room[filled:], wait)
             else:
@@ -126,4 +138,6 @@ class ReadAhead:
                 filled += count
             elif filled:
                 break
+            else:
+                self._vain = self._polls
         return filled, pieces, False

@@ -29,7 +29,8 @@ class StreamedCapture:
     * `format` belongs to the block yielded last: read it anew for each block, as `data`. That of a live input is not
       known before its first block.
     * `size` is the bytes of the file, for progress, and 0 where nobody knows; `consumed` how many have been read.
-    * `waiting` says, after a None, that the beginning of a record has come, whose rest has not.
+    * `silent` says, after a None, that nothing at all was there to be read when blocks were first asked for since the
+      last one, or since it was silent last: neither unread bytes nor the beginning of a record.
     * `damage`, once `blocks` has ended, says how the input ended if badly: a cause of DAMAGE, or of `compression`.
     * `skip` are records at the beginning of a file that `blocks` passes over.
     * `stop` makes a live input end with what has been read; any thread may call it, a handler of signals too.
@@ -47,7 +48,7 @@ class StreamedCapture:
         self.data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
         self.damage: str | None = None
         self.skip = 0
-        self.waiting = False
+        self._cut = False  # part of a record has come, and its rest has not
         self._source = Decompressed(source)
         self._chunk = chunk
         self._format: FileFormat | None = None
@@ -82,6 +83,11 @@ class StreamedCapture:
     def live(self) -> bool:
         """Whether more may come."""
         return self._source.live
+
+    @property
+    def silent(self) -> bool:
+        """Whether the last None was silence: see above."""
+        return self._reading is None or (self._reading.silent and not self._cut)
 
     def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
         """Yield blocks of up to `block_records` records, and None for a while without any.
@@ -136,7 +142,7 @@ class StreamedCapture:
             else:
                 if taken is None:
                     if self.live:
-                        self.waiting = end > state.at
+                        self._cut = form is not None and end > state.at
                         yield None
                     continue
                 state.at, end = self._join(reading, *taken, state.at, end)
