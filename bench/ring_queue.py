@@ -1,0 +1,42 @@
+"""A ring buffer between a link that never waits and a low level that sometimes does: how fast a link loses nothing.
+
+    link ──r packets/s──►  [ ring of R packets ]  ──chunks of k──►  low level, s_n seconds for chunk n
+
+While a chunk is worked on, r · s_n packets arrive. What waits then must fit the ring: so one long flush limits the rate
+to what the ring holds for its time, however idle the processor is else (Li 2008, §8.3.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class LossFree:
+    """The largest rate without a loss (packets/s), and the share of its time that the low level is then busy."""
+
+    rate: float
+    utilisation: float
+
+
+def largest_backlog(services: npt.NDArray[np.float64], chunk: int, rate: float) -> float:
+    """Return the most packets that ever wait in the ring; `services` are seconds for each `chunk` packets."""
+    arrived = rate * services
+    grown = np.cumsum(arrived - chunk)
+    # Where nothing waits the low level does: the backlog never falls below nothing.
+    before = np.concatenate(([0.0], grown[:-1] - np.minimum(0.0, np.minimum.accumulate(grown))[:-1]))
+    return float(np.max(before + arrived))
+
+
+def loss_free(services: npt.NDArray[np.float64], chunk: int, ring: int) -> LossFree:
+    """Find the largest rate at which a ring of `ring` packets never overflows, to a thousandth."""
+    if ring < chunk:
+        raise ValueError(f"got a ring of {ring} packets, expected at least one chunk of {chunk}")
+    low, high = 0.0, chunk / float(services.mean())  # no queue is stable beyond
+    while high - low > high / 1000:
+        rate = (low + high) / 2
+        low, high = (rate, high) if largest_backlog(services, chunk, rate) <= ring else (low, rate)
+    return LossFree(low, low * float(services.mean()) / chunk)
