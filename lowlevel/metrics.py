@@ -23,7 +23,10 @@ TABLE_FLUSHED = Metric(
     "Entries that left the low-level table because their pane was complete or the input ended.",
 )
 TABLE_BYTES = Metric(
-    "wiretide_table_bytes", "gauge", ("query", "link"), "Memory of the low-level tables; fixed once they are made."
+    "wiretide_table_bytes",
+    "gauge",
+    ("query", "link"),
+    "Memory of the low-level tables, fixed once they are made; one that queries share is counted for the first.",
 )
 
 TABLE_COLLISIONS = Metric(
