@@ -98,7 +98,6 @@ class InterfaceCapture(StreamedCapture):
                     yield from self._walk_ring(*found, block_records)
                     self.ring.give_back()
                 elif ending is None:
-                    self.waiting = not self.silent
                     yield None
                 elif self._unread <= 0 or time.monotonic() - ending > AT_LAST:
                     return
