@@ -175,13 +175,13 @@ class Ring:
 
     def stop(self) -> None:
         """Let no further packet into the ring; what is in it can still be read."""
-        with contextlib.suppress(OSError):
-            self._filter(0)
+        self._filter(0)
 
     def close(self) -> None:
         """Let go of socket and ring, whose memory is the system's again when nobody looks at `data` any more."""
         if self._close.alive:
-            self.stop()
+            with contextlib.suppress(OSError):
+                self.stop()  # the ring lives as long as somebody looks at it, and is not to be filled
             self.data = np.empty(0, np.uint8)
             self._status = np.empty((0, 1), np.uint32)
             self._close()
