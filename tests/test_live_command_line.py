@@ -12,6 +12,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -188,6 +189,18 @@ def test_a_file_of_a_live_run_can_be_read_while_it_grows(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_window_is_answered_in_a_lull_though_nothing_follows(tmp_path: Path) -> None:
+    now = time.time_ns() / NS - START
+    sql = "SELECT count(*) AS n FROM p [RANGE 100 ms]"
+    with querying("-", sql, "--lull", "300ms", "--format", "csv", cwd=tmp_path) as process:
+        send(process, HEADER + packets(now, now, now))
+        assert line(process) == "window_start,window_end,n"
+        assert line(process).endswith(",3")
+        assert process.stdin is not None
+        process.stdin.close()
+        assert line(process) == ""
+
+
 def test_late_rows_are_said_at_the_end(tmp_path: Path) -> None:
     with querying(
         "-", COUNT, "--slack", "2s", "--format", "csv", cwd=tmp_path,
@@ -242,10 +255,13 @@ WRONG = [
     (["-", "-", COUNT], 1, "- is given 2 times; expected once"),
     (["-", COUNT, "--slack", "soon"], 2, "got a slack of 'soon', expected a duration such as 500ms, 10s or 2 minutes"),
     (["-", COUNT, "--slack", "10 parsecs"], 2, "got a slack of '10 parsecs'"),
+    (["-", COUNT, "--lull", "soon"], 2, "got a lull of 'soon': expected a duration such as 500ms, 10s or 2 minutes"),
+    (["-", COUNT, "--lull", "trace"], 2, "got a lull of 'trace'"),
     (["-", COUNT, "--threads", "0"], 2, "0 is not in the range x>=1"),
     (["-", COUNT, "--on", "local"], 2, "--on local reads complete files: - needs the inline engine"),
     (["a.pcap", COUNT, "--on", "local", "--follow"], 2, "--on local reads complete files: --follow needs the inline"),
     (["a.pcap", COUNT, "--on", "local", "--slack", "1s"], 2, "--slack needs the inline engine"),
+    (["a.pcap", COUNT, "--on", "local", "--lull", "1s"], 2, "--lull needs the inline engine"),
     (["a.pcap", COUNT, "--on", "spark://host:7077", "--threads", "2"], 2, "--threads needs the inline engine"),
     (["-", COUNT], 1, "it is empty"),
 ]
