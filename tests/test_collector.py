@@ -119,6 +119,33 @@ def test_everything_that_is_sent_is_recorded_once_and_in_order(
     assert {name for name, _ in samples} <= {metric.name for metric in METRICS}
 
 
+def test_counters_can_be_asked_for_while_the_collector_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = Collector(settings(tmp_path))
+    udp, asking, found = running.sockets[0], threading.Event(), []
+    memory, closing_samples = udp.memory, running.samples
+
+    def slow_memory() -> int | None:
+        if threading.current_thread() is scraper:
+            asking.set()
+            closed.wait(0.2)  # it never is meanwhile: the socket is there until the answer is
+        return memory()
+
+    def last_samples() -> Samples:
+        last = closing_samples()
+        scraper.start()
+        asking.wait()
+        return last
+
+    closed = threading.Event()
+    scraper = threading.Thread(target=lambda: found.append(closing_samples()))
+    monkeypatch.setattr(udp, "memory", slow_memory)
+    monkeypatch.setattr(running, "samples", last_samples)
+    running.close()
+    closed.set()
+    scraper.join()
+    assert [each.total(UNWRITTEN) for each in found] == [0]
+
+
 def test_our_own_query_and_another_decoder_see_the_same_datagrams(tmp_path: Path) -> None:
     with Collector(settings(tmp_path)) as running, sender() as exporter:
         for number in range(300):

@@ -119,7 +119,8 @@ class Collector:
         for thread in self._threads:
             thread.join()
         self.samples()  # the last word of the sockets
-        self._closed = True
+        with self._lock:  # whoever asks for counters now does not ask sockets that are closed
+            self._closed = True
         for udp in self.sockets:
             udp.close()
         if self._failure is not None:
