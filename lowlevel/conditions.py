@@ -39,7 +39,8 @@ class Condition:
 
 
 def _true(condition: Expression, columns: Columns, rows: int) -> Mask:
-    return np.ascontiguousarray(np.broadcast_to(_truth(condition, columns), rows))
+    chosen = _truth(condition, columns)
+    return np.ascontiguousarray(chosen if chosen.ndim else np.broadcast_to(chosen, rows))
 
 
 def _truth(condition: Expression, columns: Columns) -> Mask:

@@ -143,7 +143,7 @@ class KeyLayout:
             self.names[key.name] = vector.names
             vector = Vector(vector.ids, vector.valid)
         assert isinstance(vector, Vector)
-        data = np.broadcast_to(vector.data, rows)
+        data = vector.data if vector.data.ndim else np.broadcast_to(vector.data, rows)
         if key.expression.type is Type.FLOAT:
             data = (data + 0.0).view(np.int64)  # adding 0.0 makes the two zeros one
         data = np.ascontiguousarray(data, np.int64)
