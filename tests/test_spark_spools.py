@@ -5,6 +5,7 @@ counts its packets twice, one that was deleted too early or passed over is missi
 places in the code and at random moments, while a node goes on writing and deletes what was committed.
 """
 
+import json
 import signal
 import threading
 from pathlib import Path
@@ -96,6 +97,15 @@ def test_segments_that_appear_while_the_run_is_on_are_read_through_a_stop_and_a_
     assert samples.total(SPOOL_SEGMENTS_LOST) == samples.total(SPOOL_PARTIALS_PASSED_OVER) == 0
 
 
+def checkpointed(folder: Path, node: SpoolNode) -> int:
+    """The offset of a spool at the end of the last micro-batch that is in Spark's log of commits."""
+    done = max((int(path.name) for path in (folder / "checkpoint" / "commits").glob("[0-9]*")), default=None)
+    if done is None:
+        return 0
+    *_, offsets = (folder / "checkpoint" / "offsets" / str(done)).read_text().splitlines()
+    return next(place for key, place in json.loads(offsets).items() if key.endswith(str(node.folder)))
+
+
 def test_runs_killed_at_any_moment_read_every_segment_once(captures, tmp_path: Path) -> None:
     random = Random(5)
     plans = [compile_query(query.gsql, query.name) for query in QUERIES]
@@ -118,6 +128,7 @@ def test_runs_killed_at_any_moment_read_every_segment_once(captures, tmp_path: P
                 dies.join()
         assert driver.returncode == (0 if moment == "never" else -signal.SIGKILL), (moment, batch)
         deleted = deleted or numbers(nodes[0].folder)[0] > 0
+        assert all(SpoolReader(node.folder).committed < checkpointed(tmp_path / "run", node) for node in nodes)
     assert deleted
     check(tmp_path / "run", captures, plans)
     files = TotalsFiles(tmp_path / "run" / "totals")
