@@ -116,6 +116,7 @@ def test_segments_are_cut_by_size_and_by_time(tmp_path: Path) -> None:
     writer.close()
     reader = SpoolReader(tmp_path)
     assert [reader.read(number).rows for number in reader.segments()] == [10, 20, 20_000]
+    SpoolWriter(tmp_path, LINK, named([plan])).close()  # says nothing: no segment
     trailers = [reader.read(number).trailer for number in (0, 1)]
     assert [(each.first, each.last) for each in trailers] == [(100 * SECOND,) * 2, (109 * SECOND, 109 * SECOND + 5)]
 
@@ -234,3 +235,15 @@ def test_segments_are_arrow_streams_for_everybody(tmp_path: Path) -> None:
     assert table.column("low").to_pylist() == [None, 60]
     with pa.ipc.open_stream(table.column("partials")[0].as_buffer()) as stream:
         assert stream.read_all().num_rows == 5
+
+
+def test_a_clock_that_is_set_back_delays_no_segment(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, LINK, [("a", "1")], SMALL)
+    writer.tick(1000 * SECOND)
+    writer.append(0, Punctuation(LINK, 1))
+    writer.tick(10 * SECOND)
+    writer.append(0, Punctuation(LINK, 2))
+    writer.tick(11 * SECOND)
+    writer.flush()
+    assert SpoolReader(tmp_path).segments() == [0, 1]
+    writer.close()

@@ -9,6 +9,7 @@ A file system that is full, slow or broken is a function put in between.
 import contextlib
 import errno
 import os
+import subprocess
 import threading
 from pathlib import Path
 from random import Random
@@ -19,11 +20,11 @@ from lowlevel.metrics import SPOOL_BYTES, SPOOL_OLDEST_AGE, SPOOL_ROWS_DROPPED, 
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.spool import segment_thread
 from lowlevel.spool.durable import BLOCK, write_durably
-from lowlevel.spool.errors import SpoolError, SpoolFullError
+from lowlevel.spool.errors import SegmentLostError, SpoolError, SpoolFullError
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.limits import SpoolLimits, WhenFull
 from lowlevel.spool.reader import SpoolReader
-from lowlevel.spool.writer import SpoolWriter
+from lowlevel.spool.writer import OTHER_FILES, SpoolWriter
 from tests.spool_items import LINK, pairs_plan, random_batch, random_items, random_plans
 
 SECOND = 10**9
@@ -315,7 +316,7 @@ def test_gauges_tell_how_far_the_reader_is_behind(tmp_path: Path) -> None:
     samples = writer.samples()
     assert samples.total(SPOOL_OLDEST_AGE) == 10
     assert samples.total(SPOOL_SEGMENTS) == 3
-    assert samples.total(SPOOL_BYTES) == 4 * BLOCK + 3 * BLOCK
+    assert samples.total(SPOOL_BYTES) == OTHER_FILES + 3 * BLOCK
     reader.commit(1)
     writer.tick(111 * SECOND)
     assert writer.samples().total(SPOOL_OLDEST_AGE) == 4
@@ -323,3 +324,84 @@ def test_gauges_tell_how_far_the_reader_is_behind(tmp_path: Path) -> None:
     writer.tick(112 * SECOND)
     assert writer.samples().total(SPOOL_OLDEST_AGE) == 0
     writer.close()
+
+
+def test_a_reader_beside_a_spool_that_drops_sees_each_segment_whole_and_counts_the_others(tmp_path: Path) -> None:
+    plan, random = pairs_plan(), Random(1)
+    writer = SpoolWriter(tmp_path, LINK, PLANS, limits(WhenFull.OLDEST))
+    reader = SpoolReader(tmp_path)
+    done = threading.Event()
+    seen: dict[int, tuple[int, int]] = {}
+
+    def read() -> None:
+        ended = False
+        while not ended:
+            ended = done.is_set()
+            for number in reader.segments():
+                if number not in seen:
+                    with contextlib.suppress(SegmentLostError):  # dropped between the two calls
+                        segment = reader.read(number)
+                        seen[number] = segment.header.rows_before, segment.rows
+            reader.gaps()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    appended = 0
+    for _ in range(400):
+        batch = random_batch(random, plan, 40)
+        appended += batch.num_rows
+        while True:
+            try:
+                writer.append(0, batch)
+            except SpoolFullError:  # the thread that writes is behind
+                writer.flush()
+            else:
+                break
+    writer.close()
+    done.set()
+    thread.join()
+    through = lost = 0
+    for before, rows in (seen[number] for number in sorted(seen)):
+        assert before >= through
+        lost += before - through
+        through = before + rows
+    assert through == appended
+    assert sum(rows for _, rows in seen.values()) + lost == appended
+    assert lost <= writer.counts.rows_dropped["oldest"]
+
+
+@pytest.mark.parametrize("policy", list(WhenFull))
+def test_a_file_system_that_is_really_full(tmp_path: Path, policy: WhenFull) -> None:
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", tmp_path], capture_output=True, text=True
+    )
+    if made.returncode:
+        pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
+    try:
+        plan, random = pairs_plan(), Random(1)
+        writer = SpoolWriter(tmp_path, LINK, PLANS, SpoolLimits(4000, SECOND, 1 << 24, policy))
+        for now in range(60):
+            writer.append(0, random_batch(random, plan, 60))
+            with contextlib.suppress(SpoolFullError):
+                writer.flush()
+            writer.tick(now * SECOND)
+        dropped = writer.counts.rows_dropped["oldest"]
+        assert rows_in(tmp_path) + dropped + writer.waiting == 3600
+        assert (writer.waiting > 0) == (policy is WhenFull.STOP)
+        assert (dropped > 0) == (policy is WhenFull.OLDEST)
+        reader = SpoolReader(tmp_path)
+        last = -1 if policy is WhenFull.STOP else reader.segments()[0] - 1
+        read = 0
+        while writer.waiting or reader.segments()[-1] > last:
+            for segment in reader:
+                assert segment.number == last + 1
+                last = segment.number
+                read += segment.rows
+            reader.commit(last)
+            writer.tick(10**6 * SECOND + last * SECOND)
+            with contextlib.suppress(SpoolFullError):
+                writer.flush()
+        assert read + dropped == 3600
+        writer.close()
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=True)

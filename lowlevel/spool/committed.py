@@ -1,17 +1,27 @@
-"""How far the reader has got: one small file that is replaced as a whole."""
+"""How far the reader has got: one small file that is replaced as a whole.
+
+Replacing takes a block of the disk, and a full disk has none, though it waits for just this to get room. So the writer
+keeps a block in a file of its own, for the reader to let go.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lowlevel.spool.durable import write_durably
-from lowlevel.spool.errors import SpoolError
+from lowlevel.spool.durable import BLOCK, NO_SPACE, write_durably
+from lowlevel.spool.errors import SpoolError, SpoolFullError
 from lowlevel.spool.folder import part_of
 
 NAME = "committed"
+RESERVE = ".reserve"
+
+ATTEMPTS, PAUSE = 20, 0.05
+"""A writer that finds the disk full tries now and then whether a segment fits, and takes for a moment what there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +48,28 @@ def read_committed(folder: Path) -> Committed:
 
 
 def write_committed(folder: Path, committed: Committed) -> None:
-    """Replace it, through to the disk."""
+    """Replace it, through to the disk. Raises SpoolFullError where that is full and the reserve is not enough."""
     said = json.dumps(asdict(committed)).encode()
     path = folder / NAME
-    write_durably(part_of(path), path, [said, b"\n%08x" % zlib.crc32(said)])
+    for attempt in range(ATTEMPTS):
+        try:
+            write_durably(part_of(path), path, [said, b"\n%08x" % zlib.crc32(said)])
+            return
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise SpoolError(f"{path}: cannot be written: {error.strerror}") from error
+        (folder / RESERVE).unlink(missing_ok=True)
+        if attempt:
+            time.sleep(PAUSE)
+    raise SpoolFullError(f"{path}: the disk is full, so nothing can be committed; free some space")
+
+
+def keep_reserve(folder: Path) -> None:
+    """Put a block aside for the next commit, where there is one."""
+    path = folder / RESERVE
+    if not path.exists():
+        try:
+            path.write_bytes(bytes(BLOCK))
+        except OSError:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)

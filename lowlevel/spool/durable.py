@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 BLOCK = 4096
 """Bytes that a file takes on the disk come in blocks of so many, on all usual file systems."""
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a disk that is full, or of which no more is granted."""
 
 
 def disk_bytes(size: int) -> int:

@@ -88,18 +88,17 @@ class SpoolReader:
         if after is not None and after != start.number:
             start = Committed(after, self._rows_through(after))
         gaps = []
-        expected, rows = start.number + 1, start.rows
+        last = start.number
         for number in self.segments():
-            if number < expected:
-                continue
-            header = segment.read_header(segment_path(self.folder, number))
-            if number > expected:
-                lost = None if rows is None else header.rows_before - rows
-                broken = any(segment_path(self.folder, each).exists() for each in range(expected, number))
-                gaps.append(Gap(expected, number - 1, None if broken else lost))
-            trailer = self._trailer(number)
-            rows = None if trailer is None else header.rows_before + trailer.rows
-            expected = number + 1
+            if number > last + 1:
+                before = start.rows if last == start.number else self._rows_through(last)
+                after_it = self._rows_before(number)
+                broken = any(segment_path(self.folder, each).exists() for each in range(last + 1, number))
+                if before is None or after_it is None or broken:
+                    gaps.append(Gap(last + 1, number - 1, None))
+                else:
+                    gaps.append(Gap(last + 1, number - 1, after_it - before))
+            last = max(last, number)
         return gaps
 
     def commit(self, number: int) -> None:
@@ -127,15 +126,18 @@ class SpoolReader:
         """All rows ever up to and with a segment; None where neither it nor the next is there to say."""
         if number < 0:
             return 0
+        trailer = self._trailer(number)
+        before = self._rows_before(number)
+        return self._rows_before(number + 1) if trailer is None or before is None else before + trailer.rows
+
+    def _rows_before(self, number: int) -> int | None:
+        """All rows ever before a segment; None where it is not there or not whole."""
+        if self._trailer(number) is None:
+            return None
         try:
-            trailer = self._trailer(number)
-            if trailer is not None:
-                return segment.read_header(segment_path(self.folder, number)).rows_before + trailer.rows
-            if self._trailer(number + 1) is not None:
-                return segment.read_header(segment_path(self.folder, number + 1)).rows_before
+            return segment.read_header(segment_path(self.folder, number)).rows_before
         except FileNotFoundError:
-            pass
-        return None
+            return None
 
     def _trailer(self, number: int) -> Trailer | None:
         """The trailer of a segment that is whole, None of one that is not, or not there."""

@@ -6,7 +6,6 @@ that saw a later number first would take the earlier one for lost.
 
 from __future__ import annotations
 
-import errno
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,13 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lowlevel.spool import segment
-from lowlevel.spool.durable import write_durably
+from lowlevel.spool.durable import NO_SPACE, write_durably
 from lowlevel.spool.errors import SpoolError
 from lowlevel.spool.folder import part_of, segment_path
 from lowlevel.spool.pending import Pending, merged
 from lowlevel.spool.segment import Header, Trailer
-
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(slots=True)
@@ -43,7 +40,7 @@ class SegmentThread:
         """Memory of what waits, disk that it will take at most, and its rows."""
         self._thread = ThreadPoolExecutor(1, "spool")
         self._jobs: deque[_Job] = deque()
-        self._stuck: OSError | None = None
+        self._stuck: Exception | None = None
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -51,7 +48,7 @@ class SegmentThread:
     @property
     def no_space(self) -> bool:
         """Whether the disk was full, and `retry` has not been called since."""
-        return self._stuck is not None
+        return _is_full(self._stuck)
 
     def submit(self, header: Header, pending: Pending, size: int) -> None:
         """Let a segment be written that takes up to `size` bytes of the disk."""
@@ -65,9 +62,9 @@ class SegmentThread:
         while self._jobs and self._jobs[0].done.done():
             job = self._jobs[0]
             error = job.done.exception()
+            if _is_full(error):
+                return
             if isinstance(error, OSError):
-                if error.errno in NO_SPACE:
-                    return
                 path = segment_path(self.folder, job.header.number)
                 raise SpoolError(f"{path}: cannot be written: {error.strerror}") from error
             result = job.done.result()
@@ -101,6 +98,10 @@ class SegmentThread:
             stream, trailer = segment.encode(header, merged(pending.items), pending.first or 0, pending.last or 0)
             path = segment_path(self.folder, header.number)
             return trailer, write_durably(part_of(path), path, [memoryview(stream), trailer.encode()])
-        except OSError as error:
+        except Exception as error:
             self._stuck = error
             raise
+
+
+def _is_full(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno in NO_SPACE

@@ -16,7 +16,7 @@ from pathlib import Path
 from capture.metrics import Samples
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool import segment
-from lowlevel.spool.committed import read_committed
+from lowlevel.spool.committed import keep_reserve, read_committed
 from lowlevel.spool.counts import OLDEST, SHED, SpoolCounts
 from lowlevel.spool.durable import BLOCK, disk_bytes
 from lowlevel.spool.errors import SegmentLostError, SpoolError, SpoolFullError
@@ -30,14 +30,14 @@ from lowlevel.spool.segment_thread import SegmentThread
 FRAME = 2048
 """Bytes of a segment's file that are neither items nor header, at most: schema, messages, trailer."""
 
-OTHER_FILES = 4 * BLOCK
-"""What lies in the folder beside segments: locks, and the reader's file with its successor."""
+OTHER_FILES = 5 * BLOCK
+"""What lies in the folder beside segments: locks, the reader's file with its successor, and the reserve."""
 
 LEAST_WAITING = 1 << 23
 """Bytes that may wait for the disk however small segments are; else it is two segments."""
 
 LOOK = 10**8
-"""Time (ns) between two looks at what the reader has committed, while there is room."""
+"""Time (ns) between two looks at what the reader has committed, and whether a full disk has room again."""
 
 
 class SpoolWriter:
@@ -87,6 +87,7 @@ class SpoolWriter:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 for path in self.folder.glob(f"*.segment{PART}"):
                     path.unlink()
+                keep_reserve(self.folder)
                 self._held = HeldSegments(self.folder)
                 lows = self._resume()
             except BlockingIOError as error:
@@ -136,8 +137,9 @@ class SpoolWriter:
     @property
     def due(self) -> bool:
         """Whether what waits makes a segment, by its size or by its time; for those who `cut`."""
-        first = self._pending.first
-        late = first is not None and self._now is not None and self._now - first >= self.limits.segment_time
+        first, now = self._pending.first, self._now
+        # A clock that was set back must not make a segment wait for it.
+        late = first is not None and now is not None and not 0 <= now - first < self.limits.segment_time
         return bool(self._pending.items) and (late or self._pending.bytes >= self.limits.segment_bytes)
 
     def append(self, number: int, item: Item) -> None:
@@ -183,11 +185,12 @@ class SpoolWriter:
         self._check_open()
         self._now = now
         self._settle()
-        if self._thread.no_space:
-            self._retry()
         if self._looked is None or not 0 <= now - self._looked < LOOK:
             self._looked = now
             self._held.delete_committed(self._committed())
+            keep_reserve(self.folder)
+            if self._thread.no_space:
+                self._retry()
         self._say_what_fits()
         if self._pending.items and self._pending.first is None:
             self._pending.first = self._pending.last = now
@@ -208,11 +211,14 @@ class SpoolWriter:
             self._rotate()
 
     def flush(self) -> None:
-        """Write what waits, and wait until it is on the disk. Raises SpoolFullError where the disk is full."""
+        """Write what waits, with `cuts` up to the last one, and wait until it is on the disk.
+
+        Raises SpoolFullError where the disk is full.
+        """
         self._check_open()
         self._say_what_fits()
         if self._pending.items:
-            self._rotate()
+            self._rotate_unless_cut()
         self._wait()
 
     def close(self, ended: bool = False) -> None:
