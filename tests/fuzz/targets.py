@@ -40,6 +40,7 @@ TARGETS = {
         Target("pcapng", "pcapng_files", 4096, "files of pcapng"),
         Target("compressed", "compressed", 4096, "compressed files and pipes, and the captures in them"),
         Target("frames", "frames", 600, "link layers, IP and tunnels of a frame"),
+        Target("ring", "ring_blocks", 4096, "blocks of a live interface's ring"),
         Target("exports", "flow_exports", 4096, "NetFlow v5, v7, v9 and IPFIX datagrams"),
         Target("export-files", "export_files", 4096, "files of bare export datagrams"),
         Target("sflow", "sflow", 4096, "sFlow datagrams and the packets in them"),
