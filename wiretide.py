@@ -403,11 +403,20 @@ def _generate(
 
 @app.command(name="capture")
 def _capture(
+    context: typer.Context,
+    pipeline: Annotated[
+        Path | None, typer.Argument(metavar="[PIPELINE.toml]", help="Run the low-level node for links with a spool.")
+    ] = None,
+    link: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Capture this link of the pipeline alone; repeatable.")
+    ] = None,
     udp: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(metavar="HOST:PORT", help="Receive datagrams here; *:PORT is every address of this host."),
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Record into this folder.")],
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Record datagrams into this folder.")
+    ] = None,
     allow: Annotated[
         list[str] | None, typer.Option(metavar="CIDR", help="Refuse all senders but these; repeatable.")
     ] = None,
@@ -424,32 +433,37 @@ def _capture(
     exporters: Annotated[int, typer.Option(help="Senders to count one by one; the others are counted together.")] = 256,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus here.")] = None,
 ) -> None:
-    """Record NetFlow, IPFIX and sFlow datagrams as captures, until Ctrl-C or SIGTERM.
+    """Capture until Ctrl-C or SIGTERM: links of a pipeline into their spools, or datagrams into files.
+
+    With a pipeline file this is the low-level node: packets are reduced by the pipeline's queries in fixed memory, and
+    `wiretide run PIPELINE.toml` reads what it leaves in the spools:
+
+        wiretide capture pipeline.toml --metrics 127.0.0.1:9465
+
+    With --udp NetFlow, IPFIX and sFlow datagrams are recorded as they come, and can be queried meanwhile:
 
         wiretide capture --udp *:2055 --udp *:4739 -o exports --metrics 127.0.0.1:9465
-
-    Everything is recorded as it came and can be queried while it grows:
-
         wiretide query exports "SELECT exporter, sum(bytes) AS bytes FROM flows GROUP BY exporter"
     """
-    from capture.collector.settings import Settings, address, duration, prefix, size
-    from dashboards.collector_monitor import collect
-    from dashboards.console import compile_kernels
-    from dashboards.monitor import say_line
+    from dashboards import capture_command
 
-    settings = Settings(
-        listen=tuple(address(each) for each in udp),
-        folder=output,
-        rotate_size=size(rotate_size),
-        rotate_every=duration(rotate_every),
-        keep=None if keep is None else size(keep),
-        allow=tuple(prefix(each) for each in allow or []),
-        receive_buffer=size(buffer),
-        exporters=exporters,
+    named = {each.name: each.opts[0] for each in context.command.params if each.name != "pipeline"}
+    capture_command.check(
+        pipeline,
+        [
+            option
+            for name, option in named.items()
+            if str(context.get_parameter_source(str(name))).endswith("COMMANDLINE")
+        ],
     )
-    at = None if metrics is None else address(metrics)
-    compile_kernels("capture.collector", "capture.flows", "capture.sflow")
-    collect(settings, at, say_line)
+    if pipeline is not None:
+        capture_command.node(pipeline, link or [], metrics)
+        return
+    assert output is not None, "checked"
+    capture_command.collector(
+        udp or [], output, allow=allow or [], rotate_size=rotate_size, rotate_every=rotate_every, keep=keep,
+        buffer=buffer, exporters=exporters, metrics=metrics,
+    )  # fmt: skip
 
 
 def _ns(seconds: float) -> int:

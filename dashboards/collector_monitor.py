@@ -30,6 +30,7 @@ from capture.metrics import Samples
 from dashboards.aligned import aligned
 from dashboards.exporter import Exporter
 from dashboards.server import serve
+from dashboards.spelled import spelled_bytes
 
 SERVED = (
     *METRICS,
@@ -87,21 +88,22 @@ def beginning(collector: Collector) -> Iterator[str]:
     """Say where it listens and records, and what it may hold."""
     settings = collector.settings
     for udp in collector.sockets:
-        yield f"listening on {udp.name}, receive buffer {_bytes(udp.granted)}"
+        yield f"listening on {udp.name}, receive buffer {spelled_bytes(udp.granted)}"
     if any(udp.short for udp in collector.sockets):
         yield (
-            f"the system gave less receive buffer than the {_bytes(settings.receive_buffer)} asked for: bursts may get "
-            f"lost (counted); allow it with: sysctl -w net.core.rmem_max={settings.receive_buffer}"
+            f"the system gave less receive buffer than the {spelled_bytes(settings.receive_buffer)} asked for: bursts "
+            f"may get lost (counted); allow it with: sysctl -w net.core.rmem_max={settings.receive_buffer}"
         )
     every = f" or {settings.rotate_every / SECOND:g} s" if settings.rotate_every else ""
-    bound = f"the newest {_bytes(settings.keep)} of them" if settings.keep is not None else "all of them"
-    yield f"recording into {settings.folder}: files of up to {_bytes(settings.rotate_size)}{every}, keeping {bound}"
+    bound = f"the newest {spelled_bytes(settings.keep)} of them" if settings.keep is not None else "all of them"
+    most = f"files of up to {spelled_bytes(settings.rotate_size)}{every}"
+    yield f"recording into {settings.folder}: {most}, keeping {bound}"
     bounds = Bounds()
     yield (
         f"decoding on the side for counters: at most {bounds.sessions:,} sessions, {bounds.templates:,} templates, "
-        f"{_bytes(bounds.waiting_bytes)} of data that waits for its template"
+        f"{spelled_bytes(bounds.waiting_bytes)} of data that waits for its template"
     )
-    yield f"memory of buffers: at most {_bytes(MEMORY)}, and those of the sockets"
+    yield f"memory of buffers: at most {spelled_bytes(MEMORY)}, and those of the sockets"
 
 
 def summary(samples: Samples, folder: Path) -> str:
@@ -110,8 +112,8 @@ def summary(samples: Samples, folder: Path) -> str:
     lost = "not told by this system"
     if any(name == DROPPED.name for name, _ in samples):
         lost = _count(samples.total(DROPPED), "datagram")
-    came = f"{_count(samples.total(DATAGRAMS), 'datagram')} ({_bytes(samples.total(BYTES))})"
-    files = f"{_count(samples.total(FILES), 'file')} ({_bytes(samples.total(WRITTEN))})"
+    came = f"{_count(samples.total(DATAGRAMS), 'datagram')} ({spelled_bytes(samples.total(BYTES))})"
+    files = f"{_count(samples.total(FILES), 'file')} ({spelled_bytes(samples.total(WRITTEN))})"
     lines = [
         f"recorded {came} of {_count(samples.total(EXPORTERS), 'exporter')} into {files} in {folder}",
         f"refused: {_count(samples.total(REFUSED), 'datagram')}; lost before they could be received: {lost}",
@@ -164,18 +166,6 @@ def _count(number: float, thing: str) -> str:
     ('1 file', '2,000 files')
     """
     return f"{number:,.0f} {thing}{'' if number == 1 else 's'}"
-
-
-def _bytes(amount: float) -> str:
-    """Spell an amount of bytes.
-
-    >>> _bytes(999), _bytes(64 << 20), _bytes(1500)
-    ('999 bytes', '64.0 MiB', '1.5 KiB')
-    """
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if amount >= 1 << power:
-            return f"{amount / (1 << power):.1f} {unit}"
-    return f"{amount:,.0f} bytes"
 
 
 @contextlib.contextmanager

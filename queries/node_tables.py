@@ -3,8 +3,8 @@
 [links.eth0]
 capture = "interface:eth0"      # any input: an interface, a pipe, a file, a folder that is followed
 spool = "spool/eth0"            # a folder; relative to the file, as all paths
-promise = "late 2s"             # what is known of the order of its rows; left out: what the input allows
-lull = "5s"                     # silence after which the clock goes on for it; left out: never
+promise = "late 2s"             # what is known of the order of its rows; left out: late 10s of a live input, else exact
+lull = "5s"                     # silence after which the clock speaks for it; left out: never
 
 [node]
 flush = "paced"                 # how entries of closed panes leave the tables
@@ -23,16 +23,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from capture.collector.settings import MEBIBYTE, SECOND, duration, size
+from capture.collector.settings import MEBIBYTE, size
 from capture.files.byte_source import STANDARD_INPUT
+from capture.live.interface_path import is_interface
+from lowlevel.durations import SECOND, parse_duration
+from lowlevel.flushing import Flushing, Policy
+from lowlevel.promises.knowledge import Knowledge, parse_knowledge
+from lowlevel.spool.limits import SpoolLimits, WhenFull
 from queries.sections import PipelineError, Section
 
-INTERFACE = "interface:"
-"""What a live input begins with; the rest is its name."""
-
-POLICIES = ("paced", "lazy", "slow", "at_once", "iop_slow", "iop_two_slot")
-
-WHEN_FULL = ("stop", "oldest")
+LIVE_PROMISE = "late 10s"
+"""What is known of a live input unless told otherwise."""
 
 LEAST_SEGMENT = 4096
 """Bytes below which a segment is mostly its own header."""
@@ -42,14 +43,31 @@ LEAST_SEGMENT = 4096
 class SpooledLink:
     """A link whose partials a node leaves in `spool`, an absolute path; `capture` is the input, its path absolute too.
 
-    `lull` is in ns; None for either of the last two is the input's own way.
+    `promise` and `lull` are as `lowlevel.promises.knowledge` reads them, and checked by it when this is made.
     """
 
     name: str
     capture: str
     spool: Path
     promise: str | None = None
-    lull: int | None = None
+    lull: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no promise can be made of."""
+        for live in (False, True):
+            try:
+                self.knowledge(live=live)
+            except ValueError as error:
+                raise PipelineError(f"links.{self.name}: {error}") from error
+
+    def knowledge(self, *, live: bool) -> Knowledge:
+        """Return what is known of the order of its rows, by default what its being live or not says."""
+        return parse_knowledge(self.promise or (LIVE_PROMISE if live else "exact"), self.lull)
+
+    def knowledge_text(self, *, live: bool) -> str:
+        """Return the same as people read it."""
+        said = self.promise or (LIVE_PROMISE if live else "exact")
+        return f"{said}, lull {self.lull}" if self.lull else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,28 +90,32 @@ class NodeSettings:
             raise PipelineError(
                 f"node.segment_bytes: got {self.segment_bytes:,} bytes, expected at least {LEAST_SEGMENT:,}"
             )
-        if self.segment_time <= 0:
-            raise PipelineError(
-                f"node.segment_time: got {self.segment_time} ns, expected more than 0: a reader waits so long"
-            )
-        if self.spool_bytes < 2 * self.segment_bytes:
-            raise PipelineError(
-                f"node.spool_bytes: got {self.spool_bytes:,} bytes for segments of up to {self.segment_bytes:,}, "
-                "expected room for at least two of them"
-            )
+        try:
+            self.limits()
+            self.flushing()
+        except ValueError as error:
+            raise PipelineError(f"node: {error}") from error
+
+    def limits(self) -> SpoolLimits:
+        """Return the bounds of each link's spool."""
+        return SpoolLimits(self.segment_bytes, self.segment_time, self.spool_bytes, WhenFull(self.when_full))
+
+    def flushing(self) -> Flushing:
+        """Return how entries of closed panes leave the tables."""
+        return Flushing(Policy(self.flush), self.disorder)
 
 
 def node_settings(node: Section) -> NodeSettings:
     """Read `[node]`, of which everything may be left out."""
     usual = NodeSettings()
     return NodeSettings(
-        flush=node.choice("flush", usual.flush, POLICIES),
+        flush=node.choice("flush", usual.flush, Policy),
         disorder=node.number("disorder", int, usual.disorder, "0 or more", lambda windows: windows >= 0),
         memory=node.parsed("memory", usual.memory, size),
         segment_bytes=node.parsed("segment_bytes", usual.segment_bytes, size),
-        segment_time=node.parsed("segment_time", usual.segment_time, duration),
+        segment_time=node.parsed("segment_time", usual.segment_time, parse_duration),
         spool_bytes=node.parsed("spool_bytes", usual.spool_bytes, size),
-        when_full=node.choice("when_full", usual.when_full, WHEN_FULL),
+        when_full=node.choice("when_full", usual.when_full, WhenFull),
     )
 
 
@@ -105,7 +127,7 @@ def spooled_link(name: str, table: Section, base: Path) -> SpooledLink | str:
     """Read a link that is a table: a spooled one, or, without a `spool`, the path that it is another way to write."""
     if not table.value("capture", str, "").strip():
         raise PipelineError(f"{table.prefix}capture is missing: expected an input, such as interface:eth0 or a path")
-    capture = _place(table.value("capture", str, ""), base)
+    capture = place(table.value("capture", str, ""), base)
     if "spool" not in table.names:
         if idle := [key for key in ("promise", "lull") if key in table.names]:
             raise PipelineError(f"{table.prefix}{idle[0]} is for a link with a spool: expected {table.prefix}spool too")
@@ -117,7 +139,7 @@ def spooled_link(name: str, table: Section, base: Path) -> SpooledLink | str:
         capture,
         base / table.value("spool", str, ""),
         table.value("promise", str, "") or None,
-        table.parsed("lull", None, duration) or None,
+        table.value("lull", str, "") or None,
     )
 
 
@@ -135,6 +157,6 @@ def check_spools(links: Iterable[SpooledLink]) -> None:
             raise PipelineError(f"links.{link.name}.spool: got the folder of its capture; expected another")
 
 
-def _place(path: str, base: Path) -> str:
+def place(path: str, base: Path) -> str:
     """Make a path absolute; standard input and interfaces have none."""
-    return path if path == STANDARD_INPUT or path.startswith(INTERFACE) else str(base / path)
+    return path if path == STANDARD_INPUT or is_interface(path) else str(base / path)

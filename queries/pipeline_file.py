@@ -46,6 +46,7 @@ from queries.node_tables import (
     SpooledLink,
     check_spools,
     node_settings,
+    place,
     spooled_link,
 )
 from queries.sections import PipelineError, Section
@@ -86,8 +87,12 @@ class PipelineFile:
         return {name: query.rank for name, query in self.queries.items() if query.rank}
 
     def plans(self) -> list[QueryPlan]:
-        """Compile the queries; raises QueryError, or PipelineError for a query that would never end a window."""
+        """Compile the queries; raises QueryError, or PipelineError for a query that would never end a window.
+
+        Rows of a spooled link may be late: with one, all plans count their rows, for the node and for who reads it.
+        """
         plans = [compile_query(query.sql, name, query.layer) for name, query in self.queries.items()]
+        plans = [plan.counting_rows() for plan in plans] if self.spooled else plans
         for plan in plans:
             if not plan.windowed:
                 raise PipelineError(
@@ -105,7 +110,7 @@ class PipelineFile:
     @property
     def spools(self) -> list[Input]:
         """The links that are spooled, each as an input whose path is its spool."""
-        return [Input(name, link.spool, name) for name, link in self.spooled.items()]
+        return [Input(name, link.spool, name, spool=True) for name, link in self.spooled.items()]
 
 
 _TABLES = ("folder", "speed", "links", "queries", "metrics", "spark", "node")
@@ -157,7 +162,7 @@ def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str
     spooled: dict[str, SpooledLink] = {}
     for name in section.names:
         if not isinstance(section.values[name], dict):
-            links[name] = [str(base / each) for each in section.texts(name)]
+            links[name] = [place(each, base) for each in section.texts(name)]
             continue
         found = spooled_link(name, section.section(name, LINK_KEYS), base)
         if isinstance(found, SpooledLink):

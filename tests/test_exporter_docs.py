@@ -10,10 +10,11 @@ from dashboards.exporter import Exporter
 from dashboards.metrics import METRICS as DASHBOARD_METRICS
 from highlevel.metrics import METRICS as HIGH_METRICS
 from lowlevel.metrics import METRICS as LOW_METRICS
+from lowlevel.node_metrics import METRICS as NODE_METRICS
 from queries.gsql import compile_query
 
 TEXT = (Path(__file__).resolve().parent.parent / "docs" / "metrics.md").read_text("utf-8")
-DECLARED = (*DASHBOARD_METRICS, *CAPTURE_METRICS, *COLLECTOR_METRICS, *LOW_METRICS, *HIGH_METRICS)
+DECLARED = (*DASHBOARD_METRICS, *CAPTURE_METRICS, *COLLECTOR_METRICS, *LOW_METRICS, *NODE_METRICS, *HIGH_METRICS)
 
 
 def row(metric: Metric) -> str:

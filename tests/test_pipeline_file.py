@@ -86,7 +86,7 @@ when_full = "oldest"
     file = parse_pipeline(text + QUERIES.replace("FROM M", "FROM Wire UNION Plain"), tmp_path)
     assert file.links == {"Plain": [str(tmp_path / "p.pcap")], "Same": [str(tmp_path / "same.pcap")]}
     assert file.spooled == {
-        "Wire": SpooledLink("Wire", "interface:eth0", tmp_path / "spool" / "wire", "late 2s", 5 * 10**9),
+        "Wire": SpooledLink("Wire", "interface:eth0", tmp_path / "spool" / "wire", "late 2s", "5s"),
         "Pipe": SpooledLink("Pipe", str(tmp_path / "tap"), Path("/var/spool/pipe")),
         "Standard": SpooledLink("Standard", "-", tmp_path / "in"),
     }
@@ -154,7 +154,11 @@ def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
         ("[links.M]\ncapture = 'x'\nspool = ''\n" + QUERIES, "links.M.spool: got '', expected a folder"),
         ("[links.M]\ncapture = 'x'\nspool = 'x'\n" + QUERIES, "links.M.spool: got the folder of its capture"),
         ("[links.M]\ncapture = 'x'\nlull = '5s'\n" + QUERIES, "links.M.lull is for a link with a spool"),
-        (SPOOLED + "lull = 'long'\n" + QUERIES, "links.M.lull: long: got no duration"),
+        (SPOOLED + "lull = 'long'\n" + QUERIES, "links.M: got a lull of 'long': expected a duration such as"),
+        (
+            SPOOLED + "promise = 'soon'\n" + QUERIES,
+            "links.M: got the promise 'soon', expected one of exact, ordered, late",
+        ),
         (
             SPOOLED + "[links.N]\ncapture = 'y'\nspool = 's'\n" + QUERIES,
             "/s, which is that of M too; expected one for each",
@@ -163,7 +167,7 @@ def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
             SPOOLED + QUERIES + "[node]\nflsh = 1\n",
             "node.flsh is not known; valid here: flush, disorder, memory, segment",
         ),
-        (SPOOLED + QUERIES + "[node]\nflush = 'often'\n", "node.flush: got 'often', expected paced or lazy or slow or"),
+        (SPOOLED + QUERIES + "[node]\nflush = 'often'\n", "node.flush: got 'often', expected at_once or iop_slow or"),
         (SPOOLED + QUERIES + "[node]\nwhen_full = 'wait'\n", "node.when_full: got 'wait', expected stop or oldest"),
         (SPOOLED + QUERIES + "[node]\ndisorder = -1\n", "node.disorder: got -1, expected a whole number, 0 or more"),
         (SPOOLED + QUERIES + "[node]\nmemory = 'much'\n", "node.memory: much: got no size, expected bytes such as"),
@@ -173,10 +177,13 @@ def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
             SPOOLED + QUERIES + "[node]\nsegment_bytes = '1'\n",
             "node.segment_bytes: got 1 bytes, expected at least 4,096",
         ),
-        (SPOOLED + QUERIES + "[node]\nsegment_time = '0'\n", "node.segment_time: got 0 ns, expected more than 0"),
+        (
+            SPOOLED + QUERIES + "[node]\nsegment_time = '0'\n",
+            "node: got a segment time of 0 ns, expected at least 1",
+        ),
         (
             SPOOLED + QUERIES + "[node]\nspool_bytes = '1M'\n",
-            "node.spool_bytes: got 1,000,000 bytes for segments of up",
+            "node: got a spool of 1000000 bytes, expected at least",
         ),
     ],
 )

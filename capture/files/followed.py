@@ -13,7 +13,7 @@ from capture.files.compression import CUT_IN_COMPRESSION
 from capture.files.decompressed import Decompressed
 from capture.files.read_ahead import CHUNK
 from capture.files.recognise import HEAD
-from capture.files.rotation import Rotation, Turn
+from capture.files.rotation import Place, Rotation, Turn
 from capture.files.stream import StreamedCapture
 from capture.metrics import FILES_DAMAGED, FILES_FOLLOWED, FILES_REFUSED, FILES_REPLACED, Samples
 
@@ -51,6 +51,9 @@ class FollowedCapture(StreamedCapture):
         self._rotation = rotation
         self._single = single
         self._before = 0  # bytes of the files before
+        self.turns = 0
+        """Files that have been opened: it grows before the first block of each."""
+        self._turn: tuple[Turn, int] | None = None  # the file being read, and its records handed out
         self._begun = self._replaced = self._refused = 0
         self._damaged: Counter[str] = Counter()
 
@@ -73,6 +76,14 @@ class FollowedCapture(StreamedCapture):
             else:
                 yield from self._follow(turn, block_records)
 
+    def position(self) -> list[Place]:
+        """Return how far each file has been read, with all blocks that were yielded."""
+        return self._rotation.places(*self._turn) if self._turn else self._rotation.places()
+
+    def resume(self, places: list[Place]) -> None:
+        """Go on from a `position`, before the first block."""
+        self._rotation.know(places)
+
     def samples(self, link: str) -> Samples:
         """Return how many files were begun, replaced, passed over, and damaged by cause."""
         samples = Samples()
@@ -86,12 +97,14 @@ class FollowedCapture(StreamedCapture):
     def _follow(self, turn: Turn, block_records: int) -> Iterator[Block | None]:
         """Read one file to where it ends for good."""
         self._source = Decompressed(turn.source)
+        self.turns += 1
         self._replaced += turn.anew
         self._begun += not turn.skip
         records, closed = turn.skip, False
         try:
             for block in self._read(block_records, turn.skip):
                 records += block.records if block else 0
+                self._turn = turn, records
                 yield block
         except InputError:
             if self._single and self._begun == 1:
@@ -103,6 +116,7 @@ class FollowedCapture(StreamedCapture):
             self._damaged[self.damage] += 1
             closed = self.damage not in (*CUTS, CUT_IN_COMPRESSION)  # what is only cut may grow on
             self.damage = None
+        self._turn = None
         self._rotation.left(turn, records, closed=closed)
         self._before += turn.source.consumed
         self._source.close()

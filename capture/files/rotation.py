@@ -19,7 +19,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -49,6 +49,10 @@ class Known:
     head: bytes
     records: int
     closed: bool
+
+
+Place = dict[str, str | int | bool]
+"""How far one file was read, in plain values."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,36 @@ class Rotation:
         self._known[turn.identity] = Known(source.consumed, source.changed, source.head, records, closed)
         self._current = None
         self._list_again = 0.0  # what was listed before may be less than was read
+
+    def places(self, turn: Turn | None = None, records: int = 0) -> list[Place]:
+        """Return how far each file was read, and the one whose `turn` it is: so many of its records."""
+        known = dict(self._known)
+        if turn is not None:
+            # Of no known size: it is read on, behind these records, unless it begins otherwise.
+            known[turn.identity] = Known(0, -1, turn.source.head, records, closed=False)
+        return [
+            {
+                "device": device,
+                "inode": inode,
+                "size": each.size,
+                "changed": each.changed,
+                "head": each.head.hex(),
+                "records": each.records,
+                "closed": each.closed,
+            }
+            for (device, inode), each in known.items()
+        ]
+
+    def know(self, places: Iterable[Place]) -> None:
+        """Take over what another process knew of the files. Names are not among it."""
+        for said in places:
+            self._known[int(said["device"]), int(said["inode"])] = Known(
+                int(said["size"]),
+                int(said["changed"]),
+                bytes.fromhex(str(said["head"])),
+                int(said["records"]),
+                bool(said["closed"]),
+            )
 
     def _is_over(self, status: os.stat_result, quiet: bool) -> bool:
         return quiet and (status.st_nlink == 0 or any(self._waiting()))

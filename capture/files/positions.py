@@ -1,0 +1,110 @@
+"""How far an input has been read, as a text that another process can go on from: of inputs that can be read again.
+
+What of a mapped or compressed file has been read are its first records. Of files that are followed it is that of each,
+by its device and inode, as `capture.files.rotation` remembers it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol
+
+from capture.errors import InputError
+from capture.files.blocks import Block
+from capture.files.capture import AnyCapture, Capture
+from capture.files.followed import FollowedCapture
+from capture.files.scan import scan
+from capture.files.stream import StreamedCapture
+
+
+class Positions(Protocol):
+    """The place in one input that can be read again."""
+
+    def resume(self, text: str) -> None:
+        """Go to where `text` says, before the first block is read; InputError where that is of another input."""
+        ...
+
+    def taken(self, block: Block) -> None:
+        """Move on behind a block, the one that was yielded last."""
+        ...
+
+    def text(self) -> str:
+        """Say where this is."""
+        ...
+
+
+class FilePosition:
+    """The place in a file that is complete: how many of its records have been read."""
+
+    def __init__(self, capture: Capture | StreamedCapture) -> None:
+        """Begin at the first record."""
+        self.capture = capture
+        self.records = 0
+        self.size = len(capture.data) if isinstance(capture, Capture) else capture.size
+
+    def resume(self, text: str) -> None:
+        """Pass over the records that have been read."""
+        said = json.loads(text)
+        if said.get("size") != self.size:
+            raise InputError(
+                f"{self.capture.path}: got a file of {self.size:,} bytes, expected the one of which the spool holds a "
+                f"part, which had {said.get('size', 'other')}; begin another spool for this one"
+            )
+        self.records = said["records"]
+        if isinstance(self.capture, StreamedCapture):
+            self.capture.skip = self.records
+
+    def taken(self, block: Block) -> None:
+        """Count its records."""
+        self.records += block.records
+
+    def text(self) -> str:
+        """Return size and records, as JSON."""
+        return json.dumps({"size": self.size, "records": self.records})
+
+
+class FollowedPosition:
+    """The place in files that are followed."""
+
+    def __init__(self, capture: FollowedCapture) -> None:
+        """Begin with the first file."""
+        self.capture = capture
+
+    def resume(self, text: str) -> None:
+        """Know again what has been read."""
+        said = json.loads(text)
+        if "files" not in said:
+            raise InputError(f"{self.capture.path}: got a folder or a file to follow, expected the file that was read")
+        self.capture.resume(said["files"])
+
+    def taken(self, block: Block) -> None:
+        """Nothing: the capture counts itself."""
+
+    def text(self) -> str:
+        """Return what is known of each file, as JSON."""
+        return json.dumps({"files": self.capture.position()})
+
+
+def positions(capture: AnyCapture) -> Positions | None:
+    """Return the place in an input, at its beginning; None for one that is gone with being read."""
+    if isinstance(capture, FollowedCapture):
+        return FollowedPosition(capture)
+    if isinstance(capture, StreamedCapture) and capture.live:
+        return None
+    return FilePosition(capture)
+
+
+def blocks_behind(capture: Capture, records: int) -> tuple[list[Block], str | None]:
+    """Return the blocks of a mapped file behind its first records, and how the file ends.
+
+    Raises InputError where a block begins before that place and ends behind it: blocks are cut otherwise now.
+    """
+    index = scan(capture)
+    done = 0
+    for number, block in enumerate(index.blocks):
+        if done == records:
+            return index.blocks[number:], index.damage
+        done += block.records
+    if done != records:
+        raise InputError(f"{capture.path}: cannot be gone on with behind {records} records; begin another spool for it")
+    return [], index.damage

@@ -1,0 +1,160 @@
+"""The links of a low-level node: each with its capture, its tables, its spool, and a thread that reads it."""
+
+from __future__ import annotations
+
+import glob
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from capture.errors import WiretideError
+from capture.files.capture import open_capture
+from capture.files.positions import positions
+from capture.files.stream import StreamedCapture
+from dashboards.spelled import spelled_bytes
+from highlevel.plan import QueryPlan
+from lowlevel.capturing import Capturing
+from lowlevel.node import Node
+from lowlevel.spool.fingerprint import fingerprint
+from lowlevel.spool.writer import SpoolWriter
+from lowlevel.table_memory import bytes_at_most, slots_within
+from queries.node_tables import NodeSettings, SpooledLink
+from queries.pipeline_file import PipelineFile
+from queries.sections import PipelineError
+
+RUNNING, ENDED, STOPPED, FAILED = "running", "ended", "stopped", "failed"
+STATES = (RUNNING, ENDED, STOPPED, FAILED)
+
+Say = Callable[[str], None]
+
+
+class Link:
+    """One link and the thread that reads it."""
+
+    def __init__(self, settings: SpooledLink, capturing: Capturing) -> None:
+        """Prepare; `start` begins."""
+        self.name = settings.name
+        self.settings = settings
+        self.capturing = capturing
+        self.state = RUNNING
+        self._thread = threading.Thread(target=self._run, name=self.name)
+        self._stop = threading.Event()
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End soon, with all that has been read; returns at once."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait for the end."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        state = FAILED
+        try:
+            self.capturing.run(self._stop.is_set)
+            state = ENDED if self.capturing.ended else STOPPED
+            if state == STOPPED and not self._stop.is_set():
+                state = FAILED
+                _complain(f"link {self.name}: {self.settings.capture} is gone; its spool can be gone on with")
+        except (WiretideError, OSError) as error:
+            _complain(f"link {self.name}: {error}")
+        finally:
+            self.state = state
+
+
+def chosen(pipeline: PipelineFile, names: Sequence[str]) -> list[SpooledLink]:
+    """Return the links with a spool, those of `names` where there are any; PipelineError where there is none such."""
+    if not pipeline.spooled:
+        raise PipelineError(
+            "no link has a spool, so there is nothing to leave: expected at least one table [links.NAME] with "
+            'capture = "…" and spool = "…"'
+        )
+    for name in names:
+        if name not in pipeline.spooled:
+            raise PipelineError(
+                f"--link {name}: got no link with a spool, expected one of {', '.join(pipeline.spooled)}"
+            )
+    return [link for name, link in pipeline.spooled.items() if not names or name in names]
+
+
+def open_links(
+    pipeline: PipelineFile, plans: Sequence[QueryPlan], links: Sequence[SpooledLink], say: Say
+) -> list[Link]:
+    """Open captures and spools of the links that some query reads and whose spool has not ended; say every bound.
+
+    Raises PipelineError where the bounds contradict each other, InputError and SpoolError where a link cannot be had.
+    """
+    fed = {link.name: feeding(link, pipeline, plans) for link in links}
+    for link in links:
+        if not fed[link.name]:
+            say(f"link {link.name}: no query reads it, so it is left alone")
+    read = [link for link in links if fed[link.name]]
+    opened: list[Link] = []
+    try:
+        for link in read:
+            found = _open(link, pipeline.node, fed[link.name], pipeline.node.memory // len(read), say)
+            opened += [found] if found else []
+    except BaseException:
+        for each in opened:
+            each.capturing.spool.abandon()
+        raise
+    return opened
+
+
+def _open(link: SpooledLink, node: NodeSettings, plans: Sequence[QueryPlan], memory: int, say: Say) -> Link | None:
+    """Open one link, whose tables may take `memory` bytes; None where its spool has ended."""
+    low = [plan.low for plan in plans]
+    try:
+        slots = slots_within(memory, low)
+    except ValueError as error:
+        raise PipelineError(f"node.memory, for link {link.name}: {error}") from error
+    tables = bytes_at_most(slots, low)
+    capture = open_capture(link.capture, follow=is_many(link.capture))
+    live = isinstance(capture, StreamedCapture) and capture.live
+    again = positions(capture) is not None
+    if again and node.spool_bytes < (least := 4 * node.segment_bytes + 2 * tables):
+        raise PipelineError(
+            f"node.spool_bytes, for link {link.name}: got {node.spool_bytes:,} bytes, expected at least {least:,}: of "
+            "an input that can be read again all tables go into one segment; or make node.memory smaller"
+        )
+    named = [(plan.name, fingerprint(plan.low)) for plan in plans]
+    spool = SpoolWriter(link.spool, link.name, named, node.limits(), cuts=again)
+    if spool.ended:
+        say(f"link {link.name}: its spool {link.spool} has ended: there is nothing left to do")
+        spool.abandon()
+        return None
+    try:
+        served = Node(link.name, capture, low, slots, promise=link.knowledge(live=live), flushing=node.flushing())
+        capturing = Capturing(capture, served, [(plan.name, plan.low) for plan in plans], spool)
+    except BaseException:
+        spool.abandon()
+        raise
+    say(f"link {link.name}: {link.capture} into {link.spool}, for {', '.join(plan.name for plan in plans)}")
+    how = f"flush {node.flush}, disorder {node.disorder}; promise {link.knowledge_text(live=live)}"
+    say(f"  tables: {slots:,} slots each, {spelled_bytes(tables)} at most; {how}")
+    say(
+        f"  spool: segments of {spelled_bytes(node.segment_bytes)} or {node.segment_time / 1e9:g} s, "
+        f"{spelled_bytes(node.spool_bytes)} on the disk at most; when full: {node.when_full}"
+    )
+    return Link(link, capturing)
+
+
+def is_many(capture: str) -> bool:
+    """Whether a capture is to be followed: a folder, or a glob in the last part of its path."""
+    path = Path(capture)
+    return path.is_dir() or (not path.exists() and glob.has_magic(path.name) and path.parent.is_dir())
+
+
+def feeding(link: SpooledLink, pipeline: PipelineFile, plans: Sequence[QueryPlan]) -> list[QueryPlan]:
+    """Return the plans that read a link."""
+    source = next(each for each in pipeline.spools if each.link == link.name)
+    return [plan for plan in plans if source.feeds(plan)]
+
+
+def _complain(text: str) -> None:
+    print(f"wiretide: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,255 @@
+"""One link of a low-level node: blocks of a capture in, partials and punctuation into its spool.
+
+Nothing here waits for whoever reads the spool. What a full spool does not take waits in a list, which holds no more
+than the tables did; until it is empty no block is reduced. A link that is on a wire sheds meanwhile
+(`lowlevel.shedding`). One whose packets stay where they are, a file or a folder that is followed, is left unread.
+
+Such an input can be read again, and is, from where it was left: whenever a segment is due, the tables are emptied and
+the segment is cut, with the place that the input has been reduced to in its head. All rows before that place are then
+in segments up to this one, and none behind it is; a node that is killed at any moment goes on from the newest segment
+as if nothing had been. Of a wire what is in the tables and in the segment being written is lost with the process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from threading import Event
+
+from capture.files.blocks import BLOCK_RECORDS, Block
+from capture.files.capture import AnyCapture, Capture
+from capture.files.followed import FollowedCapture
+from capture.files.positions import FilePosition, blocks_behind, positions
+from capture.files.stopping import blocks_until_stopped
+from capture.files.stream import StreamedCapture
+from capture.live.interface_path import is_interface
+from capture.metrics import Samples
+from lowlevel.node import Node
+from lowlevel.node_metrics import ITEMS_WAITING, NODE_LAG, NODE_WATERMARK, PARTIALS_LEFT, RECORDS_SHED, SAMPLING_RATE
+from lowlevel.plan import LowLevelPlan
+from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
+from lowlevel.shedding import Shedding, standing_for
+from lowlevel.spool.errors import SpoolFullError
+from lowlevel.spool.limits import WhenFull
+from lowlevel.spool.writer import SpoolWriter
+
+SECOND = 10**9
+
+COUNTED_EVERY = SECOND // 4
+"""Nanoseconds after which the counters are made anew for other threads, and the room in the spool is looked at."""
+
+RETRY = 0.05
+"""Seconds after which a link that can wait looks again whether its spool has room."""
+
+LAST_TRIES = 20
+"""Times that it looks again where it is to stop: a second."""
+
+MOST_ROWS = 1 << 16
+"""Rows of an item at most: what leaves a whole table at once is many."""
+
+
+class Capturing:
+    """Reads one link until it ends or is stopped. One thread runs it; any may ask for `samples`.
+
+    `ended` says after `run` whether the input has ended by itself and all of it is in the spool.
+    """
+
+    def __init__(
+        self,
+        capture: AnyCapture,
+        node: Node,
+        plans: Sequence[tuple[str, LowLevelPlan]],
+        spool: SpoolWriter,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Reduce `capture` by `node`, which serves `plans`, in that order, each with its query's name.
+
+        `clock` tells ns since the epoch; it is asked after each block and at each empty poll. The `spool` is one that
+        `cuts` where the input can be read again (`positions` is not None). Raises InputError where the spool holds a
+        part of another input.
+        """
+        self.capture = capture
+        self.node = node
+        self.names = [name for name, _ in plans]
+        self.plans = [plan for _, plan in plans]
+        self.spool = spool
+        self.clock = clock
+        self.positions = positions(capture)
+        if self.positions is not None and spool.position is not None:
+            self.positions.resume(spool.position)
+        self.shedding = Shedding()
+        self.waiting: deque[tuple[int, Item]] = deque()
+        self.ended = False
+        self.left = [0] * len(plans)
+        self.lows = [BEGINNING] * len(plans)
+        self.newest = BEGINNING
+        self._damage: str | None = None
+        self._now = self._looked = clock()
+        self._turns = 1
+        self._samples = self._count()
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Read until the input ends, or `stopping` says so; then leave the spool so that it can be gone on with.
+
+        Raises InputError where the input fails, SpoolError and OSError where the spool does.
+        """
+        try:
+            with closing(self._blocks(stopping)) as blocks:
+                for block in blocks:
+                    self._step(block, stopping)
+            # What is in the tables belongs to rows that were read; END only where no more can come.
+            self._leave(self.node.progress(END) if self.ended else self.node.flush())
+            self._close(stopping)
+        finally:
+            if isinstance(self.capture, StreamedCapture):
+                self.capture.close()
+            self._samples = self._count()
+
+    def _blocks(self, stopping: Callable[[], bool]) -> Generator[Block | None, None, None]:
+        """Yield what there is to read; `ended` says afterwards whether the input has ended by itself."""
+        if isinstance(self.capture, Capture):
+            done = self.positions.records if isinstance(self.positions, FilePosition) else 0
+            blocks, damage = blocks_behind(self.capture, done)
+            for block in blocks:
+                if stopping():
+                    return
+                yield block
+            self._damage = damage
+        else:
+            with closing(blocks_until_stopped(self.capture, stopping, BLOCK_RECORDS)) as live:
+                yield from live
+            self._damage = self.capture.damage
+        # An interface that is gone may come back.
+        self.ended = not stopping() and not is_interface(self.capture.path)
+
+    def _step(self, block: Block | None, stopping: Callable[[], bool]) -> None:
+        """Do what there is to do for a block, or for nothing having come."""
+        polled, now = self._now, self.clock()
+        silent = block is None and isinstance(self.capture, StreamedCapture) and self.capture.silent
+        if silent or block is not None:
+            self._now = now
+        self._leave(())
+        if block is None:
+            if silent and not self.waiting:
+                self._leave(self.node.tick(polled))
+        elif self.positions is not None:
+            self._wait(stopping)
+            if not self.waiting:
+                self._take(block)
+                self.positions.taken(block)
+        elif self.waiting:
+            self.shedding.refuse(block.records)
+        else:
+            self._shed_or_take(block, look=now - self._looked >= COUNTED_EVERY)
+        self.spool.tick(now)
+        if self.positions is not None and self.spool.due:
+            self._cut()
+        if now - self._looked >= COUNTED_EVERY:
+            self._looked = now
+            self._samples = self._count()
+
+    def _shed_or_take(self, block: Block, *, look: bool) -> None:
+        """Reduce a block of a wire, unless the room in the spool asks for its being passed over."""
+        limits = self.spool.limits
+        if look and limits.when_full is WhenFull.STOP:
+            k = self.shedding.next_k(self.spool.used, limits.spool_bytes)
+            if k != self.shedding.k:
+                self._leave(self.node.flush())
+                self.shedding.k = k
+        if self.shedding.takes(block.records):
+            self._take(block)
+
+    def _take(self, block: Block) -> None:
+        """Reduce a block."""
+        if isinstance(self.capture, FollowedCapture) and self.capture.turns != self._turns:
+            self._turns = self.capture.turns
+            self._leave(self.node.end_block())
+        self.newest = block.last
+        self._leave(self.node.process(block))
+
+    def _leave(self, items: Iterable[tuple[int, Item]]) -> None:
+        """Give items to the spool, behind those that wait; what it has no room for waits."""
+        while self.waiting and self._append(*self.waiting[0]):
+            self.waiting.popleft()
+        for number, item in items:
+            for part in self._parts(number, item):
+                if self.waiting or not self._append(number, part):
+                    self.waiting.append((number, part))
+
+    def _parts(self, number: int, item: Item) -> Iterator[Item]:
+        """Cut what is long, and let partials stand for the rows that were not looked at."""
+        if isinstance(item, Punctuation):
+            yield item
+            return
+        whole = standing_for(item, self.plans[number], self.shedding.factor)
+        for first in range(0, whole.num_rows, MOST_ROWS):
+            yield whole.slice(first, MOST_ROWS)
+
+    def _append(self, number: int, item: Item) -> bool:
+        """Give one item to the spool; False where it has no room."""
+        try:
+            self.spool.append(number, item)
+        except SpoolFullError:
+            return False
+        if isinstance(item, Punctuation):
+            self.lows[number] = item.low
+        else:
+            self.left[number] += item.num_rows
+        return True
+
+    def _wait(self, stopping: Callable[[], bool]) -> None:
+        """Wait until nothing waits for room any more, or until it is to stop and has tried a while longer."""
+        pause, tries = Event(), LAST_TRIES
+        while self.waiting and tries:
+            tries -= stopping()
+            pause.wait(RETRY)
+            self.spool.tick(self.clock())
+            self._leave(())
+
+    def _cut(self) -> None:
+        """End a segment with all that has been reduced, and the place of the input up to which that is."""
+        assert self.positions is not None, "only inputs that can be read again are cut"
+        self._leave(self.node.flush())
+        if not self.waiting:
+            self.spool.cut(self.positions.text())
+
+    def _close(self, stopping: Callable[[], bool]) -> None:
+        """Close the spool, ended where the input did.
+
+        What it has no room for even then is shed, or, of an input that can be read again, read again by the next node.
+        """
+        self._wait(stopping)
+        if self.positions is None:
+            while self.waiting:
+                self.spool.shed(*self.waiting.popleft())
+        elif self.waiting:
+            self.ended = False
+            self.spool.abandon()
+            return
+        elif not self.ended:
+            self._cut()
+        self.spool.close(ended=self.ended)
+
+    @property
+    def samples(self) -> Samples:
+        """The counters, as they were a moment ago; whole once it has run."""
+        return self._samples
+
+    def _count(self) -> Samples:
+        link = self.node.link
+        samples = self.node.samples(self.names, self._damage)
+        if isinstance(self.capture, StreamedCapture):
+            samples.update(self.capture.samples(link))
+        samples.update(self.spool.samples())
+        for cause, records in self.shedding.shed.items():
+            samples.add(RECORDS_SHED, records, link, cause)
+        samples.set(SAMPLING_RATE, self.shedding.factor, link)
+        samples.set(ITEMS_WAITING, len(self.waiting), link)
+        for number, name in enumerate(self.names):
+            samples.add(PARTIALS_LEFT, self.left[number], name, link)
+            if self.lows[number] not in (BEGINNING, END):
+                samples.set(NODE_WATERMARK, self.lows[number] / SECOND, name, link)
+                samples.set(NODE_LAG, max(0, self.newest - self.lows[number]) / SECOND, name, link)
+        return samples

@@ -1,0 +1,85 @@
+"""How many slots tables may have, so that all of them together stay within a budget of memory.
+
+A plan has a table for each tuple of IP versions of its address keys that occurs (`lowlevel.keys`). The budget holds for
+all that can occur: addresses of one header have one version, 4 or 6, and where there may be no such header, none.
+
+    source and destination of a packet          4 4 | 6 6                      2 tables
+    source of the outer and of the inner one    4 0 | 4 4 | 4 6 | 6 0 | …      6 tables
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from capture.files.blocks import BLOCK_RECORDS
+from lowlevel.expressions import Expression, Type, columns_of
+from lowlevel.keys import KeyLayout
+from lowlevel.plan import LowLevelPlan
+from lowlevel.sharing import share
+from lowlevel.table import Table
+
+FEWEST = 1 << 10
+"""Slots below which a table is of no use: the budget is refused."""
+
+MOST = 1 << 26
+"""Slots above which more would not be asked for, whatever the budget."""
+
+
+def slots_within(memory: int, plans: Sequence[LowLevelPlan], capacity: int = BLOCK_RECORDS) -> int:
+    """Return the slots of each table, the largest power of two with which all tables of `plans` fit `memory` bytes.
+
+    ValueError, which says how much is needed, where not even FEWEST do.
+    """
+    costs = [_cost(layout, plan, capacity) for plan, layout in _tables(plans)]
+    fixed, per_slot = sum(fixed for fixed, _ in costs), sum(each for _, each in costs)
+    if fixed + per_slot * FEWEST > memory:
+        needed = fixed + per_slot * FEWEST
+        raise ValueError(
+            f"got {memory:,} bytes for {len(costs)} tables, expected at least {needed:,}: each has buffers for the "
+            f"packets of a block, and {FEWEST:,} slots"
+        )
+    slots = FEWEST
+    while per_slot and slots < MOST and fixed + per_slot * 2 * slots <= memory:
+        slots *= 2
+    return slots
+
+
+def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], capacity: int = BLOCK_RECORDS) -> int:
+    """Return the memory of all tables that `plans` can have."""
+    costs = [_cost(layout, plan, capacity) for plan, layout in _tables(plans)]
+    return sum(fixed + each * slots for fixed, each in costs)
+
+
+def _tables(plans: Sequence[LowLevelPlan]) -> Iterator[tuple[LowLevelPlan, KeyLayout]]:
+    """Iterate over all tables that can be made, plans that share theirs counted once."""
+    for shared in share(plans):
+        for versions in possible_versions(shared.plan):
+            yield shared.plan, KeyLayout(shared.plan.keys, versions)
+
+
+def possible_versions(plan: LowLevelPlan) -> list[tuple[int, ...]]:
+    """Return every tuple of versions that the address keys of one row may have."""
+    addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
+    headers = [_header(plan.kind, address) for address in addresses]
+    distinct = list(dict.fromkeys(headers))
+    choices = [(4, 6) if plan.kind == "packets" and header == "outer" else (0, 4, 6) for header in distinct]
+    return [tuple(of[distinct.index(header)] for header in headers) for of in product(*choices)]
+
+
+def _header(kind: str, address: Expression) -> str:
+    """Name what an address is read from: those of one header have one version, others are on their own."""
+    names = sorted(column.name for column in columns_of(address))
+    if len(names) == 1 and kind in ("packets", "frames", "samples"):
+        if names[0] in ("srcIP", "destIP"):
+            return "outer"
+        if names[0] in ("inner.srcIP", "inner.destIP"):
+            return "inner"
+    return " ".join(names)
+
+
+def _cost(layout: KeyLayout, plan: LowLevelPlan, capacity: int) -> tuple[int, int]:
+    """Return what a table takes in any case, and what for each slot, in bytes: told by two small ones."""
+    small, large = (Table(layout.words, plan.subaggregates, slots, capacity).bytes for slots in (1024, 2048))
+    each = (large - small) // 1024
+    return small - 1024 * each, each

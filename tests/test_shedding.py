@@ -1,0 +1,85 @@
+"""What a node sheds when its spool fills: which blocks, how many, and what the partials of the others stand for.
+
+It can catch a k that is off by a step or flutters, a run of blocks of which none or two are taken, records that are not
+counted, and a correction that touches what must not be multiplied.
+"""
+
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from lowlevel.shedding import FULL, SAMPLED, SAMPLED_OUT, STEEPEST, Shedding, standing_for, steps
+from queries.gsql import compile_query
+
+BOUND = 1 << 20
+
+
+def slow_steps(used: int, bound: int) -> int:
+    """The definition: of the part that is left, how many times half of an eighth it is below."""
+    return min(
+        [k for k in range(STEEPEST + 1) if (bound - used) * 8 * 2**k >= bound],
+        default=STEEPEST,
+    )
+
+
+def test_the_less_is_left_the_less_is_looked_at() -> None:
+    for used in [0, *range(BOUND - 5000, BOUND + 1), *(BOUND - (BOUND >> n) for n in range(20))]:
+        assert steps(used, BOUND) == slow_steps(used, BOUND), used
+    assert [steps(used, BOUND) for used in range(BOUND)] == sorted(steps(used, BOUND) for used in range(BOUND))
+
+
+def test_k_rises_at_once_and_falls_with_an_eighth_more_room() -> None:
+    shedding = Shedding()
+    assert shedding.next_k(BOUND * 7 // 8, BOUND) == 0
+    shedding.k = shedding.next_k(BOUND * 63 // 64, BOUND)
+    assert shedding.k == 3
+    assert shedding.next_k(BOUND * 7 // 8, BOUND) == 3  # which it would not have risen to
+    assert shedding.next_k(BOUND * 3 // 4, BOUND) == 0
+    assert [shedding.next_k(used, BOUND) for used in (BOUND, BOUND * 1023 // 1024)] == [10, 7]
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 10])
+def test_of_each_run_of_blocks_one_is_taken_and_the_records_of_the_others_are_counted(k: int) -> None:
+    random = Random(k)
+    shedding = Shedding(k)
+    sizes = [random.randrange(1, 100) for _ in range(8 << k)]
+    taken = [shedding.takes(records) for records in sizes]
+    runs = [taken[start : start + shedding.factor] for start in range(0, len(taken), shedding.factor)]
+    assert [sum(run) for run in runs] == [1] * 8
+    assert shedding.shed == {
+        SAMPLED_OUT: sum(size for size, here in zip(sizes, taken, strict=True) if not here),
+        FULL: 0,
+    }
+    if k == 10:  # not always at the same place
+        assert len({run.index(True) for run in runs}) > 4
+
+
+def test_a_refused_block_is_counted_by_its_cause() -> None:
+    shedding = Shedding()
+    shedding.refuse(7)
+    shedding.refuse(4)
+    assert shedding.shed == {SAMPLED_OUT: 0, FULL: 11}
+
+
+def test_counts_and_sums_stand_for_more_and_the_factor_is_noted() -> None:
+    columns = "srcPort, count(*), sum(len), min(len), max(len), sum(len / 2.0)"
+    plan = compile_query(f"SELECT {columns} FROM p [RANGE 1 minute] GROUP BY srcPort").low
+    rows = 5
+    random = Random(1)
+    arrays = [
+        pa.array(["l"] * rows)
+        if field.type == pa.string()
+        else pa.array([random.randrange(100) for _ in range(rows)], field.type)
+        for field in plan.schema
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
+    grown = standing_for(batch, plan, 8)
+    assert standing_for(batch, plan, 1) is batch
+    assert grown.schema.metadata == {SAMPLED: b"8"}
+    assert grown.schema.equals(batch.schema)
+    kinds = {sub.name: sub.kind for sub in plan.subaggregates}
+    for name in batch.schema.names:
+        factor = 8 if kinds.get(name) in ("count", "sum") else 1
+        values = batch.column(name).to_pylist()
+        assert grown.column(name).to_pylist() == [each * factor if factor > 1 else each for each in values], name
