@@ -7,7 +7,6 @@ full, whatever the disk holds.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Sequence
@@ -16,16 +15,16 @@ from pathlib import Path
 from capture.metrics import Samples
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool import segment
-from lowlevel.spool.committed import keep_reserve, read_committed
+from lowlevel.spool.committed import keep_reserve
 from lowlevel.spool.counts import OLDEST, SHED, SpoolCounts
 from lowlevel.spool.durable import BLOCK, disk_bytes
-from lowlevel.spool.errors import SegmentLostError, SpoolError, SpoolFullError
-from lowlevel.spool.folder import LOCK, PART, segment_path
-from lowlevel.spool.held import HeldSegments
+from lowlevel.spool.errors import SpoolError, SpoolFullError
+from lowlevel.spool.folder import segment_path
 from lowlevel.spool.limits import SpoolLimits, WhenFull
 from lowlevel.spool.pending import ItemSizes, Pending
 from lowlevel.spool.segment import Header, Segment
 from lowlevel.spool.segment_thread import SegmentThread
+from lowlevel.spool.takeover import committed_number, take_over
 
 FRAME = 2048
 """Bytes of a segment's file that are neither items nor header, at most: schema, messages, trailer."""
@@ -59,9 +58,8 @@ class SpoolWriter:
         """Make the folder, take it for this writer, and find where the last one stopped.
 
         `plans` are names, all different, and fingerprints; items are numbered by their place. With `cuts` segments end
-        where `cut` says and nowhere else. Where the link has `ended` in this folder,
-        nothing but `close` can be done. Raises SpoolError where another writer is at work, or the spool is another
-        link's.
+        where `cut` says and nowhere else. Where the link has `ended` in this folder, nothing but `close` can be done.
+        Raises SpoolError where another writer is at work, or the spool is another link's.
         """
         self.folder = Path(folder)
         self.link = link
@@ -78,50 +76,25 @@ class SpoolWriter:
         self._now: int | None = None
         self._looked: int | None = None
         self._unsaid: set[int] = set()
-        self._epoch = self._rows = self._shed = 0
-        with contextlib.ExitStack() as undo:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-                undo.callback(os.close, self._lock)
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for path in self.folder.glob(f"*.segment{PART}"):
-                    path.unlink()
-                keep_reserve(self.folder)
-                self._held = HeldSegments(self.folder)
-                lows = self._resume()
-            except BlockingIOError as error:
-                raise SpoolError(
-                    f"{self.folder}: another process is writing this spool; end it, or name another folder"
-                ) from error
-            except OSError as error:
-                raise SpoolError(f"{self.folder}: cannot be a spool: {error.strerror}") from error
-            undo.pop_all()
-        self._next = max([self._committed(), *self._held.newest_first()[:1]]) + 1
+        taken = take_over(self.folder, link)
+        self._lock, self._held, self._next = taken.lock, taken.held, taken.next
+        lows = self._resume(taken.newest)
         self._lows = tuple(lows.get(plan, BEGINNING) for plan in self.plans)
         self._pending = Pending(self._lows)
         self._frame = FRAME + len(self._header(self._pending).encode()) + self._sizes.punctuations
         self._thread = SegmentThread(self.folder)
 
-    def _resume(self) -> dict[tuple[str, str], int]:
+    def _resume(self, newest: Segment | None) -> dict[tuple[str, str], int]:
         """Take over counters from the newest segment that is whole; return the last promises."""
-        newest = self._newest_whole()
         if newest is None:
+            self._epoch = self._rows = self._shed = 0
             return {}
-        if newest.link != self.link:
-            raise SpoolError(f"{self.folder}: got link {self.link}, expected {newest.link}, whose spool this is")
         self._epoch = newest.header.epoch + 1
         self._rows = newest.header.rows_before + newest.rows
         self._shed = newest.header.shed_before
         self.position = newest.header.position
         self.ended = newest.ended
         return dict(zip(newest.plans, newest.lows, strict=True))
-
-    def _newest_whole(self) -> Segment | None:
-        for number in self._held.newest_first():
-            with contextlib.suppress(SegmentLostError):
-                return segment.decode(segment_path(self.folder, number))
-        return None
 
     @property
     def used(self) -> int:
@@ -187,7 +160,7 @@ class SpoolWriter:
         self._settle()
         if self._looked is None or not 0 <= now - self._looked < LOOK:
             self._looked = now
-            self._held.delete_committed(self._committed())
+            self._held.delete_committed(committed_number(self.folder))
             keep_reserve(self.folder)
             if self._thread.no_space:
                 self._retry()
@@ -241,7 +214,7 @@ class SpoolWriter:
                 self._rotate()
             self._wait()
             self.ended |= self._ending
-            self._held.delete_committed(self._committed())
+            self._held.delete_committed(committed_number(self.folder))
         finally:
             self._let_go()
 
@@ -257,7 +230,7 @@ class SpoolWriter:
 
     def samples(self) -> Samples:
         """Return the counters; the age of the oldest uncommitted segment is that at the last `tick`."""
-        number = self._held.oldest_after(self._committed())
+        number = self._held.oldest_after(committed_number(self.folder))
         trailer = None
         if number is not None:
             with contextlib.suppress(OSError):
@@ -278,7 +251,7 @@ class SpoolWriter:
             raise SpoolFullError(f"{self.folder}: the disk is slower than what comes for link {self.link}")
         if self._fits(size):
             return
-        self._held.delete_committed(self._committed())
+        self._held.delete_committed(committed_number(self.folder))
         while not self._fits(size):
             if self.limits.when_full is WhenFull.STOP or len(self._held) < 2:
                 raise SpoolFullError(
@@ -307,13 +280,6 @@ class SpoolWriter:
                 self.counts.rows_dropped[OLDEST] += trailer.rows
         self.counts.segments_dropped[OLDEST] += 1
         self._held.delete(number)
-
-    def _committed(self) -> int:
-        """What the reader has committed; where its file is damaged, nothing, so that nothing is deleted."""
-        try:
-            return read_committed(self.folder).number
-        except SpoolError:
-            return -1
 
     def _header(self, pending: Pending) -> Header:
         return Header(
@@ -367,7 +333,7 @@ class SpoolWriter:
 
     def _retry(self) -> None:
         """Try again to write what found the disk full, with more room where there is something to delete."""
-        self._held.delete_committed(self._committed())
+        self._held.delete_committed(committed_number(self.folder))
         if self.limits.when_full is WhenFull.OLDEST and len(self._held) > 1:
             self._drop_oldest()
         self._thread.retry()

@@ -1,0 +1,72 @@
+"""Taking a spool's folder over from the writer before: one writer at a time, and what the last one left."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from lowlevel.spool import segment
+from lowlevel.spool.committed import keep_reserve, read_committed
+from lowlevel.spool.errors import SegmentLostError, SpoolError
+from lowlevel.spool.folder import LOCK, PART, segment_path
+from lowlevel.spool.held import HeldSegments
+from lowlevel.spool.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """A folder that is ours until `lock`, a file descriptor, is closed.
+
+    `newest` is the newest whole segment, `next` the number of the one to be written.
+    """
+
+    lock: int
+    held: HeldSegments
+    newest: Segment | None
+    next: int
+
+
+def take_over(folder: Path, link: str) -> Takeover:
+    """Make a folder, or take it with what is in it; files that were never finished are removed.
+
+    Raises SpoolError where another writer is at work, where it is another link's, or where nothing can be written.
+    """
+    with contextlib.ExitStack() as undo:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            undo.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in folder.glob(f"*.segment{PART}"):
+                path.unlink()
+            keep_reserve(folder)
+            held = HeldSegments(folder)
+            newest = _newest_whole(held)
+        except BlockingIOError as error:
+            raise SpoolError(
+                f"{folder}: another process is writing this spool; end it, or name another folder"
+            ) from error
+        except OSError as error:
+            raise SpoolError(f"{folder}: cannot be a spool: {error.strerror}") from error
+        if newest is not None and newest.link != link:
+            raise SpoolError(f"{folder}: got link {link}, expected {newest.link}, whose spool this is")
+        undo.pop_all()
+    return Takeover(lock, held, newest, max([committed_number(folder), *held.newest_first()[:1]]) + 1)
+
+
+def committed_number(folder: Path) -> int:
+    """What the reader has committed; where its file is damaged, nothing, so that nothing is deleted."""
+    try:
+        return read_committed(folder).number
+    except SpoolError:
+        return -1
+
+
+def _newest_whole(held: HeldSegments) -> Segment | None:
+    for number in held.newest_first():
+        with contextlib.suppress(SegmentLostError):
+            return segment.decode(segment_path(held.folder, number))
+    return None
