@@ -174,7 +174,8 @@ SFLOW_SEQUENCES = Metric(
     "counter",
     ("link", "event"),
     "Sequence numbers of agents' datagrams and sources' samples that were missing, came late after all (reordered), "
-    "were repeated, began anew, or were not followed because there are too many; lost is what is missing less reordered.",
+    "were repeated, began anew, or were not followed because there are too many; lost is what is missing less "
+    "reordered.",
 )
 
 FLOW_DATAGRAMS = Metric(
