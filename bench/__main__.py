@@ -29,6 +29,7 @@ BENCHES = {
     "spark": "Spark batch on two cores against the inline engine on one; the streaming engine",
     "ring": "a live interface at rising rates through a veth pair: counted, dropped, and whether that is told",
     "collector": "the UDP collector on loopback: bursts, losses, and whether they are counted",
+    "kills": "kill -9 of `wiretide run` at a hundred random moments while its spool is written",
     "startup": "how long commands take that have nothing to do",
 }
 """Names, each that of a module here with `run(setting) -> Report`, and what they measure."""

@@ -1,0 +1,141 @@
+"""Kill -9 of `wiretide run` at random moments of a spooled run, a hundred times on one folder.
+
+A thread writes the spool of a link, a segment at a time, and deletes what was committed, while the run is killed and
+started again. In the end its rows must be those of the inline engine over the capture, its segments those written.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.command import wiretide
+from bench.report import Report
+from bench.setting import Setting
+from bench.traffic import cached
+from capture.files.capture import open_mapped
+from capture.files.scan import scan
+from capture.generate import Profile
+from highlevel.inline import InlineRun, Input
+from highlevel.metrics import SPOOL_SEGMENTS_READ
+from highlevel.plan import QueryPlan
+from highlevel.spark.result_files import query_folder
+from highlevel.spark.totals import TotalsFiles
+from lowlevel.node import Node
+from lowlevel.spool.fingerprint import fingerprint
+from lowlevel.spool.writer import SpoolWriter
+from queries.pipeline_file import read_pipeline
+
+KILLS = 100
+TRAFFIC = Profile(packets=400_000, rate=1000.0, groups=2000, seed=1)
+SLOTS = 64
+"""Of the tables: so few that each block leaves partials."""
+
+BLOCK_RECORDS = 64
+PACE = 0.2
+"""Seconds between two segments while the run is being killed."""
+
+PIPELINE = """
+folder = "state"
+[links.eth0]
+capture = "{capture}"
+spool = "spool"
+[queries.talkers]
+sql = "SELECT srcIP, count(*) AS n FROM packets [RANGE 30 seconds, SLIDE 10 seconds] GROUP BY srcIP"
+[queries.sizes]
+sql = "SELECT len / 100 AS size, count(*) AS n FROM packets [RANGE 1 second] GROUP BY len / 100"
+[metrics]
+port = 0
+[spark]
+master = "local[2]"
+"""
+
+
+@dataclass
+class SpoolThread:
+    """Writes `capture` into `spool`: slowly, and what is left at once when `hurry` is set."""
+
+    capture: Path
+    spool: Path
+    plans: list[QueryPlan]
+    hurry: threading.Event = field(default_factory=threading.Event)
+    segments: int = 0
+
+    def run(self) -> None:
+        """Write to the end."""
+        file = open_mapped(self.capture, "a low-level node")
+        node = Node("eth0", file, [plan.low for plan in self.plans], SLOTS, BLOCK_RECORDS)
+        writer = SpoolWriter(self.spool, "eth0", [(plan.name, fingerprint(plan.low)) for plan in self.plans])
+        for number, block in enumerate(scan(file, BLOCK_RECORDS).blocks):
+            for plan, item in node.process(block):
+                writer.append(plan, item)
+            if not self.hurry.wait(PACE) or number % 100 == 0:
+                writer.tick(time.time_ns())
+                writer.flush()
+        writer.close(ended=True)
+        self.segments = writer.counts.segments
+
+
+def run(setting: Setting) -> Report:
+    """Kill, start again, kill, and in the end let it finish and compare."""
+    report = Report("kills")
+    kills = 2 if setting.quick else KILLS
+    capture = cached(replace(TRAFFIC, packets=setting.packets(400_000)), setting.data)
+    with tempfile.TemporaryDirectory(prefix="wiretide-kills-") as folder:
+        base = Path(folder)
+        file = base / "pipeline.toml"
+        file.write_text(PIPELINE.format(capture=capture))
+        plans = read_pipeline(file).plans()
+        writing = SpoolThread(capture, base / "spool", plans)
+        thread = threading.Thread(target=writing.run)
+        thread.start()
+        begin = time.monotonic()
+        random = Random(1)
+        for _ in range(kills):
+            kill(file, random)
+        writing.hurry.set()
+        thread.join()
+        finished = subprocess.run([*wiretide("run"), file, "--until-done"], stdout=subprocess.DEVNULL).returncode
+        took = time.monotonic() - begin
+        wrong = sum(differing(plan, base / "state" / "output", capture) for plan in plans)
+        totals = TotalsFiles(base / "state" / "totals")
+        read = int(totals.load(totals.last()).samples.total(SPOOL_SEGMENTS_READ))
+        batches = totals.last() + 1
+    rows = [(f"{kills}", f"{took:,.0f} s", f"{batches:,}", f"{writing.segments:,}", f"{read:,}")]
+    report.table("one folder, again and again", ("kills", "took", "micro-batches", "segments", "read"), rows)
+    report.require("kill -9 of the run", kills, f">= {KILLS}", judged=not setting.quick)
+    report.require("exit status of the last run", finished, "<= 0")
+    report.require("segments read twice or not at all", abs(read - writing.segments), "<= 0")
+    report.require("rows that differ from the undisturbed answer", wrong, "<= 0")
+    return report
+
+
+def kill(file: Path, random: Random) -> None:
+    """Start a run and kill it: most often when it reads, else at any moment of its start."""
+    with subprocess.Popen([*wiretide("run"), file], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None, "it was asked for"
+        if random.random() < 0.8:
+            next((line for line in process.stdout if "reading the spool" in line), None)
+            time.sleep(random.random() * 4)
+        else:
+            time.sleep(random.random() * 8)
+        process.kill()
+
+
+def differing(plan: QueryPlan, output: Path, capture: Path) -> int:
+    """Rows of a query that are in its result files and not in the inline engine's answer, or the other way round."""
+    files = sorted(query_folder(output, plan.name).glob("*.parquet"))
+    got = pa.concat_tables([plan.schema.empty_table(), *(pq.read_table(path, partitioning=None) for path in files)])
+    inline = InlineRun([plan], [Input("eth0", capture)])
+    want = pa.Table.from_batches([batch for _, batch in inline.results()], plan.schema)
+    found, expected = ([str(row) for row in table.to_pylist()] for table in (got, want))
+    return (Counter(found) - Counter(expected)).total() + (Counter(expected) - Counter(found)).total()
