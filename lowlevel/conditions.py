@@ -14,7 +14,7 @@ from lowlevel.vectors import AnyVector, BytesVector, Columns, Mask, Vector
 
 
 class Condition:
-    """A condition, made ready to be tested block after block.
+    """A condition, made ready to be tested block after block. Queries that have the same may ask the same object.
 
     Of conditions joined by AND, those that look into byte strings are evaluated last, and look only into those of rows
     that the others let pass: a search costs more than all else.
@@ -22,6 +22,7 @@ class Condition:
 
     def __init__(self, expression: Expression) -> None:
         """Take a BOOL expression."""
+        self._last: tuple[Columns, Mask] | None = None  # what was asked last, for whoever asks it again
         parts = list(_conjuncts(expression))
         self._searches = [part for part in parts if _looks_into_bytes(part)]
         others = [part for part in parts if not _looks_into_bytes(part)]
@@ -31,10 +32,13 @@ class Condition:
             self._first = reduce(lambda one, other: Binary(Op.AND, one, other), others) if others else None
 
     def true_rows(self, columns: Columns, rows: int) -> Mask:
-        """Return where it is TRUE (neither FALSE nor NULL), as one bool per row."""
+        """Return where it is TRUE (neither FALSE nor NULL), as one bool per row, which is not to be changed."""
+        if self._last is not None and self._last[0] is columns:
+            return self._last[1]
         passed = np.ones(rows, np.bool_) if self._first is None else _true(self._first, columns, rows)
         for search in self._searches:
             passed = passed & _true(search, _Passed(columns, passed), rows)
+        self._last = columns, passed
         return passed
 
 

@@ -38,7 +38,7 @@ from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.query_tables import QueryTables
 from lowlevel.readers import RowReader, make_reader
-from lowlevel.sharing import SharedPlan, share
+from lowlevel.sharing import SharedPlan, share, share_conditions
 from lowlevel.tally import Tally
 
 AT_ONCE = Flushing()
@@ -91,6 +91,7 @@ class Node:
         self.at_once = flushing.policy is Policy.AT_ONCE
         self.follows = promise.by_rows or not self.at_once  # how far the link has come is not told by any one row
         tables = [(QueryTables(link, shared.plan, slots, capacity, flushing), shared) for shared in share(plans)]
+        share_conditions(query for query, _ in tables)
         of_number = {sharer.number: query for query, shared in tables for sharer in shared.sharers}
         self.queries = [of_number[number] for number in range(len(plans))]  # one that is shared is there several times
         self.streams = []

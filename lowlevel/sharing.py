@@ -19,9 +19,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from capture.flows.sampling import HandRates
+from lowlevel.conditions import Condition
 from lowlevel.expressions import Expression
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import Item
+from lowlevel.query_tables import QueryTables
 from lowlevel.subaggregates import Kind, SubAggregate
 
 
@@ -81,6 +84,15 @@ def _union(of_table: LowLevelPlan, numbers: list[int], plans: Sequence[LowLevelP
         return SharedPlan(plan, tuple(sharers))
     subaggregates = tuple(SubAggregate(f"s{place}", *word) for word, place in words.items())
     return SharedPlan(replace(of_table, subaggregates=subaggregates), tuple(sharers))
+
+
+def share_conditions(tables: Iterable[QueryTables]) -> None:
+    """Let tables of one link whose predicate is the same ask one condition, which tests each batch of rows once."""
+    known: dict[tuple[str, HandRates | None, Expression], Condition] = {}
+    for query in tables:
+        plan = query.plan
+        if plan.where is not None and query.where is not None:
+            query.where = known.setdefault((plan.kind, plan.sampling, plan.where), query.where)
 
 
 def _word(sub: SubAggregate) -> tuple[Kind, Expression | None]:

@@ -85,6 +85,22 @@ def test_each_query_gets_what_it_gets_alone(keys: tuple[str, ...], slots: int, t
             assert left == sum(batch.num_rows for batch in partials(given))
 
 
+def test_tables_of_one_predicate_test_it_once_and_each_keeps_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "any.pcap"
+    write_capture(path, 2)
+    keys = [keys_of("srcIP"), keys_of("protocol"), keys_of("srcIP", "srcPort")]
+    odd = Binary(Op.EQ, Binary(Op.MOD, PACKET["len"], Literal(2, Type.INT)), Literal(1, Type.INT))
+    plans = [replace(PLAN, where=where, keys=each) for where in (odd, WEB, None) for each in keys]
+    together, node = items_of(path, plans, 16, 7)
+    assert len({id(query.where) for query in node.queries}) == 3
+    for plan, given in zip(plans, together, strict=True):
+        alone, _ = items_of(path, [plan], 16, 7)
+        assert merged(plan, partials(given)) == merged(plan, partials(alone[0]))
+    other = replace(PLAN, where=odd, kind="frames", keys=keys[1])
+    _, both = items_of(path, [plans[1], other], 16, 7)
+    assert both.queries[0].where is not both.queries[1].where
+
+
 def test_the_bytes_of_a_shared_table_are_counted_once_under_its_first_query(tmp_path: Path) -> None:
     path = tmp_path / "any.pcap"
     write_capture(path, 1)
