@@ -74,7 +74,15 @@ def test_a_segment_with_any_byte_changed_is_none(tmp_path: Path) -> None:
             reader.read(1)
 
 
-@pytest.mark.parametrize("seed", range(40))
+def test_a_segment_with_bytes_put_in_anywhere_is_none(tmp_path: Path) -> None:
+    whole = three_segments(tmp_path)[1]
+    reader, path = SpoolReader(tmp_path), segment_path(tmp_path, 1)
+    for place in range(len(whole) + 1):
+        replace(path, whole[:place] + b"x" + whole[place:])
+        assert reader.segments() == [0, 2], place
+
+
+@pytest.mark.parametrize("seed", range(30))
 def test_a_segment_with_random_bytes_in_it_or_behind_it_is_none(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     whole = bytearray(three_segments(tmp_path)[1])
