@@ -267,6 +267,21 @@ def test_in_a_replay_the_other_links_are_the_clock(pipe: Pipe, idle: Pipe) -> No
     assert run.samples().total(LATE_ROWS) == 0
 
 
+def test_back_pressure_closes_no_window_though_the_clock_goes_on(pipe: Pipe) -> None:
+    """The lane waits for whoever takes results while hours pass and more is written; nothing of that is late."""
+    clock = FakeClock(1)
+    run = InlineRun([COUNT], [Input("link", pipe.path)], slack=0, lull=LullRule(5 * NS, clock), block_records=1)
+    results = run.results()
+    steps = range(10, 500, 10)
+    pipe.write(*[1] * AGREED, *steps)
+    assert counts([next(results)]) == [(0, AGREED)]  # type: ignore[arg-type]
+    clock.put(100_000)
+    pipe.write(491, 492, 505)
+    pipe.close()
+    assert counts(results) == [*((start, 1) for start in steps[:-1]), (490, 3), (500, 1)]
+    assert run.samples().total(LATE_ROWS) == run.samples().total(ROWS_BELOW_PROMISE) == 0
+
+
 def test_late_rows_after_a_lull_promise_that_was_wrong_are_counted(pipe: Pipe) -> None:
     clock = FakeClock(2)
     run = InlineRun([COUNT], [Input("link", pipe.path)], slack=EXACT, lull=LullRule(5 * NS, clock))
