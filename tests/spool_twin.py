@@ -25,8 +25,11 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> list[Row]:
     return sorted(rows, key=repr)
 
 
-def through_spools(plans: Sequence[QueryPlan], folders: Sequence[Path]) -> list[list[Row]]:
-    """The answer of each plan over all spools, read to the end; every item must be of a plan that was asked for."""
+def through_spools(plans: Sequence[QueryPlan], folders: Sequence[Path], *, others: bool = False) -> list[list[Row]]:
+    """The answer of each plan over all spools, read to the end.
+
+    Unless there may be `others`, every item must be of a plan that was asked for.
+    """
     readers = [SpoolReader(folder) for folder in folders]
     names = {(plan.name, fingerprint(plan.low)): number for number, plan in enumerate(plans)}
     pipelines = [Pipeline(plan, [reader.link for reader in readers]) for plan in plans]
@@ -34,6 +37,8 @@ def through_spools(plans: Sequence[QueryPlan], folders: Sequence[Path]) -> list[
     for port, reader in enumerate(readers):
         for segment in reader:
             for name, print_of, item in segment.new:
+                if others and (name, print_of) not in names:
+                    continue
                 number = names[name, print_of]
                 found = (
                     pipelines[number].punctuate(port, item)

@@ -421,7 +421,7 @@ def test_ports_in_use_and_folders_that_are_none_end_with_status_1(tmp_path: Path
         (["--udp", "127.0.0.1:0", "--keep", "1M"], "room for at least two files"),
         (["--udp", "127.0.0.1:0", "--rotate-every", "soon"], "got no duration"),
         (["--udp", "127.0.0.1:0", "--metrics", "x"], "expected HOST:PORT"),
-        ([], "Missing option '--udp'"),
+        ([], "got no --udp"),
     ],
 )
 def test_a_wrong_command_line_ends_with_status_2(options: list[str], message: str, tmp_path: Path) -> None:

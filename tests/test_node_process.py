@@ -1,0 +1,263 @@
+"""`wiretide capture PIPELINE.toml` as a process: links at work, signals, kills, what is said and the exit status.
+
+It can catch what calls in this process cannot: a SIGTERM that loses what was read, a segment that is there twice after
+a kill -9 or a number that is given twice, a metrics page without a link, and options of the collector that a node
+takes without a word.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import wiretide
+from capture.errors import WiretideError
+from capture.generate import Profile, generate
+from dashboards.console import compile_kernels
+from highlevel.inline import Input
+from lowlevel.spool.reader import SpoolReader
+from queries.pipeline_file import read_pipeline
+from tests.pcap_bytes import pcap_bytes
+from tests.small_captures import RAW_IP
+from tests.spool_twin import inline, segments, through_spools
+from tests.test_command_line import environment, run
+from tests.test_live_command_line import BEGINNING, packets
+
+HEADER = pcap_bytes([], RAW_IP)
+PIPELINE = """
+[links.File]
+capture = "a.pcap"
+spool = "spool/file"
+[links.Tap]
+capture = "tap"
+spool = "spool/tap"
+promise = "late 2s"
+[queries.pairs]
+sql = "SELECT srcIP, destIP, count(*) AS n FROM File UNION Tap [RANGE 10 seconds] GROUP BY srcIP, destIP"
+[queries.tapped]
+sql = "SELECT count(*) AS n FROM Tap [RANGE 10 seconds]"
+[node]
+memory = "64MiB"
+segment_time = "100ms"
+segment_bytes = "64Ki"
+"""
+POLLS = 2000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernels() -> None:
+    compile_kernels()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A pipeline, its capture and its pipe."""
+    (tmp_path / "p.toml").write_text(PIPELINE)
+    os.mkfifo(tmp_path / "tap")
+    generate(Profile(packets=60_000, rate=1000, groups=300, seed=2), tmp_path / "a.pcap")
+    return tmp_path
+
+
+class Node:
+    """A running node; `said` are the lines that it began with."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.said: list[str] = []
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.said.append(line.rstrip())
+            if line.startswith("capturing"):
+                return
+        raise AssertionError(f"the node ended: {self.said} {process.stderr and process.stderr.read()}")
+
+    def metrics(self) -> str:
+        """What it serves."""
+        url = next(line.split()[-1] for line in self.said if line.startswith("metrics at"))
+        with urllib.request.urlopen(url) as page:
+            return str(page.read().decode())
+
+    def until(self, wanted: str) -> None:
+        """Wait for a line of the metrics."""
+        for _ in range(POLLS):
+            if wanted in self.metrics():
+                return
+            assert self.process.poll() is None, f"the node ended before {wanted}"
+            time.sleep(0.02)
+        raise AssertionError(f"after {POLLS} polls still not {wanted}: {self.metrics()}")
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """Send a signal and wait: status, the rest of standard output, standard error."""
+        self.process.send_signal(number)
+        out, err = self.process.communicate()
+        return self.process.returncode, out, err
+
+
+@contextmanager
+def node(site: Path, *options: str) -> Iterator[Node]:
+    """Run a node, which serves its metrics; killed at the end where it has not ended."""
+    words = [sys.executable, wiretide.__file__, "capture", "p.toml", "--metrics", "127.0.0.1:0", *options]
+    with subprocess.Popen(
+        words, cwd=site, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        try:
+            yield Node(process)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@contextmanager
+def held_open(pipe: Path) -> Iterator[int]:
+    """A descriptor to write to a named pipe whose readers come and go."""
+    end = os.open(pipe, os.O_RDWR)
+    try:
+        yield end
+    finally:
+        os.close(end)
+
+
+def test_a_node_that_is_stopped_and_started_again_loses_nothing(site: Path) -> None:
+    """The first run is ended by SIGTERM with packets still in the pipe, the second by the end of the pipe."""
+    content = BEGINNING + packets(*range(2, 200))
+    cut = len(HEADER) + len(packets(*[1] * 100))
+    with held_open(site / "tap") as tap:
+        os.write(tap, content[:cut])
+        with node(site) as first:
+            first.until('wiretide_node_links{state="ended"} 1.0')
+            first.until('wiretide_records_read_total{link="Tap"} 100.0')
+            page = first.metrics()
+            status, out, err = first.end()
+        assert (status, err) == (0, "")
+        assert re.search(r"File +ended +60,000 ", out)
+        assert re.search(r"Tap +stopped +100 ", out)
+        for family in ("rows_accepted", "table_bytes", "spool_rows_written", "node_sampling_rate", "records_shed"):
+            assert f"wiretide_{family}" in page
+        assert [line for line in first.said if line.startswith("link")] == [
+            f"link File: {site}/a.pcap into {site}/spool/file, for pairs",
+            f"link Tap: {site}/tap into {site}/spool/tap, for pairs, tapped",
+        ]
+        assert not SpoolReader(site / "spool/tap").read(0).ended
+        os.write(tap, HEADER + content[cut:])
+        with node(site) as second:
+            assert second.said[0] == f"link File: its spool {site}/spool/file has ended: there is nothing left to do"
+            second.until(f'wiretide_records_read_total{{link="Tap"}} {AGREED_AND_REST - 100}.0')
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, tap)  # the last writer has gone
+            os.close(nothing)
+            out, err = second.process.communicate()
+            assert (second.process.returncode, err) == (0, "")
+    assert re.search(rf"Tap +ended +{AGREED_AND_REST - 100} ", out)
+    plans = read_pipeline(site / "p.toml").plans()
+    (site / "tap.pcap").write_bytes(content)
+    inputs = [Input("File", site / "a.pcap", "File"), Input("Tap", site / "tap.pcap", "Tap")]
+    pairs, tapped = inline(plans, inputs)
+    assert through_spools(plans[:1], [site / "spool/file", site / "spool/tap"], others=True) == [pairs]
+    assert through_spools(plans[1:], [site / "spool/tap"], others=True) == [tapped]
+    segments(site / "spool/tap")
+
+
+AGREED_AND_REST = 64 + 198
+"""Packets that the pipe gets in all."""
+
+
+def test_a_node_that_is_killed_leaves_whole_segments_and_goes_on_behind_them(site: Path) -> None:
+    """Of a pipe what was in the tables is gone, and only that: no segment is there twice, no packet counted twice."""
+    random = Random(3)
+    written = 0
+    with held_open(site / "tap") as tap:
+        for _ in range(4):
+            with node(site, "--link", "Tap") as running:
+                os.write(tap, HEADER)
+                for _ in range(random.randrange(3, 12)):
+                    os.write(tap, packets(*(1 + (written + each) // 40 for each in range(200))))
+                    written += 200
+                    time.sleep(random.random() * 0.1)
+                running.process.kill()
+                running.process.communicate()
+        with node(site, "--link", "Tap") as last:
+            os.write(tap, HEADER + packets(*[500] * 64))
+            last.until('wiretide_records_read_total{link="Tap"} 64.0')
+            assert last.end()[0] == 0
+    found = segments(site / "spool/tap")
+    epochs = [each.header.epoch for each in found]
+    assert epochs == sorted(epochs)
+    counted = sum(
+        sum(item.column(item.schema.names[-1]).to_pylist())
+        for each in found
+        for name, _, item in each.new
+        if name == "tapped" and hasattr(item, "num_rows")
+    )
+    assert 0 < counted <= written + 64
+
+
+def test_a_file_whose_node_is_killed_is_in_the_spool_exactly_once(site: Path) -> None:
+    generate(Profile(packets=2_000_000, rate=20_000, groups=2000, seed=5), site / "a.pcap")
+    random = Random(9)
+    for _ in range(3):
+        with node(site, "--link", "File") as running:
+            time.sleep(random.random() * 0.5)
+            running.process.kill()
+            running.process.communicate()
+    status, out, err = run("capture", "p.toml", "--link", "File", cwd=site)
+    assert (status, err) == (0, "")
+    plans = read_pipeline(site / "p.toml").plans()[:1]
+    assert through_spools(plans, [site / "spool/file"]) == inline(plans, [Input("File", site / "a.pcap", "File")])
+    segments(site / "spool/file")
+    assert "has ended" in out or "File  ended" in out
+
+
+WRONG = [
+    (
+        ["p.toml", "--udp", "127.0.0.1:0"],
+        2,
+        "p.toml and --udp: got a pipeline file for the low-level",
+    ),
+    (["p.toml", "--keep", "1G"], 2, "p.toml and --keep: got a pipeline file"),
+    (["p.toml", "--link", "Tub"], 2, "--link Tub: got no link with a spool, expected one of File, Tap"),
+    (["--link", "Tap"], 2, "--link: expected the pipeline file that has the link"),
+    (["--udp", "127.0.0.1:0"], 2, "got no --output: expected a pipeline file for the low-level node"),
+    (["none.toml"], 1, "none.toml: cannot be read"),
+    (["plain.toml"], 2, "no link has a spool, so there is nothing to leave: expected at least one table [links.NAME]"),
+    (["little.toml"], 2, "node.memory, for link File: got 1,048,576 bytes for 2 tables, expected at least"),
+    (["tight.toml"], 2, "node.spool_bytes, for link File: got 8,388,608 bytes, expected at least"),
+    (["gone.toml"], 1, "gone.pcap: cannot be read: No such file or directory"),
+]
+
+
+@pytest.mark.parametrize(("words", "status", "message"), WRONG, ids=[" ".join(words) for words, *_ in WRONG])
+def test_what_is_wrong_is_said_before_a_packet_is_read(
+    words: list[str], status: int, message: str, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = '[queries.q]\nsql = "SELECT count(*) FROM A [RANGE 1 minute]"\n'
+    (site / "plain.toml").write_text('[links]\nA = "a.pcap"\n' + query)
+    (site / "little.toml").write_text(PIPELINE.replace("64MiB", "2MiB"))
+    (site / "tight.toml").write_text(PIPELINE + 'spool_bytes = "8MiB"\n')
+    (site / "gone.toml").write_text(PIPELINE.replace("a.pcap", "gone.pcap"))
+    monkeypatch.chdir(site)
+    with pytest.raises(WiretideError) as error:
+        wiretide.app(["capture", *words], standalone_mode=False)
+    assert message in str(error.value)
+    assert error.value.status == status
+    assert not list(site.glob("spool/*/*.segment"))
+
+
+def test_a_link_that_fails_leaves_the_others_alone(site: Path) -> None:
+    with held_open(site / "tap") as tap, node(site) as running:
+        os.write(tap, b"this is no capture at all, however long it is")
+        out, err = running.process.communicate()
+        assert running.process.returncode == 1
+    assert re.search(r"File +ended +60,000 ", out)
+    assert re.search(r"^wiretide: link Tap: .*tap: ", err, re.MULTILINE)
+    assert "wiretide: failed: link Tap" in err
