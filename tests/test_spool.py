@@ -14,6 +14,7 @@ import pytest
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool.errors import SegmentLostError, SpoolError
 from lowlevel.spool.fingerprint import fingerprint
+from lowlevel.spool.folder import segment_path
 from lowlevel.spool.limits import SpoolLimits, WhenFull
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
@@ -247,3 +248,22 @@ def test_a_clock_that_is_set_back_delays_no_segment(tmp_path: Path) -> None:
     writer.flush()
     assert SpoolReader(tmp_path).segments() == [0, 1]
     writer.close()
+
+
+def test_numbers_go_on_behind_what_was_committed_where_nothing_else_is_left(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, LINK, [("a", "1")])
+    for low in range(3):
+        writer.append(0, Punctuation(LINK, low))
+        writer.flush()
+    writer.close()
+    reader = SpoolReader(tmp_path)
+    reader.commit(2)
+    for number in reader.segments():
+        segment_path(tmp_path, number).unlink()
+    assert reader.segments() == []
+    with pytest.raises(SegmentLostError, match="no whole segment yet"):
+        _ = reader.link
+    writer = SpoolWriter(tmp_path, LINK, [("a", "1")])
+    writer.append(0, Punctuation(LINK, 0))
+    writer.close()
+    assert [segment.number for segment in reader] == [3]
