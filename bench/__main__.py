@@ -29,10 +29,13 @@ BENCHES = {
     "spark": "Spark batch on two cores against the inline engine on one; the streaming engine",
     "ring": "a live interface at rising rates through a veth pair: counted, dropped, and whether that is told",
     "collector": "the UDP collector on loopback: bursts, losses, and whether they are counted",
+    "X8": "flush policies: how fast a link loses nothing, on the real table and a ring of a stated size",
+    "flood": "ten million sources through a table of 64 K slots: memory, stalls, exactness",
+    "probes": "how many slots of the table a packet should look at",
     "kills": "kill -9 of `wiretide run` at a hundred random moments while its spool is written",
     "startup": "how long commands take that have nothing to do",
 }
-"""Names, each that of a module here with `run(setting) -> Report`, and what they measure."""
+"""Names, each in small letters that of a module here with `run(setting) -> Report`, and what they measure."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -64,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(name: str, setting: Setting) -> Report:
     """Run one bench and print its tables as soon as it is done."""
-    report: Report = importlib.import_module(f"bench.{name}").run(setting)
+    report: Report = importlib.import_module(f"bench.{name.lower()}").run(setting)
     print(report.text(), flush=True)
     return report
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
@@ -20,6 +20,30 @@ def bars(path: Path, title: str, values: Mapping[str, float]) -> None:
     axes.set(title=title, xscale="log")
     axes.margins(x=0.15)
     axes.invert_yaxis()
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def curves(
+    path: Path,
+    title: str,
+    places: Sequence[str],
+    values: Mapping[str, Sequence[float]],
+    labels: tuple[str, str],
+) -> None:
+    """Write a line for each name over the same places, as SVG or PNG by the name of the file; `labels` are of axes."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for (name, line), marker in zip(values.items(), "osv^Dx*P", strict=False):
+        axes.plot(list(places), list(line), marker=marker, label=name)
+    axes.set(title=title, xlabel=labels[0], ylabel=labels[1], ylim=(0, None))
+    axes.legend()
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path)
     plt.close(figure)

@@ -103,7 +103,7 @@ class Table:
         return self.evicted_rows + self.capacity + len(self.slots) > len(self.evicted)
 
     def take_evicted(self) -> npt.NDArray[np.int64]:
-        """Hand out the evicted entries, rows of the table's words; valid until the next update."""
+        """Hand out the evicted entries, rows of the table's words; valid until the next update or flush."""
         rows, self.evicted_rows = self.evicted_rows, 0
         self.evicted_before += rows
         return self.evicted[:rows]

@@ -38,7 +38,7 @@ def test_every_bench_is_listed_with_what_it_measures() -> None:
 
 def test_every_listed_bench_is_a_module_with_a_run() -> None:
     for name in command_line.BENCHES:
-        assert "\ndef run(setting: Setting) -> Report:" in (ROOT / "bench" / f"{name}.py").read_text("utf-8")
+        assert "\ndef run(setting: Setting) -> Report:" in (ROOT / "bench" / f"{name.lower()}.py").read_text("utf-8")
 
 
 def test_an_unknown_bench_is_refused_with_the_known_names() -> None:

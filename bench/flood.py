@@ -1,0 +1,121 @@
+"""A SYN flood: ten million sources that come once each, beside a thousand that stay, through a table of 64 K slots.
+
+No table has room for them, so nearly every packet evicts an entry. What must hold: memory stays what it was, no chunk
+of packets waits for a flush, and the partials sum to exactly what came. The longest chunk is told in time of the
+processor, the least of two runs for each, since the table does the same in both.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.one_core import on_one_core
+from bench.report import Report
+from bench.setting import Setting
+from lowlevel.flushing import Flushing, Policy
+from lowlevel.flushing_table import make_table
+from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
+
+MILLION = 1_000_000
+SOURCES = 10 * MILLION
+STAYING = 1000
+SHARE = 10
+"""One packet of so many is from a source that stays."""
+
+SLOTS = 1 << 16
+CHUNK = 1024
+WINDOWS = 10
+POLICIES = (Policy.AT_ONCE, Policy.LAZY, Policy.PACED)
+
+
+@dataclass(frozen=True)
+class Flood:
+    """What one policy did: ns per packet, the longest chunk in µs, the most entries at once, partials per packet.
+
+    And what must be nothing: groups whose counts are wrong, and MB that memory has grown.
+    """
+
+    packet: float
+    longest: float
+    burst: int
+    partials: float
+    wrong: int
+    grown: float
+
+
+def resident() -> int:
+    """Return the bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * 4096
+
+
+def flood(policy: Policy, sources: int, runs: int) -> Flood:
+    """Let `sources` pass through a table, `runs` times."""
+    random = np.random.default_rng(1)
+    packets = sources // CHUNK * CHUNK
+    keys = np.arange(STAYING, STAYING + packets)
+    keys[::SHARE] = random.integers(STAYING, size=len(keys[::SHARE]))
+    times = np.arange(packets) * WINDOWS * 1000 // packets
+    expected = np.bincount(keys, minlength=packets + STAYING)
+    found = np.zeros_like(expected)
+    counts = np.empty((runs, packets // CHUNK))
+    grown = wrong = 0
+    for number in range(runs):
+        table = make_table(1, [SubAggregate("packets", Kind.COUNT)], SLOTS, CHUNK, Flushing(policy))
+        found[:] = 0
+        before_all = partials = 0
+        for place in range(packets // CHUNK):
+            first = place * CHUNK
+            instants = times[first : first + CHUNK]
+            table.words[0] = keys[first : first + CHUNK]
+            begin = time.thread_time_ns()
+            table.update(instants, None, 1000, 0, INT_MAX)
+            entries = table.take_evicted()
+            if policy is Policy.AT_ONCE and instants[-1] // 1000 > times[max(0, first - 1)] // 1000:
+                entries = np.concatenate((entries.copy(), table.flush(int(instants[-1]) // 1000)))
+            counts[number, place] = time.thread_time_ns() - begin
+            np.add.at(found, entries[:, 1], entries[:, 2])
+            partials += len(entries)
+            if place == packets // CHUNK // WINDOWS:
+                before_all = resident()
+        grown = max(grown, resident() - before_all)
+        last = table.flush(INT_MAX)
+        np.add.at(found, last[:, 1], last[:, 2])
+        wrong += int(np.count_nonzero(found != expected))
+        burst = table.tally.burst
+    least = counts.min(axis=0)
+    return Flood(
+        least.sum() / packets, least.max() / 1000, burst, (partials + len(last)) / packets, wrong, grown / MILLION
+    )
+
+
+def run(setting: Setting) -> Report:
+    """Flood a table under each policy."""
+    sources = 200_000 if setting.quick else SOURCES
+    found = {policy: on_one_core(flood, policy, sources, setting.runs(2)) for policy in POLICIES}
+    report = Report("flood")
+    report.table(
+        f"{sources:,} sources once each, {STAYING:,} that stay, {SLOTS:,} slots, {WINDOWS} windows",
+        ("policy", "ns/packet", f"longest {CHUNK:,} packets, µs", "most at once", "partials/packet", "memory grew, MB"),
+        [
+            (
+                policy,
+                f"{each.packet:.0f}",
+                f"{each.longest:.0f}",
+                f"{each.burst:,}",
+                f"{each.partials:.2f}",
+                f"{each.grown:.1f}",
+            )
+            for policy, each in found.items()
+        ],
+    )
+    report.notes.append("most at once: entries that left for 64 packets, or for one promise")
+    paced = found[Policy.PACED]
+    report.require("groups counted wrongly", sum(each.wrong for each in found.values()), "<= 0")
+    report.require("memory grown after the first window, MB", max(each.grown for each in found.values()), "<= 8")
+    report.require("longest 1024 packets, paced, µs", paced.longest, "<= 1000", judged=not setting.quick)
+    report.require("most entries at once, paced", paced.burst, "<= 128", judged=not setting.quick)
+    return report

@@ -1,0 +1,75 @@
+"""How many slots a packet should look at: time for a packet against partials that leave early, in one pane.
+
+One slot is the direct-mapped table, two are Gigascope as it was deployed, five are its descendants. Groups are Zipf, as
+those of the other benches; with more groups than slots something has to leave.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench.figure import figure
+from bench.one_core import on_one_core
+from bench.report import Report
+from bench.setting import Setting
+from bench.undisturbed import step
+from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.table import Table
+from lowlevel.table_kernels import PROBES
+
+MILLION = 1_000_000
+SLOTS = 1 << 17
+CHUNK = 1 << 14
+TRIED = (1, 2, 4, 5)
+LOADS = (0.25, 0.5, 1.0, 2.0)
+"""Groups for each slot."""
+
+
+def pass_over(probes: int, load: float, packets: int) -> tuple[float, float]:
+    """Return ns and early partials for a packet."""
+    random = np.random.default_rng(1)
+    groups = int(SLOTS * load)
+    weights = 1.0 / np.arange(1, groups + 1)
+    names = random.integers(1 << 62, size=groups)
+    keys = names[np.searchsorted(np.cumsum(weights) / weights.sum(), random.random(packets))]
+    subs = [SubAggregate("packets", Kind.COUNT), SubAggregate("rows", Kind.COUNT)]
+    table = Table(1, subs, SLOTS, CHUNK, probes)
+    times = np.zeros(CHUNK, np.int64)
+    seconds = 0.0
+    for first in range(0, packets - CHUNK + 1, CHUNK):
+        table.words[0] = keys[first : first + CHUNK]
+        seconds += step(lambda: table.update(times, None, 1, 0)).processor
+        if table.evictions_due:
+            table.take_evicted()
+    rows = packets // CHUNK * CHUNK
+    return seconds / rows * 1e9, table.tally.evicted / rows
+
+
+def measure(packets: int, runs: int) -> dict[tuple[int, float], tuple[str, float]]:
+    """Measure every number of slots at every load; they take turns."""
+    found: dict[tuple[int, float], list[tuple[float, float]]] = {}
+    for _ in range(runs):
+        for load in LOADS:
+            for probes in TRIED:
+                found.setdefault((probes, load), []).append(pass_over(probes, load, packets))
+    return {key: (str(figure(time for time, _ in several)), several[0][1]) for key, several in found.items()}
+
+
+def run(setting: Setting) -> Report:
+    """Compare the numbers of slots."""
+    found = on_one_core(measure, setting.packets(2 * MILLION), setting.runs(3))
+    report = Report("probes")
+    report.table(
+        f"{SLOTS:,} slots: ns for a packet, and early partials for 100 packets, by groups for each slot",
+        ("slots looked at", *(f"{load:g}" for load in LOADS)),
+        [
+            (
+                f"{probes}{' (default)' if probes == PROBES else ''}",
+                *(f"{found[probes, load][0]}, {found[probes, load][1]:.1%}" for load in LOADS),
+            )
+            for probes in TRIED
+        ],
+    )
+    early = {probes: found[probes, 1.0][1] for probes in TRIED}
+    report.require("early partials at one group per slot, default / direct-mapped", early[PROBES] / early[1], "<= 0.5")
+    return report

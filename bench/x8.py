@@ -1,0 +1,195 @@
+"""How fast a link loses nothing, by flush policy (Li 2008, Figure 8-7 and Table 8-1), on the real table.
+
+count(*) by (srcIP, destIP): each window has packets of all groups in random order, and ends at once for all of them.
+The table is measured chunk by chunk, in time of the processor, the least of two runs for each chunk; what a partial
+costs behind the table (its columns, its message in a segment) is measured once and added for each. From these times
+`bench.ring_queue` tells the largest rate at which a ring of RING packets never overflows, and how busy the core is
+then.
+
+Windows hold PER_GROUP packets for each group, whatever the rate: less than a minute of it, so that flushes are a larger
+part of the work than on a link.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.one_core import on_one_core
+from bench.plots import curves
+from bench.report import Report
+from bench.ring_queue import LossFree, loss_free
+from bench.setting import Setting
+from lowlevel.expressions import Column, Type
+from lowlevel.flushing import Flushing, Policy
+from lowlevel.flushing_table import make_table
+from lowlevel.plan import Key, LowLevelPlan
+from lowlevel.query_tables import QueryTables
+from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
+from lowlevel.table import Table
+
+MILLION = 1_000_000
+PER_GROUP = 8
+"""Packets of each of three windows, but LEAST_PACKETS at least; of a fourth there is a moment."""
+
+LEAST_PACKETS = MILLION
+
+CHUNK = 1024
+RING = 1 << 16
+"""Packets: a ring of 8 MiB with 128 bytes of each."""
+
+GROUPS = {"66K": 1 << 16, "130K": 1 << 17, "260K": 1 << 18, "520K": 1 << 19}
+SIZES = {"1/2": 0.5, "1": 1.0, "2": 2.0}
+FLUSHINGS = (
+    Flushing(Policy.AT_ONCE),
+    Flushing(Policy.IOP_SLOW),
+    Flushing(Policy.IOP_TWO_SLOT),
+    Flushing(Policy.LAZY),
+    Flushing(Policy.SLOW, every=8),  # as many in a window as it has groups
+    Flushing(Policy.PACED),
+)
+IN_ORDER = (Policy.IOP_SLOW, Policy.IOP_TWO_SLOT)
+OUT_OF_ORDER = (Policy.LAZY, Policy.SLOW, Policy.PACED)
+SUBAGGREGATE = SubAggregate("packets", Kind.COUNT)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One policy on one table: how fast, and the most entries that left for 64 packets, or for one promise."""
+
+    found: LossFree
+    burst: int
+
+
+def stream(groups: int, packets: int, flood: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Make key words and ts of three windows of `packets` and a moment: a window is 1000 ns long.
+
+    With a `flood` only the first window has all groups, and then there are five.
+    """
+    random = np.random.default_rng(groups)
+    names = random.integers(1 << 62, size=groups)
+    count = (3 * packets + 64 * CHUNK) // CHUNK * CHUNK
+    numbers = random.integers(groups, size=count, dtype=np.int32)
+    if flood:
+        numbers[packets:] %= 5
+    return names[numbers], np.arange(count) * 1000 // packets
+
+
+def once(
+    flushing: Flushing, slots: int, words: npt.NDArray[np.int64], times: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Table]:
+    """Feed a new table; returns processor time in ns and partials of each chunk, and the table."""
+    table = make_table(1, [SUBAGGREGATE], slots, CHUNK, flushing)
+    took, left = np.empty((2, len(words) // CHUNK), np.int64)
+    clock = time.thread_time_ns
+    for place in range(len(took)):
+        first = place * CHUNK
+        table.words[0] = words[first : first + CHUNK]
+        instants = times[first : first + CHUNK]
+        before = clock()
+        table.update(instants, None, 1000, 0, INT_MAX)
+        partials = len(table.take_evicted())
+        if flushing.policy is Policy.AT_ONCE and (place == 0 or times[first - 1] // 1000 < instants[-1] // 1000):
+            partials += len(table.flush(int(instants[-1]) // 1000))
+        took[place] = clock() - before
+        left[place] = partials
+    return took, left, table
+
+
+def cost_of_a_partial() -> float:
+    """Measure in ns what becomes of an entry behind the table: columns of a batch, and a message of a segment."""
+    count = 1 << 16
+    keys = (Key("srcIP", Column("srcIP", Type.INT)),)
+    query = QueryTables("link", LowLevelPlan(None, keys, (SUBAGGREGATE,), 1000), count, CHUNK)
+    layout, table = query._table(())
+    entries = np.random.default_rng(1).integers(1 << 30, size=(count, table.width))
+    took = []
+    for _ in range(9):
+        before = time.thread_time_ns()
+        for batch in query._partials(layout, table, entries):
+            batch.serialize()
+        took.append((time.thread_time_ns() - before) / count)
+    return float(np.median(took))
+
+
+def measure(per_group: int, least: int, runs: int) -> tuple[float, dict[tuple[str, str, Policy], Run]]:
+    """Measure all policies on all tables, and the flood (groups "flood") on a table of as many slots as groups."""
+    partial = cost_of_a_partial()
+    found = {}
+    for name, groups in [*GROUPS.items(), ("flood", GROUPS["520K"])]:
+        words, times = stream(groups, max(least, per_group * groups), name == "flood")
+        for size, factor in SIZES.items():
+            if name == "flood" and size != "1":
+                continue
+            for flushing in FLUSHINGS:
+                several = [once(flushing, int(groups * factor), words, times) for _ in range(runs)]
+                took = np.min([took for took, _, _ in several], axis=0)
+                _, left, table = several[0]
+                services = (took + partial * left) / 1e9
+                found[name, size, flushing.policy] = Run(loss_free(services, CHUNK, RING), table.tally.burst)
+    return partial, found
+
+
+def run(setting: Setting) -> Report:
+    """Compare the policies."""
+    sizes = (0, 50_000) if setting.quick else (PER_GROUP, LEAST_PACKETS)
+    partial, found = on_one_core(measure, *sizes, setting.runs(2))
+    report = Report("X8")
+    policies = [flushing.policy for flushing in FLUSHINGS]
+    report.table(
+        "largest loss-free rate in M packets/s (busy), by groups and slots for each group",
+        ("groups", "table", *policies),
+        [
+            (name, size, *(cell(found[name, size, policy].found) for policy in policies))
+            for name in GROUPS
+            for size in SIZES
+        ],
+    )
+    report.table(
+        "most entries that left for 64 packets or for one promise",
+        ("groups", "table", *policies),
+        [
+            (name, size, *(f"{found[name, size, policy].burst:,}" for policy in policies))
+            for name, size in dict.fromkeys((name, size) for name, size, _ in found)
+        ],
+    )
+    report.notes.append(f"a partial costs {partial:.0f} ns behind the table; the ring holds {RING:,} packets")
+    report.notes.append("flood: 520K groups in the first window, five after it")
+    judge(report, found, judged=not setting.quick)
+    if setting.plots:
+        for size in SIZES:
+            curves(
+                setting.plots / f"X8-{size.replace('/', '-')}.svg",
+                f"loss-free rate, table of {size} x groups",
+                list(GROUPS),
+                {policy: [found[name, size, policy].found.rate / MILLION for name in GROUPS] for policy in policies},
+                ("groups", "M packets/s"),
+            )
+    return report
+
+
+def cell(found: LossFree) -> str:
+    """Write a rate and how busy the core is at it."""
+    return f"{found.rate / MILLION:5.1f} ({found.utilisation:3.0%})"
+
+
+def judge(report: Report, found: dict[tuple[str, str, Policy], Run], judged: bool) -> None:
+    """Say what was promised."""
+    for size in ("1", "2"):
+        runs = {policy: found["520K", size, policy].found for policy in Policy}
+        report.require(f"iop busy, 520K groups, table x{size}", runs[Policy.IOP_SLOW].utilisation, "<= 0.75", judged)
+        best = max(runs[policy].rate for policy in OUT_OF_ORDER)
+        most = max(runs[policy].rate for policy in IN_ORDER)
+        report.require(f"oop/iop, 520K groups, table x{size}", best / most, ">= 1.5", judged)
+    others = (Policy.LAZY, Policy.SLOW)
+    ratios = [
+        found[name, size, Policy.PACED].found.rate / max(found[name, size, policy].found.rate for policy in others)
+        for name, size in {(name, size) for name, size, _ in found}
+    ]
+    report.require("paced / the faster of lazy and slow, the least (5 % are noise)", min(ratios), ">= 0.95", judged)
+    bursts = {policy: max(run.burst for (_, _, of), run in found.items() if of is policy) for policy in Policy}
+    smallest = min(bursts[policy] for policy in (*IN_ORDER, *others))
+    report.require("largest burst, paced / the least of the others", bursts[Policy.PACED] / smallest, "<= 1", judged)
