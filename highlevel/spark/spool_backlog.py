@@ -55,21 +55,19 @@ def latest(places: Sequence[int], spools: Sequence[Sequence[Waiting]], most_byte
 
 @dataclass(frozen=True, slots=True)
 class SegmentRun:
-    """The segments with numbers in `[first, end)`, which one task reads: `numbers`; the others are lost."""
+    """The segments with numbers in `[first, end)`, which one task reads; those that are not there are lost."""
 
     first: int
     end: int
-    numbers: tuple[int, ...]
 
 
 def segment_runs(before: int, after: int, there: Iterable[int], tasks: int) -> list[SegmentRun]:
     """Cut the segments between two places into up to `tasks` runs of about as many segments; no number is left out.
 
-    `there` are the numbers of whole segments in the spool, ascending. Lost ones are in the run before them.
+    `there` are the numbers of segments in the spool, ascending. Lost ones are in the run before them.
     """
     numbers = [number for number in there if before <= number < after]
     tasks = max(1, min(tasks, len(numbers)))
     cuts = [len(numbers) * n // tasks for n in range(tasks + 1)]
     edges = [before, *(numbers[cut] for cut in cuts[1:-1]), after]
-    shares = [numbers[begin:end] for begin, end in pairwise(cuts)]
-    return [SegmentRun(first, end, tuple(share)) for (first, end), share in zip(pairwise(edges), shares, strict=True)]
+    return [SegmentRun(first, end) for first, end in pairwise(edges)]

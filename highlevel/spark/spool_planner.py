@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from highlevel.inline import Input
 from highlevel.spark.spool_backlog import Waiting, segment_runs
 from highlevel.spark.spool_reading import SpoolRun
 from lowlevel.spool.errors import SpoolError
@@ -81,10 +83,18 @@ class SpoolPlanner:
         reader = self.reader or SpoolReader(self.folder)
         gaps = [gap for gap in reader.gaps(before - 1) if gap.first < after]
         lost = sum(gap.rows or 0 for gap in gaps)
-        cut = segment_runs(before, after, reader.segments(), tasks)
+        cut = segment_runs(before, after, numbers(self.folder), tasks)
         return [SpoolRun(self.number, run, 0 if place else lost) for place, run in enumerate(cut)]
 
     def commit(self, place: int) -> None:
         """Let all segments before `place` be deleted; those that were committed before are gone already."""
         if self.reader is not None and place - 1 > self.reader.committed:
             self.reader.commit(place - 1)
+
+
+def read_before(inputs: Iterable[Input]) -> Iterator[str]:
+    """Say of which spools a part has been read before, which is not there for a run that begins."""
+    for each in inputs:
+        planner = SpoolPlanner(0, each.path)
+        if each.spool and planner.first():
+            yield f"{each.path}: read from segment {planner.first()} on; what was before was read by another run"

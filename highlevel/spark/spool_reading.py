@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,7 +37,7 @@ from highlevel.spark.spool_plans import Match, Offered, Wanted, match, without_p
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.spool.errors import SegmentLostError, SpoolError
 from lowlevel.spool.fingerprint import fingerprint
-from lowlevel.spool.folder import numbers
+from lowlevel.spool.folder import numbers, segment_path
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.segment import Segment
 
@@ -76,19 +75,24 @@ class _Reading:
     def read(self) -> Read:
         run, segments, path = self.run, self.run.segments, self.input.path
         link = self.input.link
-        read = []
+        read = 0
+        damaged = []
         reader = SpoolReader(path)
-        for number in segments.numbers:
+        for number in numbers(path):
+            if not segments.first <= number < segments.end:
+                continue
             try:
                 segment = reader.read(number)
-            except SegmentLostError:
+            except SegmentLostError as error:
+                if segment_path(path, number).exists():
+                    damaged.append(str(error))
                 continue
             if segment.link != link:
                 raise SpoolError(f"{path}: got the spool of the link {segment.link}, expected that of {link}")
             self._take(segment)
-            read.append(number)
-        self.samples.add(SPOOL_SEGMENTS_READ, len(read), link)
-        self._count_lost(set(read))
+            read += 1
+        self.samples.add(SPOOL_SEGMENTS_READ, read, link)
+        self._count_lost(read, damaged)
         return Read(
             number=run.number,
             sequence=segments.first,
@@ -141,28 +145,20 @@ class _Reading:
             self.samples.add(SPOOL_SEGMENTS_WITHOUT_QUERY, 1, wanted.name, self.input.link)
             self.warnings[without_plan(str(self.input.path), wanted, offered)] = None
 
-    def _count_lost(self, read: set[int]) -> None:
-        """Count the segments of the run that were not read, by why they are lost."""
+    def _count_lost(self, read: int, damaged: list[str]) -> None:
+        """Count and tell the segments that were not read: `damaged` says what is wrong with each that is there."""
         segments, path, link = self.run.segments, self.input.path, self.input.link
-        lost = segments.end - segments.first - len(read)
-        if not lost:
-            return
-        damaged = [n for n in numbers(path) if segments.first <= n < segments.end and n not in read]
-        self.samples.add(SPOOL_SEGMENTS_LOST, len(damaged), link, "damaged")
-        self.samples.add(SPOOL_SEGMENTS_LOST, lost - len(damaged), link, "missing")
-        self.samples.add(SPOOL_PARTIALS_LOST, self.run.partials_lost, link)
-        for line in lost_lines(path, segments, read, damaged):
-            self.warnings[line] = None
-
-
-def lost_lines(folder: Path, segments: SegmentRun, read: set[int], damaged: list[int]) -> Iterator[str]:
-    """Say which segments of a run are lost: each damaged file by its name, the missing ones by their number."""
-    for number in damaged:
-        yield f"{folder / f'{number:012d}.segment'}: damaged; what was in it is not in any result"
-    missing = segments.end - segments.first - len(read) - len(damaged)
-    if missing:
-        what = "segment is" if missing == 1 else "segments are"
-        yield (
-            f"{folder}: {missing:,} {what} missing between {segments.first} and {segments.end - 1}, dropped by a full "
-            "spool or deleted; what was in them is not in any result"
-        )
+        missing = segments.end - segments.first - read - len(damaged)
+        if damaged:
+            self.samples.add(SPOOL_SEGMENTS_LOST, len(damaged), link, "damaged")
+            self.warnings |= dict.fromkeys(f"{wrong}; what was in it is not in any result" for wrong in damaged)
+        if missing:
+            self.samples.add(SPOOL_SEGMENTS_LOST, missing, link, "missing")
+            what = "segment is" if missing == 1 else "segments are"
+            told = (
+                f"{path}: {missing:,} {what} missing between {segments.first} and {segments.end - 1}, dropped by a "
+                "full spool or deleted; what was in them is not in any result"
+            )
+            self.warnings[told] = None
+        if self.run.partials_lost:
+            self.samples.add(SPOOL_PARTIALS_LOST, self.run.partials_lost, link)

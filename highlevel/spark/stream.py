@@ -45,6 +45,7 @@ from highlevel.spark.reading import COUNTERS
 from highlevel.spark.result_files import write_results
 from highlevel.spark.run_identity import claim, identity
 from highlevel.spark.source import MAX_BYTES, StreamSpec, open_stream
+from highlevel.spark.spool_planner import read_before
 from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.node import TABLE_SLOTS
 
@@ -143,6 +144,9 @@ class StreamRun:
         self.feeds = Feeds.of(self.feeds.plans, [replace(each, path=each.path.absolute()) for each in inputs])
         claim(self.folder, identity(self.feeds, self.partitions, self.block_records, self.speed is not None))
         remove_unfinished(self.folder)
+        if not (self.folder / "checkpoint").exists():
+            for line in read_before(self.feeds.inputs):
+                self.say(f"warning: {line}")
         for plan in self.feeds.plans:
             if any(each.feeds(plan) and not each.spool for each in self.feeds.inputs):  # else the node has done it
                 compile_kernels(plan.low.kind)
