@@ -126,9 +126,9 @@ class QueryTables:
             found.append(vector.version)
         # Addresses of one header share their column of versions; and most batches are all of one version.
         distinct = list({id(column): column for column in found}.values())
-        only = {id(column): int(column.flat[0]) for column in distinct if (column == column.flat[0]).all()}
-        if len(only) == len(distinct):
-            yield tuple(only[id(column)] for column in found), chosen
+        only = {id(column): _only(column) for column in distinct}
+        if None not in only.values():
+            yield tuple(only[id(column)] or 0 for column in found), chosen
             return
         if len(distinct) == 1:
             for version in VERSIONS:
@@ -252,6 +252,14 @@ class QueryTables:
         if len(self._link_column) < count:
             self._link_column = pa.repeat(pa.scalar(self.link), count)
         return self._link_column.slice(0, count)
+
+
+def _only(versions: npt.NDArray[np.int64]) -> int | None:
+    """Return the version that all are of, None where they differ."""
+    if versions.ndim == 0:
+        return int(versions)
+    first = int(versions[0])
+    return first if (versions == first).all() else None
 
 
 def _occurring(codes: npt.NDArray[np.int64]) -> list[int]:
