@@ -60,6 +60,12 @@ SPOOL_PARTIALS_READ = Metric(
     ("query", "link"),
     "Partials of the query that were read from the link's spool; they are all received.",
 )
+SPOOL_PARTIALS_SAMPLED = Metric(
+    "wiretide_spool_partials_sampled_total",
+    "counter",
+    ("query", "link"),
+    "Such partials that are estimates: the node reduced a part of the packets, because its spool was nearly full.",
+)
 SPOOL_PARTIALS_PASSED_OVER = Metric(
     "wiretide_spool_partials_passed_over_total",
     "counter",
@@ -105,6 +111,7 @@ METRICS = (
     SPOOL_SEGMENTS_READ,
     SPOOL_SEGMENTS_LOST,
     SPOOL_PARTIALS_READ,
+    SPOOL_PARTIALS_SAMPLED,
     SPOOL_PARTIALS_PASSED_OVER,
     SPOOL_SEGMENTS_WITHOUT_QUERY,
     SPOOL_PARTIALS_LOST,

@@ -19,6 +19,7 @@ from highlevel.metrics import (
     SPOOL_PARTIALS_LOST,
     SPOOL_PARTIALS_PASSED_OVER,
     SPOOL_PARTIALS_READ,
+    SPOOL_PARTIALS_SAMPLED,
     SPOOL_SEGMENTS_LOST,
     SPOOL_SEGMENTS_READ,
     SPOOL_SEGMENTS_WITHOUT_QUERY,
@@ -31,6 +32,7 @@ from highlevel.spark.reading import COUNTERS
 from highlevel.spark.source import CaptureReader, StreamSpec
 from highlevel.spark.spool_planner import read_before
 from highlevel.spark.totals import Totals
+from lowlevel.shedding import standing_for
 from lowlevel.spool.errors import SpoolError
 from lowlevel.spool.folder import numbers, segment_path
 from lowlevel.spool.reader import SpoolReader
@@ -294,6 +296,24 @@ def test_queries_with_one_plan_each_count_a_partial_once(captures: list[Input], 
     engine.finish()
     engine.check(captures[:1])
     assert named(twins)[0][1] == named(twins)[1][1]
+
+
+def test_partials_that_were_sampled_are_counted_and_told(captures: list[Input], tmp_path: Path) -> None:
+    (plan,) = plans = [compile_query(PER_LINK.format(10), "per_link")]
+    partials = pa.record_batch([["main1", "main1"], [0, 1], [3, 4]], schema=plan.low.schema)
+    items = {factor: standing_for(partials, plan.low, factor) for factor in (1, 8)}
+    writer = SpoolWriter(tmp_path / "spool", "main1", named(plans))
+    for item in items.values():
+        writer.append(0, item)
+    writer.close(ended=True)
+    engine = Engine(plans, [spool_of(tmp_path / "spool", "main1")], tmp_path / "state")
+    engine.finish()
+    samples = engine.totals.samples
+    assert samples.total(SPOOL_PARTIALS_SAMPLED, query="per_link", link="main1") == items[8].num_rows
+    assert sum(engine.rows["per_link"]["n"].to_pylist()) == 9 * sum(items[1].column(2).to_pylist())
+    assert [line.partition(": ")[2] for line in engine.warnings] == [
+        "was nearly full, and its node sampled: some results are estimates"
+    ]
 
 
 def test_the_spool_of_another_link_is_refused(captures: list[Input], tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from highlevel.metrics import (
     SPOOL_PARTIALS_LOST,
     SPOOL_PARTIALS_PASSED_OVER,
     SPOOL_PARTIALS_READ,
+    SPOOL_PARTIALS_SAMPLED,
     SPOOL_PARTIALS_SHED,
     SPOOL_SEGMENTS_LOST,
     SPOOL_SEGMENTS_READ,
@@ -35,6 +36,7 @@ from highlevel.spark.reading import Read, Taken, rows_of
 from highlevel.spark.spool_backlog import SegmentRun
 from highlevel.spark.spool_plans import Match, Offered, Wanted, match, without_plan
 from lowlevel.punctuation import BEGINNING, END, Punctuation
+from lowlevel.shedding import SAMPLED
 from lowlevel.spool.errors import SegmentLostError, SpoolError
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.folder import numbers, segment_path
@@ -135,6 +137,11 @@ class _Reading:
         plan = self.plans[query]
         self.samples.add(SPOOL_PARTIALS_READ, batch.num_rows, plan.name, self.input.link)
         self.taken[query].batches.append(batch)
+        if SAMPLED in (batch.schema.metadata or {}):
+            self.samples.add(SPOOL_PARTIALS_SAMPLED, batch.num_rows, plan.name, self.input.link)
+            self.warnings[f"{self.input.path}: was nearly full, and its node sampled: some results are estimates"] = (
+                None
+            )
         if batch.num_rows:
             begin = plan.low.origin + pc.max(batch.column("pane")).as_py() * plan.low.pane
             self.newest = begin if self.newest is None else max(self.newest, begin)
