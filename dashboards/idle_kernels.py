@@ -42,6 +42,7 @@ class IdleKernels:
         if "samples" in self.kinds:
             from lowlevel import sample_reader  # noqa: F401
         self.unused = set() if any(lane.port.knowledge.by_rows for lane in run.lanes) else {"lowlevel.promises.guard"}
+        self.unused.add("lowlevel.flush_kernels")  # nothing waits in a ring: entries leave at once
         if not any(column.endswith("payload") for plan in run.plans for column in plan.low.columns):
             self.unused.add("lowlevel.byte_functions")
         captures = [lane.capture for lane in run.lanes]
