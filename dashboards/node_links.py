@@ -38,7 +38,7 @@ class Link:
         self.settings = settings
         self.capturing = capturing
         self.state = RUNNING
-        self._thread = threading.Thread(target=self._run, name=self.name)
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)  # a second Ctrl-C waits for none
         self._stop = threading.Event()
 
     def start(self) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from threading import Event
 
+from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture, Capture
 from capture.files.followed import FollowedCapture
@@ -95,10 +96,14 @@ class Capturing:
 
         Raises InputError where the input fails, SpoolError and OSError where the spool does.
         """
+        failure: InputError | None = None
         try:
-            with closing(self._blocks(stopping)) as blocks:
-                for block in blocks:
-                    self._step(block, stopping)
+            try:
+                with closing(self._blocks(stopping)) as blocks:
+                    for block in blocks:
+                        self._step(block, stopping)
+            except InputError as error:
+                failure = error  # what was read before counts all the same
             # What is in the tables belongs to rows that were read; END only where no more can come.
             self._leave(self.node.progress(END) if self.ended else self.node.flush())
             self._close(stopping)
@@ -106,6 +111,8 @@ class Capturing:
             if isinstance(self.capture, StreamedCapture):
                 self.capture.close()
             self._samples = self._count()
+        if failure is not None:
+            raise failure
 
     def _blocks(self, stopping: Callable[[], bool]) -> Generator[Block | None, None, None]:
         """Yield what there is to read; `ended` says afterwards whether the input has ended by itself."""

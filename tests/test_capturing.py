@@ -6,6 +6,7 @@ before its input does, packets that vanish uncounted while the spool is full, an
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import threading
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 from capture.errors import InputError
+from capture.files.blocks import Block
 from capture.files.capture import open_capture
 from capture.files.followed import FollowedCapture
 from capture.files.positions import positions
@@ -251,7 +253,7 @@ def wire(capture: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     content = capture.read_bytes()
 
     def write() -> None:
-        with path.open("wb") as pipe:
+        with contextlib.suppress(BrokenPipeError), path.open("wb", buffering=0) as pipe:
             pipe.write(content)
 
     writing = threading.Thread(target=write)
@@ -277,6 +279,16 @@ def test_a_wire_whose_spool_is_full_sheds_and_everything_is_counted(wire: Path, 
     assert not found[-1].ended
 
 
+def packets_of_all(spool: Path) -> int:
+    """Packets in the partials of the query that counts them all."""
+    return sum(
+        sum(item.column(item.schema.names[-1]).to_pylist())
+        for segment in segments(spool)
+        for name, _, item in segment.new
+        if name == "all" and isinstance(item, pa.RecordBatch)
+    )
+
+
 def test_a_wire_does_not_wait_but_what_it_has_reduced_does(wire: Path, tmp_path: Path) -> None:
     link = capturing(wire, tmp_path / "s", promise="late 10s")
     refused = without_room_now_and_then(link, 6)
@@ -284,13 +296,25 @@ def test_a_wire_does_not_wait_but_what_it_has_reduced_does(wire: Path, tmp_path:
     assert len(refused) > 5
     samples = link.samples
     assert samples.total(RECORDS_READ) + samples.total(RECORDS_SHED, cause="spool_full") == PACKETS
-    packets = [
-        sum(item.column(item.schema.names[-1]).to_pylist())
-        for segment in segments(tmp_path / "s")
-        for name, _, item in segment.new
-        if name == "all" and isinstance(item, pa.RecordBatch)
-    ]
-    assert sum(packets) == samples.total(RECORDS_READ)
+    assert packets_of_all(tmp_path / "s") == samples.total(RECORDS_READ)
+
+
+def test_a_wire_that_fails_leaves_what_was_read_before(wire: Path, tmp_path: Path) -> None:
+    link = capturing(wire, tmp_path / "s", promise="late 10s")
+    blocks = link.capture.blocks  # type: ignore[union-attr]
+
+    def failing(records: int) -> Iterator[Block | None]:
+        with contextlib.closing(blocks(records)) as all_of_them:  # type: ignore[type-var]
+            for block in all_of_them:
+                if link.node.records > PACKETS // 2:
+                    raise InputError("the wire is cut")
+                yield block
+
+    link.capture.blocks = failing  # type: ignore[union-attr, method-assign, assignment]
+    with pytest.raises(InputError, match="the wire is cut"):
+        link.run(never)
+    assert not link.ended
+    assert packets_of_all(tmp_path / "s") == link.samples.total(RECORDS_READ) > PACKETS // 2
 
 
 def test_partials_of_a_sampled_wire_say_what_they_stand_for(wire: Path, tmp_path: Path) -> None:

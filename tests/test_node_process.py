@@ -177,7 +177,7 @@ def test_a_node_that_is_killed_leaves_whole_segments_and_goes_on_behind_them(sit
     random = Random(3)
     written = 0
     with held_open(site / "tap") as tap:
-        for _ in range(4):
+        for _ in range(3):
             with node(site, "--link", "Tap") as running:
                 os.write(tap, HEADER)
                 for _ in range(random.randrange(3, 12)):
@@ -203,9 +203,9 @@ def test_a_node_that_is_killed_leaves_whole_segments_and_goes_on_behind_them(sit
 
 
 def test_a_file_whose_node_is_killed_is_in_the_spool_exactly_once(site: Path) -> None:
-    generate(Profile(packets=2_000_000, rate=20_000, groups=2000, seed=5), site / "a.pcap")
+    generate(Profile(packets=1_000_000, rate=10_000, groups=2000, seed=5), site / "a.pcap")
     random = Random(9)
-    for _ in range(3):
+    for _ in range(2):
         with node(site, "--link", "File") as running:
             time.sleep(random.random() * 0.5)
             running.process.kill()
