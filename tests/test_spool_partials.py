@@ -116,3 +116,9 @@ def test_widths_tell_forms_apart_and_take_null_columns() -> None:
     assert widths(four, binary) == (4, 4)
     assert widths(six, binary) == (16, 16)
     assert widths(four.set_column(2, "srcIP", pa.nulls(6, pa.binary())), binary)[1] == 4
+
+
+def test_a_slice_of_a_long_batch_is_not_taken_for_all_of_it() -> None:
+    whole = random_batch(Random(1), pairs_plan(), 5000)
+    sizes = ItemSizes(["pairs"])
+    assert sum(sizes.of(0, whole.slice(first, 1000)) for first in range(0, 5000, 1000)) < 1.2 * sizes.of(0, whole)
