@@ -16,8 +16,8 @@ from capture.files.blocks import BLOCK_RECORDS
 from capture.files.byte_source import STANDARD_INPUT
 from capture.files.capture import AnyCapture, Capture, allow_open_files, open_capture
 from capture.files.stream import StreamedCapture
+from capture.metrics import FLOW_SESSIONS, FLOW_SETS_WAITING, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
-from capture.metrics import Samples, by_name
 from highlevel.ahead import ahead
 from highlevel.lanes import Lane, Port
 from highlevel.metrics import METRICS as HIGH_METRICS
@@ -47,6 +47,9 @@ LIVE_SLACK = 10_000_000_000
 
 EXACT = -1
 """The slack of an input that promises nothing until its end, so that no row of it can be late."""
+
+OF_EACH_FILE = (FLOW_SESSIONS.name, FLOW_SETS_WAITING.name)
+"""Gauges that add up over the files of a link: each has sessions of its own."""
 
 
 class UnwantedError(Exception):
@@ -212,6 +215,8 @@ class InlineRun:
                 for held in (lane.port.number, None) if lane.node else (lane.port.number,):
                     kept = tables.setdefault(held, Samples())
                     kept[key] = kept.get(key, 0) + amount
+            for key in [key for key in counted if key[0] in OF_EACH_FILE]:
+                counted[key] += samples.get(key, 0)
             samples.merge(counted, ALL_METRICS)
         for kept in tables.values():
             for key, amount in kept.items():

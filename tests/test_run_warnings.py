@@ -9,7 +9,7 @@ import os
 import threading
 from pathlib import Path
 
-from capture.metrics import FILES_REFUSED, RECORDS_READ, Samples
+from capture.metrics import FILES_REFUSED, FLOW_SESSIONS, FLOW_SETS_WAITING, RECORDS_READ, Samples
 from dashboards.run_warnings import nothing_readable, run_warnings
 from highlevel.inline import InlineRun
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS
@@ -109,6 +109,9 @@ def test_flow_records_whose_template_never_came_are_told_of(tmp_path: Path) -> N
     assert list(run_warnings(run.samples(), found)) == [
         f"{tmp_path}/data.ipfix: 3 sets of flow records came without their template, and are not in the answer"
     ]
+    samples = run.samples()
+    assert samples.total(FLOW_SETS_WAITING, link="M") == 3  # the file that is read last has none
+    assert samples.total(FLOW_SESSIONS, link="M") == 2
 
 
 def test_late_rows_are_told_of_once_for_all_inputs() -> None:
