@@ -410,3 +410,23 @@ def test_a_file_system_that_is_really_full(tmp_path: Path, policy: WhenFull) -> 
         writer.close()
     finally:
         subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+def test_no_segment_comes_before_one_that_had_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = [True]
+
+    def write(part: Path, path: Path, content) -> int:
+        if path.name.startswith("000000000001") and failing:
+            failing.pop()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write_durably(part, path, content)
+
+    monkeypatch.setattr(segment_thread, "write_durably", write)
+    writer = SpoolWriter(tmp_path, LINK, PLANS, SpoolLimits(1, SECOND, 1 << 20))
+    for low in range(4):
+        writer.append(0, Punctuation(LINK, low))
+    writer._thread.wait()
+    assert SpoolReader(tmp_path).segments() == [0]
+    writer.tick(SECOND)
+    writer.close()
+    assert SpoolReader(tmp_path).segments() == [0, 1, 2, 3]
