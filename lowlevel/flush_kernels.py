@@ -43,12 +43,12 @@ SWEEPS = 2
 
 
 @helper
-def move_out(slots, width, at, current, counts, panes, state, out, out_rows):  # type: ignore[no-untyped-def]
+def move_out(slots, width, at, current, counts, mask, state, out, out_rows):  # type: ignore[no-untyped-def]
     """Append the entry at word `at` to `out` and empty its slot; returns the rows of `out` then."""
     for word in range(width):
         out[out_rows * width + word] = slots[at + word]
     pane = slots[at]
-    counts[pane % panes] -= 1
+    counts[pane & mask] -= 1
     state[RESIDENT] -= 1
     if pane < current:
         state[OLD] -= 1
@@ -58,19 +58,19 @@ def move_out(slots, width, at, current, counts, panes, state, out, out_rows):  #
 
 @outlined
 def move_out_before(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, before, current, counts, panes, state, out, out_rows
+    slots, slot_count, width, before, current, counts, panes, mask, state, out, out_rows
 ):  # fmt: skip
     """Move every entry out whose pane is below `before`; looks at no slot more than it must."""
     left = np.int64(0)
     for pane in range(panes):
         place = current - pane
         if place < before:
-            left += counts[place % panes]
+            left += counts[place & mask]
     slot = np.int64(0)
     while left > 0 and slot < slot_count:
         pane = slots[slot * width]
         if pane != EMPTY and pane < before:
-            out_rows = move_out(slots, width, slot * width, current, counts, panes, state, out, out_rows)
+            out_rows = move_out(slots, width, slot * width, current, counts, mask, state, out, out_rows)
             left -= 1
         slot += 1
     return out_rows
@@ -78,16 +78,18 @@ def move_out_before(  # type: ignore[no-untyped-def]
 
 @outlined
 def open_pane(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, pane, policy, counts, panes, state, out, out_rows
+    slots, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows
 ):  # fmt: skip
     """Make `pane`, later than the current one, the current one. What would be older than the bound leaves before."""
     rows = out_rows
     current = state[CURRENT]
     if policy <= IOP_TWO_SLOT and state[OLD] > 0:
-        out_rows = move_out_before(slots, slot_count, width, current, current, counts, panes, state, out, out_rows)
+        out_rows = move_out_before(
+            slots, slot_count, width, current, current, counts, panes, mask, state, out, out_rows
+        )
     if state[RESIDENT] > 0:
         out_rows = move_out_before(
-            slots, slot_count, width, pane - panes + 1, current, counts, panes, state, out, out_rows
+            slots, slot_count, width, pane - panes + 1, current, counts, panes, mask, state, out, out_rows
         )  # fmt: skip
     state[FORCED] += out_rows - rows
     state[PACE] = 1 + SWEEPS * PACE_UNIT * slot_count // max(1, state[PACKETS])
@@ -100,7 +102,7 @@ def open_pane(  # type: ignore[no-untyped-def]
 
 @outlined
 def sweep(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, visits, entries, counts, panes, state, out, out_rows
+    slots, slot_count, width, visits, entries, counts, mask, state, out, out_rows
 ):  # fmt: skip
     """Let the hand go on until it has visited `visits` slots or moved `entries` old ones out, or is over all slots."""
     rows = out_rows
@@ -110,7 +112,7 @@ def sweep(  # type: ignore[no-untyped-def]
     while slot < end and out_rows - rows < entries and state[OLD] > 0:
         pane = slots[slot * width]
         if pane != EMPTY and pane < current:
-            out_rows = move_out(slots, width, slot * width, current, counts, panes, state, out, out_rows)
+            out_rows = move_out(slots, width, slot * width, current, counts, mask, state, out, out_rows)
         slot += 1
     state[HAND] = slot
     state[SWEPT] += out_rows - rows
@@ -119,7 +121,7 @@ def sweep(  # type: ignore[no-untyped-def]
 
 @outlined
 def lend_a_hand(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, packets, policy, every, counts, panes, state, out, out_rows
+    slots, slot_count, width, packets, policy, every, counts, mask, state, out, out_rows
 ):  # fmt: skip
     """Do what the policy does beside so many packets."""
     visits = np.int64(slot_count)
@@ -138,22 +140,26 @@ def lend_a_hand(  # type: ignore[no-untyped-def]
         return out_rows
     if state[OLD] == 0:
         return out_rows
-    return sweep(slots, slot_count, width, visits, entries, counts, panes, state, out, out_rows)
+    return sweep(slots, slot_count, width, visits, entries, counts, mask, state, out, out_rows)
 
 
 @kernel(
     "i64(i64*, f64*, i64, i64, i64, i64*, i64*, i64, i64*, i64, i64*, f64*, i64*, u8*, i64, i64, i64, i64, i64, i64*, "
-    "i64*, i64, i64, i64, i64, i64*, i64, i64*)"
+    "i64*, i64, i64, i64, i64, i64*, i64, i64, i64*)"
 )
 def update_flushing(  # type: ignore[no-untyped-def]
     slots, slots_float, slot_count, width, key_words, ops, starts, op_count, words, capacity, args, args_float, times,
-    chosen, choose, rows, pane_length, origin, probes, homes, out, out_rows, limit, policy, every, counts, panes, state,
+    chosen, choose, rows, pane_length, origin, probes, homes, out, out_rows, limit, policy, every, counts, panes, mask,
+    state,
 ):  # fmt: skip
     """Add packets to the table, as `update_table` does, and let old entries leave; return how many rows `out` holds.
 
     `slots` has one row more than slot_count, scratch for packets that leave directly. `out` has room for out_rows +
-    slot_count + rows. A packet's pane is opened if it is not above `limit`. `counts` (`panes` of them, M + 1) are the
-    residents of each kept pane, at pane modulo panes; `state` are WORDS words. `every` is SLOW's.
+    slot_count + rows. A packet's pane is opened if it is not above `limit`. `counts` are the residents of each of the
+    `panes` (M + 1) kept, at the pane's lowest bits, which `mask` keeps; `state` are WORDS words. `every` is SLOW's.
+
+    Out of order, a packet of the current pane takes the place of the first old entry that it meets: in most cases its
+    own group's, at home.
     """
     first = 1 + key_words
     for begin in range(0, rows, AHEAD):
@@ -166,12 +172,13 @@ def update_flushing(  # type: ignore[no-untyped-def]
             continue
         rows_before = out_rows
         taken = 0  # packets whose arguments are in their entries
+        late = False  # whether those of a packet of an old pane may not be
         if homes[1] > state[CURRENT] and homes[1] <= limit:
             out_rows = open_pane(
-                slots, slot_count, width, homes[1], policy, counts, panes, state, out, out_rows
+                slots, slot_count, width, homes[1], policy, counts, panes, mask, state, out, out_rows
             )  # fmt: skip
         out_rows = lend_a_hand(
-            slots, slot_count, width, found, policy, every, counts, panes, state, out, out_rows
+            slots, slot_count, width, found, policy, every, counts, mask, state, out, out_rows
         )  # fmt: skip
         state[PACKETS] += found
         current = state[CURRENT]
@@ -184,8 +191,9 @@ def update_flushing(  # type: ignore[no-untyped-def]
                     slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, number
                 )  # fmt: skip
                 taken = number
+                late = False
                 out_rows = open_pane(
-                    slots, slot_count, width, pane, policy, counts, panes, state, out, out_rows
+                    slots, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows
                 )  # fmt: skip
                 current = pane
             at = slot * width
@@ -211,26 +219,31 @@ def update_flushing(  # type: ignore[no-untyped-def]
                         if same:
                             state_of_slot = 1
                             break
-                    if old < 0 and resident < current:
-                        old = at
+                    if resident < current:
+                        old = at if old < 0 else old
+                        if policy > IOP_TWO_SLOT and pane == current:
+                            break  # an entry of its own would be before it, unless a late packet took its place
                     state[COLLISIONS] += probe == 0
                     slot = (slot + 1) & (slot_count - 1)
                 if state_of_slot == 0:
-                    take_in(
-                        slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, number
-                    )  # fmt: skip
-                    taken = number
+                    if old < 0 or late:
+                        take_in(
+                            slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, number
+                        )  # fmt: skip
+                        taken = number
+                        late = False
                     at = old
                     if old < 0:
                         at = home
                         if policy <= IOP_TWO_SLOT and state[OLD] > 0:
                             forced = out_rows
                             out_rows = move_out_before(
-                                slots, slot_count, width, current, current, counts, panes, state, out, out_rows
+                                slots, slot_count, width, current, current, counts, panes, mask, state, out, out_rows
                             )  # fmt: skip
                             state[FORCED] += out_rows - forced
-                    out_rows = move_out(slots, width, at, current, counts, panes, state, out, out_rows)
+                    out_rows = move_out(slots, width, at, current, counts, mask, state, out, out_rows)
                     state[EVICTED] += 1
+                late = late or pane < current
             homes[3 * number + 2] = at
             if state_of_slot != 1:
                 slots[at] = pane
@@ -248,7 +261,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
                     out_rows += 1
                     state[DIRECT] += 1
                 else:
-                    counts[pane % panes] += 1
+                    counts[pane & mask] += 1
                     state[RESIDENT] += 1
                     if pane < current:
                         state[OLD] += 1
@@ -257,9 +270,9 @@ def update_flushing(  # type: ignore[no-untyped-def]
     return out_rows
 
 
-@kernel("i64(i64*, i64, i64, i64, i64, i64, i64, i64*, i64, i64*, i64*, i64)")
+@kernel("i64(i64*, i64, i64, i64, i64, i64, i64, i64*, i64, i64, i64*, i64*, i64)")
 def settle_table(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, pane, before, visits, policy, counts, panes, state, out, out_rows
+    slots, slot_count, width, pane, before, visits, policy, counts, panes, mask, state, out, out_rows
 ):  # fmt: skip
     """Let entries leave without packets; return how many rows `out` holds then.
 
@@ -268,15 +281,17 @@ def settle_table(  # type: ignore[no-untyped-def]
     """
     rows = out_rows
     if pane > state[CURRENT]:
-        out_rows = open_pane(slots, slot_count, width, pane, policy, counts, panes, state, out, out_rows)
+        out_rows = open_pane(slots, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows)
     if visits > 0:
-        out_rows = sweep(slots, slot_count, width, visits, slot_count, counts, panes, state, out, out_rows)
+        out_rows = sweep(slots, slot_count, width, visits, slot_count, counts, mask, state, out, out_rows)
     state[BURST] = max(state[BURST], out_rows - rows)
     current = state[CURRENT]
     closed = out_rows
     if before > current and state[OLD] > 0:
-        out_rows = move_out_before(slots, slot_count, width, current, current, counts, panes, state, out, out_rows)
+        out_rows = move_out_before(
+            slots, slot_count, width, current, current, counts, panes, mask, state, out, out_rows
+        )
     if state[RESIDENT] > 0:
-        out_rows = move_out_before(slots, slot_count, width, before, current, counts, panes, state, out, out_rows)
+        out_rows = move_out_before(slots, slot_count, width, before, current, counts, panes, mask, state, out, out_rows)
     state[FLUSHED] += out_rows - closed
     return out_rows

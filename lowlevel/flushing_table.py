@@ -74,7 +74,8 @@ class FlushingTable(Table):
         self.flushing = flushing
         self.code = CODES[flushing.policy]
         self.panes = flushing.disorder + 1
-        self.counts = np.zeros(self.panes, np.int64)
+        self.counts = np.zeros(1 << (self.panes - 1).bit_length(), np.int64)
+        self.mask = len(self.counts) - 1
         self.state = np.zeros(WORDS, np.int64)
         self.state[CURRENT] = EMPTY
         self.state[PACE] = PACE_UNIT
@@ -95,7 +96,7 @@ class FlushingTable(Table):
             len(self.ops), self._words, self.capacity, self._args, self._args, times,
             self._everyone if chosen is None else chosen, chosen is not None,
             len(times), pane, origin, self.probes, self._homes, self._evicted, self.evicted_rows,
-            limit, self.code, self.flushing.every, self._counts, self.panes, self._state,
+            limit, self.code, self.flushing.every, self._counts, self.panes, self.mask, self._state,
         )  # fmt: skip
 
     def settle(self, pane: int, before: int = INT_MIN) -> None:
@@ -107,7 +108,7 @@ class FlushingTable(Table):
         visits = max(1, len(self.slots) // SETTLING) if self.code == PACED else 0
         self.evicted_rows = settle_table(
             self._slots, len(self.slots), self.width, pane, before, visits, self.code, self._counts, self.panes,
-            self._state, self._evicted, self.evicted_rows,
+            self.mask, self._state, self._evicted, self.evicted_rows,
         )  # fmt: skip
 
     def flush(self, before: int) -> npt.NDArray[np.int64]:
@@ -120,7 +121,7 @@ class FlushingTable(Table):
         """The smallest pane of a resident entry, INT_MAX without one."""
         current = int(self.state[CURRENT])
         panes = range(current - self.panes + 1, current + 1)
-        return next((pane for pane in panes if self.counts[pane % self.panes]), INT_MAX)
+        return next((pane for pane in panes if self.counts[pane & self.mask]), INT_MAX)
 
     @property
     def tally(self) -> Tally:

@@ -83,7 +83,7 @@ def services_at(rate: float, flushing: Flushing, groups: int, slots: int) -> tup
             update_flushing(
                 memory, memory, slots, table.width, 1, ops, starts, 1, words + 8 * first, packets, args, args,
                 instants + 8 * first, pointer(everyone, "u8"), 0, CHUNK, PANE, 0, 1, pointer(homes, "i64"), left, 0,
-                INT_MAX, table.code, flushing.every, counts, table.panes, state,
+                INT_MAX, table.code, flushing.every, counts, table.panes, table.mask, state,
             )
             for first in range(0, packets, CHUNK)
         ]
