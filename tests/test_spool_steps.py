@@ -334,6 +334,14 @@ def test_a_spool_that_was_begun_again_is_refused(captures: list[Input], tmp_path
         engine.step()
 
 
+def test_a_spool_that_is_removed_while_it_is_read_is_told(captures: list[Input], tmp_path: Path) -> None:
+    (spool,) = write_spools(captures[:1], tmp_path / "spools", PLANS)
+    engine = Engine(PLANS, [spool], tmp_path / "state")
+    spool.path.rename(tmp_path / "elsewhere")
+    with pytest.raises(SpoolError, match="0-main1: the spool was removed while it was read"):
+        engine.step()
+
+
 def test_the_time_of_the_newest_segment_is_that_of_its_last_item(captures: list[Input], tmp_path: Path) -> None:
     node = SpoolNode(captures[0], tmp_path / "spool", PLANS)
     engine = Engine(PLANS, [spool_of(node.folder, node.link)], tmp_path / "state")

@@ -51,7 +51,10 @@ class SpoolPlanner:
             return []
         if self._looked is None or now - self._looked >= POLL:
             self._looked = now
-            there = numbers(self.folder)
+            try:
+                there = numbers(self.folder)
+            except FileNotFoundError:
+                raise SpoolError(f"{self.folder}: the spool was removed while it was read") from None
             newest = max(there, default=place)
             if newest + 1 < place:
                 raise SpoolError(
