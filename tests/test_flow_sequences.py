@@ -119,10 +119,9 @@ def test_an_exporter_that_numbers_by_another_rule_never_recovers_more_than_it_lo
     behind = [five(sum(sizes[: place + 1]), size) for place, size in enumerate(sizes)]
     # One number for all datagrams that are sent together.
     together = [five(place // 3 * 6, 2) for place in range(60)]
-    for datagrams in (behind, together):
-        found = events(datagrams)
-        assert found["lost"] > 0
-        assert found.get("recovered", 0) <= found["lost"]
+    found = events(behind)
+    assert found["gap"] > 50 < found["late"]
+    assert (found["lost"] > 300, found.get("recovered", 0)) == (True, 0)
     assert events(together) == {"lost": 76, "gap": 19, "duplicate": 40}
 
 
