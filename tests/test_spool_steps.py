@@ -115,7 +115,7 @@ def captures(tmp_path: Path) -> list[Input]:
     return write_links(folder, 4)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_spools_give_the_rows_of_the_captures(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     (tmp_path / "captures").mkdir()
@@ -140,8 +140,8 @@ def test_spools_give_the_rows_of_the_captures(seed: int, tmp_path: Path) -> None
 
 def test_segments_that_appear_while_others_are_read_are_read_too(captures: list[Input], tmp_path: Path) -> None:
     random = Random(1)
-    nodes = [SpoolNode(each, tmp_path / each.path.stem, PLANS, 100) for each in captures]
-    engine = Engine(PLANS, [spool_of(node.folder, node.link) for node in nodes], tmp_path / "state")
+    nodes = [SpoolNode(each, tmp_path / each.path.stem, PLANS[:2], 150) for each in captures]
+    engine = Engine(PLANS[:2], [spool_of(node.folder, node.link) for node in nodes], tmp_path / "state")
     writing = list(nodes)
     while writing:
         node = random.choice(writing)
@@ -155,8 +155,8 @@ def test_segments_that_appear_while_others_are_read_are_read_too(captures: list[
 
 
 def test_a_commit_lets_nothing_go_that_the_checkpoint_has_not(captures: list[Input], tmp_path: Path) -> None:
-    node = SpoolNode(captures[0], tmp_path / "spool", PLANS)
-    engine = Engine(PLANS, [spool_of(node.folder, node.link)], tmp_path / "state", max_bytes=1)
+    node = SpoolNode(captures[0], tmp_path / "spool", PLANS[:1], 100)
+    engine = Engine(PLANS[:1], [spool_of(node.folder, node.link)], tmp_path / "state", max_bytes=1)
     (key,) = engine.offsets[0]
     steps = 0
     while node.step():
@@ -166,14 +166,14 @@ def test_a_commit_lets_nothing_go_that_the_checkpoint_has_not(captures: list[Inp
         done = engine.offsets[-2][key] if len(engine.offsets) > 1 else 0
         assert SpoolReader(node.folder).committed == done - 1
         assert set(range(done, max(numbers(node.folder)) + 1)) <= set(numbers(node.folder))
-    assert numbers(node.folder)[0] > 5  # the writer did delete
+    assert numbers(node.folder)[0] > 3  # the writer did delete
     engine.finish()
     engine.check(captures[:1])
 
 
 def test_captures_and_spools_go_together(captures: list[Input], tmp_path: Path) -> None:
-    spools = write_spools(captures[:2], tmp_path / "spools", PLANS)
-    engine = Engine(PLANS, [spools[0], *captures[2:], spools[1]], tmp_path / "state")
+    spools = write_spools(captures[:2], tmp_path / "spools", PLANS[:2], block_records=200)
+    engine = Engine(PLANS[:2], [spools[0], *captures[2:], spools[1]], tmp_path / "state", block_records=400)
     engine.finish(Random(3))
     engine.check(captures)
 
