@@ -9,19 +9,13 @@ from contextlib import closing
 from threading import Event
 
 from capture.files.blocks import Block
+from capture.files.stopping import AT_LAST, GRACE
 from capture.files.stream import StreamedCapture
 from highlevel.lanes import Lane, Numbered, Port, Progress
 from lowlevel.promises.boundaries import Described
 from lowlevel.promises.guard import AGREEING
 from lowlevel.promises.trace_clock import TraceClock
 from lowlevel.punctuation import BEGINNING, Punctuation
-
-GRACE = 0.5
-"""Seconds without anything to read after which a live input that shall stop does: its writer may have been stopped by
-the same Ctrl-C, and be about to write what it has left."""
-
-AT_LAST = 2.0
-"""Seconds after which it stops though there is more to read."""
 
 
 class StreamLane(Lane):

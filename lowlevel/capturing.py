@@ -89,6 +89,7 @@ class Capturing:
         self._damage: str | None = None
         self._now = self._looked = clock()
         self._turns = 1
+        self._passed = False  # whether a block of an input that can be read again was not taken: it is over then
         self._samples = self._count()
 
     def run(self, stopping: Callable[[], bool]) -> None:
@@ -143,7 +144,8 @@ class Capturing:
                 self._leave(self.node.tick(polled))
         elif self.positions is not None:
             self._wait(stopping)
-            if not self.waiting:
+            self._passed |= bool(self.waiting)
+            if not self._passed:
                 self._take(block)
                 self.positions.taken(block)
         elif self.waiting:
@@ -151,7 +153,7 @@ class Capturing:
         else:
             self._shed_or_take(block, look=now - self._looked >= COUNTED_EVERY)
         self.spool.tick(now)
-        if self.positions is not None and self.spool.due:
+        if self.positions is not None and self.spool.due and not self._passed:
             self._cut()
         if now - self._looked >= COUNTED_EVERY:
             self._looked = now
@@ -231,7 +233,7 @@ class Capturing:
         if self.positions is None:
             while self.waiting:
                 self.spool.shed(*self.waiting.popleft())
-        elif self.waiting:
+        elif self.waiting or self._passed:
             self.ended = False
             self.spool.abandon()
             return

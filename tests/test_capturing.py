@@ -245,6 +245,33 @@ def test_a_file_waits_for_room_in_its_spool(
     assert through_spools(PLANS, [tmp_path / "s"]) == answer
 
 
+def test_a_file_that_is_stopped_while_it_waits_for_room_is_read_again_from_the_last_cut(
+    capture: Path, answer: list[list[tuple[object, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lowlevel.capturing.RETRY", 0.0001)
+    monkeypatch.setattr("lowlevel.capturing.LAST_TRIES", 2)
+    given_up = 0
+    for seed in range(6):
+        link = capturing(capture, tmp_path / "s")
+        append, random = link.spool.append, Random(seed)
+
+        def refusing(
+            number: int, item: Item, append: Callable[[int, Item], None] = append, random: Random = random
+        ) -> None:
+            if not isinstance(item, Punctuation) and random.random() < 0.9:
+                raise SpoolFullError("no room")
+            append(number, item)
+
+        asked = after(random.randrange(3, 30))
+        link.spool.append = refusing  # type: ignore[method-assign]
+        link.run(asked)
+        given_up += bool(link.waiting)
+    assert given_up
+    capturing(capture, tmp_path / "s").run(never)
+    assert through_spools(PLANS, [tmp_path / "s"]) == answer
+    segments(tmp_path / "s")
+
+
 @pytest.fixture
 def wire(capture: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A named pipe that the capture is written to, as often as somebody reads it."""
