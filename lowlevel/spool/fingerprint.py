@@ -49,5 +49,4 @@ def _text(value: object) -> str:
 
 def _said(field: Field[object], value: object) -> bool:
     """Whether a field has another value than its default."""
-    held = getattr(value, field.name)
-    return field.default is MISSING or held != field.default or type(held) is not type(field.default)
+    return field.default is MISSING or getattr(value, field.name) != field.default
