@@ -88,7 +88,12 @@ def flood(policy: Policy, sources: int, runs: int) -> Flood:
         burst = table.tally.burst
     least = counts.min(axis=0)
     return Flood(
-        least.sum() / packets, least.max() / 1000, burst, (partials + len(last)) / packets, wrong, grown / MILLION
+        float(least.sum()) / packets,
+        float(least.max()) / 1000,
+        burst,
+        (partials + len(last)) / packets,
+        wrong,
+        grown / MILLION,
     )
 
 
