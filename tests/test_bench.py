@@ -75,6 +75,18 @@ def test_the_same_packets_are_measured_in_both_containers(tmp_path: Path) -> Non
     assert pa.Table.from_batches(classic).equals(pa.Table.from_batches(anew))
 
 
+def test_several_queries_are_measured_with_the_tables_that_they_have(tmp_path: Path) -> None:
+    ran = bench("--quick", "several", "--data", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    rows = {
+        line.split("  ")[1]: re.split(" {2,}", line)[-2:] for line in ran.stdout.splitlines() if "quer" in line[:30]
+    }
+    assert rows["five different queries"] == ["5", "4, 4, 3, 5, 3"]
+    assert rows["five queries of one table"] == ["1", "7"]
+    criteria = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert [(each["target"], each["pass"]) for each in criteria] == [(f">= {rate}", None) for rate in (25, 12, 12, 10)]
+
+
 def test_every_codec_is_measured_and_two_are_judged(tmp_path: Path) -> None:
     ran = bench("--quick", "compressed", "--data", tmp_path)
     assert ran.returncode == 0, ran.stderr
