@@ -10,6 +10,7 @@ import pytest
 
 from capture.files.capture import open_capture
 from capture.files.scan import scan
+from lowlevel.flushing import Flushing
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node import Node
 from lowlevel.plan import LowLevelPlan
@@ -48,11 +49,12 @@ def test_the_budget_is_kept_and_half_of_it_would_not_do_for_twice_the_slots(name
     assert bytes_at_most(slots, plans(*names)) <= mebibytes * MEBIBYTE < bytes_at_most(2 * slots, plans(*names))
 
 
-def test_what_tables_really_take_is_no_more_than_was_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["at_once", "paced"])
+def test_what_tables_really_take_is_no_more_than_was_said(policy: str, tmp_path: Path) -> None:
     served = plans("pairs", "pairs", "ports", "frames")
     slots = slots_within(64 * MEBIBYTE, served)
     capture = open_capture(write_links(tmp_path, 3)[0].path)
-    node = Node("A", capture, served, slots)
+    node = Node("A", capture, served, slots, flushing=Flushing(policy))
     for block in scan(capture).blocks:  # of IPv4, IPv6 and ARP
         for _ in node.process(block):
             pass
