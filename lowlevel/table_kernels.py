@@ -137,7 +137,7 @@ def update_table(  # type: ignore[no-untyped-def]
             slot = homes[3 * number + 2]
             at = slot * width
             state = 0  # 0 evict, 1 found, 2 empty
-            for _ in range(probes):
+            for probe in range(probes):
                 at = slot * width
                 resident = slots[at]
                 if resident == EMPTY:
@@ -152,8 +152,8 @@ def update_table(  # type: ignore[no-untyped-def]
                     if same:
                         state = 1
                         break
+                collisions += probe == 0
                 slot = (slot + 1) & (slot_count - 1)
-            collisions += slot != homes[3 * number + 2]
             if state != 1:
                 if state == 0:
                     at = homes[3 * number + 2] * width

@@ -147,3 +147,18 @@ def test_the_kernels_as_plain_python_stay_inside_their_arrays_and_agree_with_the
         assert np.array_equal(fast.slots, slow.slots)
         assert np.array_equal(fast.evicted[: fast.evicted_rows], slow.evicted[: slow.evicted_rows])
         assert fast.oldest[0] == slow.oldest[0]
+
+
+def test_a_table_counts_what_left_and_what_is_in_it() -> None:
+    table = Table(1, SUBS[:1], PROBES, CAPACITY)
+    for row in range(7):
+        table.words[0, row] = row
+    table.update(np.array([0, 0, 0, 10, 10, 20, 20], np.int64), None, 10, 0)
+    tally = table.tally
+    assert (tally.evicted, tally.resident, tally.left) == (3, 4, 3)
+    assert tally.collisions >= tally.evicted
+    assert tally.panes == len(set(table.slots[:, 0].tolist()))
+    table.take_evicted()
+    table.flush(INT_MAX)
+    tally = table.tally
+    assert (tally.evicted, tally.flushed, tally.burst, tally.resident, tally.panes) == (3, 4, 4, 0, 0)
