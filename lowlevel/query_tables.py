@@ -71,16 +71,6 @@ class QueryTables:
         """What the tables made so far have counted."""
         return together(table.tally for _, table in self.tables.values())
 
-    @property
-    def evicted(self) -> int:
-        """Entries that left because another group needed their slot."""
-        return self.tally.evicted
-
-    @property
-    def flushed(self) -> int:
-        """Entries that left because their pane was complete or the input ended."""
-        return self.tally.flushed
-
     def add(self, rows: Rows, newest: int = END) -> Iterator[pa.RecordBatch]:
         """Take in some rows; entries may leave.
 
