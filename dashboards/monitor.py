@@ -25,6 +25,7 @@ from capture.metrics import (
 from capture.metrics import METRICS as CAPTURE_METRICS
 from dashboards.aligned import aligned
 from dashboards.exporter import Exporter
+from dashboards.run_warnings import count
 from dashboards.server import Server, serve
 from dashboards.spool_lines import spool_lines, spool_table
 from dashboards.window_lines import window_lines
@@ -65,6 +66,7 @@ class Monitor:
         self.by_name = {plan.name: plan for plan in self.plans}
         self.samples = Samples()
         self.shown = -1  # the last micro-batch whose results were handed on
+        self._showing = threading.Lock()
         self.server: Server | None = None
         self.run: StreamRun | None = None
         self._stop = threading.Event()
@@ -105,28 +107,33 @@ class Monitor:
         at = f"at {self.pipeline.speed:g} times its speed" if self.pipeline.speed else "as fast as possible"
         captures = sum(not each.spool for each in self.inputs)
         spools = [f"the spool of {each.link}" for each in self.inputs if each.spool]
-        replaying = [f"replaying {captures} captures {at}"] if captures else []
+        replaying = [f"replaying {count(captures, 'capture')} {at}"] if captures else []
         return ", ".join([*replaying, *([f"reading {', '.join(spools)}"] if spools else [])])
 
     def _show_what_was(self) -> None:
         """After a restart, show the counters and the windows that the run before left."""
         assert self.run is not None, "there is a run"
-        totals = self.run.totals
-        if self.shown >= 0 or not totals.samples:
-            return
-        self.samples = totals.samples
-        self.exporter.samples(totals.samples)
-        for plan in self.plans:
-            rows = last_results(self.pipeline.folder / "output", plan.name)
-            if rows is not None:
-                newest = pc.max(rows["window_end"])
-                self.exporter.results(plan.name, rows.filter(pc.equal(rows["window_end"], newest)))
-            self.exporter.progress(plan.name, totals.lows[plan.name])
+        with self._showing:
+            totals, last = self.run.totals, self.run.continued
+            if self.shown >= 0 or not totals.samples:
+                return
+            self.shown = last  # where Spark does it again, its rows are shown already
+            self.samples = totals.samples
+            self.exporter.samples(totals.samples)
+            for plan in self.plans:
+                rows = last_results(self.pipeline.folder / "output", plan.name, last)
+                if rows is not None:
+                    newest = pc.max(rows["window_end"])
+                    self.exporter.results(plan.name, rows.filter(pc.equal(rows["window_end"], newest)))
+                self.exporter.progress(plan.name, totals.lows[plan.name])
 
     def _batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         """Show what a micro-batch closed. After a failure it may be called again with the same id and content."""
-        if batch_id <= self.shown:
-            return
+        with self._showing:
+            if batch_id > self.shown:
+                self._show(batch_id, results, samples)
+
+    def _show(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         assert self.run is not None, "batches come from a started run"
         self.shown = batch_id
         self.samples = samples
@@ -189,11 +196,15 @@ class Monitor:
         self.close()
 
 
-def last_results(output: Path, query: str) -> pa.Table | None:
-    """Read the newest file of a query's results: it holds the last windows that closed. None where there is no file."""
-    from highlevel.spark.result_files import query_folder
+def last_results(output: Path, query: str, last: int) -> pa.Table | None:
+    """Read the newest file of a query's results that is of a micro-batch up to `last`: the last windows that closed.
 
-    files = sorted(query_folder(output, query).glob("part-*.parquet"))
+    None where there is no file.
+    """
+    from highlevel.spark.result_files import query_folder, result_file
+
+    newest = result_file(output, query, last).name
+    files = sorted(path for path in query_folder(output, query).glob("part-*.parquet") if path.name <= newest)
     return pq.read_table(files[-1], partitioning=None) if files else None
 
 

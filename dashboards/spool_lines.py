@@ -38,23 +38,23 @@ def spool_table(samples: Samples, links: Sequence[str], now: int) -> str:
         [
             link,
             *(f"{samples.total(metric, link=link):,.0f}" for metric in _COLUMNS.values()),
-            _behind(samples, link, now),
+            _age(samples, link, now),
         ]
         for link in links
     ]
-    return aligned(["spool", *_COLUMNS, "behind"], rows)
+    return aligned(["spool", *_COLUMNS, "newest"], rows)
 
 
 def spool_lines(samples: Samples, links: Sequence[str], now: int) -> Iterator[str]:
-    """Yield a line for each spool: segments and partials read, how far behind, and what is lost."""
+    """Yield a line for each spool: segments and partials read, how old the newest is, and what is lost."""
     for link in links:
         read, lost = (int(samples.total(each, link=link)) for each in (SPOOL_SEGMENTS_READ, SPOOL_SEGMENTS_LOST))
         partials = count(int(samples.total(SPOOL_PARTIALS_READ, link=link)), "partial")
-        behind = f", {_behind(samples, link, now)} behind" if read else ""
+        newest = f", newest {_age(samples, link, now)} old" if read else ""
         gaps = f", {count(lost, 'segment')} lost" if lost else ""
-        yield f"spool of {link}: {count(read, 'segment')}, {partials}{behind}{gaps}"
+        yield f"spool of {link}: {count(read, 'segment')}, {partials}{newest}{gaps}"
 
 
-def _behind(samples: Samples, link: str, now: int) -> str:
+def _age(samples: Samples, link: str, now: int) -> str:
     found = lag(samples, link, now)
     return "-" if found is None else f"{found / SECOND:,.1f} s"

@@ -166,7 +166,7 @@ def test_a_pipeline_reads_links_with_spools_from_them(spark, captures, tmp_path:
         monitor.wait()
         summary = monitor.summary()
     check(tmp_path / "state", [captures[0], Input("control", captures[1].path)], plans)
-    assert any(line.startswith("replaying 1 captures") and "reading the spool of main1" in line for line in said)
+    assert any(line.startswith("replaying 1 capture ") and "reading the spool of main1" in line for line in said)
     header, _, row = summary.split("\n\n")[1].splitlines()
     assert header.split()[:3] == ["spool", "segments", "lost"]
     assert row.split()[:3] == ["main1", str(len(SpoolReader(tmp_path / "spool").segments())), "0"]

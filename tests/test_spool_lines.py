@@ -28,14 +28,14 @@ def read() -> Samples:
 
 def test_each_spool_has_a_line() -> None:
     assert list(spool_lines(read(), ["eth0", "eth1"], NOW)) == [
-        "spool of eth0: 1,234 segments, 10,005 partials, 2.5 s behind, 1 segment lost",
+        "spool of eth0: 1,234 segments, 10,005 partials, newest 2.5 s old, 1 segment lost",
         "spool of eth1: 0 segments, 0 partials",
     ]
 
 
 def test_the_table_has_all_of_it() -> None:
     assert spool_table(read(), ["eth0", "eth1"], NOW).splitlines() == [
-        "spool  segments  lost  partials  lost with segments  shed  behind",
+        "spool  segments  lost  partials  lost with segments  shed  newest",
         "-----  --------  ----  --------  ------------------  ----  ------",
         "eth0      1,234     1    10,005                  77     6   2.5 s",
         "eth1          0     0         0                   0     0       -",

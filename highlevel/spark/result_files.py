@@ -21,14 +21,19 @@ def query_folder(output: Path, query: str) -> Path:
     return output / quote(query, safe=" ")
 
 
+def result_file(output: Path, query: str, batch_id: int) -> Path:
+    """File of the results of one query and micro-batch; later ones have names that sort behind it."""
+    return query_folder(output, query) / f"part-{batch_id:08d}.parquet"
+
+
 def write_results(output: Path, batch_id: int, results: dict[str, pa.Table]) -> None:
-    """Write the results of one micro-batch; a query without rows gets no file."""
+    """Write the results of one micro-batch; a query without rows has no file, whatever an attempt before left."""
     for query, table in results.items():
+        path = result_file(output, query, batch_id)
         if table.num_rows == 0:
+            path.unlink(missing_ok=True)
             continue
-        folder = query_folder(output, query)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"part-{batch_id:08d}.parquet"
-        part = folder / f".{path.name}.{os.getpid()}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{os.getpid()}")
         pq.write_table(table, part)
         part.replace(path)

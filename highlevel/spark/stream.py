@@ -112,6 +112,8 @@ class StreamRun:
         self.on_batch = on_batch
         self.say = say
         self.totals = Totals()
+        self.continued = -1
+        """The last micro-batch whose totals were there at the start; it may be done again."""
         self._totals_files = TotalsFiles(self.folder / "totals")
         self._query: StreamingQuery | None = None
         self._locks = Locks()
@@ -150,7 +152,8 @@ class StreamRun:
         for plan in self.feeds.plans:
             if any(each.feeds(plan) and not each.spool for each in self.feeds.inputs):  # else the node has done it
                 compile_kernels(plan.low.kind)
-        self.totals = self._totals_files.load(self._totals_files.last())
+        self.continued = self._totals_files.last()
+        self.totals = self._totals_files.load(self.continued)
         if self.totals.finished(len(self.feeds.inputs)):
             self._ended.set()
         tasks = max(1, self.spark.sparkContext.defaultParallelism // max(1, len(self.feeds.inputs)))
