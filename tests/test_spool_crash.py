@@ -16,9 +16,10 @@ from random import Random
 import pytest
 
 from lowlevel.punctuation import Punctuation
+from lowlevel.spool import segment
 from lowlevel.spool.committed import NAME, Committed, read_committed
 from lowlevel.spool.durable import write_durably
-from lowlevel.spool.errors import SegmentLostError, SpoolError
+from lowlevel.spool.errors import SegmentFormatError, SegmentLostError, SpoolError
 from lowlevel.spool.folder import numbers, segment_path
 from lowlevel.spool.reader import Gap, SpoolReader
 from lowlevel.spool.writer import SpoolWriter
@@ -140,6 +141,59 @@ def test_numbers_go_on_behind_a_newest_segment_that_is_damaged(tmp_path: Path, l
     reader.commit(3)
     SpoolWriter(tmp_path, LINK, PLANS).close()
     assert numbers(tmp_path) == [3]
+
+
+def three_cuts(folder: Path) -> None:
+    """Write segments 0 to 2 of an input that can be read again."""
+    writer = SpoolWriter(folder, LINK, PLANS, cuts=True)
+    for number in range(3):
+        writer.append(0, Punctuation(LINK, number))
+        writer.cut(f"place {number}")
+    writer.close()
+
+
+def test_an_input_is_read_again_from_before_a_damaged_segment_that_nobody_took(tmp_path: Path) -> None:
+    three_cuts(tmp_path)
+    SpoolReader(tmp_path).commit(0)
+    for number in (1, 2):
+        replace(segment_path(tmp_path, number), b"nonsense")
+    writer = SpoolWriter(tmp_path, LINK, PLANS, cuts=True)
+    assert writer.position == "place 0"
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("damaged", "committed", "message"),
+    [
+        ((2,), 2, "000000000002.segment: damaged, .* has committed up to 2, and what it held would be counted twice"),
+        ((1, 2), 1, "000000000001.segment: damaged, .* has committed up to 1,"),
+        ((0, 1, 2), None, "000000000000.segment: damaged, .* no older segment says from where to read again"),
+    ],
+)
+def test_an_input_is_not_read_again_where_that_would_count_twice(
+    tmp_path: Path, damaged: tuple[int, ...], committed: int | None, message: str
+) -> None:
+    three_cuts(tmp_path)
+    if committed is not None:
+        SpoolReader(tmp_path).commit(committed)
+    for number in damaged:
+        replace(segment_path(tmp_path, number), b"nonsense")
+    for _ in range(2):  # the folder is let go of each time
+        with pytest.raises(SpoolError, match=message):
+            SpoolWriter(tmp_path, LINK, PLANS, cuts=True)
+    SpoolWriter(tmp_path, LINK, PLANS).close()  # what comes from a wire goes on
+
+
+def test_a_segment_of_another_version_is_not_taken_for_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_cuts(tmp_path)
+    monkeypatch.setattr(segment, "FORMAT", 2)
+    for cuts in (True, False):
+        with pytest.raises(SegmentFormatError, match=r"02\.segment: got a segment of format 1, expected 2: of another"):
+            SpoolWriter(tmp_path, LINK, PLANS, cuts=cuts)
+    with pytest.raises(SegmentFormatError, match=r"01\.segment: got a segment of format 1"):
+        SpoolReader(tmp_path).read(1)
 
 
 def test_the_order_in_which_a_folder_lists_its_files_means_nothing(

@@ -13,5 +13,9 @@ class SpoolFullError(SpoolError):
     """There is no room for an item, and nothing of it was taken: append it again later, or shed it."""
 
 
+class SegmentFormatError(SpoolError):
+    """A segment is whole and of another version of Wiretide: read it with that one, or name another folder."""
+
+
 class SegmentLostError(SpoolError):
     """A segment is not there or not whole: go on with the next, whose head says how much was lost."""

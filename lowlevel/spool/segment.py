@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
-from lowlevel.spool.errors import SegmentLostError
+from lowlevel.spool.errors import SegmentFormatError, SegmentLostError
 from lowlevel.spool.partials import pack, unpack
 
 FORMAT = 1
@@ -96,12 +96,13 @@ class Header:
 
     @staticmethod
     def decode(text: bytes) -> Header:
-        """Read it back. Raises SegmentLostError for another format."""
+        """Read it back. Raises SegmentFormatError for another format."""
         said = json.loads(text)
         found = said.pop("format", None)
         if found != FORMAT:
-            raise SegmentLostError(
-                f"got a segment of format {found}, expected {FORMAT}: of another version of Wiretide"
+            raise SegmentFormatError(
+                f"got a segment of format {found}, expected {FORMAT}: of another version of Wiretide; read the spool "
+                "to its end with that one, or name another folder"
             )
         plans = tuple((name, print_of) for name, print_of in said.pop("plans"))
         return Header(plans=plans, lows=tuple(said.pop("lows")), **said)
@@ -180,13 +181,20 @@ def encode(header: Header, items: Sequence[tuple[int, Item]], first: int, last: 
 
 
 def decode(path: Path) -> Segment:
-    """Read a segment. Raises SegmentLostError where it is not whole, FileNotFoundError where it is not there."""
+    """Read a segment.
+
+    Raises SegmentLostError where it is not whole, SegmentFormatError where it is of another version, FileNotFoundError
+    where it is not there.
+    """
     data = path.read_bytes()
     trailer = Trailer.decode(data[-TRAILER:], len(data))
     if trailer is None or zlib.crc32(memoryview(data)[: trailer.length]) != trailer.checksum:
         raise SegmentLostError(f"{path}: not whole: {len(data)} bytes that do not have their checksum")
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        header = Header.decode(reader.schema.metadata[HEADER])
+        try:
+            header = Header.decode(reader.schema.metadata[HEADER])
+        except SegmentFormatError as error:
+            raise SegmentFormatError(f"{path}: {error}") from None
         batch = reader.read_next_batch()
     prints = dict(header.plans)
     names, lows, partials = (batch.column(place) for place in range(3))

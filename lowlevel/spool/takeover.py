@@ -29,10 +29,12 @@ class Takeover:
     next: int
 
 
-def take_over(folder: Path, link: str) -> Takeover:
+def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
     """Make a folder, or take it with what is in it; files that were never finished are removed.
 
-    Raises SpoolError where another writer is at work, where it is another link's, or where nothing can be written.
+    `again`: the input is read again from the position of the newest whole segment. Raises SpoolError where another
+    writer is at work, where it is another link's, where a segment is of another version, where nothing can be written,
+    and where reading `again` would repeat what the reader has committed.
     """
     with contextlib.ExitStack() as undo:
         try:
@@ -44,7 +46,7 @@ def take_over(folder: Path, link: str) -> Takeover:
                 path.unlink()
             keep_reserve(folder)
             held = HeldSegments(folder)
-            newest = _newest_whole(held)
+            newest, damaged = _newest_whole(held)
         except BlockingIOError as error:
             raise SpoolError(
                 f"{folder}: another process is writing this spool; end it, or name another folder"
@@ -53,6 +55,8 @@ def take_over(folder: Path, link: str) -> Takeover:
             raise SpoolError(f"{folder}: cannot be a spool: {error.strerror}") from error
         if newest is not None and newest.link != link:
             raise SpoolError(f"{folder}: got link {link}, expected {newest.link}, whose spool this is")
+        if again and damaged:
+            _check_position(folder, newest, damaged)
         undo.pop_all()
     return Takeover(lock, held, newest, max([committed_number(folder), *held.newest_first()[:1]]) + 1)
 
@@ -65,8 +69,27 @@ def committed_number(folder: Path) -> int:
         return -1
 
 
-def _newest_whole(held: HeldSegments) -> Segment | None:
+def _newest_whole(held: HeldSegments) -> tuple[Segment | None, list[int]]:
+    """Return the newest whole segment, and the numbers of the damaged ones above it, descending."""
+    damaged: list[int] = []
     for number in held.newest_first():
-        with contextlib.suppress(SegmentLostError):
-            return segment.decode(segment_path(held.folder, number))
-    return None
+        try:
+            return segment.decode(segment_path(held.folder, number)), damaged
+        except SegmentLostError:
+            damaged.append(number)
+    return None, damaged
+
+
+def _check_position(folder: Path, newest: Segment | None, damaged: list[int]) -> None:
+    """Refuse to read again what a damaged segment held, unless the reader never took it and its place is known."""
+    committed, oldest = committed_number(folder), damaged[-1]
+    if oldest <= committed:
+        reason = f"the reader has committed up to {committed}, and what it held would be counted twice"
+    elif newest is None or newest.header.position is None:
+        reason = "no older segment says from where to read again"
+    else:
+        return
+    raise SpoolError(
+        f"{segment_path(folder, oldest)}: damaged, and with it how far the input was read: {reason}; bring the file "
+        "back, or name another folder to begin anew"
+    )

@@ -59,7 +59,8 @@ class SpoolWriter:
 
         `plans` are names, all different, and fingerprints; items are numbered by their place. With `cuts` segments end
         where `cut` says and nowhere else. Where the link has `ended` in this folder, nothing but `close` can be done.
-        Raises SpoolError where another writer is at work, or the spool is another link's.
+        Raises SpoolError where another writer is at work, or the spool is another link's, and with `cuts` where the
+        newest segment is damaged and reading again from an older one would repeat what was committed.
         """
         self.folder = Path(folder)
         self.link = link
@@ -76,7 +77,7 @@ class SpoolWriter:
         self._now: int | None = None
         self._looked: int | None = None
         self._unsaid: set[int] = set()
-        taken = take_over(self.folder, link)
+        taken = take_over(self.folder, link, again=cuts)
         self._lock, self._held, self._next = taken.lock, taken.held, taken.next
         lows = self._resume(taken.newest)
         self._lows = tuple(lows.get(plan, BEGINNING) for plan in self.plans)
