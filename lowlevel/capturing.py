@@ -155,6 +155,10 @@ class Capturing:
         self.spool.tick(now)
         if self.positions is not None and self.spool.due and not self._passed:
             self._cut()
+        self._look(now)
+
+    def _look(self, now: int) -> None:
+        """Make the counters anew for other threads, where that was some time ago."""
         if now - self._looked >= COUNTED_EVERY:
             self._looked = now
             self._samples = self._count()
@@ -209,20 +213,30 @@ class Capturing:
         return True
 
     def _wait(self, stopping: Callable[[], bool]) -> None:
-        """Wait until nothing waits for room any more, or until it is to stop and has tried a while longer."""
-        pause, tries = Event(), LAST_TRIES
+        """Wait until nothing waits for room any more, or until it is to stop and has tried a while longer, once."""
+        pause, tries = Event(), 0 if self._passed else LAST_TRIES
         while self.waiting and tries:
             tries -= stopping()
             pause.wait(RETRY)
-            self.spool.tick(self.clock())
+            now = self.clock()
+            self.spool.tick(now)
             self._leave(())
+            self._look(now)
 
-    def _cut(self) -> None:
-        """End a segment with all that has been reduced, and the place of the input up to which that is."""
+    def _cut(self) -> bool:
+        """End a segment with all that has been reduced, and the place of the input up to which that is.
+
+        False where there is no room for that: nothing is lost then, and a later cut goes up to where that one is.
+        """
         assert self.positions is not None, "only inputs that can be read again are cut"
         self._leave(self.node.flush())
-        if not self.waiting:
+        if self.waiting:
+            return False
+        try:
             self.spool.cut(self.positions.text())
+        except SpoolFullError:
+            return False
+        return True
 
     def _close(self, stopping: Callable[[], bool]) -> None:
         """Close the spool, ended where the input did.
@@ -233,12 +247,10 @@ class Capturing:
         if self.positions is None:
             while self.waiting:
                 self.spool.shed(*self.waiting.popleft())
-        elif self.waiting or self._passed:
+        elif self.waiting or self._passed or not (self.ended or self._cut()):
             self.ended = False
             self.spool.abandon()
             return
-        elif not self.ended:
-            self._cut()
         self.spool.close(ended=self.ended)
 
     @property

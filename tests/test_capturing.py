@@ -7,6 +7,7 @@ before its input does, packets that vanish uncounted while the spool is full, an
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 import threading
@@ -27,7 +28,7 @@ from capture.generate import Profile, generate
 from capture.metrics import RECORDS_READ
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
-from lowlevel.capturing import Capturing
+from lowlevel.capturing import COUNTED_EVERY, LAST_TRIES, Capturing
 from lowlevel.flushing import Flushing
 from lowlevel.metrics import SPOOL_ROWS_DROPPED, SPOOL_ROWS_WRITTEN
 from lowlevel.node import Node
@@ -35,6 +36,8 @@ from lowlevel.node_metrics import ITEMS_WAITING, PARTIALS_LEFT, RECORDS_SHED
 from lowlevel.promises.knowledge import parse_knowledge
 from lowlevel.punctuation import Item, Punctuation
 from lowlevel.shedding import SAMPLED
+from lowlevel.spool import segment_thread
+from lowlevel.spool.durable import write_durably
 from lowlevel.spool.errors import SpoolFullError
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.limits import SpoolLimits
@@ -279,6 +282,68 @@ def test_a_file_that_is_stopped_while_it_waits_for_room_is_read_again_from_the_l
     segments(tmp_path / "s")
 
 
+def full_disk(monkeypatch: pytest.MonkeyPatch, first: int, last: int) -> None:
+    """Let the disk be full for the segments that are tried as the `first` to the `last`, beginning at 0."""
+    tries = count()
+
+    def write(part: Path, path: Path, content: list[bytes | memoryview]) -> int:
+        if first <= next(tries) <= last:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write_durably(part, path, content)
+
+    monkeypatch.setattr(segment_thread, "write_durably", write)
+
+
+def test_a_file_goes_on_where_the_disk_was_full_for_a_while(
+    capture: Path, answer: list[list[tuple[object, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_disk(monkeypatch, 1, 6)
+    link = capturing(capture, tmp_path / "s")
+    link.run(never)
+    assert link.ended
+    assert through_spools(PLANS, [tmp_path / "s"]) == answer
+    segments(tmp_path / "s")
+
+
+def test_a_file_that_is_stopped_while_the_disk_is_full_is_read_again_from_the_last_cut(
+    capture: Path, answer: list[list[tuple[object, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as full:
+        full_disk(full, 1, 1000)
+        link = capturing(capture, tmp_path / "s")
+        link.run(after(6))
+        assert not link.ended
+    capturing(capture, tmp_path / "s").run(never)
+    assert through_spools(PLANS, [tmp_path / "s"]) == answer
+    segments(tmp_path / "s")
+
+
+def test_counters_go_on_while_a_file_waits_for_room_and_it_waits_once_where_it_is_to_stop(
+    capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lowlevel.capturing.RETRY", 0.0001)
+    link = capturing(capture, tmp_path / "s")
+    asked: list[int] = []
+
+    def clock() -> int:
+        asked.append(1)
+        return 2 * 10**18 + COUNTED_EVERY * len(asked)
+
+    def refusing(number: int, item: Item) -> None:
+        raise SpoolFullError("no room")
+
+    link.clock = clock
+    link.spool.append = refusing  # type: ignore[method-assign]
+    link.waiting.append((0, Punctuation("A", 0)))
+    link._wait(lambda: True)
+    assert len(asked) == LAST_TRIES
+    assert link.samples.total(ITEMS_WAITING) == 1
+    link._passed = True
+    link._wait(lambda: True)
+    assert len(asked) == LAST_TRIES
+    link.spool.abandon()
+
+
 @pytest.fixture
 def wire(capture: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A named pipe that the capture is written to, as often as somebody reads it."""
@@ -290,10 +355,15 @@ def wire(capture: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         with contextlib.suppress(BrokenPipeError), path.open("wb", buffering=0) as pipe:
             pipe.write(content)
 
-    writing = threading.Thread(target=write)
+    writing = threading.Thread(target=write, daemon=True)
     writing.start()
     yield path
-    writing.join()
+    rest = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # lets it go on that waits for a reader, or for room
+    while writing.is_alive():
+        with contextlib.suppress(BlockingIOError):
+            os.read(rest, MEBIBYTE)
+        writing.join(0.001)
+    os.close(rest)
     path.unlink()
 
 
