@@ -17,18 +17,18 @@ class CaptureCommandError(WiretideError):
     status = 2
 
 
-NODE, COLLECTOR = "PIPELINE.toml", "--udp"
-OPTIONS = {NODE: ("--link", "--metrics"), COLLECTOR: ()}
+COLLECTOR = "--udp"
+NODE_OPTIONS = ("--link", "--metrics")
 """Which options a node knows; a collector knows all but the first."""
 
 
 def check(pipeline: Path | None, given: Sequence[str]) -> None:
     """Raise CaptureCommandError where the options `given` are not those of one of the two."""
     if pipeline is not None:
-        if others := [name for name in given if name not in OPTIONS[NODE]]:
+        if others := [name for name in given if name not in NODE_OPTIONS]:
             raise CaptureCommandError(
                 f"{pipeline} and {others[0]}: got a pipeline file for the low-level node and an option of the "
-                f"collector, expected one of the two; a node has {', '.join(OPTIONS[NODE])}"
+                f"collector, expected one of the two; a node has {', '.join(NODE_OPTIONS)}"
             )
         return
     if "--link" in given:
