@@ -25,12 +25,6 @@ PARTIALS_LEFT = Metric(
 ITEMS_WAITING = Metric(
     "wiretide_node_waiting_items", "gauge", ("link",), "Batches of partials that wait for room in the spool."
 )
-PARTIALS_LOST = Metric(
-    "wiretide_node_partials_lost_total",
-    "counter",
-    ("query", "link"),
-    "Partials that were in the tables when the node was stopped and for which the spool had no room.",
-)
 NODE_WATERMARK = Metric(
     "wiretide_node_low_watermark_seconds",
     "gauge",
@@ -52,7 +46,6 @@ METRICS = (
     SAMPLING_RATE,
     PARTIALS_LEFT,
     ITEMS_WAITING,
-    PARTIALS_LOST,
     NODE_WATERMARK,
     NODE_LAG,
     LINK_STATE,
