@@ -23,7 +23,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -156,6 +156,8 @@ class Kernel:
             constants = [value for value in values if isinstance(value, int | float | tuple)]
             outlined = hasattr(function, IS_OUTLINED)
             content = (name, code.co_code, code.co_consts, code.co_names, code.co_varnames, constants, outlined)
+            if hasattr(function, BUILDER):
+                digest.update(repr(_spelled(getattr(function, BUILDER).__code__)).encode())
             digest.update(repr(content).encode())
         return cache_folder() / f"{self.name}-{digest.hexdigest()[:32]}.o"
 
@@ -210,10 +212,14 @@ class Kernel:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as part:
-                part.write(header + b"\n" + code)
-            Path(part.name).replace(target)  # readers see the whole file or none
+                try:
+                    part.write(header + b"\n" + code)
+                    part.flush()
+                    Path(part.name).replace(target)  # readers see the whole file or none
+                except OSError:
+                    Path(part.name).unlink(missing_ok=True)
         except OSError:
-            return  # a read-only home is no reason to fail: the code is in memory
+            return  # a read-only home, a full disk: no reason to fail, the code is in memory
 
     def _load(self, stored: tuple[str, bytes]) -> Callable[..., int]:
         import llvmlite.binding as llvm
@@ -240,6 +246,12 @@ class Kernel:
             reached: list[Any] = [function.__globals__.get(name) for name in function.__code__.co_names]
             todo += [each for each in reached if hasattr(each, IS_HELPER) and each.__name__ not in found]
         return found
+
+
+def _spelled(code: CodeType) -> tuple[Any, ...]:
+    """A function's code and that of the functions in it, without what differs from process to process."""
+    constants = tuple(_spelled(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.co_code, constants, code.co_names
 
 
 def _calling_compiled(function: FunctionType) -> FunctionType:

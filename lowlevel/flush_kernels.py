@@ -276,14 +276,15 @@ def settle_table(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Let entries leave without packets; return how many rows `out` holds then.
 
-    `pane` is opened if it is later than the current one, the hand visits `visits` slots, and entries of panes below
+    `pane` is opened if it is later than the current one, the hand visits up to `visits` slots, and AHEAD entries leave
+    there at most; entries of panes below
     `before` leave. `out` has room for out_rows + slot_count; the rest is as in `update_flushing`.
     """
     rows = out_rows
     if pane > state[CURRENT]:
         out_rows = open_pane(slots, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows)
     if visits > 0:
-        out_rows = sweep(slots, slot_count, width, visits, slot_count, counts, mask, state, out, out_rows)
+        out_rows = sweep(slots, slot_count, width, visits, AHEAD, counts, mask, state, out, out_rows)
     state[BURST] = max(state[BURST], out_rows - rows)
     current = state[CURRENT]
     closed = out_rows

@@ -14,7 +14,7 @@ TABLE_EVICTIONS = Metric(
     "wiretide_table_evictions_total",
     "counter",
     ("query", "link"),
-    "Entries that left the low-level table early, because another group needed the slot.",
+    "Entries whose slot of the low-level table another entry took: another group, or the same one in a later pane.",
 )
 TABLE_FLUSHED = Metric(
     "wiretide_table_flushed_total",
@@ -33,7 +33,7 @@ TABLE_COLLISIONS = Metric(
     "wiretide_table_collisions_total",
     "counter",
     ("query", "link"),
-    "Rows that found another group's entry in the slot of the low-level table where they looked first.",
+    "Rows that found another entry of an open pane in the slot of the low-level table where they looked first.",
 )
 TABLE_SWEPT = Metric(
     "wiretide_table_swept_total",
@@ -63,7 +63,7 @@ TABLE_BURST = Metric(
     "wiretide_table_largest_burst",
     "gauge",
     ("query", "link"),
-    "Most entries that ever left a low-level table together: for up to 64 packets, or for one promise.",
+    "Most entries that ever left a low-level table together, for up to 64 packets or a promise; not on empty polls.",
 )
 
 ROWS_FROM_THE_FUTURE = Metric(

@@ -10,11 +10,12 @@ from dataclasses import dataclass, fields
 class Tally:
     """Counters of one table, or of several together.
 
-    Packets that found their home slot taken by another group (`collisions`). Entries that left: for another group
-    (`evicted`), because their pane was complete or the input ended (`flushed`), one by one beside the packets
-    (`swept`), because their pane was too old or an order asked for it (`forced`). Packets that left as partials of
-    their own, being too old or too far ahead (`direct`). `burst` is the most entries that left for up to AHEAD packets
-    or for one promise. `resident` entries are in the table, of `panes` panes.
+    Packets that found their home slot taken by another entry (`collisions`). Entries that left: for another group, or
+    for the same one in a later pane (`evicted`), because their pane was complete or the input ended (`flushed`), one by
+    one beside the packets (`swept`), because their pane was too old or an order asked for it (`forced`). Packets that
+    left as partials of their own, being too old or too far ahead (`direct`). `burst` is the most entries that left for
+    up to AHEAD packets or for one promise; on an empty poll and at the end nothing waits for them. `resident` entries
+    are in the table, of `panes` panes.
     """
 
     collisions: int = 0

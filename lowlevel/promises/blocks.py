@@ -8,8 +8,8 @@ of a block's length is right at its end only. What is needed is to know **where 
 inside a block times jump backwards all the while, and where the next begins they may not jump at all. The end is
 
 * what the source says (`end_block`): of a followed folder, each file is a block;
-* with a `length`, a time of the next segment: the block of times `[k * length, (k+1) * length)` of the epoch ends with
-  the first believed row beyond it.
+* with a `length`, whatever the source says, a time of the next segment: the block of times
+  `[k * length, (k+1) * length)` of the epoch ends with the first believed row beyond it.
 
 Where neither comes, nothing is promised before the end.
 """
@@ -32,8 +32,9 @@ class Blocks(Promise):
         self.length = length
 
     def end_block(self) -> None:
-        """Promise the newest row's time: the next block begins there or later."""
-        self.declare(self.newest)
+        """Promise the newest row's time, where blocks are what the source says: the next begins there or later."""
+        if self.length is None:
+            self.declare(self.newest)
 
     def _bound(self) -> int:
         newest = self.newest

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lowlevel.promises.guard import AGREEING, JUMP
 from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING
 from lowlevel.readers import Rows
@@ -40,6 +41,8 @@ class Lull(Promise):
         super().__init__(inner.guard)
         self.inner = inner
         self.threshold = threshold
+        self._clock = BEGINNING
+        self._leaps = 0
 
     def advance(self, rows: Rows) -> None:
         """Take in rows as `inner` does."""
@@ -47,7 +50,7 @@ class Lull(Promise):
 
     def tick(self, now: int) -> None:
         """Promise `now - threshold` where the source's time is older; a clock that has not begun says nothing."""
-        if now == BEGINNING:
+        if now == BEGINNING or not self._believes(now):
             return
         due = max(BEGINNING + 1, now - self.threshold)
         if self.newest >= due:
@@ -55,6 +58,15 @@ class Lull(Promise):
         self.guard.believe(due)
         self.lulls += due > self.low
         self.declare(due)
+
+    def _believes(self, now: int) -> bool:
+        """Whether the clock may say so: one that leaps by more than JUMP has to say it AGREEING times in a row."""
+        leaps = self._clock != BEGINNING and now - self._clock > JUMP
+        self._leaps = self._leaps + 1 if leaps else 0
+        if leaps and self._leaps < AGREEING:
+            return False
+        self._clock, self._leaps = now, 0
+        return True
 
     def end_block(self) -> None:
         """As `inner` does."""
