@@ -58,6 +58,8 @@ class Link:
         try:
             self.capturing.run(self._stop.is_set)
             state = ENDED if self.capturing.ended else STOPPED
+            if state == ENDED and self.capturing.damage:
+                _complain(f"link {self.name}: {self.capturing.damage_told}")
             if state == STOPPED and not self._stop.is_set():
                 state = FAILED
                 _complain(f"link {self.name}: {self.settings.capture} is gone; its spool can be gone on with")

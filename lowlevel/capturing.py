@@ -19,8 +19,9 @@ from contextlib import closing
 from threading import Event
 
 from capture.errors import InputError
-from capture.files.blocks import BLOCK_RECORDS, Block
+from capture.files.blocks import BLOCK_RECORDS, CUTS, Block
 from capture.files.capture import AnyCapture, Capture
+from capture.files.compression import CUT_IN_COMPRESSION
 from capture.files.followed import FollowedCapture
 from capture.files.positions import FilePosition, blocks_behind, positions
 from capture.files.stopping import blocks_until_stopped
@@ -86,7 +87,8 @@ class Capturing:
         self.left = [0] * len(plans)
         self.lows = [BEGINNING] * len(plans)
         self.newest = BEGINNING
-        self._damage: str | None = None
+        self.damage: str | None = None
+        """How the input has ended, if badly."""
         self._now = self._looked = clock()
         self._turns = 1
         self._passed = False  # whether a block of an input that can be read again was not taken: it is over then
@@ -109,6 +111,7 @@ class Capturing:
             self._leave(self.node.progress(END) if self.ended else self.node.flush())
             self._close(stopping)
         finally:
+            self.spool.abandon()  # where it is not closed
             if isinstance(self.capture, StreamedCapture):
                 self.capture.close()
             self._samples = self._count()
@@ -124,11 +127,15 @@ class Capturing:
                 if stopping():
                     return
                 yield block
-            self._damage = damage
+            self.damage = damage
         else:
             with closing(blocks_until_stopped(self.capture, stopping, BLOCK_RECORDS)) as live:
                 yield from live
-            self._damage = self.capture.damage
+            self.damage = self.capture.damage
+        # The writer of a stream may go on behind what is no record.
+        broken = self.damage not in (None, *CUTS, CUT_IN_COMPRESSION)
+        if broken and self.positions is None and not is_interface(self.capture.path):
+            raise InputError(f"{self.damage_told}; nothing behind it can be read: begin the stream again")
         # An interface that is gone may come back.
         self.ended = not stopping() and not is_interface(self.capture.path)
 
@@ -197,8 +204,10 @@ class Capturing:
             yield item
             return
         whole = standing_for(item, self.plans[number], self.shedding.factor)
-        for first in range(0, whole.num_rows, MOST_ROWS):
-            yield whole.slice(first, MOST_ROWS)
+        few = whole.num_rows * (self.spool.limits.spool_bytes // 8) // max(1, whole.nbytes)
+        rows = min(MOST_ROWS, max(1, few))  # a spool takes a quarter of itself at once
+        for first in range(0, whole.num_rows, rows):
+            yield whole.slice(first, rows)
 
     def _append(self, number: int, item: Item) -> bool:
         """Give one item to the spool; False where it has no room."""
@@ -254,13 +263,21 @@ class Capturing:
         self.spool.close(ended=self.ended)
 
     @property
+    def damage_told(self) -> str:
+        """How the input has ended badly, for people."""
+        records = self.node.records + sum(self.shedding.shed.values())
+        if isinstance(self.positions, FilePosition):
+            records = self.positions.records  # with those of the nodes before
+        return f"{self.capture.path}: {(self.damage or '').replace('_', ' ')}, after {records:,} whole records"
+
+    @property
     def samples(self) -> Samples:
         """The counters, as they were a moment ago; whole once it has run."""
         return self._samples
 
     def _count(self) -> Samples:
         link = self.node.link
-        samples = self.node.samples(self.names, self._damage)
+        samples = self.node.samples(self.names, self.damage)
         if isinstance(self.capture, StreamedCapture):
             samples.update(self.capture.samples(link))
         samples.update(self.spool.samples())

@@ -38,11 +38,12 @@ from lowlevel.punctuation import Item, Punctuation
 from lowlevel.shedding import SAMPLED
 from lowlevel.spool import segment_thread
 from lowlevel.spool.durable import write_durably
-from lowlevel.spool.errors import SpoolFullError
+from lowlevel.spool.errors import SpoolError, SpoolFullError
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.limits import SpoolLimits
 from lowlevel.spool.writer import SpoolWriter
 from queries.gsql import compile_query
+from tests.spool_items import random_batch
 from tests.spool_twin import inline, segments, through_spools
 
 MEBIBYTE = 1 << 20
@@ -342,6 +343,44 @@ def test_counters_go_on_while_a_file_waits_for_room_and_it_waits_once_where_it_i
     link._wait(lambda: True)
     assert len(asked) == LAST_TRIES
     link.spool.abandon()
+
+
+def test_a_spool_that_fails_is_let_go(capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(part: Path, path: Path, content: list[bytes | memoryview]) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(segment_thread, "write_durably", write)
+    link = capturing(capture, tmp_path / "s")
+    with pytest.raises(SpoolError, match="cannot be written: Input/output error"):
+        link.run(never)
+    capturing(capture, tmp_path / "s").spool.abandon()
+
+
+def test_what_leaves_a_table_at_once_is_cut_so_that_its_spool_can_take_it(capture: Path, tmp_path: Path) -> None:
+    limits = SpoolLimits(segment_bytes=1 << 14, spool_bytes=1 << 18)
+    link = capturing(capture, tmp_path / "s", limits)
+    whole = random_batch(Random(1), PLANS[0].low, 20_000)
+    parts = list(link._parts(0, whole))
+    assert pa.Table.from_batches(parts).equals(pa.Table.from_batches([whole]))
+    for part in parts:
+        assert link.spool._sizes.of(0, part) <= limits.spool_bytes // 4
+    link.spool.abandon()
+
+
+def test_a_stream_is_not_ended_by_a_record_that_cannot_be(capture: Path, tmp_path: Path) -> None:
+    """Its writer is there: what comes behind is lost, so that the link has failed, and can be begun again."""
+    os.mkfifo(tmp_path / "wire")
+    writing = os.open(tmp_path / "wire", os.O_RDWR)
+    content = capture.read_bytes()
+    first = 24 + 16 + struct.unpack_from("<I", content, 24 + 8)[0]
+    os.write(writing, content[:first] + b"\xff" * 100)
+    link = capturing(tmp_path / "wire", tmp_path / "s", promise="late 10s")
+    with pytest.raises(InputError, match=r"wire: impossible record length, after 1 whole records; nothing behind it"):
+        link.run(never)
+    os.close(writing)
+    assert not link.ended
+    assert packets_of_all(tmp_path / "s") == 1
+    assert not segments(tmp_path / "s")[-1].ended
 
 
 @pytest.fixture

@@ -203,19 +203,26 @@ def test_a_node_that_is_killed_leaves_whole_segments_and_goes_on_behind_them(sit
 
 
 def test_a_file_whose_node_is_killed_is_in_the_spool_exactly_once(site: Path) -> None:
-    generate(Profile(packets=1_000_000, rate=10_000, groups=2000, seed=5), site / "a.pcap")
-    random = Random(9)
+    generate(Profile(packets=4_000_000, rate=10_000, groups=2000, seed=5), site / "a.pcap")
+    done = 0
     for _ in range(2):
         with node(site, "--link", "File") as running:
-            time.sleep(random.random() * 0.5)
+            for _ in range(POLLS):
+                if len(list((site / "spool/file").glob("*.segment"))) > done:
+                    break
+                time.sleep(0.005)
             running.process.kill()
             running.process.communicate()
+        found = segments(site / "spool/file")
+        assert len(found) > done
+        assert not found[-1].ended
+        done = len(found)
     status, out, err = run("capture", "p.toml", "--link", "File", cwd=site)
     assert (status, err) == (0, "")
     plans = read_pipeline(site / "p.toml").plans()[:1]
     assert through_spools(plans, [site / "spool/file"]) == inline(plans, [Input("File", site / "a.pcap", "File")])
     segments(site / "spool/file")
-    assert "has ended" in out or "File  ended" in out
+    assert re.search(r"File +ended ", out)
 
 
 WRONG = [
@@ -251,6 +258,18 @@ def test_what_is_wrong_is_said_before_a_packet_is_read(
     assert message in str(error.value)
     assert error.value.status == status
     assert not list(site.glob("spool/*/*.segment"))
+
+
+def test_how_a_file_is_damaged_is_said(
+    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (site / "a.pcap").open("ab") as file:
+        file.write(b"\xff" * 100)
+    monkeypatch.chdir(site)
+    wiretide.app(["capture", "p.toml", "--link", "File"], standalone_mode=False)
+    said = capsys.readouterr()
+    assert re.search(r"File +ended +60,000 ", said.out)
+    assert said.err == f"wiretide: link File: {site}/a.pcap: impossible record length, after 60,000 whole records\n"
 
 
 def test_a_link_that_fails_leaves_the_others_alone(site: Path) -> None:
