@@ -46,6 +46,7 @@ def kill_one(parent: subprocess.Popen[str], reading: Reading, seconds: float, af
     end = time.monotonic() + seconds
     while time.monotonic() < end or len(reading.segments) < after:
         reading.poll()
+        os.kill(child, 0)  # raises where it has ended by itself
     os.kill(child, signal.SIGKILL)
     assert parent.stdout.readline() == "ended\n"
     reading.poll()
