@@ -18,6 +18,7 @@ when_full = "stop"              # or "oldest": what goes when a spool is full, t
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -153,7 +154,10 @@ def check_spools(links: Iterable[SpooledLink]) -> None:
                 f"links.{link.name}.spool: got {link.spool}, which is that of {seen[folder]} too; expected one for each"
             )
         seen[folder] = link.name
-        if folder == os.path.realpath(link.capture):
+        capture = Path(link.capture)
+        # Only the files of a folder itself are followed, or those of a glob in the last part of a path.
+        followed = capture.parent if not capture.exists() and glob.has_magic(capture.name) else capture
+        if folder == os.path.realpath(followed):
             raise PipelineError(f"links.{link.name}.spool: got the folder of its capture; expected another")
 
 

@@ -153,6 +153,7 @@ def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
         ("[links.M]\ncapture = 3\n" + QUERIES, "links.M.capture: got 3, expected text"),
         ("[links.M]\ncapture = 'x'\nspool = ''\n" + QUERIES, "links.M.spool: got '', expected a folder"),
         ("[links.M]\ncapture = 'x'\nspool = 'x'\n" + QUERIES, "links.M.spool: got the folder of its capture"),
+        ("[links.M]\ncapture = 'x/*'\nspool = 'x'\n" + QUERIES, "links.M.spool: got the folder of its capture"),
         ("[links.M]\ncapture = 'x'\nlull = '5s'\n" + QUERIES, "links.M.lull is for a link with a spool"),
         (SPOOLED + "lull = 'long'\n" + QUERIES, "links.M: got a lull of 'long': expected a duration such as"),
         (
