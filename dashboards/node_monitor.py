@@ -20,6 +20,7 @@ from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import SPOOL_ROWS_DROPPED, SPOOL_ROWS_WRITTEN, SPOOL_SEGMENTS_WRITTEN
 from lowlevel.node_metrics import LINK_STATE, PARTIALS_LEFT, RECORDS_SHED
 from lowlevel.node_metrics import METRICS as NODE_METRICS
+from queries.bindings import check_names
 from queries.pipeline_file import PipelineFile
 
 SERVED = (*CAPTURE_METRICS, *LOW_METRICS, *NODE_METRICS)
@@ -42,7 +43,7 @@ def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, i
     at the end where a link has failed.
     """
     plans = pipeline.plans()
-    pipeline.inputs(plans)  # names in FROM that no link has
+    check_names(plans, [*pipeline.links, *pipeline.spooled])  # files of other links need not be there
     links = list(open_links(pipeline, plans, chosen(pipeline, names), say))
     if not links:
         return

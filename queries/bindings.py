@@ -135,14 +135,21 @@ def check_streams(plans: Iterable[QueryPlan], inputs: Iterable[Input]) -> None:
     _check_pipes(inputs)
     _check_folders(inputs)
     _check_once(inputs)
-    bound = {each.stream.lower() for each in inputs if each.stream is not None}
-    if any(each.stream is None for each in inputs):
-        return
+    streams = [each.stream for each in inputs if each.stream is not None]
+    if len(streams) == len(inputs):
+        check_names(plans, streams)
+
+
+def check_names(plans: Iterable[QueryPlan], names: Iterable[str]) -> None:
+    """Raise InputError where a name in FROM is none of `names`, and would be silent for ever."""
+    known = sorted(set(names))
+    bound = {name.lower() for name in known}
     for plan in plans:
         for stream in () if plan.of_every_link and bound else plan.streams:
             if stream.lower() not in bound:
-                names = ", ".join(sorted({str(each.stream) for each in inputs})) or "none"
-                raise InputError(f"query {plan.name}: no file for the stream {stream}; bound are: {names}")
+                raise InputError(
+                    f"query {plan.name}: no file for the stream {stream}; bound are: {', '.join(known) or 'none'}"
+                )
 
 
 def _check_folders(inputs: Sequence[Input]) -> None:

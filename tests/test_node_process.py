@@ -22,7 +22,7 @@ from random import Random
 import pytest
 
 import wiretide
-from capture.errors import WiretideError
+from capture.errors import InputError, WiretideError
 from capture.generate import Profile, generate
 from dashboards.console import compile_kernels
 from highlevel.inline import Input
@@ -270,6 +270,20 @@ def test_how_a_file_is_damaged_is_said(
     said = capsys.readouterr()
     assert re.search(r"File +ended +60,000 ", said.out)
     assert said.err == f"wiretide: link File: {site}/a.pcap: impossible record length, after 60,000 whole records\n"
+
+
+def test_files_of_links_that_the_node_does_not_read_need_not_be_there(
+    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = '[links]\nArchive = "day-*.pcap"\n'
+    query = '[queries.old]\nsql = "SELECT count(*) AS n FROM Archive [RANGE 10 seconds]"\n[node]'
+    (site / "p.toml").write_text(archive + PIPELINE.replace("[node]", query))
+    monkeypatch.chdir(site)
+    wiretide.app(["capture", "p.toml", "--link", "File"], standalone_mode=False)
+    assert re.search(r"File +ended +60,000 ", capsys.readouterr().out)
+    (site / "p.toml").write_text(archive + PIPELINE.replace("FROM Tap", "FROM Tub"))
+    with pytest.raises(InputError, match="query tapped: no file for the stream Tub; bound are: Archive, File, Tap"):
+        wiretide.app(["capture", "p.toml", "--link", "File"], standalone_mode=False)
 
 
 def test_a_link_that_fails_leaves_the_others_alone(site: Path) -> None:
