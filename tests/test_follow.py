@@ -21,6 +21,8 @@ import pytest
 from capture.errors import InputError
 from capture.files.capture import open_capture
 from capture.files.followed import FollowedCapture
+from capture.files.positions import positions
+from capture.files.rotation import Place
 from capture.files.stream import StreamedCapture
 from capture.metrics import FILES_DAMAGED, FILES_FOLLOWED, FILES_REFUSED, FILES_REPLACED
 from tests.compressed_bytes import COMPRESS
@@ -53,10 +55,14 @@ def append(path: Path, data: bytes) -> None:
 class Follower:
     """What is followed, and the times of the records read so far, in blocks of one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, position: str | None = None) -> None:
         capture = open_capture(path, follow=True)
         assert isinstance(capture, FollowedCapture)
         assert capture.live
+        self.place = positions(capture)
+        assert self.place is not None
+        if position is not None:
+            self.place.resume(position)
         self.capture = capture
         self.blocks = capture.blocks(1)
         self.times: list[int] = []
@@ -74,6 +80,18 @@ class Follower:
         if block is not None:
             assert once, f"got a record of {block.first}, expected none"
             self.times.append(block.first)
+
+    def again(self) -> "Follower":
+        """Follow the same in another process, which has the position alone."""
+        assert self.place is not None
+        position = self.place.text()
+        self.leave()
+        return Follower(self.capture.path, position)
+
+    def leave(self) -> None:
+        """Stop here, whatever there is to read."""
+        self.blocks.close()
+        self.capture.close()
 
     def end(self) -> dict[str, float]:
         """Stop; how many files were begun, replaced and refused, and damage by cause."""
@@ -276,6 +294,75 @@ def test_what_is_renamed_or_compressed_afterwards_is_not_read_again(folder: Path
     assert following.read(1) == [4]
     following.idle()
     assert following.end() == {"files": 3}
+
+
+def test_what_was_compressed_is_not_read_again_after_a_restart(folder: Path) -> None:
+    for place in range(4):
+        write(folder / f"{place}.pcap", capture_of(range(place, place + 1)), place)
+    following = Follower(folder)
+    assert following.read(4) == [0, 1, 2, 3]
+    following.idle()
+    for place in range(2):  # before the restart: they are passed over, and remembered
+        write(folder / f"{place}.pcap.gz", gzip.compress((folder / f"{place}.pcap").read_bytes(), 0), place)
+        following.idle()
+        (folder / f"{place}.pcap").unlink()
+        following.idle()
+    write(folder / "2.pcap.gz", gzip.compress((folder / "2.pcap").read_bytes(), 0), 2)
+    (folder / "2.pcap").unlink()  # while nobody looks
+    for _ in range(3):
+        following = following.again()
+        for _ in range(4):
+            following.idle()
+    write(folder / "3.pcap.gz", gzip.compress((folder / "3.pcap").read_bytes(), 0), 3)
+    following.idle()
+    (folder / "3.pcap").unlink()
+    following = following.again()
+    write(folder / "4.pcap", capture_of(range(4, 5)), 4)
+    assert following.read(1) == [4]
+    following.idle()
+    assert following.end()["files"] == 1  # with the inode of one that is gone, maybe
+
+
+def test_a_file_that_grew_and_was_compressed_between_two_processes_is_read_on(folder: Path) -> None:
+    write(folder / "a.pcap", capture_of(range(3)), 0)
+    following = Follower(folder)
+    assert following.read(2) == [0, 1]
+    position = following.place.text()  # type: ignore[union-attr]
+    following.leave()
+    write(folder / "a.pcap.gz", gzip.compress(capture_of(range(6))), 1)
+    (folder / "a.pcap").unlink()
+    following = Follower(folder, position).again()  # and it is still known where the first looked at nothing
+    assert following.read(4) == [2, 3, 4, 5]
+    following = following.again()
+    following.idle()
+    assert following.end() == {}
+
+
+def test_files_are_known_again_where_their_device_has_another_number(folder: Path) -> None:
+    write(folder / "a", capture_of(range(2)), 0)
+    write(folder / "b", capture_of(range(2, 4)), 1)
+    write(folder / "c", capture_of(range(4, 6)), 2)
+    following = Follower(folder)
+    assert following.read(5) == [0, 1, 2, 3, 4]
+    places: list[Place] = [(name, device + 1, *rest) for name, device, *rest in following.capture.position()]  # type: ignore[misc]
+    following.leave()
+    write(folder / "b", capture_of(range(10, 12)), 1)  # the same inode, and another beginning
+    following = Follower(folder)
+    following.capture.resume(places)
+    assert following.read(3) == [10, 11, 5]
+    following.idle()
+
+
+def test_a_position_is_short_whatever_the_files_hold(folder: Path) -> None:
+    for number in range(300):
+        write(folder / f"eth0-20260101-{number:06d}.pcap", capture_of(range(number, number + 1)), number)
+    following = Follower(folder)
+    following.read(300)
+    assert following.place is not None
+    assert len(following.place.text()) < 300 * 60
+    following = following.again()
+    following.idle()
+    assert following.end() == {}
 
 
 def test_each_file_has_its_own_format(folder: Path) -> None:

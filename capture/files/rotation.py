@@ -10,6 +10,10 @@ inode, not by its name: one that is renamed is not read again. What is known of 
 
 so that nothing is read twice and nothing missed, in whatever way a writer goes about it (`tcpdump -C`, `-G`, `-W`,
 logrotate with `create` or `copytruncate`). What is deleted or overwritten before its turn comes is lost unseen.
+
+The same holds over a restart, for which the places of all files that are there are kept. The number of a device may be
+another after a reboot (NFS, btrfs, overlay): a file that is not known is then told by its inode and its beginning. A
+file that was compressed meanwhile is known by its name, and read behind the records that were read of it before.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from hashlib import blake2b
 from pathlib import Path
 
 from capture.files.beside import TEMPLATES
@@ -42,17 +47,22 @@ NAMES_KEPT = 65_536
 
 @dataclass
 class Known:
-    """How far a file was read: `size` bytes, `records` records; nothing more is expected of one that is `closed`."""
+    """How far a file was read: `size` bytes, `records` records; nothing more is expected of one that is `closed`.
 
+    It was opened under `name`; `begins` is the `digest` of its first bytes, up to KEPT.
+    """
+
+    name: str
     size: int
     changed: int
-    head: bytes
+    begins: bytes
     records: int
     closed: bool
 
 
-Place = dict[str, str | int | bool]
-"""How far one file was read, in plain values."""
+Place = tuple[str, int, int, int, str, int, bool]
+"""How far one file was read: name, device, inode, size, the digest in hexadecimal, records, closed. Each segment of a
+spool has all of them, so they hold nothing that can be looked up again (the time of change) and are short."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,8 @@ class Rotation:
         self.pattern = pattern
         self._known: dict[Identity, Known] = {}
         self._names: dict[str, None] = {}
+        self._before: dict[str, int] = {}  # names of files that another process read, and how many of their records
+        self._inodes: dict[int, list[Identity]] = {}  # of these, until the folder has been listed
         self._current: Identity | None = None
         self._listed: list[tuple[Path, os.stat_result]] = []
         self._list_again = 0.0
@@ -91,23 +103,26 @@ class Rotation:
             except FileNotFoundError:
                 continue
             except OSError:
-                self._known[identity] = Known(status.st_size, status.st_mtime_ns, b"", 0, closed=True)
+                self._known[identity] = Known(path.name, status.st_size, status.st_mtime_ns, NOTHING, 0, closed=True)
                 raise
             if _identity(os.fstat(descriptor)) != identity:  # it was replaced since the listing
                 os.close(descriptor)
                 continue
             self._current = identity
-            self._names[path.name] = None
-            if len(self._names) > NAMES_KEPT:
-                del self._names[next(iter(self._names))]
-            source = GrowingBytes(descriptor, self._is_over)
-            return Turn(path, identity, source, 0 if replaced or known is None else known.records, replaced)
+            if known is not None and not replaced:
+                skip = known.records
+            else:
+                skip = self._before.get(path.stem, 0) if path.suffix in PACKED else 0
+            self._before.pop(path.name, None)
+            self._remember(path.name)
+            return Turn(path, identity, GrowingBytes(descriptor, self._is_over), skip, replaced and not skip)
         return None
 
     def left(self, turn: Turn, records: int, *, closed: bool) -> None:
         """Note how far a file was read; of one that is `closed` nothing is read any more, until it is replaced."""
         source = turn.source
-        self._known[turn.identity] = Known(source.consumed, source.changed, source.head, records, closed)
+        begins = digest(source.head)
+        self._known[turn.identity] = Known(turn.path.name, source.consumed, source.changed, begins, records, closed)
         self._current = None
         self._list_again = 0.0  # what was listed before may be less than was read
 
@@ -116,30 +131,28 @@ class Rotation:
         known = dict(self._known)
         if turn is not None:
             # Of no known size: it is read on, behind these records, unless it begins otherwise.
-            known[turn.identity] = Known(0, -1, turn.source.head, records, closed=False)
+            begins = digest(turn.source.head)
+            known[turn.identity] = Known(turn.path.name, 0, -1, begins, records, closed=False)
         return [
-            {
-                "device": device,
-                "inode": inode,
-                "size": each.size,
-                "changed": each.changed,
-                "head": each.head.hex(),
-                "records": each.records,
-                "closed": each.closed,
-            }
+            (each.name, device, inode, each.size, each.begins.hex(), each.records, each.closed)
             for (device, inode), each in known.items()
+            if each.begins != NOTHING or not each.closed  # else it could not be opened, and may be by the next one
         ]
 
     def know(self, places: Iterable[Place]) -> None:
-        """Take over what another process knew of the files. Names are not among it."""
-        for said in places:
-            self._known[int(said["device"]), int(said["inode"])] = Known(
-                int(said["size"]),
-                int(said["changed"]),
-                bytes.fromhex(str(said["head"])),
-                int(said["records"]),
-                bool(said["closed"]),
-            )
+        """Take over what another process knew of the files, before the first is opened."""
+        for name, device, inode, size, begins, records, closed in places:
+            self._known[device, inode] = Known(name, size, -1, bytes.fromhex(begins), records, closed)
+            self._inodes.setdefault(inode, []).append((device, inode))
+            if closed:
+                self._remember(name)
+            else:
+                self._before[name] = records
+
+    def _remember(self, name: str) -> None:
+        self._names[name] = None
+        if len(self._names) > NAMES_KEPT:
+            del self._names[next(iter(self._names))]
 
     def _is_over(self, status: os.stat_result, quiet: bool) -> bool:
         return quiet and (status.st_nlink == 0 or any(self._waiting()))
@@ -151,21 +164,37 @@ class Rotation:
             if identity == self._current:
                 continue
             known = self._known.get(identity)
-            if known is None:
-                if not (path.suffix in PACKED and path.stem in self._names):
-                    yield path, status
-            elif (status.st_size, status.st_mtime_ns) != (known.size, known.changed):
-                if self._was_replaced(path, status, known) or (status.st_size > known.size and not known.closed):
-                    yield path, status
+            same = known is not None and (status.st_size, status.st_mtime_ns) == (known.size, known.changed)
+            if known is None or (not same and self._was_replaced(path, status, known)):
+                if path.suffix in PACKED and path.stem in self._names:  # maybe with the inode of what it was made of
+                    self._pass_over(path, status)
                 else:
-                    known.changed = status.st_mtime_ns
+                    yield path, status
+            elif status.st_size > known.size and not known.closed:
+                yield path, status
+            else:
+                known.changed = status.st_mtime_ns
+                if known.closed:
+                    known.size = status.st_size
+
+    def _pass_over(self, path: Path, status: os.stat_result) -> None:
+        """Know a file as read under another name, which may soon be gone; one of a few bytes could be any other."""
+        self._known.pop(_identity(status), None)
+        with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
+            head = file.read(KEPT)
+            if len(head) == KEPT:
+                begins = digest(head)
+                self._known[_identity(status)] = Known(
+                    path.name, status.st_size, status.st_mtime_ns, begins, 0, closed=True
+                )
+                self._remember(path.name)
 
     def _was_replaced(self, path: Path, status: os.stat_result, known: Known) -> bool:
         if status.st_size < known.size:
             return True
         try:
             with path.open("rb", buffering=0) as file:
-                return not file.read(KEPT).startswith(known.head)
+                return digest(file.read(KEPT)[: known.begins[0]]) != known.begins
         except OSError:
             return False
 
@@ -181,8 +210,28 @@ class Rotation:
             end = time.monotonic()
             self._list_again = end + max(POLL, (end - begin) / LISTING_SHARE)
             present = {_identity(status) for _, status in self._listed}
-            self._known = {identity: known for identity, known in self._known.items() if identity in present}
+            self._meet_again(present)
+            new = {path.name for path, status in self._listed if _identity(status) not in self._known}
+            # What is gone is forgotten, unless what it was compressed to has not been looked at.
+            self._known = {
+                identity: known
+                for identity, known in self._known.items()
+                if identity in present or any(known.name + suffix in new for suffix in PACKED)
+            }
         return self._listed
+
+    def _meet_again(self, present: set[Identity]) -> None:
+        """Find the files of another process whose device has another number now; at the first listing."""
+        inodes, self._inodes = self._inodes, {}
+        for path, status in self._listed if inodes else ():
+            identity = _identity(status)
+            for former in inodes.get(status.st_ino, ()) if identity not in self._known else ():
+                known = self._known.get(former)
+                if known is None or former in present or known.begins == NOTHING:
+                    continue
+                if not self._was_replaced(path, status, known):
+                    self._known[identity] = self._known.pop(former)
+                    break
 
     def _matching(self) -> Iterator[tuple[Path, os.stat_result]]:
         hidden = self.pattern.startswith(".")
@@ -192,6 +241,14 @@ class Rotation:
                     status = entry.stat()  # of what a link means
                     if stat.S_ISREG(status.st_mode) and (hidden or not entry.name.startswith(".")):
                         yield Path(entry.path), status
+
+
+def digest(head: bytes) -> bytes:
+    """Say in 9 bytes how a file begins: the length of its `head` and a hash of that."""
+    return bytes([len(head)]) + blake2b(head, digest_size=8).digest()
+
+
+NOTHING = digest(b"")
 
 
 def natural(name: str) -> list[tuple[int, str]]:
