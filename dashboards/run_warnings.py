@@ -52,8 +52,9 @@ def nothing_readable(samples: Samples, readings: Sequence[Reading]) -> str | Non
         return None
     types = sorted({number for each in readings for number in each.link_types})
     found = f" ({', '.join(map(str, types))})" if types else ""
-    all_of_them = f"all {records:,} records are" if records > 1 else "the only record is"
-    return f"{all_of_them} of link types that are not supported{found}; supported: {supported_link_types()}"
+    all_of_them = f"all {records:,} records are of link types" if records > 1 else "the only record is of a link type"
+    not_supported = "that are not supported" if records > 1 else "that is not supported"
+    return f"{all_of_them} {not_supported}{found}; supported: {supported_link_types()}"
 
 
 def count(amount: int, what: str) -> str:

@@ -97,7 +97,7 @@ SPOOL_NEWEST = Metric(
     "When the newest segment read of the link's spool was written, by the node's clock (seconds since the epoch).",
 )
 
-METRICS = (
+PIPELINE_METRICS = (
     PARTIALS_RECEIVED,
     LATE_PARTIALS,
     LATE_ROWS,
@@ -108,6 +108,10 @@ METRICS = (
     STATE_BYTES,
     LOW_WATERMARK,
     PUNCTUATION_LAG,
+)
+"""What the operators of a query say of themselves, on every engine."""
+
+SPOOL_METRICS = (
     SPOOL_SEGMENTS_READ,
     SPOOL_SEGMENTS_LOST,
     SPOOL_PARTIALS_READ,
@@ -118,3 +122,6 @@ METRICS = (
     SPOOL_PARTIALS_SHED,
     SPOOL_NEWEST,
 )
+"""What is said of spools that are read."""
+
+METRICS = (*PIPELINE_METRICS, *SPOOL_METRICS)

@@ -111,7 +111,7 @@ def test_what_is_not_in_an_answer_is_a_warning(tmp_path: Path) -> None:
         assert wiretide.query("SELECT count(*) AS n FROM p", path).to_pylist() == [{"n": 1}]
     assert told[0].filename == __file__
     path.write_bytes(pcap_bytes([(NS, b"frame")], link_type=147))
-    with pytest.raises(InputError, match="all 1 records are of link types that are not supported"):
+    with pytest.raises(InputError, match="the only record is of a link type that is not supported"):
         wiretide.query("SELECT count(*) AS n FROM p", path)
 
 
