@@ -120,9 +120,13 @@ def open_mapped(path: str | os.PathLike[str], reader: str) -> Capture:
 
 
 def allow_open_files(count: int) -> None:
-    """Raise this process's limit of open files, as far as it may, so that `count` captures can be mapped at once."""
+    """Raise this process's limit of open files, as far as it may, so that `count` more captures can be mapped."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + SPARE_DESCRIPTORS
+    try:
+        held = sum(1 for _ in Path("/dev/fd").iterdir())
+    except OSError:  # not even that can be opened any more
+        held = soft if hard == resource.RLIM_INFINITY else hard
+    wanted = held + count + SPARE_DESCRIPTORS
     if wanted > soft != resource.RLIM_INFINITY:
         wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
