@@ -11,15 +11,13 @@ import pyarrow as pa
 
 from capture.errors import InputError
 from capture.metrics import Samples
+from dashboards.asked import INLINE
 from dashboards.run_warnings import nothing_readable, run_warnings
 from dashboards.stop_signals import stopping
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
 from highlevel.readings import Reading
 from lowlevel.promises.lull import LullRule
-
-INLINE = "inline"
-"""The engine that is this process; others are `local`, Spark in this process, and the URLs of Spark masters."""
 
 
 @dataclass

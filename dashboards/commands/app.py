@@ -1,0 +1,69 @@
+"""The command line: all commands, in the order of the help."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from capture.errors import WiretideError
+from dashboards.commands.capture import capture
+from dashboards.commands.demo import demo
+from dashboards.commands.explain import explain
+from dashboards.commands.generate import generate
+from dashboards.commands.query import query
+from dashboards.commands.run import run
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it: 128 + SIGINT."""
+
+app = typer.Typer(
+    help="Network monitoring in SQL over packets and flows, the Gigascope way.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if show_version:
+        from importlib.metadata import version
+
+        print(f"wiretide {version('wiretide')}")
+        raise typer.Exit
+
+
+for _command in (query, explain, run, generate, capture, demo):
+    app.command()(_command)
+
+
+def main() -> None:
+    """Run the command line.
+
+    Exit status: 0 done, 1 the input or the run failed, 2 the command line or the query is wrong.
+    """
+    try:
+        app()
+    except (KeyboardInterrupt, SystemExit) as ended:
+        # Typer turns Ctrl-C into this status and says nothing.
+        if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:
+            raise
+        print("wiretide: stopped", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except WiretideError as error:
+        sys.exit(_complain(error, error.status))
+    except BrokenPipeError:
+        # The reader has gone, as `| head` does; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:  # a full disk, a port in use
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(_complain(f"{where}{error.strerror or error}", 1))
+
+
+def _complain(error: Exception | str, status: int) -> int:
+    print(f"wiretide: {error}", file=sys.stderr)
+    return status

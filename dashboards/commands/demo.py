@@ -1,0 +1,44 @@
+"""`wiretide demo`: a replay of generated links, being monitored."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dashboards.commands.run import monitored
+
+
+def demo(
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep captures, state and results here; by default a temporary folder.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Length of the generated captures.")] = 600,
+    rate: Annotated[float, typer.Option(help="Packets per second of the busiest link.")] = 2000,
+    speed: Annotated[float, typer.Option(help="Capture seconds per second.")] = 20,
+    port: Annotated[int, typer.Option(help="Port of the metrics; 0 takes any free one.")] = 9464,
+    until_done: Annotated[bool, typer.Option("--until-done", help="End by itself when the replay has ended.")] = False,
+) -> None:
+    """Watch a replay being monitored: three generated links, five queries, metrics for Prometheus.
+
+    Main1 and Main2 are busy, out of order and disagree on the time; Control is nearly silent and late. In the middle
+    Main1 is flooded with SYNs.
+    """
+    import tempfile
+
+    from dashboards.console import compile_kernels
+    from dashboards.demo import demo_pipeline
+
+    compile_kernels()
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wiretide-demo-")))
+        try:
+            described = demo_pipeline(folder, seconds=seconds, rate=rate, speed=speed, port=port)
+        except (ValueError, OverflowError) as error:
+            raise typer.BadParameter(str(error)) from error
+        # In a pipe or a job nobody presses Ctrl-C.
+        monitored(described, until_done or not sys.stdin.isatty())

@@ -1,0 +1,92 @@
+"""`wiretide generate`: a synthetic capture."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from capture.generate import Attack
+
+
+def generate(
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="The capture to write (classic pcap).")],
+    packets: Annotated[int | None, typer.Option(help="Packets in all; or give --duration.")] = None,
+    duration: Annotated[float | None, typer.Option(help="Seconds in all; or give --packets.")] = None,
+    rate: Annotated[float, typer.Option(help="Packets per second.")] = 100_000,
+    groups: Annotated[int, typer.Option(help="Distinct address pairs.")] = 100_000,
+    skew: Annotated[float, typer.Option(help="Zipf exponent of the pairs; 0 makes them equal.")] = 1.0,
+    ipv6: Annotated[float, typer.Option(help="Share of the pairs that are IPv6.")] = 0.1,
+    vlan: Annotated[int, typer.Option(help="VLAN tags of each packet.")] = 0,
+    disorder: Annotated[
+        str, typer.Option(help="none, band (late by up to the span) or blocks (shuffled in blocks).")
+    ] = "none",
+    span: Annotated[float, typer.Option(help="Span of the disorder, in seconds.")] = 1.0,
+    lull: Annotated[
+        list[str] | None, typer.Option(metavar="FROM-TO", help="Silence, in seconds from the start.")
+    ] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND:FROM-TO:RATE",
+            help="syn-flood, port-scan or dns-amplification, with its seconds and packets/s.",
+        ),
+    ] = None,
+    snap: Annotated[int, typer.Option(help="Bytes captured of each packet at most.")] = 86,
+    link_type: Annotated[int, typer.Option(help="1 Ethernet, 101 raw IP, 113 and 276 Linux cooked, 0 null.")] = 1,
+    skewed_clock: Annotated[float, typer.Option(help="Seconds added to every timestamp.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same file.")] = 1,
+) -> None:
+    """Write a synthetic capture: rate, groups, skew, disorder, lulls and attacks to choose."""
+    from capture.generate import Profile
+    from capture.generate import generate as write
+    from dashboards.console import progress_bar
+
+    if packets is None and duration is None:
+        packets = 1_000_000
+    try:
+        profile = Profile(
+            packets=packets,
+            duration=None if duration is None else _ns(duration),
+            rate=rate, groups=groups, skew=skew, ipv6=ipv6, disorder=disorder, seed=seed, snap_length=snap,
+            link_type=link_type,
+            disorder_span=_ns(span) if disorder != "none" else 0,
+            vlan_depths=(0.0,) * vlan + (1.0,),
+            lulls=tuple(_interval(each) for each in lull or []),
+            attacks=tuple(_attack(each) for each in attack or []),
+            clock_offset=_ns(skewed_clock),
+        )  # fmt: skip
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    with progress_bar("packets") as progress:
+        summary = write(profile, output, progress)
+    seconds = (summary.high - summary.low) / 1e9
+    amounts = f"{summary.groups:,} address pairs, {summary.file_size:,} bytes"
+    print(f"{output}: {summary.packets:,} packets over {seconds:,.1f} s, {amounts}")
+
+
+def _ns(seconds: float) -> int:
+    nanoseconds = seconds * 1_000_000_000
+    if not math.isfinite(nanoseconds):
+        raise ValueError(f"got {seconds} seconds, expected a finite number of them")
+    return round(nanoseconds)
+
+
+def _interval(text: str) -> tuple[int, int]:
+    start, dash, end = text.partition("-")
+    if not dash:
+        raise ValueError(f"{text}: got no FROM-TO, expected seconds such as 60-120")
+    return _ns(float(start)), _ns(float(end))
+
+
+def _attack(text: str) -> Attack:
+    from capture.generate import Attack
+
+    parts = text.split(":")
+    if len(parts) != 3:
+        raise ValueError(f"{text}: got {len(parts)} parts, expected KIND:FROM-TO:RATE such as syn-flood:60-120:5000")
+    kind, when, rate = parts
+    return Attack(kind, *_interval(when), float(rate))

@@ -1,0 +1,158 @@
+"""`wiretide query`: one answer over captures, live inputs among them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dashboards import asked
+from dashboards.asked import INLINE
+from dashboards.formats import BINARY, Format
+from lowlevel.layers import Layer
+
+if TYPE_CHECKING:
+    from highlevel.inline import Input
+
+
+class WithoutPandas:
+    """Hides pandas from Arrow, which would import it (0.13 s) only to ask whether a value is one of its; none is."""
+
+    @staticmethod
+    def find_spec(name: str, *_: Any) -> None:
+        """Refuse pandas, and have no opinion on the rest."""
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+def query(
+    words: Annotated[
+        list[str], typer.Argument(metavar="[FILE]... SQL", help="Captures, folders or globs; then the query.")
+    ],
+    stream: Annotated[
+        list[str] | None,
+        typer.Option("--stream", "-s", metavar="NAME=PATH", help="Bind a name in FROM to a file, folder or glob."),
+    ] = None,
+    format: Annotated[Format, typer.Option(help="How to write the answer.")] = Format.TABLE,  # noqa: A002
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file instead of standard output.")
+    ] = None,
+    on: Annotated[
+        str, typer.Option(metavar="ENGINE", help="inline, local (Spark here) or the URL of a Spark master.")
+    ] = INLINE,
+    layer: Annotated[
+        Layer, typer.Option(help="The IP layer that plain names mean; outer.srcIP and inner.srcIP say it themselves.")
+    ] = Layer.OUTER,
+    sampling: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RATE", help="Rate of flow exporters, whatever they announce; EXPORTER=RATE for one, repeatable."
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with what is appended to files and comes into folders.")
+    ] = False,
+    slack: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="How late rows of a live input may be, 10s by default; exact: answer at its end."
+        ),
+    ] = None,
+    lull: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Close windows of live inputs that are silent when the clock is so far beyond them; '5s trace': the "
+            "clock of a replay.",
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads that read; by default one per core, up to 8.")
+    ] = None,
+    slots: Annotated[int | None, typer.Option(help="Slots of each low-level table, a power of two.")] = None,
+    stats: Annotated[bool, typer.Option("--stats", help="Print all counters to standard error at the end.")] = False,
+) -> None:
+    """Answer one query over captures.
+
+    With bare files every name in FROM means all of them together:
+
+        wiretide query trace.pcap "SELECT srcIP, count(*) AS packets FROM packets GROUP BY srcIP"
+
+    A - is standard input. Windows of live inputs are answered when they are over; Ctrl-C ends with what has been read:
+
+        tcpdump -U -w - | wiretide query - "SELECT count(*) FROM packets [RANGE 10 seconds]"
+    """
+    from dashboards.console import compile_kernels, progress_bar, report, say_live
+    from dashboards.result_files import open_output, write_results
+
+    if on == INLINE:
+        sys.meta_path.insert(0, WithoutPandas())
+    *files, sql = words
+    if not (files or stream):
+        if os.path.exists(sql):  # noqa: PTH110  # Path.exists raises where a query is too long for a name
+            raise typer.BadParameter(f"got {sql} and no query behind it, expected one such as SELECT count(*) FROM p")
+        raise typer.BadParameter("no input: name at least one capture before the query, or bind one with -s NAME=PATH")
+    if on not in (INLINE, "local") and not on.startswith(("local[", "spark://")):
+        raise typer.BadParameter(f"--on {on}: expected inline, local, or the URL of a Spark master, spark://HOST:PORT")
+    if slots is not None and (slots < 4 or slots & (slots - 1)):
+        raise typer.BadParameter(f"--slots {slots}: expected a power of two, at least 4")
+    if format in BINARY and output is None and sys.stdout.isatty():
+        raise typer.BadParameter(
+            f"{format} is not text: give --output PATH, or send standard output to a file or a pipe"
+        )
+    try:
+        late = asked.slack(slack)
+    except ValueError as error:
+        raise typer.BadParameter(f"--slack: {error}") from error
+    try:
+        silent = asked.lull(lull)
+    except ValueError as error:
+        raise typer.BadParameter(f"--lull: {error}") from error
+    try:
+        rates = asked.rates(sampling or [])
+    except ValueError as error:
+        raise typer.BadParameter(f"--sampling: {error}") from error
+    plan, inputs = asked.prepare(sql, layer, rates, files, _bindings(stream or []), follow)
+    if on != INLINE:
+        _refuse_inline_options(on, inputs, {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads})
+        compile_kernels()
+    from dashboards.answer import answer
+    from dashboards.idle_kernels import IdleKernels
+
+    with answer(plan, inputs, on, slots, threads, late, silent) as found:
+        if found.run is not None:
+            compile_kernels(idle=IdleKernels(found.run))
+        say_live(found.live)
+        growing = found.live and format is not Format.PARQUET  # which nobody can read before its end
+        with (
+            found.until_stopped(),
+            progress_bar(shown=found.shows_progress) as progress,
+            open_output(output, live=growing) as sink,
+        ):
+            found.show(progress)
+            write_results(found.batches, plan.schema, format, sink, live=found.live)
+        report(found.samples(), found.warnings(), stats=stats)
+
+
+def _refuse_inline_options(on: str, inputs: list[Input], options: Mapping[str, object]) -> None:
+    """Refuse what Spark cannot: live inputs, and the options that are about the inline engine."""
+    from queries.bindings import can_be_read_once
+
+    given = [name for name, value in options.items() if value]
+    given += [str(each.path) for each in inputs if can_be_read_once(each.path)]
+    if given:
+        raise typer.BadParameter(f"--on {on} reads complete files: {given[0]} needs the inline engine, without --on")
+
+
+def _bindings(pairs: list[str]) -> dict[str, list[str]]:
+    bound: dict[str, list[str]] = {}
+    for pair in pairs:
+        name, equals, path = pair.partition("=")
+        if not (name and equals and path):
+            raise typer.BadParameter(f"-s {pair}: got no NAME=PATH, expected for example -s Main1=main1.pcap")
+        bound.setdefault(name, []).append(path)
+    return bound

@@ -1,0 +1,41 @@
+"""`wiretide run`: a monitoring pipeline on Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from queries.pipeline_file import PipelineFile
+
+
+def run(
+    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE.toml", help="Links, queries and where results go.")],
+    until_done: Annotated[
+        bool, typer.Option("--until-done", help="End when the inputs have ended, instead of serving until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Run a monitoring pipeline on Spark: links, queries, metrics for Prometheus, results as files.
+
+    State is kept in the pipeline's folder: a run that was stopped or killed goes on where it was.
+    """
+    from dashboards.console import compile_kernels
+    from queries.pipeline_file import read_pipeline
+
+    described = read_pipeline(pipeline)
+    compile_kernels()
+    monitored(described, until_done)
+
+
+def monitored(pipeline: PipelineFile, until_done: bool) -> None:
+    """Monitor a pipeline until its inputs have ended, or until Ctrl-C."""
+    from dashboards.monitor import Monitor, say_line
+
+    with Monitor(pipeline, say_line) as monitor:
+        monitor.wait()
+        say_line(f"\nall input read\n\n{monitor.summary()}\n")
+        if not until_done:
+            say_line("serving the last windows; Ctrl-C ends")
+            monitor.serve_until_stopped()
