@@ -137,7 +137,7 @@ def _open(link: SpooledLink, node: NodeSettings, plans: Sequence[QueryPlan], mem
         spool.abandon()
         raise
     say(f"link {link.name}: {link.capture} into {link.spool}, for {', '.join(plan.name for plan in plans)}")
-    how = f"flush {node.flush}, disorder {node.disorder}; promise {link.knowledge_text(live=live)}"
+    how = f"flush {node.flushing_text()}; promise {link.knowledge_text(live=live)}"
     say(f"  tables: {slots:,} slots each, {spelled_bytes(tables)} at most; {how}")
     say(
         f"  spool: segments of {spelled_bytes(node.segment_bytes)} or {node.segment_time / 1e9:g} s, "

@@ -24,6 +24,9 @@ from enum import StrEnum
 MOST_DISORDER = 1 << 10
 """Panes that a table keeps at most behind the current one: each has a counter that is looked at when a pane opens."""
 
+MOST_EVERY = 1 << 30
+"""Packets for one entry, at most: beyond it nothing would leave before the bound."""
+
 
 class Policy(StrEnum):
     """How entries of old panes leave a table."""
@@ -68,5 +71,5 @@ class Flushing:
                 f"got a disorder of {self.disorder} panes for {self.policy}, expected 1: in order, the old pane is out "
                 "before the next opens"
             )
-        if self.every < 1:
-            raise ValueError(f"got one entry for every {self.every} packets, expected 1 or more")
+        if not 1 <= self.every <= MOST_EVERY:
+            raise ValueError(f"got one entry for every {self.every} packets, expected 1 to {MOST_EVERY:,}")

@@ -70,14 +70,15 @@ ROWS_FROM_THE_FUTURE = Metric(
     "wiretide_rows_from_the_future_total",
     "counter",
     ("link", "kind"),
-    "Rows dated over an hour ahead of their link that too few others agreed with for its progress to follow them.",
+    "Rows dated further ahead of their link than is believed (an hour, or its clock_jump) that too few others agreed "
+    "with for its progress to follow them.",
 )
 
 ROWS_FROM_THE_PAST = Metric(
     "wiretide_rows_from_the_past_total",
     "counter",
     ("link", "kind"),
-    "Rows dated over an hour behind their link, and further than its promise allows.",
+    "Rows dated further behind their link than that, and than its promise allows.",
 )
 ROWS_BELOW_PROMISE = Metric(
     "wiretide_rows_below_promise_total",

@@ -5,10 +5,12 @@ capture = "interface:eth0"      # any input: an interface, a pipe, a file, a fol
 spool = "spool/eth0"            # a folder; relative to the file, as all paths
 promise = "late 2s"             # what is known of the order of its rows; left out: late 10s of a live input, else exact
 lull = "5s"                     # silence after which the clock speaks for it; left out: never
+clock_jump = "1h"               # a row further ahead than this may be a wrong clock, and waits for others that agree
 
 [node]
 flush = "paced"                 # how entries of closed panes leave the tables
 disorder = 1                    # windows that an entry may stay behind its own
+every = 1                       # packets for one old entry that leaves, of flush = "slow" alone
 memory = "256 MiB"              # of all tables of all links together
 segment_bytes = "16 MiB"        # a segment of a spool is closed when it has so many bytes
 segment_time = "1s"             # or is so old
@@ -44,7 +46,8 @@ LEAST_SEGMENT = 4096
 class SpooledLink:
     """A link whose partials a node leaves in `spool`, an absolute path; `capture` is the input, its path absolute too.
 
-    `promise` and `lull` are as `lowlevel.promises.knowledge` reads them, and checked by it when this is made.
+    `promise`, `lull` and `clock_jump` are as `lowlevel.promises.knowledge` reads them, and checked by it when this is
+    made.
     """
 
     name: str
@@ -52,6 +55,7 @@ class SpooledLink:
     spool: Path
     promise: str | None = None
     lull: str | None = None
+    clock_jump: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no promise can be made of."""
@@ -63,12 +67,13 @@ class SpooledLink:
 
     def knowledge(self, *, live: bool) -> Knowledge:
         """Return what is known of the order of its rows, by default what its being live or not says."""
-        return parse_knowledge(self.promise or (LIVE_PROMISE if live else "exact"), self.lull)
+        return parse_knowledge(self.promise or (LIVE_PROMISE if live else "exact"), self.lull, self.clock_jump)
 
     def knowledge_text(self, *, live: bool) -> str:
         """Return the same as people read it."""
         said = self.promise or (LIVE_PROMISE if live else "exact")
-        return f"{said}, lull {self.lull}" if self.lull else said
+        said += f", lull {self.lull}" if self.lull else ""
+        return said + (f", clock jump {self.clock_jump}" if self.clock_jump else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ class NodeSettings:
 
     flush: str = "paced"
     disorder: int = 1
+    every: int = 1
     memory: int = 256 * MEBIBYTE
     segment_bytes: int = 16 * MEBIBYTE
     segment_time: int = SECOND
@@ -91,6 +97,10 @@ class NodeSettings:
             raise PipelineError(
                 f"node.segment_bytes: got {self.segment_bytes:,} bytes, expected at least {LEAST_SEGMENT:,}"
             )
+        if self.every != 1 and self.flush != Policy.SLOW:
+            raise PipelineError(
+                f'node.every: got {self.every} with flush = "{self.flush}", expected flush = "slow", which heeds it'
+            )
         try:
             self.limits()
             self.flushing()
@@ -103,7 +113,12 @@ class NodeSettings:
 
     def flushing(self) -> Flushing:
         """Return how entries of closed panes leave the tables."""
-        return Flushing(Policy(self.flush), self.disorder)
+        return Flushing(Policy(self.flush), self.disorder, self.every)
+
+    def flushing_text(self) -> str:
+        """Return the same as people read it."""
+        each = f", one entry for every {self.every:,} packets" if self.flush == Policy.SLOW else ""
+        return f"{self.flush}, disorder {self.disorder}{each}"
 
 
 def node_settings(node: Section) -> NodeSettings:
@@ -112,6 +127,7 @@ def node_settings(node: Section) -> NodeSettings:
     return NodeSettings(
         flush=node.choice("flush", usual.flush, Policy),
         disorder=node.number("disorder", int, usual.disorder, "0 or more", lambda windows: windows >= 0),
+        every=node.number("every", int, usual.every, "1 or more", lambda packets: packets >= 1),
         memory=node.parsed("memory", usual.memory, size),
         segment_bytes=node.parsed("segment_bytes", usual.segment_bytes, size),
         segment_time=node.parsed("segment_time", usual.segment_time, parse_duration),
@@ -120,8 +136,9 @@ def node_settings(node: Section) -> NodeSettings:
     )
 
 
-NODE_KEYS = ("flush", "disorder", "memory", "segment_bytes", "segment_time", "spool_bytes", "when_full")
-LINK_KEYS = ("capture", "spool", "promise", "lull")
+NODE_KEYS = ("flush", "disorder", "every", "memory", "segment_bytes", "segment_time", "spool_bytes", "when_full")
+ORDER_KEYS = ("promise", "lull", "clock_jump")
+LINK_KEYS = ("capture", "spool", *ORDER_KEYS)
 
 
 def spooled_link(name: str, table: Section, base: Path) -> SpooledLink | str:
@@ -130,7 +147,7 @@ def spooled_link(name: str, table: Section, base: Path) -> SpooledLink | str:
         raise PipelineError(f"{table.prefix}capture is missing: expected an input, such as interface:eth0 or a path")
     capture = place(table.value("capture", str, ""), base)
     if "spool" not in table.names:
-        if idle := [key for key in ("promise", "lull") if key in table.names]:
+        if idle := [key for key in ORDER_KEYS if key in table.names]:
             raise PipelineError(f"{table.prefix}{idle[0]} is for a link with a spool: expected {table.prefix}spool too")
         return capture
     if not table.value("spool", str, ""):
@@ -139,8 +156,7 @@ def spooled_link(name: str, table: Section, base: Path) -> SpooledLink | str:
         name,
         capture,
         base / table.value("spool", str, ""),
-        table.value("promise", str, "") or None,
-        table.value("lull", str, "") or None,
+        *(table.value(key, str, "") or None for key in ORDER_KEYS),
     )
 
 

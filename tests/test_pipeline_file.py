@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from capture.errors import InputError
+from lowlevel.flushing import Flushing
+from lowlevel.promises.guard import JUMP
+from lowlevel.promises.knowledge import Kind, Knowledge
 from queries.errors import QueryError
 from queries.node_tables import NodeSettings, SpooledLink
 from queries.pipeline_file import QueryText, parse_pipeline, read_pipeline
@@ -68,6 +71,7 @@ capture = "interface:eth0"
 spool = "spool/wire"
 promise = "late 2s"
 lull = "5s"
+clock_jump = "10m"
 [links.Pipe]
 capture = "tap"
 spool = "/var/spool/pipe"
@@ -75,8 +79,9 @@ spool = "/var/spool/pipe"
 capture = "-"
 spool = "in"
 [node]
-flush = "lazy"
+flush = "slow"
 disorder = 2
+every = 16
 memory = "64 MiB"
 segment_bytes = "1M"
 segment_time = "2s"
@@ -86,11 +91,14 @@ when_full = "oldest"
     file = parse_pipeline(text + QUERIES.replace("FROM M", "FROM Wire UNION Plain"), tmp_path)
     assert file.links == {"Plain": [str(tmp_path / "p.pcap")], "Same": [str(tmp_path / "same.pcap")]}
     assert file.spooled == {
-        "Wire": SpooledLink("Wire", "interface:eth0", tmp_path / "spool" / "wire", "late 2s", "5s"),
+        "Wire": SpooledLink("Wire", "interface:eth0", tmp_path / "spool" / "wire", "late 2s", "5s", "10m"),
         "Pipe": SpooledLink("Pipe", str(tmp_path / "tap"), Path("/var/spool/pipe")),
         "Standard": SpooledLink("Standard", "-", tmp_path / "in"),
     }
-    assert file.node == NodeSettings("lazy", 2, 64 << 20, 10**6, 2 * 10**9, 1 << 30, "oldest")
+    assert file.node == NodeSettings("slow", 2, 16, 64 << 20, 10**6, 2 * 10**9, 1 << 30, "oldest")
+    assert file.node.flushing() == Flushing("slow", 2, 16)
+    assert file.spooled["Wire"].knowledge(live=True) == Knowledge(Kind.LATE_BY_TIME, 2 * 10**9, 5 * 10**9, 600 * 10**9)
+    assert file.spooled["Pipe"].knowledge(live=True).jump == JUMP
     (tmp_path / "p.pcap").touch()
     (tmp_path / "same.pcap").touch()
     assert [each.link for each in file.inputs(file.plans())] == ["Plain", "Same"]
@@ -99,7 +107,7 @@ when_full = "oldest"
 
 def test_a_node_may_be_left_to_its_defaults(tmp_path: Path) -> None:
     file = parse_pipeline(SPOOLED + QUERIES, tmp_path)
-    assert file.node == NodeSettings("paced", 1, 256 << 20, 16 << 20, 10**9, 4 << 30, "stop")
+    assert file.node == NodeSettings("paced", 1, 1, 256 << 20, 16 << 20, 10**9, 4 << 30, "stop")
     assert file.inputs(file.plans()) == []
 
 
@@ -147,7 +155,7 @@ def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
         # Links that a node spools, and the node.
         (
             SPOOLED.replace("spool =", "spol =") + QUERIES,
-            "links.M.spol is not known; valid here: capture, spool, promise, lull",
+            "links.M.spol is not known; valid here: capture, spool, promise, lull, clock_jump",
         ),
         ("[links.M]\nspool = 's'\n" + QUERIES, "links.M.capture is missing: expected an input, such as interface:eth0"),
         ("[links.M]\ncapture = 3\n" + QUERIES, "links.M.capture: got 3, expected text"),
@@ -155,6 +163,10 @@ def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
         ("[links.M]\ncapture = 'x'\nspool = 'x'\n" + QUERIES, "links.M.spool: got the folder of its capture"),
         ("[links.M]\ncapture = 'x/*'\nspool = 'x'\n" + QUERIES, "links.M.spool: got the folder of its capture"),
         ("[links.M]\ncapture = 'x'\nlull = '5s'\n" + QUERIES, "links.M.lull is for a link with a spool"),
+        ("[links.M]\ncapture = 'x'\nclock_jump = '5s'\n" + QUERIES, "links.M.clock_jump is for a link with a spool"),
+        (SPOOLED + "clock_jump = 'far'\n" + QUERIES, "links.M: got a clock jump of 'far': expected a duration such as"),
+        (SPOOLED + "clock_jump = 5\n" + QUERIES, "links.M.clock_jump: got 5, expected text"),
+        (SPOOLED + "clock_jump = '999ms'\n" + QUERIES, "links.M: got a clock jump of '999ms', expected at least 1s"),
         (SPOOLED + "lull = 'long'\n" + QUERIES, "links.M: got a lull of 'long': expected a duration such as"),
         (
             SPOOLED + "promise = 'soon'\n" + QUERIES,
@@ -166,11 +178,22 @@ def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
         ),
         (
             SPOOLED + QUERIES + "[node]\nflsh = 1\n",
-            "node.flsh is not known; valid here: flush, disorder, memory, segment",
+            "node.flsh is not known; valid here: flush, disorder, every, memory, segment",
         ),
         (SPOOLED + QUERIES + "[node]\nflush = 'often'\n", "node.flush: got 'often', expected at_once or iop_slow or"),
         (SPOOLED + QUERIES + "[node]\nwhen_full = 'wait'\n", "node.when_full: got 'wait', expected stop or oldest"),
         (SPOOLED + QUERIES + "[node]\ndisorder = -1\n", "node.disorder: got -1, expected a whole number, 0 or more"),
+        (SPOOLED + QUERIES + "[node]\ndisorder = 1025\n", "node: got a disorder of 1025 panes, expected 0 to 1,024"),
+        (SPOOLED + QUERIES + "[node]\nevery = 0\n", "node.every: got 0, expected a whole number, 1 or more"),
+        (SPOOLED + QUERIES + "[node]\nevery = '8'\n", "node.every: got '8', expected a whole number, 1 or more"),
+        (
+            SPOOLED + QUERIES + "[node]\nflush = 'lazy'\nevery = 8\n",
+            'node.every: got 8 with flush = "lazy", expected flush = "slow", which heeds it',
+        ),
+        (
+            SPOOLED + QUERIES + "[node]\nflush = 'slow'\nevery = 1_073_741_825\n",
+            "node: got one entry for every 1073741825 packets, expected 1 to 1,073,741,824",
+        ),
         (SPOOLED + QUERIES + "[node]\nmemory = 'much'\n", "node.memory: much: got no size, expected bytes such as"),
         (SPOOLED + QUERIES + "[node]\nmemory = 3\n", "node.memory: got 3, expected text"),
         (SPOOLED + QUERIES + "[node]\nmemory = '1K'\n", "node.memory: got 1,000 bytes, expected at least 1 MiB"),

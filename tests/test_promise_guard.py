@@ -22,7 +22,7 @@ from highlevel.pipeline import Pipeline
 from lowlevel.metrics import ROWS_FROM_THE_FUTURE, ROWS_FROM_THE_PAST
 from lowlevel.node import Node
 from lowlevel.promises.guard import AGREEING, JUMP, Guard, follow
-from lowlevel.promises.knowledge import make_promise
+from lowlevel.promises.knowledge import make_promise, parse_jump, parse_knowledge
 from lowlevel.promises.late_by_time import LateByTime
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from queries.gsql import compile_query
@@ -34,6 +34,7 @@ from tests.random_frames import random_frame
 START = 1_700_000_000 * NS
 YEAR = 365 * 86400 * NS
 MINUTE = 60 * NS
+KINDS = ["ordered", "late 5s", "late 3 rows", "late 100 rows", "blocks 10s", "exact", "blocks"]
 
 
 class Twin:
@@ -137,6 +138,36 @@ def test_times_at_the_edges_of_64_bits_neither_wrap_nor_close_windows() -> None:
     assert paced([-(2**63) + 1] * AGREEING, slack=NS).low == BEGINNING + 1
 
 
+@pytest.mark.parametrize("knowledge", KINDS)
+def test_how_far_ahead_a_row_is_believed_can_be_set(knowledge: str) -> None:
+    """A row one ns beyond it is no more believed than one of next year; one just as far is."""
+    for jump in ("1s", "10s", "1d"):
+        distance = parse_jump(jump)
+        for ahead, believed in ((distance, True), (distance + 1, False)):
+            promise = parse_knowledge(knowledge, None, jump).make()
+            promise.advance(MadeRows([START] * AGREEING))
+            promise.advance(MadeRows([START + ahead]))
+            promise.advance(MadeRows([START]))
+            assert promise.newest == START + (ahead if believed else 0), (jump, ahead)
+            assert promise.future == (not believed)
+
+
+def test_a_clock_that_leaps_further_than_is_believed_must_say_so_again_and_again() -> None:
+    for jump, believed in (("10s", False), ("11s", True)):
+        promise = parse_knowledge("late 2s", "0", jump).make()
+        promise.tick(START)
+        promise.tick(START + 11 * NS)
+        assert promise.low == START + 11 * NS * believed
+        for _ in range(AGREEING - 1):
+            promise.tick(START + 11 * NS)
+        assert promise.low == START + 11 * NS
+
+
+def test_a_jump_is_at_least_a_second() -> None:
+    with pytest.raises(ValueError, match="got a clock jump of 999999999 ns, expected at least 1000000000"):
+        Guard(NS - 1)
+
+
 def test_a_slack_is_not_negative() -> None:
     with pytest.raises(ValueError, match="got a slack of -1 ns, expected 0 or more"):
         LateByTime(-1)
@@ -157,9 +188,6 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: py
     monkeypatch.setattr("lowlevel.promises.guard.follow", plain(follow))
     assert run() == fast
     assert len(fast[1]) > 100
-
-
-KINDS = ["ordered", "late 5s", "late 3 rows", "late 100 rows", "blocks 10s", "exact", "blocks"]
 
 
 @pytest.mark.parametrize("lull", [None, "5s"])

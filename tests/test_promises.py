@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -17,6 +18,7 @@ from lowlevel.durations import parse_duration
 from lowlevel.promises.blocks import Blocks
 from lowlevel.promises.boundaries import Described
 from lowlevel.promises.exact import Exact
+from lowlevel.promises.guard import JUMP
 from lowlevel.promises.knowledge import CHOICES, Kind, Knowledge, make_promise, parse_knowledge
 from lowlevel.promises.late_by_rows import MOST_ROWS, LateByRows
 from lowlevel.promises.late_by_time import LateByTime
@@ -313,6 +315,9 @@ def test_what_is_written_is_what_is_known(text: str, lull: str | int | None, kno
     assert parse_knowledge(text, lull) == knowledge
     promise = make_promise(text, lull)
     assert isinstance(promise, Lull) == (lull is not None)
+    assert parse_knowledge(text, lull, "10m") == replace(knowledge, jump=600 * 10**9)
+    assert make_promise(text, lull).guard.jump == JUMP
+    assert parse_knowledge(text, lull, "10m").make().guard.jump == 600 * 10**9
 
 
 UNREADABLE = [

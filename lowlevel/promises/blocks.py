@@ -24,11 +24,11 @@ from lowlevel.punctuation import BEGINNING
 class Blocks(Promise):
     """Promises, whenever a block has ended, that no later row is older than its newest."""
 
-    def __init__(self, length: int | None = None, agreeing: int = AGREEING) -> None:
+    def __init__(self, length: int | None = None, agreeing: int = AGREEING, jump: int = JUMP) -> None:
         """`length` (ns, at least 1) is that of blocks that are equal segments of time; ValueError for less."""
         if length is not None and length < 1:
             raise ValueError(f"got blocks of {length} ns, expected at least 1")
-        super().__init__(Guard(JUMP, max(JUMP, length or 0), agreeing))
+        super().__init__(Guard(jump, max(jump, length or 0), agreeing))
         self.length = length
 
     def end_block(self) -> None:

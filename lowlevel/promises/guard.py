@@ -19,7 +19,10 @@ from capture.native import kernel
 from lowlevel.punctuation import BEGINNING
 
 JUMP = 3600 * 10**9
-"""A row this far from the newest, in ns, may be a clock that is wrong."""
+"""A row this far from the newest, in ns, may be a clock that is wrong, unless a link is told another distance."""
+
+LEAST_JUMP = 10**9
+"""Below it the ordinary pauses between packets would look like clocks that are wrong."""
 
 AGREEING = 64
 """Rows in a row that make a jump believed."""
@@ -80,7 +83,12 @@ class Guard:
     """Follows the newest row of one kind on one link. Memory: `agreeing` words and a batch. Not thread safe."""
 
     def __init__(self, jump: int = JUMP, back: int = JUMP, agreeing: int = AGREEING) -> None:
-        """Believe rows up to `jump` ns ahead, or `agreeing` in a row; those over `back` ns behind are from the past."""
+        """Believe rows up to `jump` ns ahead, or `agreeing` in a row; those over `back` ns behind are from the past.
+
+        ValueError where `jump` is below LEAST_JUMP.
+        """
+        if jump < LEAST_JUMP:
+            raise ValueError(f"got a clock jump of {jump} ns, expected at least {LEAST_JUMP} (1 s)")
         self.jump = jump
         self.back = back
         self.agreeing = agreeing

@@ -17,6 +17,7 @@ from enum import StrEnum
 from lowlevel.durations import parse_duration
 from lowlevel.promises.blocks import Blocks
 from lowlevel.promises.exact import Exact
+from lowlevel.promises.guard import JUMP, LEAST_JUMP, Guard
 from lowlevel.promises.late_by_rows import LateByRows
 from lowlevel.promises.late_by_time import LateByTime
 from lowlevel.promises.lull import Lull
@@ -42,12 +43,14 @@ class Kind(StrEnum):
 class Knowledge:
     """One kind of knowledge, its `amount` (ns, or rows; None where it has none), and the `lull` threshold (ns), if any.
 
+    A row more than `jump` (ns) ahead of the link is not believed before others agree (`lowlevel.promises.guard`).
     Checked when it is made: ValueError.
     """
 
     kind: Kind = Kind.EXACT
     amount: int | None = None
     lull: int | None = None
+    jump: int = JUMP
 
     def __post_init__(self) -> None:
         """Refuse what no promise can be made of."""
@@ -69,35 +72,35 @@ class Knowledge:
     def _without_lull(self) -> Promise:
         match self.kind:
             case Kind.ORDERED:
-                return Ordered()
+                return Ordered(jump=self.jump)
             case Kind.LATE_BY_TIME:
-                return LateByTime(self.amount or 0)
+                return LateByTime(self.amount or 0, jump=self.jump)
             case Kind.LATE_BY_ROWS:
-                return LateByRows(self.amount or 0)
+                return LateByRows(self.amount or 0, jump=self.jump)
             case Kind.BLOCKS:
-                return Blocks(self.amount)
-        return Exact()
+                return Blocks(self.amount, jump=self.jump)
+        return Exact(Guard(self.jump, self.jump))
 
 
-def parse_knowledge(text: str, lull: str | int | None = None) -> Knowledge:
-    """Read a kind of knowledge; `lull` is a duration, or ns. Raises ValueError that lists the choices.
+def parse_knowledge(text: str, lull: str | int | None = None, jump: str | None = None) -> Knowledge:
+    """Read a kind of knowledge; `lull` is a duration, or ns, `jump` one too. Raises ValueError that lists the choices.
 
     >>> parse_knowledge("late 2s", lull="5s")
-    Knowledge(kind=<Kind.LATE_BY_TIME: 'late by time'>, amount=2000000000, lull=5000000000)
+    Knowledge(kind=<Kind.LATE_BY_TIME: 'late by time'>, amount=2000000000, lull=5000000000, jump=3600000000000)
     """
-    threshold = parse_lull(lull) if isinstance(lull, str) else lull
+    beside = (parse_lull(lull) if isinstance(lull, str) else lull, JUMP if jump is None else parse_jump(jump))
     word, _, rest = text.strip().lower().partition(" ")
     rest = rest.strip()
     try:
         match word:
             case "exact" | "ordered" if not rest:
-                return Knowledge(Kind(word), lull=threshold)
+                return Knowledge(Kind(word), None, *beside)
             case "late" if rows := _ROWS.fullmatch(rest):
-                return Knowledge(Kind.LATE_BY_ROWS, int(rows[1]), threshold)
+                return Knowledge(Kind.LATE_BY_ROWS, int(rows[1]), *beside)
             case "late" if rest:
-                return Knowledge(Kind.LATE_BY_TIME, parse_duration(rest), threshold)
+                return Knowledge(Kind.LATE_BY_TIME, parse_duration(rest), *beside)
             case "blocks":
-                return Knowledge(Kind.BLOCKS, parse_duration(rest) if rest else None, threshold)
+                return Knowledge(Kind.BLOCKS, parse_duration(rest) if rest else None, *beside)
     except ValueError as error:
         raise ValueError(f"the promise {text!r}: {error}; the choices are {CHOICES}") from error
     raise ValueError(f"got the promise {text!r}, expected one of {CHOICES}")
@@ -113,6 +116,21 @@ def parse_lull(text: str) -> int:
         return parse_duration(text)
     except ValueError as error:
         raise ValueError(f"got a lull of {text!r}: {error}") from error
+
+
+def parse_jump(text: str) -> int:
+    """Read how far ahead of its link a row may be and is believed, ns. Raises ValueError, for less than 1 s too.
+
+    >>> parse_jump("10m")
+    600000000000
+    """
+    try:
+        jump = parse_duration(text)
+    except ValueError as error:
+        raise ValueError(f"got a clock jump of {text!r}: {error}") from error
+    if jump < LEAST_JUMP:
+        raise ValueError(f"got a clock jump of {text!r}, expected at least 1s: ordinary pauses are no wrong clocks")
+    return jump
 
 
 def make_promise(text: str, lull: str | int | None = None) -> Promise:

@@ -31,11 +31,11 @@ FEW = 8
 class LateByRows(Promise):
     """Promises the (`rows` + 1)-th largest believed time; memory: as many times and a batch."""
 
-    def __init__(self, rows: int, agreeing: int = AGREEING) -> None:
+    def __init__(self, rows: int, agreeing: int = AGREEING, jump: int = JUMP) -> None:
         """ValueError where `rows` is negative or above MOST_ROWS."""
         if not 0 <= rows <= MOST_ROWS:
             raise ValueError(f"got rows that are late by {rows} rows, expected 0 to {MOST_ROWS:,}")
-        super().__init__(Guard(JUMP, JUMP, agreeing))
+        super().__init__(Guard(jump, jump, agreeing))
         self.rows = rows
         self._largest = np.empty(0, np.int64)  # once it is full the least of them stands first
 

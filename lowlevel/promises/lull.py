@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lowlevel.promises.guard import AGREEING, JUMP
+from lowlevel.promises.guard import AGREEING
 from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING
 from lowlevel.readers import Rows
@@ -60,8 +60,8 @@ class Lull(Promise):
         self.declare(due)
 
     def _believes(self, now: int) -> bool:
-        """Whether the clock may say so: one that leaps by more than JUMP has to say it AGREEING times in a row."""
-        leaps = self._clock != BEGINNING and now - self._clock > JUMP
+        """Whether the clock may say so: one that leaps too far has to say it AGREEING times in a row."""
+        leaps = self._clock != BEGINNING and now - self._clock > self.guard.jump
         self._leaps = self._leaps + 1 if leaps else 0
         if leaps and self._leaps < AGREEING:
             return False

@@ -6,13 +6,13 @@ last value has arrived" would be wrong at every tie.
 
 from __future__ import annotations
 
-from lowlevel.promises.guard import AGREEING
+from lowlevel.promises.guard import AGREEING, JUMP
 from lowlevel.promises.late_by_time import LateByTime
 
 
 class Ordered(LateByTime):
     """Promises the newest row's time: late by 0 ns."""
 
-    def __init__(self, agreeing: int = AGREEING) -> None:
+    def __init__(self, agreeing: int = AGREEING, jump: int = JUMP) -> None:
         """Where the order is broken, rows are late by however little."""
-        super().__init__(0, agreeing)
+        super().__init__(0, agreeing, jump)
