@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.bucket import END_WID, FIRST_WID
+from highlevel.wid_ranges import Ranges, unite
 from lowlevel.punctuation import Item, Punctuation
 from lowlevel.subaggregates import MERGE, Kind, SubAggregate
 
@@ -157,15 +158,9 @@ class Aggregate:
             del self.piles[spent]
         return merged
 
-    @property
-    def windows_open(self) -> int:
-        """Windows that hold partials and are not final."""
-        count = 0
-        counted = self.closed  # every window with a smaller id is counted or closed
-        for first, end in sorted(self.piles):
-            count += max(0, end - max(first, counted))
-            counted = max(counted, end)
-        return count
+    def open_windows(self) -> Ranges:
+        """The ids of the windows that hold partials and are not final."""
+        return unite((max(first, self.closed), end) for first, end in self.piles)
 
     @property
     def bytes(self) -> int:

@@ -25,6 +25,7 @@ from highlevel.metrics import (
 )
 from highlevel.operator import Operator
 from highlevel.plan import QueryPlan
+from highlevel.wid_ranges import count
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 
 SECOND = 1_000_000_000
@@ -88,7 +89,7 @@ class Pipeline:
         samples.add(LATE_ROWS, self.aggregate.late_rows, query)
         samples.add(WINDOWS_CLOSED, self.aggregate.windows_closed, query)
         samples.add(RESULT_ROWS, self.finish.results, query)
-        samples.set(WINDOWS_OPEN, self.aggregate.windows_open, query)
+        samples.set(WINDOWS_OPEN, count(self.aggregate.open_windows()), query)
         samples.set(STATE_BYTES, self.aggregate.bytes, query)
         for link in set(self.links):
             low = min(bound for bound, name in zip(self.meld.bounds, self.links, strict=True) if name == link)

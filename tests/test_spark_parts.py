@@ -22,7 +22,7 @@ from highlevel.spark.errors import FolderError, RunError, root_cause
 from highlevel.spark.operator_part import part_of
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.state import KEEP, PartState
-from highlevel.spark.wid_ranges import below, count, unite
+from highlevel.wid_ranges import below, count, unite
 from highlevel.window import Window
 from tests.pcap_bytes import NS
 

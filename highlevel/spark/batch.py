@@ -42,7 +42,7 @@ from highlevel.spark.errors import root_cause
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.types import SPARK_TYPES
-from highlevel.spark.wid_ranges import count, unite
+from highlevel.wid_ranges import count, unite
 from lowlevel.node import TABLE_SLOTS
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from highlevel.aggregate import WID
 from highlevel.finish import Finish
 from highlevel.plan import QueryPlan
-from highlevel.spark.wid_ranges import Ranges, count, unite
+from highlevel.wid_ranges import Ranges, count, unite
 from highlevel.window import Window
 from lowlevel.subaggregates import MERGE
 

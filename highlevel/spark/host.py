@@ -20,7 +20,7 @@ from highlevel.spark.feeds import Feeds
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.state import PartState
-from highlevel.spark.wid_ranges import Ranges, below, unite
+from highlevel.wid_ranges import Ranges, below
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 SPARK_SCHEMA = "part int, query int, payload binary"
@@ -102,18 +102,12 @@ def feed(pipeline: Pipeline, arrivals: list[Arrival]) -> Results:
         if each.payload.is_valid:
             for batch in unpack(each.payload.as_buffer()).to_batches():
                 left += pipeline.rows(each.port, batch)
-    before = open_windows(pipeline)
+    before = pipeline.aggregate.open_windows()
     for each in arrivals:
         if each.low != BEGINNING:
             left += pipeline.punctuate(each.port, Punctuation(pipeline.links[each.port], each.low))
     closed = below(before, pipeline.aggregate.closed) if pipeline.meld.promised != END else before
     return Results([item for item in left if isinstance(item, pa.RecordBatch)], closed)
-
-
-def open_windows(pipeline: Pipeline) -> Ranges:
-    """The ids of the windows that hold partials and are not final."""
-    aggregate = pipeline.aggregate
-    return unite((max(first, aggregate.closed), end) for first, end in aggregate.piles)
 
 
 def counters(pipeline: Pipeline, query: int, closed: Ranges) -> dict[str, Any]:
@@ -126,7 +120,7 @@ def counters(pipeline: Pipeline, query: int, closed: Ranges) -> dict[str, Any]:
         "late_rows": pipeline.aggregate.late_rows,
         "results": pipeline.finish.results,
         "closed": closed,
-        "open": open_windows(pipeline),
+        "open": pipeline.aggregate.open_windows(),
         "bytes": pipeline.aggregate.bytes,
         "bounds": pipeline.meld.bounds,
     }

@@ -30,7 +30,7 @@ from highlevel.metrics import (
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.state import KEEP, replace
-from highlevel.spark.wid_ranges import count, unite
+from highlevel.wid_ranges import count, unite
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.punctuation import BEGINNING, END
 
