@@ -20,10 +20,11 @@ from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
 
 from capture.errors import InputError
+from capture.files.block_row import ROW
 from capture.files.capture import Capture, open_capture
 from capture.files.exports import ExportFormat
 from capture.files.messages import list_messages, walk_messages
-from capture.files.record_format import ROW, WalkState
+from capture.files.record_format import WalkState
 from capture.files.scan import scan
 from capture.flows.export_datagrams import PORTS, choose_exports
 from capture.flows.kernels.datagrams import JOB_ROWS

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from capture.errors import InputError
+from capture.files.block_row import ROW
 from capture.files.blocks import BAD_LENGTH, CUT_HEADER, MORE, NO_PROMISE, WHOLE, Block
-from capture.files.record_format import ROW, WalkState
+from capture.files.record_format import WalkState
 from capture.files.stream import StreamedCapture
 from capture.live.hardware import HARDWARE, hardware_of
 from capture.live.tpacket import COUNTS, RingFormat, scan_ring

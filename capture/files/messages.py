@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from capture.bytes import u16be
+from capture.files.block_row import put_block_row
 from capture.files.blocks import BAD_LENGTH, CUT_HEADER, CUT_RECORD, MORE, WHOLE
-from capture.files.record_format import ROW
 from capture.flows.kernels.headers import header_clock, header_length, record_length
 from capture.native import helper, kernel
 
@@ -71,14 +71,7 @@ def walk_messages(buf, end, size, block_records, max_blocks, rows, state):  # ty
             last = max(last, time)
             at = following
             records += 1
-        if records:
-            rows[block * ROW] = begin
-            rows[block * ROW + 1] = at
-            rows[block * ROW + 2] = records
-            rows[block * ROW + 3] = first
-            rows[block * ROW + 4] = last
-            rows[block * ROW + 5] = 0
-            block += 1
+        block = put_block_row(rows, block, begin, at, records, first, last, 0)
         if status != MORE:
             break
     state[0] = at

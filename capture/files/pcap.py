@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from capture.bytes import u32
 from capture.errors import InputError
+from capture.files.block_row import put_block_row
 from capture.files.blocks import BAD_LENGTH, CUT_HEADER, CUT_RECORD, MORE, WHOLE
-from capture.files.record_format import ROW, WalkState
+from capture.files.record_format import WalkState
 from capture.native import helper, kernel
 
 FILE_HEADER = 24
@@ -93,14 +94,7 @@ def scan_blocks(buf, end, big_endian, unit, header, length_order, max_captured, 
             last = max(last, time)
             at += header + captured
             records += 1
-        if records:
-            rows[block * ROW] = begin
-            rows[block * ROW + 1] = at
-            rows[block * ROW + 2] = records
-            rows[block * ROW + 3] = first
-            rows[block * ROW + 4] = last
-            rows[block * ROW + 5] = 0
-            block += 1
+        block = put_block_row(rows, block, begin, at, records, first, last, 0)
         if status != MORE:
             break
     state[0] = at

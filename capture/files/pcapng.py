@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from capture.bytes import u16be, u16le, u32, u32le
 from capture.errors import InputError
+from capture.files.block_row import put_block_row
 from capture.files.blocks import (
     BAD_INTERFACE,
     BAD_LENGTH,
@@ -45,7 +46,7 @@ from capture.files.interfaces import (
     parse_interface,
 )
 from capture.files.pcap import MAX_CAPTURED
-from capture.files.record_format import NO_SECTION, ROW, WalkState
+from capture.files.record_format import NO_SECTION, WalkState
 from capture.native import helper, kernel
 
 MAGIC = bytes.fromhex("0a0d0d0a")
@@ -178,14 +179,7 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
                 status = np.int64(DESCRIBED)
                 break
             at += length
-        if records:
-            rows[run * ROW] = begin
-            rows[run * ROW + 1] = stop
-            rows[run * ROW + 2] = records
-            rows[run * ROW + 3] = first
-            rows[run * ROW + 4] = last
-            rows[run * ROW + 5] = section
-            run += 1
+        run = put_block_row(rows, run, begin, stop, records, first, last, section)
         if status != MORE:
             break
     state[0] = at

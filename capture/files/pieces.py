@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from capture.files.block_row import ROW
 from capture.files.blocks import BLOCK_RECORDS, DAMAGE, Index
 from capture.files.capture import Capture
 from capture.files.pcap import PcapFormat
-from capture.files.record_format import ROW, WalkState
+from capture.files.record_format import WalkState
 from capture.files.scan import index_of
 from capture.files.split import ByteRange, cuts, guess
 

@@ -9,10 +9,6 @@ import numpy.typing as npt
 
 from capture.files.blocks import MORE
 
-ROW = 6
-"""Numbers that describe a block: start, end, records, smallest ts, largest ts, section."""
-
-
 NO_SECTION = -1
 """The section of a walk that has met none."""
 
@@ -79,9 +75,9 @@ class RecordFormat(Protocol):
     ) -> int:
         """Walk whole records of `data[state.at:end]` and describe blocks of up to `records` records.
 
-        `rows` (blocks x ROW) takes the descriptions; returns how many there are. The state moves on; its status MORE
-        asks to be called again, WHOLE means that the walk ended with the bytes, and a cause of DAMAGE that what
-        follows is no whole record: damage in a file that ends there, for a cause of MENDED_BY_BYTES a wish for more
-        bytes in a stream.
+        `rows` (blocks x ROW, `capture.files.block_row`) takes the descriptions; returns how many there are. The state
+        moves on; its status MORE asks to be called again, WHOLE means that the walk ended with the bytes, and a cause
+        of DAMAGE that what follows is no whole record: damage in a file that ends there, for a cause of
+        MENDED_BY_BYTES a wish for more bytes in a stream.
         """
         ...

@@ -13,9 +13,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from capture.files.block_row import ROW
 from capture.files.blocks import BLOCK_RECORDS, DAMAGE, END_OF_FILE, MORE, Block, Index
 from capture.files.capture import Capture
-from capture.files.record_format import ROW, WalkState
+from capture.files.record_format import WalkState
 
 
 def scan(file: Capture, block_records: int = BLOCK_RECORDS, progress: Callable[[int], None] | None = None) -> Index:

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.errors import InputError
+from capture.files.block_row import ROW
 from capture.files.blocks import BLOCK_RECORDS, DAMAGE, MENDED_BY_BYTES, MORE, NO_PROMISE, Block
 from capture.files.byte_source import WAIT, ByteSource
 from capture.files.decompressed import Decompressed
 from capture.files.exports import ExportFormat
 from capture.files.read_ahead import CHUNK, HEADROOM, ReadAhead
 from capture.files.recognise import HEAD, FileFormat, record_format
-from capture.files.record_format import ROW, WalkState
+from capture.files.record_format import WalkState
 from capture.metrics import Samples
 
 
@@ -88,6 +89,11 @@ class StreamedCapture:
     def silent(self) -> bool:
         """Whether the last None was silence: see above."""
         return self._reading is None or (self._reading.silent and not self._cut)
+
+    @property
+    def occupancy(self) -> float:
+        """Share, 0 to 1, of the room where packets wait that is full; 0 of what waits for its reader, as pipes do."""
+        return 0.0
 
     def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
         """Yield blocks of up to `block_records` records, and None for a while without any.

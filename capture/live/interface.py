@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from capture.errors import InputError
+from capture.files.block_row import ROW
 from capture.files.blocks import BLOCK_RECORDS, MORE, NO_PROMISE, Block
 from capture.files.byte_source import WAIT
 from capture.files.followed import NoBytes
-from capture.files.record_format import ROW, WalkState
+from capture.files.record_format import WalkState
 from capture.files.stream import StreamedCapture
 from capture.live.interface_path import BLOCK_BYTES, parse_interface
 from capture.live.ring import BLOCK_TIMEOUT, Ring
@@ -79,6 +80,14 @@ class InterfaceCapture(StreamedCapture):
     def silent(self) -> bool:
         """Whether, after a None, no packet is in the ring: all that the kernel has had for it have been read."""
         return self._unread <= 0
+
+    @property
+    def occupancy(self) -> float:
+        """Share of the ring's blocks that wait to be read, but for the one being read; 1 is when packets are dropped.
+
+        As of the last look for a block.
+        """
+        return max(0, self._occupied - 1) / (self.ring.blocks - 1)
 
     def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
         """Yield blocks until it is stopped or the interface is gone, and None for a while without any.

@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.bytes import put16le, put32le, u16le, u32le
+from capture.files.block_row import put_block_row
 from capture.files.blocks import BAD_LENGTH, CUT_HEADER, MORE, WHOLE
-from capture.files.record_format import ROW, WalkState
+from capture.files.record_format import WalkState
 from capture.live.hardware import COOKED, ETHERNET
 from capture.native import helper, kernel
 
@@ -126,14 +127,7 @@ def scan_ring(buf, end, link, block_records, max_blocks, rows, state, counts):  
             last = max(last, time)
             at = after
             records += 1
-        if records:
-            rows[block * ROW] = begin
-            rows[block * ROW + 1] = at
-            rows[block * ROW + 2] = records
-            rows[block * ROW + 3] = first
-            rows[block * ROW + 4] = last
-            rows[block * ROW + 5] = 0
-            block += 1
+        block = put_block_row(rows, block, begin, at, records, first, last, 0)
         if status != MORE:
             break
     state[0] = at

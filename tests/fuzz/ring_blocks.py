@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from capture.files.block_row import ROW
 from capture.files.blocks import MORE, NO_PROMISE, Block
-from capture.files.record_format import ROW, WalkState
+from capture.files.record_format import WalkState
 from capture.files.stream import StreamedCapture
 from capture.live.hardware import HARDWARE
 from capture.live.tpacket import BLOCK_HEADER, RingFormat
