@@ -1,0 +1,148 @@
+"""Dense ids of groups: the first group seen is 0, the next new one 1, and so on.
+
+Open addressing with linear probing over slots of one word, `tag << 32 | id`; a tag is 32 bits of the group's hash, and
+its low bits are the home slot. So the slots can be doubled without a look at the keys, and a key is looked at only
+where all bits of the tag agree. Rows are taken AHEAD at a time, and the memory of their slots and then of their keys is
+asked for before the first is needed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capture.native import kernel
+from capture.prefetch import prefetch
+from highlevel.groups.key_words import Words
+
+NOBODY = -1
+"""A slot that holds nothing; no group has this tag with this id. Also the id of a group that is not there."""
+
+AHEAD = 64
+"""Rows whose memory is asked for together."""
+
+SMALLEST = 64
+"""Groups a table has room for at first."""
+
+
+@kernel("i64(i64*, i64, i64, i64, i64*, i64, i64*, i64, i64, i64*, i64*, i64*)")
+def find_ids(  # type: ignore[no-untyped-def]
+    words, rows, begin, width, slots, slot_count, keys, limit, add, count, tags, ids
+):  # fmt: skip
+    """Write the ids of the groups of rows `[begin, rows)` to `ids`; return the row reached.
+
+    `words` is width x rows, `keys` limit x width, `slots` slot_count (a power of two above limit), `tags` has room for
+    AHEAD. Where `add`, a new group gets the id `count[0]`, and the walk ends before a row that would need id `limit`;
+    else the id of a group that is not there is NOBODY.
+    """
+    mask = np.uint64(slot_count - 1)
+    half = np.uint64(32)
+    for first in range(begin, rows, AHEAD):
+        end = min(rows, first + AHEAD)
+        for row in range(first, end):
+            mixed = np.uint64(0x9E3779B97F4A7C15)
+            for word in range(width):
+                mixed = (mixed ^ np.uint64(words[word * rows + row])) * np.uint64(0xFF51AFD7ED558CCD)
+                mixed ^= mixed >> half
+            tag = (mixed * np.uint64(0xC4CEB9FE1A85EC53)) >> half
+            tags[row - first] = np.int64(tag)
+            prefetch(slots, np.int64(tag & mask))
+        for row in range(first, end):
+            tag = np.uint64(tags[row - first])
+            held = slots[np.int64(tag & mask)]
+            if held != NOBODY and np.uint64(held) >> half == tag:
+                prefetch(keys, (held & 0xFFFFFFFF) * width)
+        for row in range(first, end):
+            tag = np.uint64(tags[row - first])
+            slot = np.int64(tag & mask)
+            found = np.int64(NOBODY)
+            while slots[slot] != NOBODY:
+                held = slots[slot]
+                if np.uint64(held) >> half == tag:
+                    at = (held & 0xFFFFFFFF) * width
+                    same = True
+                    for word in range(width):
+                        if keys[at + word] != words[word * rows + row]:
+                            same = False
+                            break
+                    if same:
+                        found = held & 0xFFFFFFFF
+                        break
+                slot = (slot + 1) & np.int64(mask)
+            if found == NOBODY and add:
+                if count[0] == limit:
+                    return row
+                found = count[0]
+                count[0] += 1
+                slots[slot] = np.int64(tag << half | np.uint64(found))
+                for word in range(width):
+                    keys[found * width + word] = words[word * rows + row]
+            ids[row] = found
+    return rows
+
+
+@kernel("i64(i64*, i64, i64*, i64)")
+def move_slots(slots, slot_count, wider, wider_count):  # type: ignore[no-untyped-def]
+    """Put what stands in `slots` into the empty `wider` (both powers of two); return how many there were."""
+    moved = 0
+    mask = np.uint64(wider_count - 1)
+    for place in range(slot_count):
+        held = slots[place]
+        if held == NOBODY:
+            continue
+        slot = np.int64((np.uint64(held) >> np.uint64(32)) & mask)
+        while wider[slot] != NOBODY:
+            slot = (slot + 1) & np.int64(mask)
+        wider[slot] = held
+        moved += 1
+    return moved
+
+
+class GroupIds:
+    """The ids of groups of `width` words. Memory grows in steps of two, or of a half where it is large."""
+
+    def __init__(self, width: int) -> None:
+        """Know no group."""
+        self.width = width
+        self.keys: Words = np.empty((SMALLEST, max(1, width)), np.int64)
+        self.slots = np.full(2 * SMALLEST, NOBODY, np.int64)
+        self._count = np.zeros(1, np.int64)
+        self._tags = np.empty(AHEAD, np.int64)
+
+    @property
+    def count(self) -> int:
+        """Groups known; their ids are smaller."""
+        return int(self._count[0])
+
+    @property
+    def bytes(self) -> int:
+        """Memory of keys and slots."""
+        return int(self.keys.nbytes + self.slots.nbytes)
+
+    def of(self, words: Words, add: bool = True) -> Words:
+        """Return the ids of the groups of some rows, `words` being width x rows; new groups are added where `add`."""
+        rows = words.shape[1]
+        ids = np.empty(rows, np.int64)
+        done = 0
+        while done < rows:
+            done = find_ids(
+                words, rows, done, self.width, self.slots, len(self.slots), self.keys, len(self.keys), add,
+                self._count, self._tags, ids,
+            )  # fmt: skip
+            if done < rows:
+                self._grow()
+        return ids
+
+    def _grow(self) -> None:
+        capacity = len(self.keys)
+        capacity += capacity if capacity < LARGE else capacity // 2
+        keys = np.empty((capacity, self.keys.shape[1]), np.int64)
+        keys[: self.count] = self.keys[: self.count]
+        self.keys = keys
+        if 4 * capacity > 3 * len(self.slots):
+            wider = np.full(2 * len(self.slots), NOBODY, np.int64)
+            move_slots(self.slots, len(self.slots), wider, len(wider))
+            self.slots = wider
+
+
+LARGE = 65_536
+"""Groups beyond which room for them grows by a half: what it has not yet is memory that nobody uses."""

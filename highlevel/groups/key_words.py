@@ -1,0 +1,180 @@
+"""Group columns as machine words, and back: equal values have equal words, unequal ones unequal words.
+
+    form       values                                        words
+    NUMBER     64 bits: integers, BOOL, FLOAT                1: the value
+    NULLABLE   the same, with NULLs                          2: the value or 0, whether it is NULL
+    SHORT      strings of up to 7 bytes: IPv4, MACs, names   1: the bytes, the length + 1 above them; 0 is NULL
+    WIDE       strings of up to 16 bytes: IPv6               3: the bytes, then the length + 1; 0 is NULL
+    LONG       strings of any length                         1: a number per distinct string (`keys`); -1 is NULL
+
+A column has the smallest form that its values allow, so that IPv4 addresses do not pay for IPv6. One NaN stands for
+all, and one zero for both.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from capture.native import kernel
+
+Words = npt.NDArray[np.int64]
+
+
+class Form(IntEnum):
+    """How the values of a group column stand in words. Of two forms of one column the greater holds both's values."""
+
+    NUMBER = 0
+    NULLABLE = 1
+    SHORT = 2
+    WIDE = 3
+    LONG = 4
+
+
+WIDTHS = {Form.NUMBER: 1, Form.NULLABLE: 2, Form.SHORT: 1, Form.WIDE: 3, Form.LONG: 1}
+"""Words of each form."""
+
+SHORT_BYTES = 7
+WIDE_BYTES = 16
+
+
+@kernel("i64(u8*, i64*, u8*, i64, i64, i64, i64*)")
+def pack_strings(data, offsets, valid, some_null, rows, words, out):  # type: ignore[no-untyped-def]
+    """Write strings to `out` (words x rows): the bytes in one word or two, low bytes first, and the length + 1.
+
+    String i is `data[offsets[i]:offsets[i + 1]]` and fits; where `some_null` it is one only if `valid[i]`. With one
+    word the length stands above the bytes, with three in the last. Returns rows.
+    """
+    for row in range(rows):
+        if some_null and not valid[row]:
+            for word in range(words):
+                out[word * rows + row] = 0
+            continue
+        first = offsets[row]
+        length = offsets[row + 1] - first
+        low = np.uint64(0)
+        high = np.uint64(0)
+        for place in range(min(length, 8)):
+            low |= np.uint64(data[first + place]) << np.uint64(8 * place)
+        for place in range(8, length):
+            high |= np.uint64(data[first + place]) << np.uint64(8 * place - 64)
+        if words == 1:
+            out[row] = np.int64(low) | ((length + 1) << 56)
+        else:
+            out[row] = np.int64(low)
+            out[rows + row] = np.int64(high)
+            out[2 * rows + row] = length + 1
+    return rows
+
+
+@kernel("i64(i64*, i64, i64, i64*, u8*)")
+def unpack_strings(packed, rows, words, offsets, data):  # type: ignore[no-untyped-def]
+    """Write the bytes of packed strings (words x rows) to `data`, string i to `offsets[i]:offsets[i + 1]`."""
+    for row in range(rows):
+        first = offsets[row]
+        length = offsets[row + 1] - first
+        low = np.uint64(packed[row])
+        for place in range(min(length, 8)):
+            data[first + place] = (low >> np.uint64(8 * place)) & np.uint64(255)
+        if words > 1:
+            high = np.uint64(packed[rows + row])
+            for place in range(8, length):
+                data[first + place] = (high >> np.uint64(8 * place - 64)) & np.uint64(255)
+    return rows
+
+
+def is_string(kind: pa.DataType) -> bool:
+    """Whether values are strings of bytes: text, addresses, MACs."""
+    types = pa.types
+    return bool(types.is_binary(kind) or types.is_string(kind) or _is_large(kind))
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_binary(kind) or pa.types.is_large_string(kind))
+
+
+def form_of(column: pa.Array) -> Form:
+    """Return the smallest form that holds the values of a column; raises TypeError where there is none."""
+    kind = column.type
+    if is_string(kind):
+        offsets = _offsets(column)
+        longest = int((offsets[1:] - offsets[:-1]).max(initial=0))
+        return Form.SHORT if longest <= SHORT_BYTES else Form.WIDE if longest <= WIDE_BYTES else Form.LONG
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or kind == pa.float64():
+        return Form.NULLABLE if column.null_count else Form.NUMBER
+    raise TypeError(f"a group column of type {kind}; expected integers, bool, float64, binary or string")
+
+
+def _offsets(column: pa.Array) -> npt.NDArray[Any]:
+    """Where the strings of a column begin, and the end of the last, in its buffer of bytes."""
+    if len(column) == 0:
+        return np.zeros(1, np.int64)
+    width = np.dtype(np.int64 if _is_large(column.type) else np.int32)
+    return np.frombuffer(column.buffers()[1], width, len(column) + 1, column.offset * width.itemsize)
+
+
+def numbers(column: pa.Array) -> Words:
+    """Return the values of a column without NULLs as words."""
+    if column.type == pa.float64():
+        data = column.to_numpy(zero_copy_only=False)
+        unequal = np.isnan(data)
+        data = data + 0.0  # the two zeros are one
+        if unequal.any():
+            data[unequal] = np.nan
+        return data.view(np.int64)
+    if column.type == pa.uint64():
+        return column.to_numpy().view(np.int64)
+    return column.cast(pa.int64()).to_numpy()
+
+
+def pack(column: pa.Array, form: Form, out: Words) -> None:
+    """Write the words of a column, of any form but LONG, to `out` (words of the form x rows, contiguous)."""
+    rows = len(column)
+    if form is Form.NUMBER:
+        out[0] = numbers(column)
+        return
+    if form is Form.NULLABLE:
+        zero = pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type)
+        out[0] = numbers(column.fill_null(zero) if column.null_count else column)
+        out[1] = np.asarray(column.is_null())
+        return
+    offsets = _offsets(column)
+    data = np.frombuffer(column.buffers()[2] or b"", np.uint8) if rows else np.empty(0, np.uint8)
+    some_null = column.null_count > 0
+    if form is Form.SHORT and not some_null and rows and bool((offsets[1:] - offsets[:-1] == 4).all()):
+        out[0] = np.frombuffer(data, "<u4", rows, int(offsets[0]))
+        out[0] |= 5 << 56
+        return
+    valid = np.asarray(column.is_valid()).view(np.uint8) if some_null else np.empty(0, np.uint8)
+    pack_strings(data, offsets.astype(np.int64, copy=False), valid, some_null, rows, WIDTHS[form], out)
+
+
+def unpack(words: Words, form: Form, kind: pa.DataType) -> pa.Array:
+    """Return the column of type `kind` whose words these are (words of the form x rows)."""
+    if form in (Form.NUMBER, Form.NULLABLE):
+        data = words[0].copy()
+        absent = words[1] != 0 if form is Form.NULLABLE else None
+        if kind == pa.float64():
+            return pa.array(data.view(np.float64), kind, mask=absent, from_pandas=False)
+        if kind == pa.uint64():
+            return pa.array(data.view(np.uint64), mask=absent)
+        return pa.array(data, mask=absent).cast(kind)
+    packed = np.ascontiguousarray(words)
+    rows = packed.shape[1]
+    lengths = (packed[0] >> 56 if form is Form.SHORT else packed[2]) - 1
+    present = lengths >= 0
+    width = np.int64 if _is_large(kind) else np.int32
+    offsets = np.zeros(rows + 1, np.int64)
+    np.cumsum(np.maximum(lengths, 0), out=offsets[1:])
+    if rows and (lengths == 4).all():
+        data = packed[0].astype("<u4").view(np.uint8)
+    else:
+        data = np.empty(int(offsets[-1]), np.uint8)
+        unpack_strings(packed, rows, len(packed), offsets, data)
+    absent_bits = None if present.all() else pa.array(present).buffers()[1]
+    buffers = [absent_bits, pa.py_buffer(offsets.astype(width)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, rows, buffers)

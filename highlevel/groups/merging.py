@@ -1,0 +1,215 @@
+"""How partials of a group merge: one accumulator array per sub-aggregate, indexed by the ids of groups.
+
+A rule's accumulator starts as what changes nothing, so a new group needs no case of its own. Sums, and exclusive or,
+can be undone: what was taken in is taken out again exactly, as integers wrap. Of FLOAT, sums cannot, for they round.
+
+    sum    a + b                  min    the smaller, NaN only where all are      first  the value of the smallest time
+    and    bits of both           max    the greater, NaN only where all are      last   the value of the greatest time
+    or     bits of any            xor    bits of one
+    FIRST and LAST are pairs of columns, time and value; of equal times the smaller value is first and the greater last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.native import helper, kernel
+from highlevel.groups.key_words import Words
+from lowlevel.subaggregates import INT_MAX, INT_MIN, MERGE, SubAggregate
+
+
+class Rule(StrEnum):
+    """A way to merge, by the name that `MERGE` and Arrow have for it."""
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    AND = "bit_and"
+    OR = "bit_or"
+    XOR = "bit_xor"
+    FIRST = "first"
+    LAST = "last"
+
+
+PAIRS = frozenset({Rule.FIRST, Rule.LAST})
+"""Rules over two columns, time and value."""
+
+INVERTIBLE = frozenset({Rule.SUM, Rule.XOR})
+"""Rules that can be undone, over integers."""
+
+SUM, MIN, MAX, AND, OR, XOR, SUBTRACT, SUM_FLOAT, MIN_FLOAT, MAX_FLOAT = range(10)
+
+OPCODES: dict[tuple[Rule, bool], int] = {
+    (Rule.SUM, False): SUM,
+    (Rule.MIN, False): MIN,
+    (Rule.MAX, False): MAX,
+    (Rule.AND, False): AND,
+    (Rule.OR, False): OR,
+    (Rule.XOR, False): XOR,
+    (Rule.SUM, True): SUM_FLOAT,
+    (Rule.MIN, True): MIN_FLOAT,
+    (Rule.MAX, True): MAX_FLOAT,
+}
+"""What the kernel does, by rule and whether the column is FLOAT."""
+
+INVERSES = {SUM: SUBTRACT, XOR: XOR}
+"""What undoes an opcode."""
+
+NAN_WORD = int(np.array(np.nan).view(np.int64))
+STARTS: dict[int, int] = {
+    SUM: 0,
+    OR: 0,
+    XOR: 0,
+    SUM_FLOAT: 0,
+    MIN: INT_MAX,
+    MAX: INT_MIN,
+    AND: -1,
+    MIN_FLOAT: NAN_WORD,
+    MAX_FLOAT: NAN_WORD,
+}
+"""The words that change nothing."""
+
+
+@kernel("i64(i64, i64*, f64*, i64*, i64*, f64*, i64)")
+def merge_values(op, words, words_float, ids, values, values_float, rows):  # type: ignore[no-untyped-def]
+    """Merge `values[i]` into `words[ids[i]]` by `op`; the `_float` pointers are the same memory seen as float64."""
+    if op == SUM:
+        for row in range(rows):
+            words[ids[row]] += values[row]
+    elif op == SUBTRACT:
+        for row in range(rows):
+            words[ids[row]] -= values[row]
+    elif op == MIN:
+        for row in range(rows):
+            words[ids[row]] = min(words[ids[row]], values[row])
+    elif op == MAX:
+        for row in range(rows):
+            words[ids[row]] = max(words[ids[row]], values[row])
+    elif op == AND:
+        for row in range(rows):
+            words[ids[row]] &= values[row]
+    elif op == OR:
+        for row in range(rows):
+            words[ids[row]] |= values[row]
+    elif op == XOR:
+        for row in range(rows):
+            words[ids[row]] ^= values[row]
+    elif op == SUM_FLOAT:
+        for row in range(rows):
+            words_float[ids[row]] += values_float[row]
+    else:
+        for row in range(rows):
+            held = words_float[ids[row]]
+            value = values_float[row]
+            if held != held or (value < held if op == MIN_FLOAT else value > held):
+                words_float[ids[row]] = value
+    return rows
+
+
+@helper
+def precedes(time, value, other_time, other_value):  # type: ignore[no-untyped-def]
+    """Whether a pair of time and value is before another; a NaN is after all other values of its time."""
+    if time != other_time:
+        return time < other_time
+    return value < other_value or (other_value != other_value and value == value)
+
+
+@kernel("i64(i64, i64, i64*, i64*, f64*, i64*, i64*, i64*, f64*, i64)")
+def merge_pairs(  # type: ignore[no-untyped-def]
+    last, is_float, held_times, held, held_float, ids, times, values, values_float, rows
+):  # fmt: skip
+    """Merge pairs of a time and a value by the smallest time, or where `last` by the greatest, ties by the value."""
+    for row in range(rows):
+        at = ids[row]
+        if is_float:
+            value = values_float[row]
+            other = held_float[at]
+            if last:
+                better = precedes(held_times[at], other, times[row], value)
+            else:
+                better = precedes(times[row], value, held_times[at], other)
+        elif last:
+            better = precedes(held_times[at], held[at], times[row], values[row])
+        else:
+            better = precedes(times[row], values[row], held_times[at], held[at])
+        if better:
+            held_times[at] = times[row]
+            held[at] = values[row]
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulated:
+    """What is merged by one rule: a column, or of FIRST and LAST two, time and value."""
+
+    columns: tuple[str, ...]
+    rule: Rule
+
+
+def accumulated(subaggregates: Iterable[SubAggregate]) -> list[Accumulated]:
+    """Return how the columns of sub-aggregates merge."""
+    return [Accumulated((sub.name,), Rule(MERGE[sub.kind])) for sub in subaggregates]
+
+
+class Accumulator:
+    """The words of all groups for one `Accumulated`: a row of `words` for each of its columns."""
+
+    def __init__(self, what: Accumulated, floats: Sequence[bool]) -> None:
+        """Accumulate columns, of which those with `floats` are FLOAT."""
+        self.what = what
+        self.floats = tuple(floats)
+        if what.rule in PAIRS:
+            end = what.rule is Rule.FIRST
+            self.op = SUM  # not used: pairs have a kernel of their own
+            self.starts = [INT_MAX if end else INT_MIN, _furthest(end, self.floats[1])]
+        else:
+            self.op = OPCODES[what.rule, self.floats[0]]
+            self.starts = [STARTS[self.op]]
+        self.words: Words = np.empty((len(what.columns), 0), np.int64)
+
+    @property
+    def invertible(self) -> bool:
+        """Whether what was merged can be taken out again."""
+        return self.what.rule not in PAIRS and self.op in INVERSES
+
+    def reserve(self, groups: int) -> None:
+        """Have room for ids below `groups`."""
+        before = self.words
+        if before.shape[1] < groups:
+            self.words = np.empty((len(before), groups), np.int64)
+            self.words[:, : before.shape[1]] = before
+            self.words[:, before.shape[1] :] = np.array(self.starts)[:, None]
+
+    def merge(self, ids: Words, values: Sequence[Words], undo: bool = False) -> None:
+        """Merge a batch, or take out what was merged; `values` are the words of the columns, floats as their bits."""
+        if self.what.rule in PAIRS:
+            times, words = self.words
+            last = self.what.rule is Rule.LAST
+            merge_pairs(
+                last, self.floats[1], times, words, words.view(np.float64), ids, values[0], values[1],
+                values[1].view(np.float64), len(ids),
+            )  # fmt: skip
+            return
+        words = self.words[0]
+        op = INVERSES[self.op] if undo else self.op
+        merge_values(op, words, words.view(np.float64), ids, values[0], values[0].view(np.float64), len(ids))
+
+
+def _furthest(first: bool, is_float: bool) -> int:
+    """Return the word of a value that any other precedes, or that follows none."""
+    if is_float:
+        return NAN_WORD if first else int(np.array(-np.inf).view(np.int64))
+    return INT_MAX if first else INT_MIN
+
+
+def words_of(values: npt.NDArray[Any]) -> Words:
+    """Return a column's values as words."""
+    if values.dtype == np.float64:
+        return np.ascontiguousarray(values).view(np.int64)
+    return np.ascontiguousarray(values, np.int64)
