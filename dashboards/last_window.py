@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dashboards.query_series import QuerySeries, Shown
-from lowlevel.punctuation import END
+from lowlevel.punctuation import BEGINNING, END
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LastWindow:
         if not table.num_rows:
             return
         table = table.select(plan.schema.names).cast(plan.schema)
-        start, end = plan.window.start(0), plan.window.end(0)
+        start, end = BEGINNING, END
         if plan.windowed:
             end = pc.max(table["window_end"]).as_py()
             table = table.filter(pc.equal(table["window_end"], end))
@@ -61,10 +61,10 @@ class LastWindow:
 
         After the end of the input no window follows, so the last one with rows stays.
         """
-        window = self._series.plan.window
-        closed = window.closed_before(low)
-        if low < END and closed and self._series.plan.windowed:
-            self._show(window.start(closed - 1), window.end(closed - 1), ())
+        plan = self._series.plan
+        last = plan.window.last_final(low) if low < END and plan.windowed else None
+        if last is not None:
+            self._show(*last, ())
 
     def _show(self, start: int, end: int, tables: tuple[pa.Table, ...]) -> None:
         before = self.current

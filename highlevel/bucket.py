@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from highlevel.window import Window
+from highlevel.windows.sliding import SlidingWindow
 from lowlevel.punctuation import END, Item, Punctuation
 
 FIRST_WID = "first_wid"
@@ -21,7 +21,7 @@ END_WID = "end_wid"
 class Bucket:
     """Replaces `pane` by `first_wid, end_wid`, and times in punctuation by window ids. Stateless but for a counter."""
 
-    def __init__(self, window: Window, pane: int) -> None:
+    def __init__(self, window: SlidingWindow, pane: int) -> None:
         """Tag partials of panes of `pane` ns with the ids of `window`."""
         self.window = window
         self.pane = pane

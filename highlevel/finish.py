@@ -6,21 +6,18 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from highlevel.aggregate import WID
 from highlevel.batch_columns import BatchColumns
 from highlevel.plan import QueryPlan
+from highlevel.window_operator import WINDOW_END, WINDOW_START
 from lowlevel.arrow import arrow_column
 from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Column, Type
-from lowlevel.punctuation import END, Item, Punctuation
+from lowlevel.punctuation import Item, Punctuation
 
 
 class Finish:
-    """Turns merged sub-aggregates into the rows the query asks for. Stateless but for its counter.
-
-    Punctuation goes back from window ids to times: no later result has a `window_end` at or below it.
-    """
+    """Turns merged sub-aggregates into the rows the query asks for. Stateless but for its counter."""
 
     def __init__(self, plan: QueryPlan) -> None:
         """Finish for `plan`."""
@@ -39,8 +36,7 @@ class Finish:
             return
         arrays: list[pa.Array] = []
         if plan.windowed:
-            ends = plan.window.origin + (batch.column(WID).to_numpy() + 1) * plan.window.slide
-            arrays = [pa.array(ends - plan.window.range), pa.array(ends)]
+            arrays = [batch.column(WINDOW_START), batch.column(WINDOW_END)]
         columns = BatchColumns(batch, self._macs)
         for output in plan.select:
             if isinstance(output.expression, Column):
@@ -51,8 +47,8 @@ class Finish:
         yield pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Map window ids back to time."""
-        yield mark if mark.low == END else Punctuation(mark.link, self.plan.window.end(mark.low - 1))
+        """Pass on."""
+        yield mark
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Nothing to keep."""

@@ -1,4 +1,4 @@
-"""The operators of one query in a row: Meld, Bucket, Aggregate, Finish."""
+"""The operators of one query in a row: Meld, that of its windows, Finish."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from capture.metrics import Samples
-from highlevel.aggregate import Aggregate
-from highlevel.bucket import Bucket
 from highlevel.finish import Finish
 from highlevel.meld import Meld
 from highlevel.metrics import (
@@ -25,7 +23,8 @@ from highlevel.metrics import (
 )
 from highlevel.operator import Operator
 from highlevel.plan import QueryPlan
-from highlevel.wid_ranges import count
+from highlevel.wid_ranges import Ranges, count
+from highlevel.window_operators import make_window_operator
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 
 SECOND = 1_000_000_000
@@ -42,10 +41,10 @@ class Pipeline:
         self.plan = plan
         self.links = list(links)
         self.meld = Meld(len(links))
-        self.bucket = Bucket(plan.window, plan.low.pane)
-        self.aggregate = Aggregate(plan.group_by, plan.low.subaggregates)
+        self.windows = make_window_operator(plan)
+        self.windows_closed = 0
         self.finish = Finish(plan)
-        self.stages: list[Operator] = [self.meld, self.bucket, self.aggregate, self.finish]
+        self.stages: list[Operator] = [self.meld, self.windows, self.finish]
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Take partials of one link."""
@@ -83,17 +82,23 @@ class Pipeline:
         """Return counters and gauges; `newest` is the largest packet time seen on any link, in ns."""
         query = self.plan.name
         samples = Samples()
-        samples.add(PARTIALS_RECEIVED, self.aggregate.received + self.bucket.outside, query)
-        samples.add(OUTSIDE_WINDOWS, self.bucket.outside, query)
-        samples.add(LATE_PARTIALS, self.aggregate.late, query)
-        samples.add(LATE_ROWS, self.aggregate.late_rows, query)
-        samples.add(WINDOWS_CLOSED, self.aggregate.windows_closed, query)
+        samples.add(PARTIALS_RECEIVED, self.windows.received, query)
+        samples.add(OUTSIDE_WINDOWS, self.windows.outside, query)
+        samples.add(LATE_PARTIALS, self.windows.late, query)
+        samples.add(LATE_ROWS, self.windows.late_rows, query)
+        self.windows_closed += number_of(self.windows.take_closed())
+        samples.add(WINDOWS_CLOSED, self.windows_closed, query)
         samples.add(RESULT_ROWS, self.finish.results, query)
-        samples.set(WINDOWS_OPEN, count(self.aggregate.open_windows()), query)
-        samples.set(STATE_BYTES, self.aggregate.bytes, query)
+        samples.set(WINDOWS_OPEN, number_of(self.windows.open_windows()), query)
+        samples.set(STATE_BYTES, self.windows.bytes, query)
         for link in set(self.links):
             low = min(bound for bound, name in zip(self.meld.bounds, self.links, strict=True) if name == link)
             if low not in (BEGINNING, END):
                 samples.set(LOW_WATERMARK, low / SECOND, query, link)
                 samples.set(PUNCTUATION_LAG, max(0, newest - low) / SECOND, query, link)
         return samples
+
+
+def number_of(windows: Ranges | int) -> int:
+    """Count windows that an operator tells by their ids, or by how many there are."""
+    return windows if isinstance(windows, int) else count(windows)

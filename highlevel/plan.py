@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from highlevel.window import WHOLE_INPUT, Window
+from highlevel.windows.kind import WindowKind
+from highlevel.windows.sliding import WHOLE_INPUT
 from lowlevel.expressions import Expression
 from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES, LowLevelPlan
@@ -28,18 +29,20 @@ class QueryPlan:
     `streams` are the names in FROM: links, or the kind of the rows alone, which is that of every link. `group_by` names
     the columns of the partials that form a group: keys of the low level, and `link` where the query groups by it.
     `having` and `select` are expressions over those columns and the merged sub-aggregates. `layer` is the IP layer that
-    plain names in `sql` mean.
+    plain names in `sql` mean. `partition` are the columns of `group_by` for whose values windows
+    of a number of rows are counted.
     """
 
     name: str
     sql: str
     streams: tuple[str, ...]
-    window: Window
+    window: WindowKind
     low: LowLevelPlan
     group_by: tuple[str, ...]
     having: Expression | None
     select: tuple[Output, ...]
     layer: str = Layer.OUTER
+    partition: tuple[str, ...] = ()
 
     @property
     def of_every_link(self) -> bool:
@@ -50,6 +53,11 @@ class QueryPlan:
     def windowed(self) -> bool:
         """Whether results carry `window_start, window_end`."""
         return self.window != WHOLE_INPUT
+
+    @property
+    def parted_by(self) -> tuple[str, ...]:
+        """Columns by whose values rows may be dealt to partitions that know nothing of each other; none: to one."""
+        return self.partition or (self.group_by if self.window.by_group else ())
 
     @property
     def schema(self) -> pa.Schema:

@@ -40,7 +40,9 @@ class LowLevelPlan:
     + p*pane, origin + (p+1)*pane)`. The `link` is a column of every partial, never a key of the table: a table serves
     one link. `kind` says what rows it reads: `packets`, `frames`, `flows` or `samples`. With `spread` a row is cut
     at the panes from its start_ts to its ts (`lowlevel.spread`), else it is in the pane of its ts. `sampling` are rates
-    of flow exporters that were set by hand.
+    of flow exporters that were set by hand. Where it is not `reduced`, there is no table: each row that is kept leaves
+    as a partial of its own, in the order of arrival, in a pane of 1 ns. With `in_arrival_order` that order means
+    something: rows of one capture are read by one reader.
     """
 
     where: Expression | None
@@ -51,6 +53,8 @@ class LowLevelPlan:
     kind: str = "packets"
     spread: bool = False
     sampling: HandRates | None = None
+    reduced: bool = True
+    in_arrival_order: bool = False
 
     @property
     def exact_low(self) -> bool:
@@ -60,7 +64,7 @@ class LowLevelPlan:
     @property
     def dealt(self) -> bool:
         """Whether several readers may share the blocks of a capture among them."""
-        return self.kind in DEALT_KINDS
+        return self.kind in DEALT_KINDS and not self.in_arrival_order
 
     @cached_property
     def columns(self) -> frozenset[str]:

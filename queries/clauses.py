@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from highlevel.window import WHOLE_INPUT, Window
+from highlevel.windows.kind import WindowKind
+from highlevel.windows.sliding import WHOLE_INPUT
 from queries.errors import QueryError
 from queries.reserved_words import UNSUPPORTED, unsupported
 from queries.streams import From, Streams
@@ -41,7 +42,7 @@ class Clauses:
     sql: str
     select: Clause
     source: From
-    window: Window
+    window: WindowKind
     spread: Token | None
     where: Clause | None
     group_by: Clause | None
@@ -60,7 +61,8 @@ def read_clauses(sql: str) -> Clauses:
         windows += found
     if len(windows) > 1:
         raise QueryError("a second window clause", sql, windows[1][0].start, "one window clause for the query")
-    window, spread = WHOLE_INPUT, None
+    window: WindowKind = WHOLE_INPUT
+    spread = None
     if windows:
         reader = WindowClause(sql, windows[0][1:-1], windows[0][-1])
         window, spread = reader.read(), reader.spread

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from capture.flows.sampling import HandRates
 from highlevel.plan import QueryPlan
-from highlevel.window import Window
-from lowlevel.durations import UNITS
 from lowlevel.expressions import Type
 from lowlevel.keys import KeyLayout, code_widths
 from lowlevel.kinds import columns_of_kind
@@ -15,8 +13,7 @@ from lowlevel.layers import Layer
 from lowlevel.plan import Key
 from lowlevel.subaggregates import MERGE, SubAggregate
 from queries.expression_text import expression_text
-
-_UNITS = ("days", "hours", "minutes", "seconds", "ms", "us", "ns")
+from queries.window_text import pane_text, window_lines
 
 
 def explain(plan: QueryPlan) -> str:
@@ -48,7 +45,7 @@ def _low(plan: QueryPlan) -> Iterator[str]:
     if low.spread:
         yield _line("spread", "counters of a row are divided among the panes from its start_ts to its end_ts")
     if plan.windowed:
-        yield _line("pane", f"{duration_text(low.pane)}: {_why(plan.window)}")
+        yield _line("pane", pane_text(plan.window))
     else:
         yield _line("pane", "the whole input: the query has no window, so its answer comes when the input ends")
 
@@ -56,13 +53,8 @@ def _low(plan: QueryPlan) -> Iterator[str]:
 def _high(plan: QueryPlan) -> Iterator[str]:
     yield "high level: over partials, in any order of arrival, up to what punctuation has closed"
     if plan.windowed:
-        window = plan.window
-        kind = "tumbling" if window.range == window.slide else "gapped" if window.range < window.slide else "sliding"
-        since = "the epoch" if window.origin == 0 else f"{window.origin} ns after the epoch"
-        size = f"RANGE {duration_text(window.range)}, SLIDE {duration_text(window.slide)}"
-        yield _line("windows", f"{kind}, {size}, from {since}")
-        if window.range > window.pane:
-            yield _line("roll up", f"{window.range // window.pane} panes per window, {_overlap(window)}")
+        for what, text in window_lines(plan.window):
+            yield _line(what, text)
     if len(plan.streams) > 1:
         yield _line("meld", f"{len(plan.streams)} streams: progress is that of the slowest link")
     group = ", ".join(_shown(plan, name) for name in plan.group_by)
@@ -75,17 +67,6 @@ def _high(plan: QueryPlan) -> Iterator[str]:
         yield _line("output", "window_start, window_end: ns since the epoch, half-open")
     for out in plan.select:
         yield _line("output", f"{out.name} = {expression_text(out.expression)} ({out.expression.type})")
-
-
-def duration_text(nanoseconds: int) -> str:
-    """Return a length of time in the largest unit that it is a whole number of.
-
-    >>> duration_text(600 * 10**9), duration_text(10**9), duration_text(6_400_000_000)
-    ('10 minutes', '1 second', '6400 ms')
-    """
-    unit = next(unit for unit in _UNITS if nanoseconds % UNITS[unit] == 0)
-    count = nanoseconds // UNITS[unit]
-    return f"{count} {unit.removesuffix('s') if count == 1 and len(unit) > 2 else unit}"
 
 
 def _line(what: str, text: str) -> str:
@@ -113,17 +94,6 @@ def _words(keys: tuple[Key, ...]) -> str:
         return "none: one entry per pane"
     four, six = (KeyLayout(keys, (version,) * len(keys)).words for version in (4, 6))
     return f"{four} of 64 bits" + ("" if four == six else f" for IPv4, {six} for IPv6")
-
-
-def _why(window: Window) -> str:
-    if window.range == window.slide:
-        return "the window itself, as windows do not overlap"
-    return "the largest interval that all windows are made of, gcd of RANGE and SLIDE; each row is counted once"
-
-
-def _overlap(window: Window) -> str:
-    fewest, rest = divmod(window.range, window.slide)
-    return f"each row in {fewest} windows" if rest == 0 else f"each row in {fewest} or {fewest + 1} windows"
 
 
 def _shown(plan: QueryPlan, name: str) -> str:

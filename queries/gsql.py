@@ -87,6 +87,8 @@ class _Compiler:
             clauses.source.kind,
             clauses.spread is not None,
             self._sampling,
+            clauses.window.reduced,
+            clauses.window.in_arrival_order,
         )
         group_by = tuple(column.name for column in scope.groups.values())
         streams = clauses.source.streams

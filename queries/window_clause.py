@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from highlevel.window import Window
+from highlevel.windows.kind import WindowKind
+from highlevel.windows.sliding import SlidingWindow
 from lowlevel.durations import LONGEST, SECOND, UNITS
 from queries.errors import QueryError
 from queries.tokens import Kind, Token
@@ -48,7 +49,7 @@ class WindowClause:
         self.spread: Token | None = None
         """The word SPREAD, once it has been read."""
 
-    def read(self) -> Window:
+    def read(self) -> WindowKind:
         """Return the window, in ns. Parameters come in any order, commas optional; without SLIDE it is tumbling."""
         start = self._tokens[0]
         values: dict[str, int] = {}
@@ -68,7 +69,7 @@ class WindowClause:
                 self._at += 1
         if "RANGE" not in values:
             raise self._error("the window clause has no RANGE", start, "for example RANGE 1 minute")
-        window = Window(values["RANGE"], values.get("SLIDE", values["RANGE"]), values.get("ORIGIN", 0))
+        window = SlidingWindow(values["RANGE"], values.get("SLIDE", values["RANGE"]), values.get("ORIGIN", 0))
         if abs(window.origin) + window.range + LATEST >= INT64:
             most = INT64 - LATEST - abs(window.origin)
             problem = f"ORIGIN {window.origin} ns and RANGE {window.range} ns together leave the integers of 64 bits"

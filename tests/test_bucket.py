@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from highlevel.bucket import END_WID, FIRST_WID, Bucket
-from highlevel.window import Window
+from highlevel.windows.sliding import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, reordered
 from tests.windows_oracle import Arrival, Spec, random_spec, random_stream
@@ -21,7 +21,7 @@ NOON = 12 * 3600
 
 
 def bucket(spec: Spec) -> Bucket:
-    return Bucket(Window(spec.range, spec.slide, spec.origin), gcd(spec.range, spec.slide))
+    return Bucket(SlidingWindow(spec.range, spec.slide, spec.origin), gcd(spec.range, spec.slide))
 
 
 def tagged(spec: Spec, times: list[int]) -> list[tuple[int, int]]:
@@ -66,7 +66,7 @@ def test_any_stream_in_any_order_keeps_the_contract() -> None:
         random = Random(seed)
         spec = random_spec(random)
         pane = gcd(spec.range, spec.slide)
-        window = Window(spec.range, spec.slide, spec.origin)
+        window = SlidingWindow(spec.range, spec.slide, spec.origin)
 
         def batch(arrivals: list[Arrival], spec: Spec = spec, pane: int = pane) -> pa.RecordBatch:
             panes = [(each.ts - spec.origin) // pane for each in arrivals]

@@ -1,17 +1,16 @@
 """Finish on merged groups made by hand, whole rows expected.
 
-It can catch a HAVING that keeps NULL, a NULL that becomes a number, a column in the wrong place or type, bounds that
-are off by one window, and punctuation that covers a window which may still come.
+It can catch a HAVING that keeps NULL, a NULL that becomes a number, and a column in the wrong place or type.
 """
 
 from ipaddress import ip_address
 
 import pyarrow as pa
-import pytest
 
-from highlevel.aggregate import WID
 from highlevel.finish import Finish
 from highlevel.plan import QueryPlan
+from highlevel.window_operator import WINDOW_END, WINDOW_START
+from highlevel.windows.sliding import SlidingWindow
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import END, Punctuation
 from queries.gsql import compile_query
@@ -26,10 +25,13 @@ def plan(select: str, rest: str = "", window: str = WINDOW) -> QueryPlan:
 def finished(query: QueryPlan, *groups: tuple) -> list[tuple]:
     """Rows that come out of merged groups: (wid, group columns…, sub-aggregates…)."""
     types = {key.name: ARROW_TYPES[key.expression.type] for key in query.low.keys} | {"link": pa.string()}
-    fields = [pa.field(WID, pa.int64())]
+    fields = [pa.field(WINDOW_START, pa.int64()), pa.field(WINDOW_END, pa.int64())]
     fields += [pa.field(name, types[name]) for name in query.group_by]
     fields += [pa.field(sub.name, ARROW_TYPES[sub.type]) for sub in query.low.subaggregates]
-    rows = [dict(zip([field.name for field in fields], group, strict=True)) for group in groups]
+    window = query.window
+    assert isinstance(window, SlidingWindow)
+    whole = [(window.start(wid), window.end(wid), *rest) for wid, *rest in groups]
+    rows = [dict(zip([field.name for field in fields], group, strict=True)) for group in whole]
     batch = pa.RecordBatch.from_pylist(rows, schema=pa.schema(fields))
     finish = Finish(query)
     found = []
@@ -39,12 +41,6 @@ def finished(query: QueryPlan, *groups: tuple) -> list[tuple]:
         found += [tuple(row.values()) for row in out.to_pylist()]
     assert finish.results == len(found)
     return found
-
-
-def test_bounds_are_those_of_the_window_in_nanoseconds() -> None:
-    assert finished(plan("count(*)"), (0, 7), (9, 8)) == [(-5, 5, 7), (40, 50, 8)]
-    shifted = plan("count(*)", window="[RANGE 10 ns, SLIDE 5 ns, ORIGIN 1000]")
-    assert finished(shifted, (0, 7)) == [(995, 1005, 7)]
 
 
 def test_a_query_without_a_window_has_no_bounds() -> None:
@@ -86,14 +82,10 @@ def test_constants_are_repeated_in_every_row() -> None:
     assert finished(query, (0, 4), (1, 5)) == [(-5, 5, 1, 2.5, True, "text", 4), (0, 10, 1, 2.5, True, "text", 5)]
 
 
-@pytest.mark.parametrize(("wid", "low"), [(0, 0), (1, 5), (11, 55), (END, END)])
-def test_punctuation_is_the_end_of_the_last_closed_window(wid: int, low: int) -> None:
-    assert list(Finish(plan("count(*)")).punctuate(0, Punctuation("M", wid))) == [Punctuation("M", low)]
-
-
 def test_a_filtered_batch_is_no_item_but_its_punctuation_passes() -> None:
     finish = Finish(plan("count(*)", "HAVING count > 100"))
-    batch = pa.record_batch({WID: pa.array([0], pa.int64()), "s0": pa.array([1], pa.int64())})
+    batch = pa.record_batch({name: pa.array([1], pa.int64()) for name in (WINDOW_START, WINDOW_END, "s0")})
     assert list(finish.rows(0, batch)) == []
-    assert list(finish.punctuate(0, Punctuation("M", 1))) == [Punctuation("M", 5)]
+    for low in (0, 5, END):
+        assert list(finish.punctuate(0, Punctuation("M", low))) == [Punctuation("M", low)]
     assert (finish.results, finish.snapshot()) == (0, {})

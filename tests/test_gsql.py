@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from highlevel.plan import QueryPlan
-from highlevel.window import WHOLE_INPUT, Window
+from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions import Binary, Column, Expression, InPrefix, Literal, Mean, Op, Prefix, Present, Type
 from queries.expression_text import expression_text
 from queries.gsql import compile_query
@@ -140,26 +140,26 @@ def test_an_ipv4_prefix_keeps_its_version() -> None:
 
 
 WINDOWS = [
-    ("RANGE 10 minutes, SLIDE 1 minute, WA ts", Window(10 * MINUTE, MINUTE)),
-    ("range 10 MINUTES slide 1 minute wa TS", Window(10 * MINUTE, MINUTE)),
-    ("WA ts, SLIDE 1 sec, RANGE 10 sec", Window(10 * SECOND, SECOND)),
-    ("RANGE 10 minutes, SLIDE 1 minute, WATTR ts", Window(10 * MINUTE, MINUTE)),
-    ("RANGE TUMBLING 60 seconds, WA ts", Window(MINUTE, MINUTE)),
-    ("RANGE 6.4 seconds", Window(6_400_000_000, 6_400_000_000)),
-    ("RANGE .5us SLIDE 1 ns", Window(500, 1)),
-    ("RANGE 1 day, SLIDE 1 h", Window(86400 * SECOND, 3600 * SECOND)),
-    ("RANGE 4 m, SLIDE 6 m", Window(4 * MINUTE, 6 * MINUTE)),
-    ("RANGE 1 minute, ORIGIN 5", Window(MINUTE, MINUTE, 5)),
-    ("RANGE 1 minute, ORIGIN -5", Window(MINUTE, MINUTE, -5)),
-    ("RANGE 1 minute, ORIGIN '1970-01-01T00:00:01.5Z'", Window(MINUTE, MINUTE, 1_500_000_000)),
-    ("RANGE 1 minute, ORIGIN '1970-01-02'", Window(MINUTE, MINUTE, 86400 * SECOND)),
-    ("RANGE 1 minute, ORIGIN '1970-01-01 01:00:00+01:00'", Window(MINUTE, MINUTE, 0)),
+    ("RANGE 10 minutes, SLIDE 1 minute, WA ts", SlidingWindow(10 * MINUTE, MINUTE)),
+    ("range 10 MINUTES slide 1 minute wa TS", SlidingWindow(10 * MINUTE, MINUTE)),
+    ("WA ts, SLIDE 1 sec, RANGE 10 sec", SlidingWindow(10 * SECOND, SECOND)),
+    ("RANGE 10 minutes, SLIDE 1 minute, WATTR ts", SlidingWindow(10 * MINUTE, MINUTE)),
+    ("RANGE TUMBLING 60 seconds, WA ts", SlidingWindow(MINUTE, MINUTE)),
+    ("RANGE 6.4 seconds", SlidingWindow(6_400_000_000, 6_400_000_000)),
+    ("RANGE .5us SLIDE 1 ns", SlidingWindow(500, 1)),
+    ("RANGE 1 day, SLIDE 1 h", SlidingWindow(86400 * SECOND, 3600 * SECOND)),
+    ("RANGE 4 m, SLIDE 6 m", SlidingWindow(4 * MINUTE, 6 * MINUTE)),
+    ("RANGE 1 minute, ORIGIN 5", SlidingWindow(MINUTE, MINUTE, 5)),
+    ("RANGE 1 minute, ORIGIN -5", SlidingWindow(MINUTE, MINUTE, -5)),
+    ("RANGE 1 minute, ORIGIN '1970-01-01T00:00:01.5Z'", SlidingWindow(MINUTE, MINUTE, 1_500_000_000)),
+    ("RANGE 1 minute, ORIGIN '1970-01-02'", SlidingWindow(MINUTE, MINUTE, 86400 * SECOND)),
+    ("RANGE 1 minute, ORIGIN '1970-01-01 01:00:00+01:00'", SlidingWindow(MINUTE, MINUTE, 0)),
 ]
 
 
 @pytest.mark.parametrize("clause, window", WINDOWS)
 @pytest.mark.parametrize("place", ["SELECT count(*) [{}] FROM M", "SELECT count(*) FROM M [{}] WHERE len > 5"])
-def test_a_window_clause_means_the_same_in_either_place(clause: str, window: Window, place: str) -> None:
+def test_a_window_clause_means_the_same_in_either_place(clause: str, window: SlidingWindow, place: str) -> None:
     plan = compile_query(place.format(clause))
     assert plan.window == window
     assert (plan.low.pane, plan.low.origin) == (window.pane, window.origin)

@@ -82,13 +82,13 @@ def test_imports_go_only_to_the_left() -> None:
     ("name", "source"),
     [
         ("capture/files/pcap.py", "import lowlevel.table"),
-        ("lowlevel/table.py", "from highlevel.window import Window"),
+        ("lowlevel/table.py", "from highlevel.windows.sliding import SlidingWindow"),
         ("queries/plan.py", "def f():\n    from dashboards import page"),
         ("dashboards/page.py", "import wiretide"),
-        ("highlevel/window.py", "from pyspark.sql import SparkSession"),
+        ("highlevel/windows/sliding.py", "from pyspark.sql import SparkSession"),
         ("wiretide.py", "import pyspark"),
         ("capture/files/pcap.py", "import dpkt"),
-        ("highlevel/window.py", "from . import operator"),
+        ("highlevel/windows/sliding.py", "from . import operator"),
         ("lowlevel/table.py", "from tests.twins import table"),
     ],
 )

@@ -69,7 +69,7 @@ def contract(query: QueryPlan, spec: Spec, links: int) -> Contract:
         ports=links,
         progress=lambda rows: min(rows["window_end"].to_pylist()) - 1,  # no later result ends at or below a promise
         promise=promise,
-        held=lambda tables: sum(t.num_rows for name, t in tables.items() if name not in ("0.meld", "2.closed")),
+        held=lambda tables: sum(t.num_rows for name, t in tables.items() if name not in ("0.meld", "1.closed")),
     )
 
 

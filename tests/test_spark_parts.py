@@ -23,7 +23,7 @@ from highlevel.spark.operator_part import part_of
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.state import KEEP, PartState
 from highlevel.wid_ranges import below, count, unite
-from highlevel.window import Window
+from highlevel.windows.sliding import SlidingWindow
 from tests.pcap_bytes import NS
 
 
@@ -237,7 +237,7 @@ def test_window_ids_are_united_cut_and_counted() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_windows_hold_the_times_that_their_extents_do(seed: int) -> None:
     random = Random(seed)
-    window = Window(random.randrange(1, 100), random.randrange(1, 30), random.randrange(-50, 50))
+    window = SlidingWindow(random.randrange(1, 100), random.randrange(1, 30), random.randrange(-50, 50))
     times = sorted(random.randrange(-100, 300) for _ in range(random.randrange(1, 40)))
     got = {wid: times[first:end] for wid, first, end in windows_of(window, np.array(times))}
     want = {}

@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from highlevel.window import WHOLE_INPUT, Window
+from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
 from tests.windows_oracle import random_spec
 
-MINUTES = Window(600, 60)
+MINUTES = SlidingWindow(600, 60)
 TEN = 10 * 3600
 NOON = 12 * 3600
 
@@ -29,7 +29,7 @@ def test_window_bounds_are_those_of_the_boundary_table(wid: int, start: int, end
 @pytest.mark.parametrize(("time", "first", "last"), [(5, 0, 9), (0, 0, 9), (60, 1, 10), (599, 9, 18), (600, 10, 19)])
 def test_ids_of_a_time_are_those_of_the_boundary_table(time: int, first: int, last: int) -> None:
     assert MINUTES.wids(time) == range(first, last + 1)
-    assert Window(600, 60, TEN).wids(TEN + time) == range(first, last + 1)
+    assert SlidingWindow(600, 60, TEN).wids(TEN + time) == range(first, last + 1)
 
 
 def test_the_printed_ceilings_are_not_followed() -> None:
@@ -44,14 +44,14 @@ def test_the_printed_ceilings_are_not_followed() -> None:
     [(660, 11), (630, 10), (659, 10), (60, 1), (59, 0), (0, 0), (-1, 0), (-3600, 0)],
 )
 def test_a_promise_closes_exactly_the_windows_that_end_at_or_before_it(seconds: int, closed: int) -> None:
-    assert Window(600, 60, NOON).closed_before(NOON + seconds) == closed
+    assert SlidingWindow(600, 60, NOON).closed_before(NOON + seconds) == closed
 
 
 def test_ids_and_extents_are_dual() -> None:
     for seed in range(600):
         random = Random(seed)
         spec = random_spec(random)
-        window = Window(spec.range, spec.slide, spec.origin)
+        window = SlidingWindow(spec.range, spec.slide, spec.origin)
         for time in [*(random.randint(-300, 300) for _ in range(20)), spec.origin, spec.origin - 1]:
             by_extent = [wid for wid in range(700) if window.start(wid) <= time < window.end(wid)]
             assert list(window.wids(time)) == by_extent, (seed, window, time)
@@ -62,7 +62,7 @@ def test_closed_windows_hold_no_time_from_the_promise_on_and_open_ones_may() -> 
     for seed in range(600):
         random = Random(seed)
         spec = random_spec(random)
-        window = Window(spec.range, spec.slide, spec.origin)
+        window = SlidingWindow(spec.range, spec.slide, spec.origin)
         low = random.randint(-300, 300)
         closed = window.closed_before(low)
         assert all(window.end(wid) <= low for wid in range(closed))
@@ -70,11 +70,11 @@ def test_closed_windows_hold_no_time_from_the_promise_on_and_open_ones_may() -> 
 
 
 def test_panes_divide_range_and_slide() -> None:
-    assert [Window(*each).pane for each in [(9, 6), (4, 1), (600, 60), (60, 600), (7, 7)]] == [3, 1, 60, 60, 7]
+    assert [SlidingWindow(*each).pane for each in [(9, 6), (4, 1), (600, 60), (60, 600), (7, 7)]] == [3, 1, 60, 60, 7]
 
 
 def test_a_gap_between_windows_belongs_to_none() -> None:
-    gapped = Window(range=1, slide=10)
+    gapped = SlidingWindow(range=1, slide=10)
     assert [list(gapped.wids(time)) for time in (8, 9, 10, 18, 19)] == [[], [0], [], [], [1]]
 
 
@@ -86,4 +86,4 @@ def test_the_window_of_a_query_without_one_holds_every_time_a_capture_can_say() 
 @pytest.mark.parametrize(("length", "slide"), [(0, 1), (1, 0), (-1, 1), (1, -1)])
 def test_sizes_without_a_window_are_refused(length: int, slide: int) -> None:
     with pytest.raises(ValueError, match=f"must be positive, got RANGE {length} ns, SLIDE {slide} ns"):
-        Window(length, slide)
+        SlidingWindow(length, slide)

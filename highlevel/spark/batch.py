@@ -130,7 +130,7 @@ class BatchRun:
         return exact_tasks(self.files, self.spark.sparkContext.defaultParallelism)
 
     def _stages(self, tasks: Sequence[Task], *, packed: bool, schema: str) -> DataFrame:
-        parts = self.spark.sparkContext.defaultParallelism if self.plan.group_by else 1
+        parts = self.spark.sparkContext.defaultParallelism if self.plan.parted_by else 1
         sizes = tuple(size_of(file) for file in self.files)
         reader = RangeReader(self.plan, tuple(self.inputs), sizes, tuple(tasks), parts, self.slots)
         ranges = self.spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, SPARK_SCHEMA)
@@ -173,7 +173,7 @@ class BatchRun:
         self.samples.add(LATE_PARTIALS, 0, name)
         self.samples.add(LATE_ROWS, 0, name)
         closed = unite((first, end) for each in merged for first, end in each["closed"])
-        self.samples.add(WINDOWS_CLOSED, count(closed), name)
+        self.samples.add(WINDOWS_CLOSED, count(closed) + sum(each["others"] for each in merged), name)
         answer = pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
         self.samples.add(RESULT_ROWS, answer.num_rows, name)
         return answer

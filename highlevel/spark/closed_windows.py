@@ -1,10 +1,11 @@
-"""The windows of a finite input, written directly from their definition.
+"""The windows of a finite input: those over time written directly from their definition, others by their operators.
 
     window w holds every t with  origin + (w+1)*slide - range <= t < origin + (w+1)*slide,  w >= 0
 
 Panes divide RANGE and SLIDE, so a pane lies whole inside or outside a window and its start speaks for all of it. With
 everything there at once no progress is needed: partials are laid out by pane, and a window is one run of them. This
-shares no code with Bucket and Aggregate, which is what makes the batch engine a witness for the other two.
+shares no code with Bucket and Aggregate, which is what makes the batch engine a witness for the other two. Windows of
+other kinds depend on single rows, and what is there at once is but a stream with one promise: that it ends.
 """
 
 from __future__ import annotations
@@ -16,28 +17,37 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.aggregate import WID
 from highlevel.finish import Finish
+from highlevel.meld import UNION
 from highlevel.plan import QueryPlan
 from highlevel.wid_ranges import Ranges, count, unite
-from highlevel.window import Window
+from highlevel.window_operator import WINDOW_END, WINDOW_START
+from highlevel.window_operators import make_window_operator
+from highlevel.windows.sliding import SlidingWindow
+from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import MERGE
 
 
 @dataclass
 class Counted:
-    """What became of the partials: how many came, how many were in no window, and which windows there were."""
+    """What became of the partials: how many came, how many were in no window, and which windows there were.
+
+    `others` are windows that a partition has for itself.
+    """
 
     received: int = 0
     outside: int = 0
     closed: Ranges = field(default_factory=list)
+    others: int = 0
 
+
+BOUNDS = (WINDOW_START, WINDOW_END)
 
 MERGE_ROWS = 65_536
 """Partials of small windows that are merged at a time."""
 
 
-def windows_of(window: Window, times: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+def windows_of(window: SlidingWindow, times: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
     """Yield (wid, first, end) for each window that holds one of the sorted `times`, which are `times[first:end]`."""
     wids = {wid for time in np.unique(times).tolist() for wid in _holding(window, time)}
     for wid in sorted(wids):
@@ -46,7 +56,7 @@ def windows_of(window: Window, times: npt.NDArray[np.int64]) -> Iterator[tuple[i
         yield wid, first, after
 
 
-def _holding(window: Window, time: int) -> Iterator[int]:
+def _holding(window: SlidingWindow, time: int) -> Iterator[int]:
     """The ids of the windows that hold `time`: from the first that ends after it, as long as they begin before it."""
     wid = max(0, (time - window.origin) // window.slide)
     while window.origin + (wid + 1) * window.slide - window.range <= time:
@@ -62,6 +72,9 @@ def finished_windows(plan: QueryPlan, partials: pa.Table, counted: Counted) -> I
     """
     if partials.num_rows == 0:
         return
+    if not isinstance(plan.window, SlidingWindow):
+        yield from _by_operator(plan, partials, counted)
+        return
     panes = partials.column("pane").to_numpy()
     order = np.argsort(panes, kind="stable")
     times = plan.low.origin + panes[order] * plan.low.pane
@@ -71,18 +84,37 @@ def finished_windows(plan: QueryPlan, partials: pa.Table, counted: Counted) -> I
     counted.closed = unite([*counted.closed, *((wid, wid + 1) for wid, _, _ in windows)])
     subs = plan.low.subaggregates
     merges = [(sub.name, MERGE[sub.kind]) for sub in subs]
-    names = [WID, *plan.group_by, *(sub.name for sub in subs)]
+    names = [*BOUNDS, *plan.group_by, *(sub.name for sub in subs)]
     finish = Finish(plan)
     for run in runs(iter(windows)):
         places = np.concatenate([order[first:end] for _, first, end in run])
-        wids = np.concatenate([np.full(end - first, wid, np.int64) for wid, first, end in run])
-        tagged = partials.take(pa.array(places)).append_column(WID, pa.array(wids)).select(names)
-        merged = tagged.group_by([WID, *plan.group_by], use_threads=False).aggregate(merges)
-        merged = merged.select([WID, *plan.group_by, *(f"{name}_{merge}" for name, merge in merges)])
+        ends = np.concatenate([np.full(end - first, plan.window.end(wid), np.int64) for wid, first, end in run])
+        tagged = partials.take(pa.array(places)).append_column(WINDOW_END, pa.array(ends))
+        tagged = tagged.append_column(WINDOW_START, pa.array(ends - plan.window.range)).select(names)
+        merged = tagged.group_by([*BOUNDS, *plan.group_by], use_threads=False).aggregate(merges)
+        merged = merged.select([*BOUNDS, *plan.group_by, *(f"{name}_{merge}" for name, merge in merges)])
         for batch in merged.rename_columns(names).cast(tagged.schema).combine_chunks().to_batches():
             for item in finish.rows(0, batch):
                 if isinstance(item, pa.RecordBatch):
                     yield item
+
+
+def _by_operator(plan: QueryPlan, partials: pa.Table, counted: Counted) -> Iterator[pa.RecordBatch]:
+    """Give the operator of the plan's window everything, and then the end."""
+    operator, finish = make_window_operator(plan), Finish(plan)
+    found = [item for batch in partials.to_batches() for item in operator.rows(0, batch)]
+    found += operator.punctuate(0, Punctuation(UNION, END))
+    counted.received += operator.received
+    counted.outside += operator.outside
+    closed = operator.take_closed()
+    if isinstance(closed, int):
+        counted.others += closed
+    else:
+        counted.closed = unite([*counted.closed, *closed])
+    for batch in found:
+        for item in finish.rows(0, batch) if isinstance(batch, pa.RecordBatch) else ():
+            if isinstance(item, pa.RecordBatch):
+                yield item
 
 
 def runs(windows: Iterator[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:

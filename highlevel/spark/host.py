@@ -20,8 +20,8 @@ from highlevel.spark.feeds import Feeds
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.state import PartState
-from highlevel.wid_ranges import Ranges, below
-from lowlevel.punctuation import BEGINNING, END, Punctuation
+from highlevel.wid_ranges import Ranges
+from lowlevel.punctuation import BEGINNING, Punctuation
 
 SPARK_SCHEMA = "part int, query int, payload binary"
 ARROW_SCHEMA = pa.schema({"part": pa.int32(), "query": pa.int32(), "payload": pa.binary()})
@@ -89,10 +89,10 @@ class Host:
 
 @dataclass(frozen=True)
 class Results:
-    """What left an operator in one micro-batch: rows, and the ids of the windows that became final."""
+    """What left an operator in one micro-batch: rows, and the windows that became final."""
 
     batches: list[pa.RecordBatch]
-    closed: Ranges
+    closed: Ranges | int
 
 
 def feed(pipeline: Pipeline, arrivals: list[Arrival]) -> Results:
@@ -102,25 +102,23 @@ def feed(pipeline: Pipeline, arrivals: list[Arrival]) -> Results:
         if each.payload.is_valid:
             for batch in unpack(each.payload.as_buffer()).to_batches():
                 left += pipeline.rows(each.port, batch)
-    before = pipeline.aggregate.open_windows()
     for each in arrivals:
         if each.low != BEGINNING:
             left += pipeline.punctuate(each.port, Punctuation(pipeline.links[each.port], each.low))
-    closed = below(before, pipeline.aggregate.closed) if pipeline.meld.promised != END else before
-    return Results([item for item in left if isinstance(item, pa.RecordBatch)], closed)
+    return Results([item for item in left if isinstance(item, pa.RecordBatch)], pipeline.windows.take_closed())
 
 
-def counters(pipeline: Pipeline, query: int, closed: Ranges) -> dict[str, Any]:
+def counters(pipeline: Pipeline, query: int, closed: Ranges | int) -> dict[str, Any]:
     """What happened in this micro-batch and partition; `bounds` and `open` are as they stand after it."""
     return {
         "query": query,
-        "received": pipeline.aggregate.received + pipeline.bucket.outside,
-        "outside": pipeline.bucket.outside,
-        "late": pipeline.aggregate.late,
-        "late_rows": pipeline.aggregate.late_rows,
+        "received": pipeline.windows.received,
+        "outside": pipeline.windows.outside,
+        "late": pipeline.windows.late,
+        "late_rows": pipeline.windows.late_rows,
         "results": pipeline.finish.results,
         "closed": closed,
-        "open": pipeline.aggregate.open_windows(),
-        "bytes": pipeline.aggregate.bytes,
+        "open": pipeline.windows.open_windows(),
+        "bytes": pipeline.windows.bytes,
         "bounds": pipeline.meld.bounds,
     }

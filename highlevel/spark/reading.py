@@ -165,6 +165,6 @@ def split_by_part(plan: QueryPlan, batches: list[pa.RecordBatch], parts: int) ->
     table = pa.Table.from_batches(batches)
     if parts == 1:
         return [pack(table)]
-    part = np.concatenate([part_of(batch, plan.group_by, parts) for batch in batches])
+    part = np.concatenate([part_of(batch, plan.parted_by, parts) for batch in batches])
     shares = [table.filter(pa.array(part == number)) for number in range(parts)]
     return [pack(share) if share.num_rows else None for share in shares]

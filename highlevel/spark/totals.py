@@ -88,8 +88,8 @@ class Totals:
         samples.add(LATE_PARTIALS, sum(part["late"] for part in parts), name)
         samples.add(LATE_ROWS, sum(part["late_rows"] for part in parts), name)
         samples.add(RESULT_ROWS, sum(part["results"] for part in parts), name)
-        samples.add(WINDOWS_CLOSED, count(unite(tuple(pair) for part in parts for pair in part["closed"])), name)
-        samples.set(WINDOWS_OPEN, count(unite(tuple(pair) for part in parts for pair in part["open"])), name)
+        samples.add(WINDOWS_CLOSED, _windows([part["closed"] for part in parts]), name)
+        samples.set(WINDOWS_OPEN, _windows([part["open"] for part in parts]), name)
         samples.set(STATE_BYTES, sum(part["bytes"] for part in parts), name)
         links = feeds.links(query)
         self.lows[name] = min(low for part in parts for low in part["bounds"])
@@ -104,6 +104,12 @@ class Totals:
             if low not in (BEGINNING, END):
                 samples.set(LOW_WATERMARK, low / SECOND, name, link)
                 samples.set(PUNCTUATION_LAG, max(0, newest - low) / SECOND, name, link)
+
+
+def _windows(parts: Sequence[list[list[int]] | int]) -> int:
+    """Count the windows of all partitions: those that they share once."""
+    shared = [(first, end) for part in parts if not isinstance(part, int) for first, end in part]
+    return count(unite(shared)) + sum(part for part in parts if isinstance(part, int))
 
 
 class TotalsFiles:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import builtins
 from dataclasses import dataclass
 from math import gcd
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SlidingWindow:
     """A sliding time window: `RANGE range, SLIDE slide` from `origin`, all in ns. Tumbling where range equals slide."""
 
     range: int
@@ -27,6 +28,11 @@ class Window:
         """Refuse sizes for which no window, or endlessly many, would hold a time."""
         if self.range <= 0 or self.slide <= 0:
             raise ValueError(f"RANGE and SLIDE must be positive, got RANGE {self.range} ns, SLIDE {self.slide} ns")
+
+    reduced: ClassVar[bool] = True
+    in_arrival_order: ClassVar[bool] = False
+    by_group: ClassVar[bool] = True
+    timed: ClassVar[bool] = True
 
     @property
     def pane(self) -> int:
@@ -50,6 +56,11 @@ class Window:
         """Map a low watermark in ns to window ids: every window with an id below the result is final."""
         return max(0, (low - self.origin) // self.slide)
 
+    def last_final(self, low: int) -> tuple[int, int] | None:
+        """Return the last window that ends by `low`, as (start, end) in ns; None where none does."""
+        closed = self.closed_before(low)
+        return (self.start(closed - 1), self.end(closed - 1)) if closed else None
 
-WHOLE_INPUT = Window(range=2**62, slide=2**62)
+
+WHOLE_INPUT = SlidingWindow(range=2**62, slide=2**62)
 """The window of a query without one: all of a finite input, closed by its end. (2**62 ns is the year 2116.)"""

@@ -1,0 +1,55 @@
+"""What an operator of windows is beside an operator: what the engines and the metrics need to know of it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from highlevel.operator import Operator
+from highlevel.wid_ranges import Ranges
+
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+"""The first columns of what it emits: the window, half-open, in ns or in numbers of rows (`WindowKind.timed`)."""
+
+
+class WindowOperator(Operator, Protocol):
+    """Takes partials, and promises about their time in ns; emits the merged partials of windows that are final.
+
+    Rows of the result: `window_start, window_end`, the groups, the merged sub-aggregates. Its promises are of results:
+    no later one has a `window_end` at or below it.
+    """
+
+    @property
+    def received(self) -> int:
+        """Partials that came."""
+        ...
+
+    @property
+    def outside(self) -> int:
+        """Partials that are in no window."""
+        ...
+
+    @property
+    def late(self) -> int:
+        """Times a partial was left out of a window because that was final."""
+        ...
+
+    @property
+    def late_rows(self) -> int:
+        """Rows behind such partials, each once, where a sub-aggregate counts rows."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the state held."""
+        ...
+
+    def open_windows(self) -> Ranges | int:
+        """Windows that hold rows and are not final.
+
+        Their ids where several partitions of groups have the same windows, else how many there are.
+        """
+        ...
+
+    def take_closed(self) -> Ranges | int:
+        """Windows with rows that became final since this was last asked: ids, or how many, as above."""
+        ...

@@ -1,0 +1,17 @@
+"""The operator of each kind of window."""
+
+from __future__ import annotations
+
+from highlevel.plan import QueryPlan
+from highlevel.sliding_aggregate import SlidingAggregate
+from highlevel.window_operator import WindowOperator
+from highlevel.windows.sliding import SlidingWindow
+
+
+def make_window_operator(plan: QueryPlan) -> WindowOperator:
+    """Make the operator that a plan's window asks for."""
+    window, groups, subaggregates = plan.window, plan.group_by, plan.low.subaggregates
+    match window:
+        case SlidingWindow():
+            return SlidingAggregate(window, plan.low.pane, groups, subaggregates)
+    raise NotImplementedError(f"no operator for {window}")

@@ -1,0 +1,56 @@
+"""A kind of window as people read it: the lines about it in an explained plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from highlevel.windows.kind import WindowKind
+from highlevel.windows.sliding import SlidingWindow
+from lowlevel.durations import UNITS
+
+_UNITS = ("days", "hours", "minutes", "seconds", "ms", "us", "ns")
+
+
+def duration_text(nanoseconds: int) -> str:
+    """Return a length of time in the largest unit that it is a whole number of.
+
+    >>> duration_text(600 * 10**9), duration_text(10**9), duration_text(6_400_000_000)
+    ('10 minutes', '1 second', '6400 ms')
+    """
+    unit = next(unit for unit in _UNITS if nanoseconds % UNITS[unit] == 0)
+    count = nanoseconds // UNITS[unit]
+    return f"{count} {unit.removesuffix('s') if count == 1 and len(unit) > 2 else unit}"
+
+
+def pane_text(window: WindowKind) -> str:
+    """Say what the low level keeps partials for, and why."""
+    match window:
+        case SlidingWindow() if window.range == window.slide:
+            why = "the window itself, as windows do not overlap"
+        case SlidingWindow():
+            why = "the largest interval that all windows are made of, gcd of RANGE and SLIDE; each row is counted once"
+        case _:
+            raise NotImplementedError(f"no text for {window}")
+    return f"{duration_text(window.pane)}: {why}"
+
+
+def window_lines(window: WindowKind) -> Iterator[tuple[str, str]]:
+    """Yield what the high level makes of it, as (what, text)."""
+    match window:
+        case SlidingWindow():
+            kind = (
+                "tumbling" if window.range == window.slide else "gapped" if window.range < window.slide else "sliding"
+            )
+            size = f"RANGE {duration_text(window.range)}, SLIDE {duration_text(window.slide)}"
+            yield "windows", f"{kind}, {size}, from {_since(window.origin)}"
+            if window.range > window.pane:
+                yield "roll up", f"{window.range // window.pane} panes per window, {_overlap(window)}"
+
+
+def _since(origin: int) -> str:
+    return "the epoch" if origin == 0 else f"{origin} ns after the epoch"
+
+
+def _overlap(window: SlidingWindow) -> str:
+    fewest, rest = divmod(window.range, window.slide)
+    return f"each row in {fewest} windows" if rest == 0 else f"each row in {fewest} or {fewest + 1} windows"
