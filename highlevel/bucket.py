@@ -29,10 +29,7 @@ class Bucket:
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Tag a batch; partials before the origin, or between windows (SLIDE greater than RANGE), are counted away."""
-        window = self.window
-        start = batch.column("pane").to_numpy() * self.pane  # relative to the origin
-        first = np.maximum(start // window.slide, 0)
-        end = np.maximum((start + window.range) // window.slide, 0)
+        first, end = self.window.wids(self.window.origin + batch.column("pane").to_numpy() * self.pane)
         tagged = batch.drop_columns(["pane"])
         tagged = tagged.append_column(FIRST_WID, pa.array(first)).append_column(END_WID, pa.array(end))
         inside = first < end

@@ -10,10 +10,13 @@ integer nanoseconds.
 
 from __future__ import annotations
 
-import builtins
 from dataclasses import dataclass
 from math import gcd
 from typing import ClassVar
+
+import numpy as np
+
+from highlevel.windows.kind import Chosen, Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,31 @@ class SlidingWindow:
         """Length in ns of the largest sub-window that all windows are made of."""
         return gcd(self.range, self.slide)
 
-    def wids(self, time: int) -> builtins.range:
-        """Return the ids of the windows that contain `time`, half-open."""
-        first = max(0, (time - self.origin) // self.slide)
-        return builtins.range(first, max(first, (time - self.origin + self.range) // self.slide))
+    def windows(self, values: Values) -> Values:
+        """Return the ids of the windows that hold any of the times, in rising order."""
+        first, end = self.wids(np.unique(values))
+        if len(first) == 0:
+            return first
+        # The ranges rise together: of each only what lies above those before it is new.
+        first = np.maximum(first, np.append(first[:1], np.maximum.accumulate(end)[:-1]))
+        counts = np.maximum(end - first, 0)
+        before = np.cumsum(counts) - counts
+        return np.arange(int(counts.sum())) + np.repeat(first - before, counts)
+
+    def extent(self, wid: int, values: Values) -> Chosen:
+        """Return which of the times window `wid` holds."""
+        start, end = self.bounds(wid)
+        return (start <= values) & (values < end)
+
+    def wids(self, values: Values) -> tuple[Values, Values]:
+        """Return for each time the ids of the windows that hold it, half-open `[first, end)`; empty between windows."""
+        since = np.asarray(values) - self.origin
+        first = np.maximum(since // self.slide, 0)
+        return first, np.maximum((since + self.range) // self.slide, first)
+
+    def bounds(self, wid: int) -> tuple[int, int]:
+        """Return start and end of window `wid`, in ns, half-open."""
+        return self.start(wid), self.end(wid)
 
     def start(self, wid: int) -> int:
         """First instant of window `wid`, in ns."""
@@ -59,7 +83,7 @@ class SlidingWindow:
     def last_final(self, low: int) -> tuple[int, int] | None:
         """Return the last window that ends by `low`, as (start, end) in ns; None where none does."""
         closed = self.closed_before(low)
-        return (self.start(closed - 1), self.end(closed - 1)) if closed else None
+        return self.bounds(closed - 1) if closed else None
 
 
 WHOLE_INPUT = SlidingWindow(range=2**62, slide=2**62)
