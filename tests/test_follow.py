@@ -8,6 +8,7 @@ Every test writes in the thread that reads, between two blocks, so that each ord
 """
 
 import gzip
+import json
 import os
 import shutil
 import threading
@@ -21,7 +22,7 @@ import pytest
 from capture.errors import InputError
 from capture.files.capture import open_capture
 from capture.files.followed import FollowedCapture
-from capture.files.positions import positions
+from capture.files.positions import FilePosition, positions
 from capture.files.rotation import Place
 from capture.files.stream import StreamedCapture
 from capture.metrics import FILES_DAMAGED, FILES_FOLLOWED, FILES_REFUSED, FILES_REPLACED
@@ -336,6 +337,25 @@ def test_a_file_that_grew_and_was_compressed_between_two_processes_is_read_on(fo
     following = following.again()
     following.idle()
     assert following.end() == {}
+
+
+def test_a_position_of_another_form_is_refused_and_says_what_to_do(folder: Path, tmp_path: Path) -> None:
+    """The first one is as it was written before it had names and was compressed."""
+    old = {"device": 1, "inode": 2, "size": 5, "changed": 3, "head": "d4c3b2a1", "records": 4, "closed": True}
+    for position, form in (({"files": [old]}, 1), ({"form": 3, "files": {"a": 1}}, 3)):
+        with pytest.raises(InputError) as refused:
+            Follower(folder, json.dumps(position))
+        assert str(refused.value) == (
+            f"{folder}: got a spool whose newest segment says in form {form} how far this was read, expected form 2: "
+            "another version of Wiretide has written it; go on with that one, or name another folder for the spool, "
+            "into which all that is still there is read from its beginning"
+        )
+    write(tmp_path / "a", data := capture_of(range(3)))
+    place = FilePosition(open_capture(tmp_path / "a"))
+    place.resume(json.dumps({"size": len(data), "records": 2}))  # of form 1, which it is still
+    assert place.records == 2
+    with pytest.raises(InputError, match=r"in form 2 how far this was read, expected form 1: another version"):
+        place.resume(json.dumps({"form": 2, "size": len(data), "records": [2]}))
 
 
 def test_files_are_known_again_where_their_device_has_another_number(folder: Path) -> None:

@@ -2,6 +2,9 @@
 
 What of a mapped or compressed file has been read are its first records. Of files that are followed it is that of each,
 by its device and inode, as `capture.files.rotation` remembers it, compressed: a spool has it in every segment.
+
+A position says of which form it is, for a spool may be older or newer than the build that goes on with it: one of
+another form is refused, as nothing but a guess could be made of how far it leads.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from typing import Protocol
 
 from capture.errors import InputError
@@ -18,12 +22,18 @@ from capture.files.followed import FollowedCapture
 from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
 
+FILE_FORM, FOLLOWED_FORM = 1, 2
+"""Forms of a position, raised with every change of what is in it; one that says none is of form 1."""
+
 
 class Positions(Protocol):
     """The place in one input that can be read again."""
 
     def resume(self, text: str) -> None:
-        """Go to where `text` says, before the first block is read; InputError where that is of another input."""
+        """Go to where `text` says, before the first block is read.
+
+        InputError where that is of another input, or of another form.
+        """
         ...
 
     def taken(self, block: Block) -> None:
@@ -52,6 +62,7 @@ class FilePosition:
                 f"{self.capture.path}: got a file of {self.size:,} bytes, expected the one of which the spool holds a "
                 f"part, which had {said.get('size', 'other')}; begin another spool for this one"
             )
+        check_form(self.capture, said, FILE_FORM)
         self.records = said["records"]
         if isinstance(self.capture, StreamedCapture):
             self.capture.skip = self.records
@@ -62,7 +73,7 @@ class FilePosition:
 
     def text(self) -> str:
         """Return size and records, as JSON."""
-        return json.dumps({"size": self.size, "records": self.records})
+        return json.dumps({"form": FILE_FORM, "size": self.size, "records": self.records})
 
 
 class FollowedPosition:
@@ -77,6 +88,7 @@ class FollowedPosition:
         said = json.loads(text)
         if "files" not in said:
             raise InputError(f"{self.capture.path}: got a folder or a file to follow, expected the file that was read")
+        check_form(self.capture, said, FOLLOWED_FORM)
         self.capture.resume(json.loads(zlib.decompress(b64decode(said["files"]))))
 
     def taken(self, block: Block) -> None:
@@ -85,7 +97,18 @@ class FollowedPosition:
     def text(self) -> str:
         """Return what is known of each file, as JSON in compressed JSON: some 40 bytes for each."""
         places = json.dumps(self.capture.position(), separators=(",", ":")).encode()
-        return json.dumps({"files": b64encode(zlib.compress(places)).decode()})
+        return json.dumps({"form": FOLLOWED_FORM, "files": b64encode(zlib.compress(places)).decode()})
+
+
+def check_form(capture: AnyCapture, said: Mapping[str, object], form: int) -> None:
+    """Refuse a position that is not of this form: InputError, which says what can be done."""
+    found = said.get("form", 1)
+    if found != form:
+        raise InputError(
+            f"{capture.path}: got a spool whose newest segment says in form {found} how far this was read, expected "
+            f"form {form}: another version of Wiretide has written it; go on with that one, or name another folder for "
+            "the spool, into which all that is still there is read from its beginning"
+        )
 
 
 def positions(capture: AnyCapture) -> Positions | None:
