@@ -1,8 +1,8 @@
 """One link of a low-level node: blocks of a capture in, partials and punctuation into its spool.
 
 Nothing here waits for whoever reads the spool. What a full spool does not take waits in a list, which holds no more
-than the tables did; until it is empty no block is reduced. A link that is on a wire sheds meanwhile
-(`lowlevel.shedding`). One whose packets stay where they are, a file or a folder that is followed, is left unread.
+than the tables did; until it is empty no block is reduced. A link that is on a wire sheds meanwhile, and where its ring
+fills (`lowlevel.shedding`). One whose packets stay where they are, a file or a folder that is followed, is left unread.
 
 Such an input can be read again, and is, from where it was left: whenever a segment is due, the tables are emptied and
 the segment is cut, with the place that the input has been reduced to in its head. All rows before that place are then
@@ -29,9 +29,18 @@ from capture.files.stream import StreamedCapture
 from capture.live.interface_path import is_interface
 from capture.metrics import Samples
 from lowlevel.node import Node
-from lowlevel.node_metrics import ITEMS_WAITING, NODE_LAG, NODE_WATERMARK, PARTIALS_LEFT, RECORDS_SHED, SAMPLING_RATE
+from lowlevel.node_metrics import (
+    ITEMS_WAITING,
+    NODE_LAG,
+    NODE_WATERMARK,
+    PARTIALS_LEFT,
+    RECORDS_SHED,
+    SAMPLING_ASKED,
+    SAMPLING_RATE,
+)
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
+from lowlevel.ring_pressure import RingPressure
 from lowlevel.shedding import Shedding, standing_for
 from lowlevel.spool.errors import SpoolFullError
 from lowlevel.spool.limits import WhenFull
@@ -82,6 +91,7 @@ class Capturing:
         if self.positions is not None and spool.position is not None:
             self.positions.resume(spool.position)
         self.shedding = Shedding()
+        self.pressure = RingPressure()
         self.waiting: deque[tuple[int, Item]] = deque()
         self.ended = False
         self.left = [0] * len(plans)
@@ -146,6 +156,8 @@ class Capturing:
         if silent or block is not None:
             self._now = now
         self._leave(())
+        if self.positions is None and not self.waiting:
+            self._sample(now, look=now - self._looked >= COUNTED_EVERY)
         if block is None:
             if silent and not self.waiting:
                 self._leave(self.node.tick(polled))
@@ -157,8 +169,8 @@ class Capturing:
                 self.positions.taken(block)
         elif self.waiting:
             self.shedding.refuse(block.records)
-        else:
-            self._shed_or_take(block, look=now - self._looked >= COUNTED_EVERY)
+        elif self.shedding.takes(block.records):
+            self._take(block)
         self.spool.tick(now)
         if self.positions is not None and self.spool.due and not self._passed:
             self._cut()
@@ -170,16 +182,15 @@ class Capturing:
             self._looked = now
             self._samples = self._count()
 
-    def _shed_or_take(self, block: Block, *, look: bool) -> None:
-        """Reduce a block of a wire, unless the room in the spool asks for its being passed over."""
-        limits = self.spool.limits
+    def _sample(self, now: int, *, look: bool) -> None:
+        """Let the sampling of a wire follow its ring and, where it is to `look`, the room in the spool."""
+        spool, limits = self.shedding.spool_k, self.spool.limits
         if look and limits.when_full is WhenFull.STOP:
-            k = self.shedding.next_k(self.spool.used, limits.spool_bytes)
-            if k != self.shedding.k:
-                self._leave(self.node.flush())
-                self.shedding.k = k
-        if self.shedding.takes(block.records):
-            self._take(block)
+            spool = self.shedding.next_spool_k(self.spool.used, limits.spool_bytes)
+        ring = self.pressure.follow(self.capture.occupancy, now) if isinstance(self.capture, StreamedCapture) else 0
+        if max(spool, ring) != self.shedding.k:
+            self._leave(self.node.flush())
+        self.shedding.spool_k, self.shedding.ring_k = spool, ring
 
     def _take(self, block: Block) -> None:
         """Reduce a block."""
@@ -284,6 +295,8 @@ class Capturing:
         for cause, records in self.shedding.shed.items():
             samples.add(RECORDS_SHED, records, link, cause)
         samples.set(SAMPLING_RATE, self.shedding.factor, link)
+        samples.set(SAMPLING_ASKED, 1 << self.shedding.spool_k, link, "spool")
+        samples.set(SAMPLING_ASKED, 1 << self.shedding.ring_k, link, "ring")
         samples.set(ITEMS_WAITING, len(self.waiting), link)
         for number, name in enumerate(self.names):
             samples.add(PARTIALS_LEFT, self.left[number], name, link)

@@ -11,13 +11,20 @@ RECORDS_SHED = Metric(
     "wiretide_records_shed_total",
     "counter",
     ("link", "cause"),
-    "Records that the node passed over because its spool was nearly full (sampled: others stand for them) or full.",
+    "Records that the node passed over: because its spool or its ring was filling (others stand for them), or because "
+    "its spool was full.",
 )
 SAMPLING_RATE = Metric(
     "wiretide_node_sampling_rate",
     "gauge",
     ("link",),
     "One block of records in so many is reduced; 1 where nothing is shed.",
+)
+SAMPLING_ASKED = Metric(
+    "wiretide_node_sampling_asked",
+    "gauge",
+    ("link", "cause"),
+    "The sampling rate that the room in the spool, or the ring's occupancy, asks for; the larger is in force.",
 )
 PARTIALS_LEFT = Metric(
     "wiretide_node_partials_total", "counter", ("query", "link"), "Partials that the node has given to the spool."
@@ -44,6 +51,7 @@ LINK_STATE = Metric(
 METRICS = (
     RECORDS_SHED,
     SAMPLING_RATE,
+    SAMPLING_ASKED,
     PARTIALS_LEFT,
     ITEMS_WAITING,
     NODE_WATERMARK,

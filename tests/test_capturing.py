@@ -32,7 +32,7 @@ from lowlevel.capturing import COUNTED_EVERY, LAST_TRIES, Capturing
 from lowlevel.flushing import Flushing
 from lowlevel.metrics import SPOOL_ROWS_DROPPED, SPOOL_ROWS_WRITTEN
 from lowlevel.node import Node
-from lowlevel.node_metrics import ITEMS_WAITING, PARTIALS_LEFT, RECORDS_SHED
+from lowlevel.node_metrics import ITEMS_WAITING, PARTIALS_LEFT, RECORDS_SHED, SAMPLING_ASKED, SAMPLING_RATE
 from lowlevel.promises.knowledge import parse_knowledge
 from lowlevel.punctuation import Item, Punctuation
 from lowlevel.shedding import SAMPLED
@@ -463,8 +463,8 @@ def test_a_wire_that_fails_leaves_what_was_read_before(wire: Path, tmp_path: Pat
 def test_partials_of_a_sampled_wire_say_what_they_stand_for(wire: Path, tmp_path: Path) -> None:
     """Room is left, but little of it: what the spool holds is told to be nearly all."""
     link = capturing(wire, tmp_path / "s", SpoolLimits(segment_bytes=1 << 14, segment_time=1), promise="late 10s")
-    link.shedding.k = 2
-    link.shedding.next_k = lambda used, bound: 2  # type: ignore[method-assign]
+    link.shedding.spool_k = 2
+    link.shedding.next_spool_k = lambda used, bound: 2  # type: ignore[method-assign]
     link.run(never)
     assert link.ended
     looked_at = stood_for = 0
@@ -477,5 +477,55 @@ def test_partials_of_a_sampled_wire_say_what_they_stand_for(wire: Path, tmp_path
                 looked_at += packets // factor
                 stood_for += packets
     assert looked_at == link.samples.total(RECORDS_READ)
-    assert link.samples.total(RECORDS_READ) + link.samples.total(RECORDS_SHED, cause="sampled") == PACKETS
+    assert link.samples.total(RECORDS_READ) + link.samples.total(RECORDS_SHED, cause="spool_filling") == PACKETS
     assert stood_for == 4 * looked_at
+
+
+class FilledRing:
+    """In place of a ring: empty for the first quarter of the capture, then full; blocks are 250 ms apart."""
+
+    def __init__(self, link: Capturing, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.link = link
+        self.rates: list[tuple[float, int]] = []
+        monkeypatch.setattr(type(link.capture), "occupancy", property(lambda _: self.share))
+        times = count(10**18, 250 * 10**6)
+        link.clock = lambda: next(times)
+
+    @property
+    def share(self) -> float:
+        """What it says when it is asked, which is noted with the rate at that time."""
+        seen = self.link.node.records + sum(self.link.shedding.shed.values())
+        share = 0.0 if seen < PACKETS // 4 else 1.0
+        self.rates.append((share, self.link.shedding.factor))
+        return share
+
+
+def test_a_wire_whose_ring_is_full_is_sampled_and_its_partials_say_so(
+    wire: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = capturing(wire, tmp_path / "s", SpoolLimits(segment_bytes=1 << 14, segment_time=1), promise="late 10s")
+    ring = FilledRing(link, monkeypatch)
+    link.run(never)
+    samples = link.samples
+    shed = samples.total(RECORDS_SHED, cause="ring_filling")
+    assert 0 < shed < PACKETS
+    assert samples.total(RECORDS_SHED) == shed  # and for no other cause
+    assert samples.total(RECORDS_READ) + shed == PACKETS
+    assert ring.rates == sorted(ring.rates)  # none while it is empty, and more and more while it is full
+    assert ring.rates[0] == (0.0, 1)
+    assert ring.rates[-1][1] >= 4
+    factors = set()
+    looked_at = 0
+    for segment in segments(tmp_path / "s"):
+        for name, _, item in segment.new:
+            if name == "all" and isinstance(item, pa.RecordBatch):
+                factor = int((item.schema.metadata or {}).get(SAMPLED, b"1"))
+                packets = sum(item.column(item.schema.names[-1]).to_pylist())
+                assert packets % factor == 0
+                looked_at += packets // factor
+                factors.add(factor)
+    assert looked_at == samples.total(RECORDS_READ)  # each packet stands for what was in force when it was reduced
+    assert 1 in factors
+    assert len(factors) > 1
+    assert samples.total(SAMPLING_ASKED, cause="ring") == samples.total(SAMPLING_RATE) >= 4
+    assert samples.total(SAMPLING_ASKED, cause="spool") == 1

@@ -9,7 +9,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from lowlevel.shedding import FULL, SAMPLED, SAMPLED_OUT, STEEPEST, Shedding, standing_for, steps
+from lowlevel.shedding import FULL, RING_FILLING, SAMPLED, SPOOL_FILLING, STEEPEST, Shedding, standing_for, steps
 from queries.gsql import compile_query
 
 BOUND = 1 << 20
@@ -31,12 +31,12 @@ def test_the_less_is_left_the_less_is_looked_at() -> None:
 
 def test_k_rises_at_once_and_falls_with_an_eighth_more_room() -> None:
     shedding = Shedding()
-    assert shedding.next_k(BOUND * 7 // 8, BOUND) == 0
-    shedding.k = shedding.next_k(BOUND * 63 // 64, BOUND)
+    assert shedding.next_spool_k(BOUND * 7 // 8, BOUND) == 0
+    shedding.spool_k = shedding.next_spool_k(BOUND * 63 // 64, BOUND)
     assert shedding.k == 3
-    assert shedding.next_k(BOUND * 7 // 8, BOUND) == 3  # which it would not have risen to
-    assert shedding.next_k(BOUND * 3 // 4, BOUND) == 0
-    assert [shedding.next_k(used, BOUND) for used in (BOUND, BOUND * 1023 // 1024)] == [10, 7]
+    assert shedding.next_spool_k(BOUND * 7 // 8, BOUND) == 3  # which it would not have risen to
+    assert shedding.next_spool_k(BOUND * 3 // 4, BOUND) == 0
+    assert [shedding.next_spool_k(used, BOUND) for used in (BOUND, BOUND * 1023 // 1024)] == [10, 7]
 
 
 @pytest.mark.parametrize("k", [0, 1, 3, 10])
@@ -48,7 +48,8 @@ def test_of_each_run_of_blocks_one_is_taken_and_the_records_of_the_others_are_co
     runs = [taken[start : start + shedding.factor] for start in range(0, len(taken), shedding.factor)]
     assert [sum(run) for run in runs] == [1] * 8
     assert shedding.shed == {
-        SAMPLED_OUT: sum(size for size, here in zip(sizes, taken, strict=True) if not here),
+        SPOOL_FILLING: sum(size for size, here in zip(sizes, taken, strict=True) if not here),
+        RING_FILLING: 0,
         FULL: 0,
     }
     if k == 10:  # not always at the same place
@@ -59,7 +60,21 @@ def test_a_refused_block_is_counted_by_its_cause() -> None:
     shedding = Shedding()
     shedding.refuse(7)
     shedding.refuse(4)
-    assert shedding.shed == {SAMPLED_OUT: 0, FULL: 11}
+    assert shedding.shed == {SPOOL_FILLING: 0, RING_FILLING: 0, FULL: 11}
+
+
+@pytest.mark.parametrize(
+    ("spool", "ring", "cause"), [(1, 3, RING_FILLING), (3, 1, SPOOL_FILLING), (2, 2, SPOOL_FILLING)]
+)
+def test_the_larger_of_what_spool_and_ring_ask_for_is_in_force_and_is_the_cause(
+    spool: int, ring: int, cause: str
+) -> None:
+    shedding = Shedding(spool, ring)
+    assert shedding.factor == 1 << max(spool, ring)
+    taken = sum(shedding.takes(3) for _ in range(shedding.factor))
+    assert taken == 1
+    assert shedding.shed == {SPOOL_FILLING: 0, RING_FILLING: 0, FULL: 0} | {cause: 3 * (shedding.factor - 1)}
+    assert shedding.next_spool_k(0, BOUND) == 0  # whatever the ring asks for
 
 
 def test_counts_and_sums_stand_for_more_and_the_factor_is_noted() -> None:

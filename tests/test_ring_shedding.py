@@ -1,0 +1,101 @@
+"""A node on a live interface that brings more than it can reduce: it samples, and the kernel drops less for it.
+
+It can catch a ring whose occupancy nobody looks at, sampling that does not relieve it, and packets that are neither
+counted nor told as shed or dropped. As `test_interface.py` it needs root, and is skipped elsewhere.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.veth import Pair, inside, veth_pair, why_no_veth
+from capture.files.blocks import Block
+from capture.files.capture import open_capture
+from capture.metrics import INTERFACE_DROPPED, INTERFACE_RECEIVED, RECORDS_READ, Samples
+from dashboards.console import compile_kernels
+from lowlevel.capturing import Capturing
+from lowlevel.flushing import Flushing
+from lowlevel.node import Node
+from lowlevel.node_metrics import RECORDS_SHED
+from lowlevel.promises.knowledge import parse_knowledge
+from lowlevel.punctuation import Item
+from lowlevel.ring_pressure import RingPressure
+from lowlevel.shedding import RING_FILLING, SAMPLED
+from lowlevel.spool.fingerprint import fingerprint
+from lowlevel.spool.reader import SpoolReader
+from lowlevel.spool.writer import SpoolWriter
+from queries.gsql import compile_query
+
+pytestmark = pytest.mark.skipif(why_no_veth() is not None, reason=str(why_no_veth()))
+
+PACKETS, RATE, SIZE = 60_000, 20_000, 1000
+"""Three seconds of 20 MB/s: a block of the ring, 1 MiB, is full in 50 ms."""
+
+SLOW = 0.2
+"""Seconds that a block takes to be reduced."""
+
+PLAN = compile_query("SELECT count(*) AS n FROM A [RANGE 1 second]", "all")
+
+
+class SlowNode(Node):
+    """A node that is no match for its wire."""
+
+    def process(self, block: Block) -> Iterator[tuple[int, Item]]:
+        time.sleep(SLOW)
+        yield from super().process(block)
+
+
+def flooded(pair: Pair, spool: Path) -> Samples:
+    """What a slow node with a small ring has counted when all has been sent."""
+    with inside(pair.receiving):
+        capture = open_capture(f"interface:{pair.receiver}?ring=16MiB")
+    node = SlowNode(
+        "A", capture, [PLAN.low], 1 << 10, promise=parse_knowledge("late 1s"), flushing=Flushing("paced")
+    )  # fmt: skip
+    writer = SpoolWriter(spool, "A", [("all", fingerprint(PLAN.low))])
+    link = Capturing(capture, node, [("all", PLAN.low)], writer)
+    sent = threading.Event()
+    command = ["ip", "netns", "exec", pair.sending, sys.executable, "-m", "bench.frame_sender", pair.sender]
+
+    def send() -> None:
+        words = [str(each) for each in (PACKETS, RATE, SIZE)]
+        subprocess.run([*command, *words], check=True, stdout=subprocess.DEVNULL)
+        sent.set()
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    link.run(sent.is_set)
+    sending.join()
+    return link.samples
+
+
+def test_a_ring_that_fills_is_sampled_and_loses_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_kernels()
+    with veth_pair() as pair:
+        samples = flooded(pair, tmp_path / "sampled")
+        before = pair.dropped_before()
+    shed, read = samples.total(RECORDS_SHED, cause=RING_FILLING), samples.total(RECORDS_READ)
+    assert shed > 0
+    assert samples.total(RECORDS_SHED) == shed
+    assert samples.total(INTERFACE_RECEIVED) == read + shed + samples.total(INTERFACE_DROPPED)
+    assert samples.total(INTERFACE_RECEIVED) + before == PACKETS
+    stood_for: dict[int, int] = {}
+    for segment in SpoolReader(tmp_path / "sampled"):
+        for _, _, item in segment.new:
+            if hasattr(item, "num_rows"):
+                factor = int((item.schema.metadata or {}).get(SAMPLED, b"1"))
+                stood_for[factor] = stood_for.get(factor, 0) + sum(item.column(item.schema.names[-1]).to_pylist())
+    assert max(stood_for) > 1
+    assert sum(packets // factor for factor, packets in stood_for.items()) == read
+    monkeypatch.setattr(RingPressure, "follow", lambda *_: 0)
+    with veth_pair() as pair:
+        without = flooded(pair, tmp_path / "all")
+    assert without.total(RECORDS_SHED) == 0
+    assert samples.total(INTERFACE_DROPPED) < without.total(INTERFACE_DROPPED) / 2
