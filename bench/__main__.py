@@ -31,6 +31,7 @@ BENCHES = {
     "collector": "the UDP collector on loopback: bursts, losses, and whether they are counted",
     "X8": "flush policies: how fast a link loses nothing, on the real table and a ring of a stated size",
     "flood": "ten million sources through a table of 64 K slots: memory, stalls, exactness",
+    "spool": "partials through a spool against plain Arrow files; taking over a spool of many segments",
     "probes": "how many slots of the table a packet should look at",
     "kills": "kill -9 of `wiretide run` at a hundred random moments while its spool is written",
     "startup": "how long commands take that have nothing to do",

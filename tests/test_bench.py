@@ -102,6 +102,26 @@ def test_every_codec_is_measured_and_two_are_judged(tmp_path: Path) -> None:
         assert one.equals(other)
 
 
+def test_a_spool_is_measured_against_plain_arrow_and_leaves_no_files_behind(tmp_path: Path) -> None:
+    ran = bench("--quick", "spool", "--data", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert [path.suffix for path in tmp_path.iterdir()] == [".pcap"]
+    rows = {
+        cells[0]: cells[1:] for line in ran.stdout.splitlines() if len(cells := re.split(" {2,}", line.strip())) > 1
+    }
+    plain, spooled = rows["plain Arrow, written"], rows["spool, written"]
+    assert float(spooled[1]) < float(plain[1])
+    sizes = [float(cells[0]) for name, cells in rows.items() if name.startswith("narrowed")]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(sizes) == 4
+    assert float(spooled[1]) < sizes[0]
+    criteria = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert [(each["target"], each["pass"]) for each in criteria] == [
+        *[(">= 0.5", None)] * 2, ("<= 0.5", None), ("<= 10", None), ("<= 0.5", None), ("<= 0.1", None)
+    ]  # fmt: skip
+    assert all(each["measured"] > 0 for each in criteria)
+
+
 @pytest.mark.parametrize(
     ("measured", "target", "judged", "passed"),
     [

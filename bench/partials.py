@@ -1,0 +1,30 @@
+"""Partials as a spool gets them: of packets and bytes by address pair, out of a table too small for its groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from bench.query_text import PAIRS
+from lowlevel.punctuation import Item, Punctuation
+
+LINK = "link"
+SLOTS = 1 << 14
+
+
+def items_of(path: Path) -> list[Item]:
+    """All items of a node over a capture: batches of partials, and the punctuation behind them."""
+    from capture.files.capture import open_mapped
+    from capture.files.scan import scan
+    from lowlevel.node import Node
+    from queries.gsql import compile_query
+
+    file = open_mapped(path, "a bench")
+    node = Node(LINK, file, [compile_query(PAIRS).low], SLOTS)
+    return [item for block in scan(file).blocks for _, item in node.process(block)]
+
+
+def partials_of(items: list[Item]) -> list[pa.RecordBatch]:
+    """The batches among them."""
+    return [item for item in items if not isinstance(item, Punctuation)]

@@ -1,0 +1,67 @@
+"""The spool on one core: against plain Arrow, the layouts that a segment could have, and many small segments.
+
+The partials are those of a node over the judged capture. Time is that of the processor, which leaves out what others
+had of the core; only where files are written it is the clock's, since waiting for the disk counts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.figure import Figure, figure
+from bench.one_core import on_one_core
+from bench.partials import items_of, partials_of
+from bench.report import Report
+from bench.setting import Setting
+from bench.spool_files import PLAIN, READ, SPOOL, WRITTEN, files
+from bench.spool_layouts import ROWS, layouts
+from bench.spool_segments import APPEND, LOOK, PACK, SMALL, START, segments
+from bench.traffic import MILLION, address_pairs, cached, warm
+
+Measured = dict[str, list[float]]
+
+
+def run(setting: Setting) -> Report:
+    """Measure throughput, sizes, and what many segments cost those who begin."""
+    path = cached(address_pairs(setting.packets(5 * MILLION)), setting.data)
+    warm(path)
+    count = 100 if setting.quick else 1000
+    rows, sizes, written, encoded, many = on_one_core(measure, path, setting.data, setting.runs(5), count)
+    report = Report("spool")
+    rates = {name: figure(took).rate(rows / MILLION) for name, took in written.items()}
+    report.table(
+        f"{rows:,} partials of packets and bytes by address pair",
+        ("what", "M partials/s (min..max)", "bytes per partial"),
+        [(f"{name}, {done}", str(rates[name, done]), f"{sizes[name] / rows:.1f}") for name, done in rates],
+    )
+    report.table(
+        f"{min(rows, ROWS):,} of them in one stream",
+        ("layout", "bytes per partial", "encode, M/s (min..max)", "decode, M/s (min..max)"),
+        encoded,
+    )
+    report.table(
+        f"{count:,} segments of {SMALL:,} partials that nobody has read, and as many batches of as many",
+        ("what", "ms (min..max)"),
+        [(name, str(Figure(tuple(1000 * seconds for seconds in took)))) for name, took in many.items()],
+    )
+    judged = not setting.quick
+    for done, target in ((WRITTEN, ">= 0.5"), (READ, ">= 0.5")):
+        ratio = rates[SPOOL, done].median / rates[PLAIN, done].median
+        report.require(f"partials per second, {done}, spool / plain Arrow", ratio, target, judged)
+    report.require("bytes on the disk, spool / plain Arrow", sizes[SPOOL] / sizes[PLAIN], "<= 0.5", judged)
+    report.require("bytes per partial", sizes[SPOOL] / rows, "<= 10", judged)
+    start, look = figure(many[START]).median, figure(many[LOOK]).median
+    report.require("many segments, a writer's start / a reader's first look", start / look, "<= 0.5", judged)
+    append, pack = figure(many[APPEND]).median, figure(many[PACK]).median
+    report.require("a small batch, append / encoding it", append / pack, "<= 0.1", judged)
+    return report
+
+
+def measure(
+    path: Path, data: Path, runs: int, count: int
+) -> tuple[int, dict[str, int], dict[tuple[str, str], list[float]], list[tuple[str, ...]], Measured]:
+    """Rows of partials, bytes of the files in either form, its seconds, the layouts, seconds of many segments."""
+    items = items_of(path)
+    batches = partials_of(items)
+    sizes, written = files(items, data, runs)
+    return sum(map(len, batches)), sizes, written, layouts(batches, runs), segments(batches, data, runs, count)

@@ -1,0 +1,103 @@
+"""The same partials in a spool and in plain Arrow files that are as durable, written and read by turns.
+
+Plain Arrow is an IPC stream of the batches as they are, compressed with LZ4, in a file for as many as a segment takes,
+written through to the disk before it gets its name. A segment is more: narrowed, merged, numbered, checksummed, and by
+a thread beside the one that appends. Files are read from the page cache.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from bench.partials import LINK, partials_of
+from bench.undisturbed import step
+from lowlevel.punctuation import Item
+from lowlevel.spool.durable import write_durably
+from lowlevel.spool.errors import SpoolFullError
+from lowlevel.spool.folder import part_of, segment_path
+from lowlevel.spool.limits import SpoolLimits
+from lowlevel.spool.reader import SpoolReader
+from lowlevel.spool.writer import SpoolWriter
+
+PLAIN, SPOOL = "plain Arrow", "spool"
+WRITTEN, READ = "written", "read"
+PLANS = (("pairs", "of the bench"),)
+OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+def files(items: list[Item], data: Path, runs: int) -> tuple[dict[str, int], dict[tuple[str, str], list[float]]]:
+    """Bytes on the disk of each form; seconds of each, written and read, after a run that does not count.
+
+    Files are made in `data`, since /tmp is memory on some systems. Raises RuntimeError where partials are missing.
+    """
+    expected = sum(map(len, partials_of(items)))
+    sizes: dict[str, int] = {}
+    seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for _ in range(runs + 1):
+        for name, write, read in ((PLAIN, write_plain, read_plain), (SPOOL, write_spool, read_spool)):
+            with tempfile.TemporaryDirectory(prefix="spool-", dir=data) as made:
+                folder = Path(made)
+                seconds[name, WRITTEN].append(step(partial(write, folder, items)).seconds)
+                sizes[name] = sum(path.stat().st_size for path in folder.glob("*.segment"))
+                rows: list[int] = []
+                seconds[name, READ].append(step(partial(read, folder, rows)).processor)
+            if sum(rows) != expected:
+                raise RuntimeError(f"{name}: got {sum(rows)} partials, expected {expected}")
+    return sizes, {key: took[1:] for key, took in seconds.items()}
+
+
+def write_plain(folder: Path, items: list[Item]) -> None:
+    """Write the batches as they are."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in partials_of(items):
+        waiting.append(batch)
+        if sum(each.nbytes for each in waiting) >= SpoolLimits().segment_bytes:
+            _write_file(folder, waiting)
+            waiting = []
+    _write_file(folder, waiting)
+
+
+def _write_file(folder: Path, batches: list[pa.RecordBatch]) -> None:
+    if batches:
+        path = segment_path(folder, len(list(folder.iterdir())))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batches[0].schema, options=OPTIONS) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        write_durably(part_of(path), path, [memoryview(sink.getvalue())])
+
+
+def read_plain(folder: Path, rows: list[int]) -> None:
+    """Read all files, which decompresses them; note their rows."""
+    for path in sorted(folder.iterdir()):
+        with pa.ipc.open_stream(pa.py_buffer(path.read_bytes())) as reader:
+            rows += map(len, reader)
+
+
+def write_spool(folder: Path, items: list[Item]) -> None:
+    """Write the items; wait a little where two segments wait for the disk."""
+    writer = SpoolWriter(folder, LINK, PLANS)
+    for item in items:
+        while not _appended(writer, item):
+            time.sleep(0.0005)
+    writer.close(ended=True)
+
+
+def _appended(writer: SpoolWriter, item: Item) -> bool:
+    try:
+        writer.append(0, item)
+    except SpoolFullError:
+        return False
+    return True
+
+
+def read_spool(folder: Path, rows: list[int]) -> None:
+    """Read all segments; note the rows of partials in them."""
+    for segment in SpoolReader(folder):
+        rows += map(len, partials_of([item for _, _, item in segment.new]))

@@ -1,0 +1,67 @@
+"""What a segment's stream could be: compressed how, and how fast it is encoded and decoded."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+
+import pyarrow as pa
+
+from bench.figure import figure
+from bench.traffic import MILLION
+from bench.undisturbed import step
+from lowlevel.spool.partials import pack, unpack
+
+ROWS = 100_000
+LAYOUTS = {
+    "narrowed, not compressed": None,
+    "narrowed, LZ4 (a segment)": "lz4",
+    "narrowed, Zstandard level 1": pa.Codec("zstd", 1),
+    "narrowed, Zstandard level 3": pa.Codec("zstd", 3),
+}
+SCHEMA = pa.schema([("partials", pa.binary())])
+
+
+def layouts(batches: list[pa.RecordBatch], runs: int) -> list[tuple[str, ...]]:
+    """Measure each on the first rows, by turns and after a run that does not count: a row of the report for each.
+
+    Raises RuntimeError where other partials are decoded than were encoded.
+    """
+    batch = pa.concat_batches(batches).slice(0, ROWS)
+    sizes: dict[str, int] = {}
+    seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for _ in range(runs + 1):
+        for name, codec in LAYOUTS.items():
+            streams: list[pa.Buffer] = []
+            found: list[pa.RecordBatch] = []
+            options = pa.ipc.IpcWriteOptions(compression=codec)
+            seconds[name, "encode"].append(step(partial(encode, batch, options, streams)).processor)
+            seconds[name, "decode"].append(step(partial(decode, streams[0], found)).processor)
+            sizes[name] = streams[0].size
+            if found != [batch]:
+                raise RuntimeError(f"{name}: got other partials than were encoded")
+    amount = len(batch) / MILLION
+    return [
+        (
+            name,
+            f"{sizes[name] / len(batch):.1f}",
+            str(figure(seconds[name, "encode"][1:]).rate(amount)),
+            str(figure(seconds[name, "decode"][1:]).rate(amount)),
+        )
+        for name in LAYOUTS
+    ]
+
+
+def encode(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions, streams: list[pa.Buffer]) -> None:
+    """Put partials into a stream as a segment does, with other options."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
+        column = pa.array([pack([batch]).to_pybytes()], pa.binary())
+        writer.write_batch(pa.RecordBatch.from_arrays([column], schema=SCHEMA))
+    streams.append(sink.getvalue())
+
+
+def decode(stream: pa.Buffer, found: list[pa.RecordBatch]) -> None:
+    """Read them back as a segment's reader does."""
+    with pa.ipc.open_stream(stream) as reader:
+        found.append(unpack(reader.read_next_batch().column(0)[0].as_buffer()))

@@ -1,0 +1,70 @@
+"""Many small segments, as where the reader was away: what a start costs; and many small batches: what they cost."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from bench.partials import LINK
+from bench.spool_files import PLANS
+from bench.undisturbed import step
+from lowlevel.spool import segment
+from lowlevel.spool.folder import segment_path
+from lowlevel.spool.limits import SpoolLimits
+from lowlevel.spool.partials import pack
+from lowlevel.spool.pending import merged
+from lowlevel.spool.reader import SpoolReader
+from lowlevel.spool.writer import SpoolWriter
+
+SMALL = 1000
+START, LOOK, AGAIN = "a writer's start", "a reader's first look: every checksum", "its next look"
+APPEND, PACK = "one append", "encoding the same batch"
+APART, MERGED = "a segment of all batches, as they are", "a segment of all batches, merged"
+ONE_SEGMENT = SpoolLimits(segment_bytes=1 << 28)
+"""So large that no thread encodes while appends are timed."""
+
+
+def segments(batches: list[pa.RecordBatch], data: Path, runs: int, count: int) -> dict[str, list[float]]:
+    """Seconds of each, by turns and after a run that does not count; `count` segments, made in `data`."""
+    small = small_batches(batches, count)
+    header = segment.Header(LINK, 0, 0, PLANS, (0,))
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory(prefix="spool-", dir=data) as made:
+        held, other = Path(made) / "held", Path(made) / "other"
+        write_segments(held, small)
+        for _ in range(runs + 1):
+            reader = SpoolReader(held)
+            writer = SpoolWriter(other, LINK, PLANS, ONE_SEGMENT)
+            work: dict[str, Callable[[], object]] = {
+                START: lambda: SpoolWriter(held, LINK, PLANS).abandon(),
+                LOOK: reader.segments,
+                AGAIN: reader.segments,
+                APPEND: lambda writer=writer: [writer.append(0, batch) for batch in small],  # type: ignore[misc]
+                PACK: lambda: [pack([batch]) for batch in small],
+                APART: lambda: segment.encode(header, [(0, batch) for batch in small], 0, 0),
+                MERGED: lambda: segment.encode(header, merged((0, batch) for batch in small), 0, 0),
+            }
+            for name, each in work.items():
+                seconds[name].append(step(each).processor / (count if name in (APPEND, PACK) else 1))
+            writer.abandon()
+    return {name: took[1:] for name, took in seconds.items()}
+
+
+def small_batches(batches: list[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:
+    """Copy partials into `count` batches of SMALL rows: a slice would drag the buffers of the whole along."""
+    whole = pa.concat_batches(batches)
+    starts = [SMALL * (number % (len(whole) // SMALL)) for number in range(count)]
+    return [whole.take(pa.array(range(start, start + SMALL))) for start in starts]
+
+
+def write_segments(folder: Path, batches: list[pa.RecordBatch]) -> None:
+    """Make a spool with a segment for each batch; nobody waits for the disk."""
+    folder.mkdir()
+    for number, batch in enumerate(batches):
+        header = segment.Header(LINK, number, 0, PLANS, (0,), rows_before=number * SMALL)
+        stream, trailer = segment.encode(header, [(0, batch)], 0, 0)
+        segment_path(folder, number).write_bytes(stream.to_pybytes() + trailer.encode())
