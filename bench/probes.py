@@ -15,7 +15,7 @@ from bench.setting import Setting
 from bench.undisturbed import step
 from lowlevel.subaggregates import Kind, SubAggregate
 from lowlevel.table import Table
-from lowlevel.table_kernels import PROBES
+from lowlevel.table_entries import PROBES
 
 MILLION = 1_000_000
 SLOTS = 1 << 17

@@ -13,134 +13,30 @@ say; and since each pane's are counted, the smallest resident pane is known with
 
 A group has the same home in every pane: one that recurs finds its own old entry there and takes its place, so that old
 entries of recurring groups leave one by one, whatever the policy.
-
-The hand goes over the slots once in each pane, at the beginning of each AHEAD packets, for all of them.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from capture.native import helper, kernel, outlined
-from lowlevel.table_kernels import AHEAD, EMPTY, find_homes, take_in
-
-IOP_SLOW, IOP_TWO_SLOT, LAZY, SLOW, PACED = range(5)
-
-CURRENT, HAND, CREDIT, PACE, PACKETS, OLD, RESIDENT = range(7)
-COLLISIONS, EVICTED, SWEPT, FORCED, FLUSHED, DIRECT, BURST = range(7, 14)
-"""Words of a table's state: the current pane (EMPTY before the first), the slot the hand is at, what it may still do,
-slots it may visit for a packet (times PACE_UNIT), packets since the pane was opened, entries of old panes and of all;
-then counters: packets that found their home slot taken, entries that left for another group, by the hand, by the bound
-or for the sake of order, because their pane was complete; packets that left directly; and the most that left for AHEAD
-packets, or for a pane that a promise opened."""
-
-WORDS = 14
-
-PACE_UNIT = 1 << 16
-
-SWEEPS = 2
-"""The hand is over all slots after the last pane's packets divided by this: fewer packets may come this time."""
-
-
-@helper
-def move_out(slots, width, at, current, counts, mask, state, out, out_rows):  # type: ignore[no-untyped-def]
-    """Append the entry at word `at` to `out` and empty its slot; returns the rows of `out` then."""
-    for word in range(width):
-        out[out_rows * width + word] = slots[at + word]
-    pane = slots[at]
-    counts[pane & mask] -= 1
-    state[RESIDENT] -= 1
-    if pane < current:
-        state[OLD] -= 1
-    slots[at] = EMPTY
-    return out_rows + 1
-
-
-@outlined
-def move_out_before(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, before, current, counts, panes, mask, state, out, out_rows
-):  # fmt: skip
-    """Move every entry out whose pane is below `before`; looks at no slot more than it must."""
-    left = np.int64(0)
-    for pane in range(panes):
-        place = current - pane
-        if place < before:
-            left += counts[place & mask]
-    slot = np.int64(0)
-    while left > 0 and slot < slot_count:
-        pane = slots[slot * width]
-        if pane != EMPTY and pane < before:
-            out_rows = move_out(slots, width, slot * width, current, counts, mask, state, out, out_rows)
-            left -= 1
-        slot += 1
-    return out_rows
-
-
-@outlined
-def open_pane(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows
-):  # fmt: skip
-    """Make `pane`, later than the current one, the current one. What would be older than the bound leaves before."""
-    rows = out_rows
-    current = state[CURRENT]
-    if policy <= IOP_TWO_SLOT and state[OLD] > 0:
-        out_rows = move_out_before(
-            slots, slot_count, width, current, current, counts, panes, mask, state, out, out_rows
-        )
-    if state[RESIDENT] > 0:
-        out_rows = move_out_before(
-            slots, slot_count, width, pane - panes + 1, current, counts, panes, mask, state, out, out_rows
-        )  # fmt: skip
-    state[FORCED] += out_rows - rows
-    state[PACE] = 1 + SWEEPS * PACE_UNIT * slot_count // max(1, state[PACKETS])
-    state[OLD] = state[RESIDENT]
-    state[CURRENT] = pane
-    state[HAND] = 0
-    state[PACKETS] = 0
-    return out_rows
-
-
-@outlined
-def sweep(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, visits, entries, counts, mask, state, out, out_rows
-):  # fmt: skip
-    """Let the hand go on until it has visited `visits` slots or moved `entries` old ones out, or is over all slots."""
-    rows = out_rows
-    slot = state[HAND]
-    end = min(slot_count, slot + visits)
-    current = state[CURRENT]
-    while slot < end and out_rows - rows < entries and state[OLD] > 0:
-        pane = slots[slot * width]
-        if pane != EMPTY and pane < current:
-            out_rows = move_out(slots, width, slot * width, current, counts, mask, state, out, out_rows)
-        slot += 1
-    state[HAND] = slot
-    state[SWEPT] += out_rows - rows
-    return out_rows
-
-
-@outlined
-def lend_a_hand(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, packets, policy, every, counts, mask, state, out, out_rows
-):  # fmt: skip
-    """Do what the policy does beside so many packets."""
-    visits = np.int64(slot_count)
-    entries = np.int64(slot_count)
-    if policy <= IOP_TWO_SLOT:
-        entries = packets
-    elif policy == SLOW:
-        state[CREDIT] += packets
-        entries = state[CREDIT] // every
-        state[CREDIT] -= entries * every
-    elif policy == PACED:
-        state[CREDIT] += packets * state[PACE]
-        visits = state[CREDIT] // PACE_UNIT
-        state[CREDIT] -= visits * PACE_UNIT
-    else:
-        return out_rows
-    if state[OLD] == 0:
-        return out_rows
-    return sweep(slots, slot_count, width, visits, entries, counts, mask, state, out, out_rows)
+from capture.native import kernel
+from lowlevel.flush_hand import sweep, sweep_by_count, sweep_in_time
+from lowlevel.flush_panes import force_out, move_out, move_out_before, open_pane
+from lowlevel.flush_state import (
+    BURST,
+    COLLISIONS,
+    CURRENT,
+    DIRECT,
+    EVICTED,
+    FLUSHED,
+    IOP_TWO_SLOT,
+    OLD,
+    PACED,
+    PACKETS,
+    RESIDENT,
+    SLOW,
+)
+from lowlevel.table_entries import AHEAD, EMPTY, append_entry, begin_entry, find_homes, holds_key, take_in
 
 
 @kernel(
@@ -177,10 +73,11 @@ def update_flushing(  # type: ignore[no-untyped-def]
             out_rows = open_pane(
                 slots, slot_count, width, homes[1], policy, counts, panes, mask, state, out, out_rows
             )  # fmt: skip
-        out_rows = lend_a_hand(
-            slots, slot_count, width, found, policy, every, counts, mask, state, out, out_rows
-        )  # fmt: skip
         state[PACKETS] += found
+        if policy <= SLOW and state[OLD] > 0:
+            out_rows = sweep_by_count(
+                slots, slot_count, width, found, policy, every, counts, mask, state, out, out_rows
+            )  # fmt: skip
         current = state[CURRENT]
         for number in range(found):
             row = homes[3 * number]
@@ -192,9 +89,11 @@ def update_flushing(  # type: ignore[no-untyped-def]
                 )  # fmt: skip
                 taken = number
                 late = False
+                state[PACKETS] -= found - number
                 out_rows = open_pane(
                     slots, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows
                 )  # fmt: skip
+                state[PACKETS] = found - number
                 current = pane
             at = slot * width
             state_of_slot = 0  # 0 evict, 1 found, 2 empty, 3 leave directly
@@ -210,15 +109,9 @@ def update_flushing(  # type: ignore[no-untyped-def]
                     if resident == EMPTY:
                         state_of_slot = 2
                         break
-                    if resident == pane:
-                        same = True
-                        for word in range(key_words):
-                            if slots[at + 1 + word] != words[word * capacity + row]:
-                                same = False
-                                break
-                        if same:
-                            state_of_slot = 1
-                            break
+                    if resident == pane and holds_key(slots, at, key_words, words, capacity, row):
+                        state_of_slot = 1
+                        break
                     if resident < current:
                         old = at if old < 0 else old
                         if policy > IOP_TWO_SLOT and pane == current:
@@ -236,29 +129,21 @@ def update_flushing(  # type: ignore[no-untyped-def]
                     if old < 0:
                         at = home
                         if policy <= IOP_TWO_SLOT and state[OLD] > 0:
-                            forced = out_rows
-                            out_rows = move_out_before(
-                                slots, slot_count, width, current, current, counts, panes, mask, state, out, out_rows
+                            out_rows = force_out(
+                                slots, slot_count, width, current, counts, panes, mask, state, out, out_rows
                             )  # fmt: skip
-                            state[FORCED] += out_rows - forced
                     out_rows = move_out(slots, width, at, current, counts, mask, state, out, out_rows)
                     state[EVICTED] += 1
                 late = late or pane < current
             homes[3 * number + 2] = at
             if state_of_slot != 1:
-                slots[at] = pane
-                for word in range(key_words):
-                    slots[at + 1 + word] = words[word * capacity + row]
-                for op in range(op_count):
-                    slots[at + first + op] = starts[op]
+                begin_entry(slots, at, pane, key_words, words, capacity, row, starts, op_count)
                 if state_of_slot == 3:
                     take_in(
                         slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, number + 1
                     )  # fmt: skip
                     taken = number + 1
-                    for word in range(width):
-                        out[out_rows * width + word] = slots[at + word]
-                    out_rows += 1
+                    out_rows = append_entry(slots, width, at, out, out_rows)
                     state[DIRECT] += 1
                 else:
                     counts[pane & mask] += 1
@@ -266,6 +151,11 @@ def update_flushing(  # type: ignore[no-untyped-def]
                     if pane < current:
                         state[OLD] += 1
         take_in(slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, found)
+        if policy == PACED and state[OLD] > 0:
+            out_rows = sweep_in_time(
+                slots, slot_count, width, min(found, state[PACKETS]), out_rows - rows_before, counts, mask, state, out,
+                out_rows,
+            )  # fmt: skip
         state[BURST] = max(state[BURST], out_rows - rows_before)
     return out_rows
 
@@ -277,8 +167,8 @@ def settle_table(  # type: ignore[no-untyped-def]
     """Let entries leave without packets; return how many rows `out` holds then.
 
     `pane` is opened if it is later than the current one, the hand visits up to `visits` slots, and AHEAD entries leave
-    there at most; entries of panes below
-    `before` leave. `out` has room for out_rows + slot_count; the rest is as in `update_flushing`.
+    there at most; entries of panes below `before` leave. `out` has room for out_rows + slot_count; the rest is as in
+    `update_flushing`.
     """
     rows = out_rows
     if pane > state[CURRENT]:

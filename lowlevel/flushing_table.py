@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import pointer
-from lowlevel.flush_kernels import (
+from lowlevel.flush_kernels import settle_table, update_flushing
+from lowlevel.flush_state import (
     BURST,
     COLLISIONS,
     CURRENT,
@@ -20,20 +21,16 @@ from lowlevel.flush_kernels import (
     IOP_TWO_SLOT,
     LAZY,
     OLD,
-    PACE,
-    PACE_UNIT,
     PACED,
     RESIDENT,
     SLOW,
     SWEPT,
     WORDS,
-    settle_table,
-    update_flushing,
 )
 from lowlevel.flushing import Flushing, Policy
 from lowlevel.subaggregates import INT_MAX, INT_MIN, SubAggregate
 from lowlevel.table import Table
-from lowlevel.table_kernels import EMPTY, PROBES
+from lowlevel.table_entries import EMPTY, PROBES
 from lowlevel.tally import Tally
 
 CODES = {
@@ -78,7 +75,6 @@ class FlushingTable(Table):
         self.mask = len(self.counts) - 1
         self.state = np.zeros(WORDS, np.int64)
         self.state[CURRENT] = EMPTY
-        self.state[PACE] = PACE_UNIT
         self._counts = pointer(self.counts, "i64")
         self._state = pointer(self.state, "i64")
 

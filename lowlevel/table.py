@@ -19,7 +19,8 @@ import numpy.typing as npt
 from capture.native import pointer
 from lowlevel.opcodes import opcode, start
 from lowlevel.subaggregates import INT_MAX, SubAggregate
-from lowlevel.table_kernels import AHEAD, CACHE_LINE, EMPTY, PROBES, flush_table, update_table
+from lowlevel.table_entries import AHEAD, CACHE_LINE, EMPTY, PROBES
+from lowlevel.table_kernels import flush_table, update_table
 from lowlevel.tally import Tally
 
 

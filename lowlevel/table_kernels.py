@@ -1,109 +1,12 @@
-"""The kernels of the fixed-size table (`lowlevel.table`): finding entries, updating them, moving them out.
-
-The table is larger than the processor's own caches, so packets are taken AHEAD at a time: the memory of all their slots
-is asked for, then their entries are found, then each sub-aggregate is brought up to date in all of them.
-"""
+"""The kernels of the fixed-size table (`lowlevel.table`): updating entries, moving them out."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from capture.native import helper, kernel
-from capture.prefetch import prefetch
-from lowlevel.opcodes import COUNT, MAX, MIN, MIN_FLOAT, SUM, SUM_FLOAT
-from lowlevel.subaggregates import INT_MAX, INT_MIN
-
-EMPTY = INT_MIN
-"""The pane of a slot that holds nothing."""
-
-CACHE_LINE = 64
-"""Bytes."""
-
-LINE_WORDS = CACHE_LINE // 8
-
-PROBES = 4
-"""Slots a packet may look at before it evicts: with entries of 32 bytes they are two cache lines."""
-
-AHEAD = 64
-"""Packets whose slots are asked for together; their cache lines fit into any cache."""
-
-
-@helper
-def find_homes(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, key_words, words, capacity, times, chosen, choose, begin, end, pane_length, origin, homes,
-    scatter,
-):  # fmt: skip
-    """Write (row, pane, home slot) of each chosen row in `[begin, end)` to `homes` and ask for its slot's memory.
-
-    Where `scatter` is 1 a group's home is another in each pane; where it is 0, in all panes the same.
-    """
-    mask = np.uint64(slot_count - 1)
-    pane = np.int64(0)
-    pane_start = np.int64(0)
-    pane_end = np.int64(0)  # an empty interval: the first packet finds its pane by division
-    found = 0
-    # Small entries never straddle two lines and are mostly alone; the neighbours of large ones are looked at as often,
-    # and lie in lines that nobody else has asked for.
-    reach = 0 if width <= LINE_WORDS // 2 else PROBES * width
-    for row in range(begin, end):
-        if choose and not chosen[row]:
-            continue
-        time = times[row]
-        if time < pane_start or time >= pane_end:
-            pane = (time - origin) // pane_length
-            pane_start = origin + pane * pane_length
-            pane_end = pane_start + pane_length
-        mixed = np.uint64(pane * scatter) * np.uint64(0x9E3779B97F4A7C15)
-        for word in range(key_words):
-            mixed = (mixed ^ np.uint64(words[word * capacity + row])) * np.uint64(0xFF51AFD7ED558CCD)
-            mixed ^= mixed >> np.uint64(32)
-        slot = np.int64(mixed & mask)
-        prefetch(slots, slot * width)
-        for place in range(LINE_WORDS, reach, LINE_WORDS):
-            prefetch(slots, slot * width + place)
-        homes[3 * found] = row
-        homes[3 * found + 1] = pane
-        homes[3 * found + 2] = slot
-        found += 1
-    return found
-
-
-@helper
-def take_in(  # type: ignore[no-untyped-def]
-    slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, begin, end
-):  # fmt: skip
-    """Update the entries at `homes[3 * number + 2]`, for numbers in `[begin, end)`, with the arguments of their rows.
-
-    An entry's sub-aggregates stand from its word `first` on.
-    """
-    for op in range(op_count):
-        kind = ops[op]
-        base = op * capacity
-        if kind == COUNT:
-            for number in range(begin, end):
-                slots[homes[3 * number + 2] + first + op] += 1
-        elif kind == SUM:
-            for number in range(begin, end):
-                slots[homes[3 * number + 2] + first + op] += args[base + homes[3 * number]]
-        elif kind == MIN:
-            for number in range(begin, end):
-                at = homes[3 * number + 2] + first + op
-                slots[at] = min(slots[at], args[base + homes[3 * number]])
-        elif kind == MAX:
-            for number in range(begin, end):
-                at = homes[3 * number + 2] + first + op
-                slots[at] = max(slots[at], args[base + homes[3 * number]])
-        elif kind == SUM_FLOAT:
-            for number in range(begin, end):
-                slots_float[homes[3 * number + 2] + first + op] += args_float[base + homes[3 * number]]
-        elif kind == MIN_FLOAT:
-            for number in range(begin, end):
-                at = homes[3 * number + 2] + first + op
-                slots_float[at] = min(slots_float[at], args_float[base + homes[3 * number]])
-        else:
-            for number in range(begin, end):
-                at = homes[3 * number + 2] + first + op
-                slots_float[at] = max(slots_float[at], args_float[base + homes[3 * number]])
+from capture.native import kernel
+from lowlevel.subaggregates import INT_MAX
+from lowlevel.table_entries import AHEAD, EMPTY, append_entry, begin_entry, find_homes, holds_key, take_in
 
 
 @kernel(
@@ -143,15 +46,9 @@ def update_table(  # type: ignore[no-untyped-def]
                 if resident == EMPTY:
                     state = 2
                     break
-                if resident == pane:
-                    same = True
-                    for word in range(key_words):
-                        if slots[at + 1 + word] != words[word * capacity + row]:
-                            same = False
-                            break
-                    if same:
-                        state = 1
-                        break
+                if resident == pane and holds_key(slots, at, key_words, words, capacity, row):
+                    state = 1
+                    break
                 collisions += probe == 0
                 slot = (slot + 1) & (slot_count - 1)
             if state != 1:
@@ -162,16 +59,10 @@ def update_table(  # type: ignore[no-untyped-def]
                         number,
                     )  # fmt: skip
                     taken = number
-                    for word in range(width):
-                        out[out_rows * width + word] = slots[at + word]
-                    out_rows += 1
+                    out_rows = append_entry(slots, width, at, out, out_rows)
                 else:
                     inserted += 1
-                slots[at] = pane
-                for word in range(key_words):
-                    slots[at + 1 + word] = words[word * capacity + row]
-                for op in range(op_count):
-                    slots[at + 1 + key_words + op] = starts[op]
+                begin_entry(slots, at, pane, key_words, words, capacity, row, starts, op_count)
             homes[3 * number + 2] = at
         take_in(
             slots, slots_float, 1 + key_words, ops, op_count, args, args_float, capacity, homes, taken, found
@@ -197,9 +88,7 @@ def flush_table(slots, slot_count, width, before, out, oldest):  # type: ignore[
         if pane >= before:
             smallest = min(smallest, pane)
             continue
-        for word in range(width):
-            out[rows * width + word] = slots[at + word]
+        rows = append_entry(slots, width, at, out, rows)
         slots[at] = EMPTY
-        rows += 1
     oldest[0] = smallest
     return rows

@@ -9,7 +9,7 @@ import numpy as np
 from lowlevel.flushing import Flushing
 from lowlevel.flushing_table import FlushingTable
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
-from lowlevel.table_kernels import EMPTY, find_homes
+from lowlevel.table_entries import EMPTY, find_homes
 
 Packet = tuple[int, int]
 Left = tuple[int, int, int]

@@ -3,6 +3,8 @@
 * One packet at a time catches a hand that reads a slot too far or stops at the first empty one, a policy that runs
   before the boundary instead of after it, and a collision that is none.
 * Windows of the published loads catch a policy whose bursts are those of another.
+* Groups that recur catch a paced hand that works beside packets which move out as much as they may; groups that do not,
+  beside others that evict each other, one that waits for packets to move out less.
 """
 
 from random import Random
@@ -11,7 +13,9 @@ import numpy as np
 import pytest
 
 from lowlevel.flushing import Flushing, Policy
+from lowlevel.flushing_table import FlushingTable
 from lowlevel.subaggregates import INT_MAX
+from lowlevel.table_entries import AHEAD
 from tests.flushed_tables import PANE, Left, Packet, add, home, table_of, taken
 
 SLOTS = 2
@@ -132,3 +136,60 @@ def test_bursts_have_the_published_shape(kind: str, slots: int) -> None:
         assert two > int(kind) // 5
         assert lazy <= 8
         assert slower <= 8
+
+
+def feed(table: FlushingTable, pane: int, keys: list[int]) -> list[int]:
+    """Add packets of one pane, AHEAD at a time; returns how many entries left for each of these batches."""
+    batches = [keys[first : first + AHEAD] for first in range(0, len(keys), AHEAD)]
+    return [len(add(table, [(pane * PANE, key) for key in batch])) for batch in batches]
+
+
+@pytest.mark.parametrize("slots", [256, 512, 1024])
+def test_of_groups_that_recur_no_more_entries_leave_with_paced_than_packets_come(slots: int) -> None:
+    """512 groups, each eight times in a window: the first packets of a window move out an old entry each."""
+    tables = [
+        table_of(flushing, slots, AHEAD) for flushing in (Flushing(Policy.PACED), Flushing(Policy.SLOW, every=32))
+    ]
+    for table in tables:
+        random = Random(slots)
+        names = [random.randrange(1 << 62) for _ in range(512)]
+        for pane in range(6):
+            feed(table, pane, [key for _ in range(8) for key in random.sample(names, len(names))])
+            assert table.old == 0
+        assert table.tally.forced == 0
+    paced, slow = (table.tally.burst for table in tables)
+    assert paced <= AHEAD < slow
+
+
+def test_paced_is_done_in_half_a_window_whatever_the_packets_do() -> None:
+    """400 groups that do not recur, then packets for few slots, each of which evicts the one before."""
+    random = Random(3)
+    table = table_of(Flushing(Policy.PACED), 512, AHEAD)
+    feed(table, 0, [random.randrange(1 << 62) for _ in range(400)] * 8)
+    near: list[int] = []
+    while len(near) < 80:
+        key = random.randrange(1 << 62)
+        near += [key] if home(key, 512) < 8 else []
+    half = 400 * 8 // 2
+    held = table.tally.resident
+    left = feed(table, 1, (near * (half // len(near) + 1))[: half // AHEAD * AHEAD])
+    assert held > 350
+    assert table.old == 0
+    assert table.tally.swept > 300
+    assert table.tally.forced == 0
+    # For a quarter of the window it is the packets alone that move entries out; then old entries leave evenly.
+    quarter = len(left) // 2
+    assert max(left[:quarter]) <= AHEAD
+    assert max(left[quarter:]) <= AHEAD + 2 * held // quarter
+
+
+def test_paced_keeps_its_pace_over_a_pane_without_packets() -> None:
+    """What a pane that only a promise opened has of packets says nothing of how many the next will have."""
+    table = table_of(Flushing(Policy.PACED, disorder=3), 512, AHEAD)
+    feed(table, 0, list(range(400)) * 4)
+    held = table.tally.resident
+    table.settle(1)
+    left = [len(taken(table)), *feed(table, 2, [1] * 800)]
+    assert sum(left) == held > 300
+    assert max(left) <= AHEAD
+    assert table.old == 0

@@ -30,7 +30,7 @@ from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.readers import make_reader
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
-from lowlevel.table_kernels import EMPTY
+from lowlevel.table_entries import EMPTY
 from lowlevel.vectors import shape_of
 from tests import lowlevel_oracle
 from tests.packet_rows import decode_file

@@ -15,7 +15,8 @@ import lowlevel.table
 from lowlevel.expressions import Column, Type
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
 from lowlevel.table import Table
-from lowlevel.table_kernels import AHEAD, EMPTY, PROBES, flush_table, update_table
+from lowlevel.table_entries import AHEAD, EMPTY, PROBES
+from lowlevel.table_kernels import flush_table, update_table
 from tests.plain_kernels import plain
 
 INT, FLOAT = Column("n", Type.INT), Column("f", Type.FLOAT)
