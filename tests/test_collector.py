@@ -12,14 +12,11 @@ import resource
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 from collections import Counter
 from ipaddress import ip_network
 from pathlib import Path
 from random import Random
-from urllib.request import urlopen
 
 import numpy as np
 import numpy.typing as npt
@@ -52,8 +49,9 @@ from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
 from capture.metrics import Samples
 from dashboards.console import compile_kernels
+from tests.capture_process import POLL_SECONDS, POLLS, collector
 from tests.collected import datagrams, recorded, send, sender
-from tests.collector_process import POLL_SECONDS, POLLS, collector
+from tests.command_line import run
 from tests.test_collector_receivers import has_ipv6
 
 LINUX = pytest.mark.skipif(not supported(), reason="this system does not tell what it drops")
@@ -178,11 +176,11 @@ def test_senders_that_are_not_allowed_are_counted_and_nothing_else(tmp_path: Pat
 def test_folders_go_on_where_they_were_and_stay_within_their_bound(tmp_path: Path) -> None:
     asked = settings(tmp_path, rotate_size=1 << 20, keep=3 << 20)
     deleted = 0
-    for run in range(4):
+    for start in range(4):
         before = {path: path.read_bytes() for path in tmp_path.glob("*.pcap")}
         with Collector(asked) as running, sender() as exporter:
             for number in range(20):
-                payload = struct.pack(">II", run, number).ljust(60_000, b"~")
+                payload = struct.pack(">II", start, number).ljust(60_000, b"~")
                 send(exporter, payload, "127.0.0.1", running.sockets[0].port)
         kept = {path: data for path, data in before.items() if path.exists()}
         assert all(path.read_bytes() == data for path, data in kept.items())
@@ -190,7 +188,7 @@ def test_folders_go_on_where_they_were_and_stay_within_their_bound(tmp_path: Pat
         assert sum(path.stat().st_size for path in tmp_path.glob("*.pcap")) <= 3 << 20
     assert deleted > 0
     numbers = [struct.unpack(">II", each.payload[:8]) for each in recorded(tmp_path)]
-    assert numbers == [(run, number) for run in range(4) for number in range(20)][-len(numbers) :]
+    assert numbers == [(start, number) for start in range(4) for number in range(20)][-len(numbers) :]
 
 
 def test_whoever_follows_the_folder_sees_every_datagram_once_while_files_rotate(tmp_path: Path) -> None:
@@ -329,6 +327,11 @@ def test_datagrams_are_in_the_file_while_the_collector_runs(tmp_path: Path) -> N
         assert running.end()[0] == 0
 
 
+def size(folder: Path) -> int:
+    """Bytes in the folder's files."""
+    return sum(path.stat().st_size for path in folder.glob("*.pcap"))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_kill_at_any_moment_leaves_whole_datagrams_and_one_cut_record_at_most(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
@@ -338,8 +341,9 @@ def test_a_kill_at_any_moment_leaves_whole_datagrams_and_one_cut_record_at_most(
         with collector(tmp_path, "--rotate-size", "1Mi") as running, sender() as exporter:
             enough = random.randrange(1 << 22)
             first = sent
-            before = running.size()
-            while running.size() - before < enough:
+            before = size(tmp_path)
+            while size(tmp_path) - before < enough:
+                assert running.process.poll() is None
                 for _ in range(50):
                     payload = struct.pack(">I", sent).ljust(random.choice([4, 1464, 60_000]))
                     send(exporter, payload, "127.0.0.1", running.port)
@@ -391,11 +395,9 @@ def test_a_disk_that_takes_no_more_ends_the_collector_with_what_was_lost(tmp_pat
 
 def refused(*options: str, cwd: Path) -> tuple[int, str]:
     """Status and standard error of a collector that does not start; it must say nothing else."""
-    command = [sys.executable, wiretide.__file__, "capture", *options]
-    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, check=False)
-    assert done.stdout == ""
-    return done.returncode, done.stderr
+    status, out, err = run("capture", *options, cwd=cwd)
+    assert out == ""
+    return status, err
 
 
 def test_ports_in_use_and_folders_that_are_none_end_with_status_1(tmp_path: Path) -> None:
@@ -432,16 +434,12 @@ def test_a_wrong_command_line_ends_with_status_2(options: list[str], message: st
 
 
 def test_metrics_are_served_while_it_runs(tmp_path: Path) -> None:
-    def scrape() -> str:
-        with urlopen(running.metrics) as answer:
-            return answer.read().decode()
-
     with collector(tmp_path, "--metrics", "127.0.0.1:0", "--allow", "127.0.0.0/8") as running, sender() as exporter:
         for _ in range(7):
             send(exporter, b"1234", "127.0.0.1", running.port)
         send(exporter, netflow(), "127.0.0.1", running.port)
-        running.until(lambda: 'wiretide_collector_datagrams_total{exporter="127.0.0.1"} 8.0' in scrape(), "counted")
-        text = scrape()
+        running.until_metric('wiretide_collector_datagrams_total{exporter="127.0.0.1"} 8.0')
+        text = running.metrics()
         assert f'wiretide_collector_bytes_total{{exporter="127.0.0.1"}} {7 * 4 + len(netflow())}.0' in text
         link = tmp_path.name
         assert f'wiretide_flow_records_total{{exporter="127.0.0.1",link="{link}",version="5"}} {RECORDS}.0' in text

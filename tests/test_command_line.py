@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer.main
@@ -21,6 +20,7 @@ import typer.main
 import wiretide
 from capture.generate import Profile, generate
 from dashboards.console import compile_kernels
+from tests.command_line import environment, run
 from tests.pcap_bytes import NS
 from tests.small_captures import icmp, udp, write
 
@@ -51,18 +51,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "text.pcap").write_text("these are no packets")
     (tmp_path / "empty.pcap").touch()
     return tmp_path
-
-
-def environment(**more: str) -> dict[str, str]:
-    """A terminal's width that does not break the lines that are looked for, and no colours."""
-    return os.environ | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"} | more
-
-
-def run(*words: str | Path, cwd: Path, **more: Any) -> tuple[int, str, str]:
-    """Status, standard output and standard error of `wiretide WORDS`."""
-    command = [sys.executable, wiretide.__file__, *map(str, words)]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, env=environment(), check=False, **more)
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
 def query(*words: str | Path, cwd: Path) -> list[str]:

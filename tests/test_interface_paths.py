@@ -13,7 +13,7 @@ from capture.metrics import INTERFACE_DOWN, INTERFACE_DROPPED, INTERFACE_UNREADA
 from dashboards.run_warnings import run_warnings
 from highlevel.readings import Reading
 from queries.bindings import bind_files, bind_streams, check_streams
-from tests.test_command_line import run
+from tests.command_line import run
 
 
 def test_options_stand_behind_the_name() -> None:

@@ -26,7 +26,7 @@ from dashboards.console import compile_kernels
 from highlevel.inline import InlineRun, Input
 from queries.gsql import compile_query
 from queries.slack import parse_lull
-from tests.test_command_line import environment
+from tests.command_line import environment
 
 pytestmark = pytest.mark.skipif(why_no_veth() is not None, reason=str(why_no_veth()))
 

@@ -21,9 +21,9 @@ import pytest
 
 import wiretide
 from dashboards.console import compile_kernels
+from tests.command_line import environment, run
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.small_captures import RAW_IP, icmp, udp
-from tests.test_command_line import environment, run
 
 START = 1_700_000_040
 COUNT = "SELECT count(*) AS n FROM p [RANGE 10 seconds]"

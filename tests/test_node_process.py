@@ -7,13 +7,11 @@ takes without a word.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import signal
-import subprocess
-import sys
 import time
-import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,13 +24,16 @@ from capture.errors import InputError, WiretideError
 from capture.generate import Profile, generate
 from dashboards.console import compile_kernels
 from highlevel.inline import Input
+from lowlevel.punctuation import Punctuation
+from lowlevel.spool.folder import numbers
 from lowlevel.spool.reader import SpoolReader
 from queries.pipeline_file import read_pipeline
+from tests.capture_process import node
+from tests.command_line import run
 from tests.pcap_bytes import pcap_bytes
 from tests.small_captures import RAW_IP
 from tests.spool_twin import inline, segments, through_spools
-from tests.test_command_line import environment, run
-from tests.test_live_command_line import BEGINNING, packets
+from tests.test_live_command_line import BEGINNING, START, packets
 
 HEADER = pcap_bytes([], RAW_IP)
 PIPELINE = """
@@ -52,7 +53,6 @@ memory = "64MiB"
 segment_time = "100ms"
 segment_bytes = "64Ki"
 """
-POLLS = 2000
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,55 +67,6 @@ def site(tmp_path: Path) -> Path:
     os.mkfifo(tmp_path / "tap")
     generate(Profile(packets=60_000, rate=1000, groups=300, seed=2), tmp_path / "a.pcap")
     return tmp_path
-
-
-class Node:
-    """A running node; `said` are the lines that it began with."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.said: list[str] = []
-        assert process.stdout is not None
-        for line in process.stdout:
-            self.said.append(line.rstrip())
-            if line.startswith("capturing"):
-                return
-        raise AssertionError(f"the node ended: {self.said} {process.stderr and process.stderr.read()}")
-
-    def metrics(self) -> str:
-        """What it serves."""
-        url = next(line.split()[-1] for line in self.said if line.startswith("metrics at"))
-        with urllib.request.urlopen(url) as page:
-            return str(page.read().decode())
-
-    def until(self, wanted: str) -> None:
-        """Wait for a line of the metrics."""
-        for _ in range(POLLS):
-            if wanted in self.metrics():
-                return
-            assert self.process.poll() is None, f"the node ended before {wanted}"
-            time.sleep(0.02)
-        raise AssertionError(f"after {POLLS} polls still not {wanted}: {self.metrics()}")
-
-    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """Send a signal and wait: status, the rest of standard output, standard error."""
-        self.process.send_signal(number)
-        out, err = self.process.communicate()
-        return self.process.returncode, out, err
-
-
-@contextmanager
-def node(site: Path, *options: str) -> Iterator[Node]:
-    """Run a node, which serves its metrics; killed at the end where it has not ended."""
-    words = [sys.executable, wiretide.__file__, "capture", "p.toml", "--metrics", "127.0.0.1:0", *options]
-    with subprocess.Popen(
-        words, cwd=site, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
-    ) as process:
-        try:
-            yield Node(process)
-        finally:
-            if process.poll() is None:
-                process.kill()
 
 
 @contextmanager
@@ -135,8 +86,8 @@ def test_a_node_that_is_stopped_and_started_again_loses_nothing(site: Path) -> N
     with held_open(site / "tap") as tap:
         os.write(tap, content[:cut])
         with node(site) as first:
-            first.until('wiretide_node_links{state="ended"} 1.0')
-            first.until('wiretide_records_read_total{link="Tap"} 100.0')
+            first.until_metric('wiretide_node_links{state="ended"} 1.0')
+            first.until_metric('wiretide_records_read_total{link="Tap"} 100.0')
             page = first.metrics()
             status, out, err = first.end()
         assert (status, err) == (0, "")
@@ -152,7 +103,7 @@ def test_a_node_that_is_stopped_and_started_again_loses_nothing(site: Path) -> N
         os.write(tap, HEADER + content[cut:])
         with node(site) as second:
             assert second.said[0] == f"link File: its spool {site}/spool/file has ended: there is nothing left to do"
-            second.until(f'wiretide_records_read_total{{link="Tap"}} {AGREED_AND_REST - 100}.0')
+            second.until_metric(f'wiretide_records_read_total{{link="Tap"}} {AGREED_AND_REST - 100}.0')
             nothing = os.open(os.devnull, os.O_RDWR)
             os.dup2(nothing, tap)  # the last writer has gone
             os.close(nothing)
@@ -174,32 +125,52 @@ AGREED_AND_REST = 64 + 198
 
 def test_a_node_that_is_killed_leaves_whole_segments_and_goes_on_behind_them(site: Path) -> None:
     """Of a pipe what was in the tables is gone, and only that: no segment is there twice, no packet counted twice."""
-    random = Random(3)
-    written = 0
+    random, spool = Random(3), site / "spool/tap"
+    written: Counter[int] = Counter()
+
+    def write(*seconds: int) -> None:
+        os.write(tap, packets(*seconds))
+        written.update((START + second) // 10 for second in seconds)
+
+    def write_five_seconds() -> None:
+        first = 1 + written.total() // 40
+        write(*(first + number // 40 for number in range(200)))
+
     with held_open(site / "tap") as tap:
         for _ in range(3):
             with node(site, "--link", "Tap") as running:
+                before = len(numbers(spool))
                 os.write(tap, HEADER)
-                for _ in range(random.randrange(3, 12)):
-                    os.write(tap, packets(*(1 + (written + each) // 40 for each in range(200))))
-                    written += 200
+                for _ in range(3):
+                    write_five_seconds()
+                running.until(lambda before=before: len(numbers(spool)) > before, "a segment")
+                for _ in range(random.randrange(8)):
+                    write_five_seconds()
                     time.sleep(random.random() * 0.1)
                 running.process.kill()
                 running.process.communicate()
+            os.set_blocking(tap, False)
+            with contextlib.suppress(BlockingIOError):
+                while os.read(tap, 1 << 16):  # what it had not read is nobody's
+                    pass
+            os.set_blocking(tap, True)
         with node(site, "--link", "Tap") as last:
-            os.write(tap, HEADER + packets(*[500] * 64))
-            last.until('wiretide_records_read_total{link="Tap"} 64.0')
+            os.write(tap, HEADER)
+            write(*[500] * 64)
+            last.until_metric('wiretide_records_read_total{link="Tap"} 64.0')
             assert last.end()[0] == 0
-    found = segments(site / "spool/tap")
+    found = segments(spool)
     epochs = [each.header.epoch for each in found]
     assert epochs == sorted(epochs)
-    counted = sum(
-        sum(item.column(item.schema.names[-1]).to_pylist())
-        for each in found
-        for name, _, item in each.new
-        if name == "tapped" and hasattr(item, "num_rows")
-    )
-    assert 0 < counted <= written + 64
+    assert set(epochs) == {0, 1, 2, 3}
+    counted: Counter[int] = Counter()
+    for each in found:
+        for name, _, item in each.new:
+            if name == "tapped" and not isinstance(item, Punctuation):
+                for _, pane, rows in zip(*(column.to_pylist() for column in item.columns), strict=True):
+                    counted[pane] += rows
+    assert counted <= written
+    assert counted[(START + 500) // 10] == 64
 
 
 def test_a_file_whose_node_is_killed_is_in_the_spool_exactly_once(site: Path) -> None:
@@ -207,10 +178,7 @@ def test_a_file_whose_node_is_killed_is_in_the_spool_exactly_once(site: Path) ->
     done = 0
     for _ in range(2):
         with node(site, "--link", "File") as running:
-            for _ in range(POLLS):
-                if len(list((site / "spool/file").glob("*.segment"))) > done:
-                    break
-                time.sleep(0.005)
+            running.until(lambda before=done: len(list((site / "spool/file").glob("*.segment"))) > before, "a segment")
             running.process.kill()
             running.process.communicate()
         found = segments(site / "spool/file")

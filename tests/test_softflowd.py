@@ -23,8 +23,8 @@ import wiretide
 from bench.nfcapd import queued
 from capture.generate import Profile, generate
 from dashboards.console import compile_kernels
+from tests.capture_process import POLL_SECONDS, POLLS, collector
 from tests.collected import recorded
-from tests.collector_process import POLL_SECONDS, POLLS, collector
 
 CHROOT = Path("/var/run/softflowd/chroot")
 """Where softflowd locks itself in as root, made by its Debian package."""

@@ -11,6 +11,8 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -28,11 +30,18 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def start(folder: Path, inputs: Path, moment: str, batch: int) -> subprocess.Popen[str]:
+@contextmanager
+def start(folder: Path, inputs: Path, moment: str, batch: int) -> Iterator[subprocess.Popen[str]]:
+    """Run the driver, a session of its own, and wait for its end; killed where the test fails before."""
     command = [sys.executable, "-m", "tests.spark_crash_driver", folder, inputs, moment, str(batch)]
-    return subprocess.Popen(
+    with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
+    ) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()  # its JVM and workers end with it
+            raise
 
 
 def wait_for_all_of(session: int) -> None:

@@ -70,6 +70,8 @@ def test_what_is_appended_is_what_is_read(tmp_path: Path, seed: int) -> None:
     assert {segment.plans for segment in segments} == {tuple(names)}
     assert [segment.header.epoch for segment in segments] == sorted(segment.header.epoch for segment in segments)
     assert sum(segment.rows for segment in segments) == rows
+    before = [segment.header.rows_before for segment in segments]
+    assert before == [sum(segment.rows for segment in segments[:place]) for place in range(len(segments))]
     for segment in segments:
         for name, print_of, item in segment.new:
             plan = plans[[each for each, _ in names].index(name)]
@@ -108,6 +110,7 @@ def test_segments_are_cut_by_size_and_by_time(tmp_path: Path) -> None:
     writer.tick(101 * SECOND - 1)
     assert SpoolReader(tmp_path).segments() == []
     writer.tick(101 * SECOND)  # a second after the first item
+    writer.append(0, batch.slice(0, 0))  # says nothing
     writer.tick(109 * SECOND)  # nothing waits: no empty segment
     writer.append(0, batch)
     writer.tick(109 * SECOND + 5)

@@ -111,6 +111,10 @@ def test_every_row_is_read_or_counted_as_dropped_and_the_bound_holds(
     last = reader.read(reader.segments()[-1])
     assert dict(zip((name for name, _ in names), last.lows, strict=True)) == lows
     assert last.header.shed_before == refused
+    again = SpoolWriter(tmp_path, LINK, names, limits(policy))  # the account goes on with the next writer
+    again.close(ended=True)
+    last = reader.read(reader.segments()[-1])
+    assert (last.header.shed_before, last.header.rows_before + last.rows) == (refused, appended - refused)
 
 
 @pytest.mark.parametrize("policy", list(WhenFull))
@@ -273,6 +277,7 @@ def test_a_disk_that_stands_still_bounds_what_waits(
     assert refused == expected
     taken = writer.waiting
     assert 6 << 20 < taken // 5000 * batch.nbytes < 9 << 20
+    assert taken // 5000 * batch.nbytes < writer.used < 9 << 20
     moving.set()
     writer.close()
     samples = writer.samples()

@@ -4,6 +4,7 @@ It catches a segment that is seen before it is whole, a number that is used for 
 and are not read, rows that are read twice, and segments deleted before they were committed.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -42,12 +43,16 @@ def kill_one(parent: subprocess.Popen[str], reading: Reading, seconds: float, af
     assert parent.stdout
     parent.stdin.write("start\n")
     parent.stdin.flush()
-    child = int(parent.stdout.readline())
+    child = os.pidfd_open(int(parent.stdout.readline()))
     end = time.monotonic() + seconds
-    while time.monotonic() < end or len(reading.segments) < after:
-        reading.poll()
-        os.kill(child, 0)  # raises where it has ended by itself
-    os.kill(child, signal.SIGKILL)
+    try:
+        while time.monotonic() < end or len(reading.segments) < after:
+            reading.poll()
+            signal.pidfd_send_signal(child, 0)  # raises where it has ended by itself
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child, signal.SIGKILL)
+        os.close(child)
     assert parent.stdout.readline() == "ended\n"
     reading.poll()
 
