@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
@@ -24,6 +25,8 @@ from lowlevel.flow_columns import FlowColumns
 CARRIER = ("ts", "srcIP", "srcPort", "destPort", "protocol", "payload")
 """What is decoded of the packets that may carry exports."""
 
+ARRIVAL = "arrival_ts"
+
 
 @dataclass(frozen=True, slots=True)
 class FlowRows:
@@ -32,11 +35,13 @@ class FlowRows:
     count: int
     earliest: int
     columns: FlowColumns
+    arrivals: npt.NDArray[np.int64] | None
 
 
 class FlowReader:
     """Rows of the kind `flows`. Their ts is the flow's end, so that a block's `low` says nothing about them.
 
+    The capture's time of the datagram is their arrival. A file of bare messages has none but the exporter's own.
     What a datagram means hangs on those before it: **one reader reads all blocks of a capture, in order**.
     """
 
@@ -57,7 +62,9 @@ class FlowReader:
         self.link = link
         self.capture = capture
         self.carrier = Decoder(capture, CARRIER, capacity)
-        self.decoder = FlowDecoder(columns, capacity, dict(sampling) if isinstance(sampling, tuple) else sampling)
+        self.arrive = not isinstance(capture.format, ExportFormat)
+        wanted = [*columns, ARRIVAL] if self.arrive else columns
+        self.decoder = FlowDecoder(wanted, capacity, dict(sampling) if isinstance(sampling, tuple) else sampling)
         self.jobs = np.zeros((JOB_ROWS, capacity), np.int64)
         self.refused = np.zeros(1, np.int64)
         load_beside(capture.path, self.decoder)
@@ -65,7 +72,8 @@ class FlowReader:
     def read(self, block: Block) -> Iterator[FlowRows]:
         """Decode one block."""
         for flows in self.decoder.decode(self.capture.data, self._datagrams(block)):
-            yield FlowRows(flows.rows, int(flows.row(END).min()), FlowColumns(self.link, flows))
+            arrivals = flows.row(flows.places.rows[ARRIVAL]) if self.arrive else None
+            yield FlowRows(flows.rows, int(flows.row(END).min()), FlowColumns(self.link, flows), arrivals)
 
     def _datagrams(self, block: Block) -> Datagrams:
         if isinstance(self.capture.format, ExportFormat):

@@ -80,6 +80,13 @@ ROWS_FROM_THE_PAST = Metric(
     ("link", "kind"),
     "Rows dated further behind their link than that, and than its promise allows.",
 )
+ROWS_AFTER_ARRIVAL = Metric(
+    "wiretide_rows_after_arrival_total",
+    "counter",
+    ("link", "kind"),
+    "Rows dated further after the arrival of their datagram than that: their exporter's clock is ahead, and the link's "
+    "progress follows the arrival.",
+)
 ROWS_BELOW_PROMISE = Metric(
     "wiretide_rows_below_promise_total",
     "counter",
@@ -164,6 +171,7 @@ METRICS = (
     TABLE_BURST,
     ROWS_FROM_THE_FUTURE,
     ROWS_FROM_THE_PAST,
+    ROWS_AFTER_ARRIVAL,
     ROWS_BELOW_PROMISE,
     LULL_PROMISES,
     PROMISE_LAG,

@@ -14,6 +14,7 @@ from lowlevel.metrics import (
     LULL_PROMISES,
     PROMISE_LAG,
     ROWS_ACCEPTED,
+    ROWS_AFTER_ARRIVAL,
     ROWS_BELOW_PROMISE,
     ROWS_FILTERED,
     ROWS_FROM_THE_FUTURE,
@@ -199,6 +200,7 @@ class Node:
         promise, labels = stream.promise, (self.link, stream.kind)
         samples.add(ROWS_FROM_THE_FUTURE, promise.future, *labels)
         samples.add(ROWS_FROM_THE_PAST, promise.past, *labels)
+        samples.add(ROWS_AFTER_ARRIVAL, promise.after_arrival, *labels)
         samples.add(ROWS_BELOW_PROMISE, promise.below, *labels)
         samples.add(LULL_PROMISES, promise.lulls, *labels)
         if BEGINNING not in (promise.low, promise.newest) and promise.low != END:

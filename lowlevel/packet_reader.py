@@ -22,6 +22,7 @@ class PacketRows:
     count: int
     earliest: int
     columns: PacketColumns
+    arrivals: None = None
 
 
 class FrameReader:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
 from capture.flows.sampling import HandRates
@@ -24,6 +27,11 @@ class Rows(Protocol):
     @property
     def earliest(self) -> int:
         """A bound, ns: no row has a smaller ts."""
+        ...
+
+    @property
+    def arrivals(self) -> npt.NDArray[np.int64] | None:
+        """When each row was seen to arrive, ns, by another clock than its ts; None where there is none."""
         ...
 
     @property

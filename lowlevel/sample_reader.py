@@ -83,6 +83,7 @@ class SampleRows:
     count: int
     earliest: int
     columns: SampleColumns
+    arrivals: None = None
 
 
 class SampleReader:

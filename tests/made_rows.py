@@ -20,6 +20,7 @@ class MadeRows:
     count: int
     earliest: int
     columns: Columns
+    arrivals: None = None
 
 
 def made_rows(rows: Sequence[Mapping[str, Any]], types: Mapping[str, Type], names: list[str]) -> MadeRows:

@@ -14,10 +14,15 @@ from lowlevel.vectors import Columns, Vector
 class MadeRows:
     times: list[int]
     earliest: int = BEGINNING
+    arrived: list[int] | None = None
     columns: Columns = field(init=False)
 
     def __post_init__(self) -> None:
         self.columns = {"ts": Vector(np.array(self.times, np.int64))}
+
+    @property
+    def arrivals(self) -> np.ndarray | None:
+        return None if self.arrived is None else np.array(self.arrived, np.int64)
 
     @property
     def count(self) -> int:

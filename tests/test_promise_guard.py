@@ -44,14 +44,23 @@ class Twin:
         self.back = back
         self.newest: int | None = None
         self.ahead: list[int] = []
-        self.future = self.past = 0
+        self.future = self.past = self.after = 0
 
-    def take(self, time: int) -> None:
+    def take(self, time: int, arrival: int | None = None) -> None:
+        agree = arrival is not None and abs(time - arrival) <= JUMP
+        if arrival is not None:
+            self.after += time > arrival and not agree
+            time = min(time, arrival)
         if self.newest is not None and time <= self.newest + JUMP:
             self.past += time < self.newest - self.back
             self.newest = max(self.newest, time)
             self.future += len(self.ahead)
             self.ahead = []
+            return
+        if agree:
+            self.future += sum(each > time + JUMP for each in self.ahead)
+            self.past += sum(each < time - self.back for each in self.ahead)
+            self.newest, self.ahead = time, []
             return
         self.ahead.append(time)
         if len(self.ahead) == AGREEING:
@@ -86,6 +95,32 @@ def test_it_is_where_the_rule_says_after_every_batch_and_never_goes_back(
         assert pace.low >= lowest
         assert (pace.future, pace.past, pace.below) == (twin.future, twin.past, below)
         lowest = pace.low
+
+
+OFFSETS = st.sampled_from([0, 0, 0, 1, -NS, NS, JUMP, -JUMP, JUMP + 1, -JUMP - 1, 3 * JUMP, -3 * JUMP, YEAR, -YEAR])
+
+
+@given(st.lists(st.tuples(STEPS, OFFSETS, st.integers(1, AGREEING + 3)), max_size=12), st.sampled_from([0, 3 * JUMP]))
+def test_rows_with_times_of_arrival_are_followed_as_the_rule_says(runs: list[tuple[int, int, int]], slack: int) -> None:
+    twin, pace, now, below = Twin(max(slack, JUMP)), LateByTime(slack), START, 0
+    for step, offset, repeats in runs:
+        now += step
+        arrived = [now + number for number in range(repeats)]
+        times = [each + offset for each in arrived]
+        below += sum(time < pace.low for time in times)
+        pace.advance(MadeRows(times, arrived=arrived))
+        for time, arrival in zip(times, arrived, strict=True):
+            twin.take(time, arrival)
+        assert pace.low == (BEGINNING if twin.newest is None else twin.newest - slack)
+        assert (pace.future, pace.past, pace.below, pace.after_arrival) == (twin.future, twin.past, below, twin.after)
+
+
+def test_times_at_the_edges_of_64_bits_are_compared_with_arrivals_as_they_are() -> None:
+    pace = LateByTime(0)
+    pace.advance(MadeRows([START, 2**63 - 1, -(2**63) + 1], arrived=[START + 1, START + 2, START + 3]))
+    assert (pace.low, pace.after_arrival, pace.past, pace.future) == (START + 2, 1, 1, 0)
+    pace.advance(MadeRows([2**63 - 1], arrived=[-(2**63)]))
+    assert (pace.low, pace.after_arrival, pace.past) == (START + 2, 2, 2)
 
 
 STEADY = [START + number * NS for number in range(AGREEING)]
@@ -176,18 +211,24 @@ def test_a_slack_is_not_negative() -> None:
 def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(3)
     times = [START + random.choice([0, NS, -NS, YEAR, JUMP + 1]) + place for place in range(400)]
+    arrivals = [START + random.choice([0, NS, -NS, JUMP + 1, -YEAR]) + place for place in range(400)]
 
-    def run() -> tuple[list[int], list[int]]:
-        guard = Guard(agreeing=8)
-        kept: list[int] = []
-        for first in range(0, len(times), 7):
-            kept += guard.believed(np.array(times[first : first + 7]), START).tolist()
-        return guard.state.tolist(), kept
+    def run() -> list[tuple[list[int], list[int]]]:
+        found = []
+        for told in (False, True):
+            guard = Guard(agreeing=8)
+            kept: list[int] = []
+            for first in range(0, len(times), 7):
+                arrived = np.array(arrivals[first : first + 7]) if told else None
+                kept += guard.believed(np.array(times[first : first + 7]), START, arrived).tolist()
+            found.append((guard.state.tolist(), kept))
+        return found
 
     fast = run()
     monkeypatch.setattr("lowlevel.promises.guard.follow", plain(follow))
     assert run() == fast
-    assert len(fast[1]) > 100
+    assert all(len(kept) > 100 for _, kept in fast)
+    assert fast[0] != fast[1]
 
 
 @pytest.mark.parametrize("lull", [None, "5s"])

@@ -8,6 +8,11 @@ has jumped: the least of them is the newest, and those that are still more than 
 others. So does a link begin: before `agreeing` rows it has no newest. Rows ahead that the next ones contradict are
 **from the future**; rows more than `back` behind the newest are **from the past**. Both are counted, and are in their
 windows all the same where those are open. Neither moves the newest, which never falls.
+
+Rows of exporters have two clocks, their own and that of whoever saw the datagram **arrive**, and nothing ends after its
+arrival is seen: a row's time is here the earlier of the two. So an exporter whose clock is ahead moves a link no
+further than what arrives does. Where the two are at most `jump` apart they confirm each other, and one row is a jump:
+others of an exporter whose clock is behind, between them, do not hold the link back.
 """
 
 from __future__ import annotations
@@ -18,6 +23,8 @@ import numpy.typing as npt
 from capture.native import kernel
 from lowlevel.punctuation import BEGINNING
 
+Times = npt.NDArray[np.int64]
+
 JUMP = 3600 * 10**9
 """A row this far from the newest, in ns, may be a clock that is wrong, unless a link is told another distance."""
 
@@ -27,15 +34,16 @@ LEAST_JUMP = 10**9
 AGREEING = 64
 """Rows in a row that make a jump believed."""
 
-NEWEST, RUN, FUTURE, PAST, BELOW, AHEAD = range(6)
-"""Words of the state: the newest ts; how many rows ahead wait; rows from the future, from the past and below the
-promise; and from AHEAD on the rows that wait, `agreeing` words."""
+NEWEST, RUN, FUTURE, PAST, BELOW, AFTER, AHEAD = range(7)
+"""Words of the state: the newest ts; how many rows ahead wait; rows from the future, from the past, below the promise,
+and dated more than `jump` after their arrival; and from AHEAD on the rows that wait, `agreeing` words."""
 
 
-@kernel("i64(i64*, i64, i64*, i64, i64, i64, i64, i64*, i64)")
-def follow(times, rows, state, jump, back, agreeing, low, believed, keep):  # type: ignore[no-untyped-def]
+@kernel("i64(i64*, i64*, i64, i64, i64*, i64, i64, i64, i64, i64*, i64)")
+def follow(times, arrivals, arriving, rows, state, jump, back, agreeing, low, believed, keep):  # type: ignore[no-untyped-def]
     """Take in `times` (rows), none of which was promised to be below `low`; `state` moves on.
 
+    Where `arriving`, `arrivals` (rows) are theirs; it is not read otherwise.
     Where `keep`, writes what is believed to `believed` (room for rows), of a run that agrees its least alone, and
     returns how many; 0 otherwise.
     """
@@ -46,6 +54,15 @@ def follow(times, rows, state, jump, back, agreeing, low, believed, keep):  # ty
         time = times[row]
         if time < low:
             state[BELOW] += 1
+        confirmed = np.int64(0)
+        if arriving:
+            arrival = arrivals[row]
+            if time > arrival:
+                confirmed = np.int64(np.uint64(time) - np.uint64(arrival) <= np.uint64(jump))
+                state[AFTER] += 1 - confirmed
+                time = arrival
+            else:
+                confirmed = np.int64(np.uint64(arrival) - np.uint64(time) <= np.uint64(jump))
         # The difference of two int64 fits uint64, whatever the times.
         if newest != BEGINNING and (time <= newest or np.uint64(time) - np.uint64(newest) <= np.uint64(jump)):
             state[FUTURE] += run
@@ -55,6 +72,19 @@ def follow(times, rows, state, jump, back, agreeing, low, believed, keep):  # ty
             elif np.uint64(newest) - np.uint64(time) > np.uint64(back):
                 state[PAST] += 1
                 continue
+            if keep:
+                believed[kept] = time
+                kept += 1
+            continue
+        if confirmed:
+            for place in range(run):
+                waiting = state[AHEAD + place]
+                if waiting > time:
+                    state[FUTURE] += np.uint64(waiting) - np.uint64(time) > np.uint64(jump)
+                else:
+                    state[PAST] += np.uint64(time) - np.uint64(waiting) > np.uint64(back)
+            run = 0
+            newest = time
             if keep:
                 believed[kept] = time
                 kept += 1
@@ -96,21 +126,30 @@ class Guard:
         self.state[NEWEST] = BEGINNING
         self._believed = np.empty(0, np.int64)
 
-    def follow(self, times: npt.NDArray[np.int64], low: int) -> None:
-        """Take in the times of some rows, in their order; `low` is what was promised of them."""
-        if not self._ordinary(times, low):
-            follow(times, len(times), self.state, self.jump, self.back, self.agreeing, low, self._believed, 0)
+    def follow(self, times: Times, low: int, arrivals: Times | None = None) -> None:
+        """Take in the times of some rows, in their order, and of their arrivals where these are known.
 
-    def believed(self, times: npt.NDArray[np.int64], low: int) -> npt.NDArray[np.int64]:
+        `low` is what was promised of them.
+        """
+        if arrivals is not None or not self._ordinary(times, low):
+            self._follow(times, arrivals, low, keep=False)
+
+    def believed(self, times: Times, low: int, arrivals: Times | None = None) -> Times:
         """Take in as `follow`; return the times that are believed, valid until the next call or as long as `times`."""
-        if self._ordinary(times, low):
+        if arrivals is None and self._ordinary(times, low):
             return times
         if len(self._believed) < len(times):
             self._believed = np.empty(len(times), np.int64)
-        kept = follow(times, len(times), self.state, self.jump, self.back, self.agreeing, low, self._believed, 1)
-        return self._believed[:kept]
+        return self._believed[: self._follow(times, arrivals, low, keep=True)]
 
-    def _ordinary(self, times: npt.NDArray[np.int64], low: int) -> bool:
+    def _follow(self, times: Times, arrivals: Times | None, low: int, *, keep: bool) -> int:
+        arrived = times if arrivals is None else arrivals
+        return follow(
+            times, arrived, arrivals is not None, len(times), self.state, self.jump, self.back, self.agreeing, low,
+            self._believed, keep,
+        )  # fmt: skip
+
+    def _ordinary(self, times: Times, low: int) -> bool:
         """Take in rows among which nothing is to be believed or counted but the newest, a tenth of the work; or none.
 
         False where one of them may be from the future, from the past or below `low`, or may contradict such.

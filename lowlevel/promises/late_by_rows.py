@@ -14,9 +14,8 @@ The largest of all but the last n rows would hold under the second alone.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from lowlevel.promises.guard import AGREEING, JUMP, Guard
+from lowlevel.promises.guard import AGREEING, JUMP, Guard, Times
 from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING
 
@@ -39,8 +38,8 @@ class LateByRows(Promise):
         self.rows = rows
         self._largest = np.empty(0, np.int64)  # once it is full the least of them stands first
 
-    def _take(self, times: npt.NDArray[np.int64]) -> None:
-        believed = self.guard.believed(times, self._low)
+    def _take(self, times: Times, arrivals: Times | None) -> None:
+        believed = self.guard.believed(times, self._low, arrivals)
         wanted = self.rows + 1
         if len(self._largest) == wanted:
             believed = believed[believed > self._largest[0]]

@@ -9,11 +9,8 @@ the source, a kind of which is one file here; rows that break it are late, and c
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
+from lowlevel.promises.guard import AFTER, FUTURE, PAST, Guard, Times
 from lowlevel.promises.guard import BELOW as BELOW_PROMISE
-from lowlevel.promises.guard import FUTURE, PAST, Guard
 from lowlevel.punctuation import BEGINNING
 from lowlevel.readers import Rows
 from lowlevel.vectors import Vector
@@ -36,7 +33,7 @@ class Promise:
         """Take in the rows that a reader made, in their order."""
         times = rows.columns["ts"]
         assert isinstance(times, Vector)
-        self._take(times.data)
+        self._take(times.data, rows.arrivals)
         self.declare(self._bound())
 
     def tick(self, now: int) -> None:
@@ -76,12 +73,17 @@ class Promise:
         return int(self.guard.state[PAST])
 
     @property
+    def after_arrival(self) -> int:
+        """Rows that were dated far after they arrived, which is then taken for their time."""
+        return int(self.guard.state[AFTER])
+
+    @property
     def below(self) -> int:
         """Rows that were older than what had been promised when their batch came."""
         return int(self.guard.state[BELOW_PROMISE])
 
-    def _take(self, times: npt.NDArray[np.int64]) -> None:
-        self.guard.follow(times, self._low)
+    def _take(self, times: Times, arrivals: Times | None) -> None:
+        self.guard.follow(times, self._low, arrivals)
 
     def _bound(self) -> int:
         """Return what is known now, at least as much as before; BEGINNING where that is nothing."""
