@@ -204,7 +204,8 @@ def test_cuts_are_the_only_ends_of_segments_where_they_are_asked_for(tmp_path: P
             writer.cut(f"block {number}")
     writer.cut("nothing came since")
     writer.append(0, random_batch(Random(7), plan, 5))
-    reader = SpoolReader(tmp_path)  # of what is there when the process is killed before the next cut
+    writer.close()  # or is killed: what came since the last cut is read again
+    reader = SpoolReader(tmp_path)
     assert [reader.read(number).rows for number in reader.segments()] == [15, 15]
     assert reader.read(1).header.position == "block 5"
 
@@ -251,6 +252,25 @@ def test_a_clock_that_is_set_back_delays_no_segment(tmp_path: Path) -> None:
     writer.flush()
     assert SpoolReader(tmp_path).segments() == [0, 1]
     writer.close()
+
+
+def test_what_came_before_the_first_tick_came_with_it(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, LINK, [("a", "1")])
+    writer.append(0, Punctuation(LINK, 1))
+    writer.tick(5 * SECOND)
+    writer.close()
+    trailer = SpoolReader(tmp_path).read(0).trailer
+    assert (trailer.first, trailer.last) == (5 * SECOND, 5 * SECOND)
+
+
+def test_the_end_of_a_link_is_said_to_each_plan_once(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, LINK, [("a", "1"), ("b", "2")])
+    writer.append(1, Punctuation(LINK, END))
+    writer.close(ended=True)
+    assert SpoolReader(tmp_path).read(0).new == [
+        ("b", "2", Punctuation(LINK, END)),
+        ("a", "1", Punctuation(LINK, END)),
+    ]
 
 
 def test_numbers_go_on_behind_what_was_committed_where_nothing_else_is_left(tmp_path: Path) -> None:

@@ -295,3 +295,29 @@ def test_reading_goes_on_behind_a_lost_segment_with_every_promise(tmp_path: Path
     segment_path(tmp_path, 1).unlink()
     left = told([(name, item) for segment in reader for name, _, item in segment.items])["pairs"]
     assert left == [whole[0], 0, 1, whole[4], 2]
+
+
+def test_a_segment_that_vanishes_while_others_are_read_is_passed_over(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    reading = iter(SpoolReader(tmp_path))
+    assert next(reading).number == 0
+    segment_path(tmp_path, 1).unlink()
+    assert [segment.number for segment in reading] == [2]
+
+
+def test_gaps_are_told_behind_what_was_committed_or_is_named(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    reader = SpoolReader(tmp_path)
+    segment_path(tmp_path, 1).unlink()
+    assert reader.gaps(0) == [Gap(1, 1, 3)]
+    reader.commit(0)
+    segment_path(tmp_path, 0).unlink()  # what was committed still says its rows
+    assert reader.gaps() == [Gap(1, 1, 3)]
+
+
+def test_what_is_committed_leaves_no_gap(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    reader = SpoolReader(tmp_path)
+    reader.commit(1)
+    segment_path(tmp_path, 1).unlink()
+    assert reader.gaps() == []

@@ -105,6 +105,8 @@ def test_every_row_is_read_or_counted_as_dropped_and_the_bound_holds(
         (gap,) = reader.gaps()
         assert (gap.first, gap.last, gap.rows) == (0, segments[0] - 1, dropped)
         assert sum(writer.counts.segments_dropped.values()) == segments[0]
+        left = sum(len(reader.read(number).new) for number in segments)
+        assert writer.counts.items == left + writer.counts.items_dropped["oldest"]
     reader.commit(segments[5])  # there is room now for promises that had none
     writer.tick(10**4 * SECOND)
     writer.close()
@@ -189,6 +191,26 @@ def test_the_end_of_a_link_has_room_in_a_full_spool(tmp_path: Path, policy: When
     last = reader.read(reader.segments()[-1])
     assert last.ended
     assert last.lows == (END, END)
+
+
+def test_partials_are_shed_and_promises_never(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, LINK, PLANS)
+    writer.shed(0, random_batch(Random(1), pairs_plan(), 7))
+    writer.shed(0, Punctuation(LINK, 5))
+    writer.close()
+    assert (writer.counts.items_dropped, writer.counts.rows_dropped) == ({"shed": 1}, {"shed": 7})
+    segment = SpoolReader(tmp_path).read(0)
+    assert (segment.lows, segment.rows, segment.header.shed_before) == ((5, BEGINNING), 0, 7)
+
+
+def test_room_is_kept_for_a_long_position(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, LINK, PLANS, cuts=True)
+    writer.append(0, Punctuation(LINK, 1))
+    writer.cut("x" * 20_000)
+    assert writer.used > OTHER_FILES + 20_000
+    writer.flush()
+    assert on_disk(tmp_path) <= writer.used
+    writer.close()
 
 
 def test_what_is_committed_goes_before_anything_is_dropped(tmp_path: Path) -> None:
