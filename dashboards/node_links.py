@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from capture.errors import WiretideError
@@ -15,6 +15,7 @@ from capture.files.stream import StreamedCapture
 from dashboards.spelled import spelled_bytes
 from highlevel.plan import QueryPlan
 from lowlevel.capturing import Capturing
+from lowlevel.durations import SECOND
 from lowlevel.node import Node
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.writer import SpoolWriter
@@ -91,7 +92,7 @@ def open_links(
 
     Raises PipelineError where the bounds contradict each other, InputError and SpoolError where a link cannot be had.
     """
-    fed = {link.name: feeding(link, pipeline, plans) for link in links}
+    fed = fed_links(pipeline, plans, links)
     for link in links:
         if not fed[link.name]:
             say(f"link {link.name}: no query reads it, so it is left alone")
@@ -111,10 +112,7 @@ def open_links(
 def _open(link: SpooledLink, node: NodeSettings, plans: Sequence[QueryPlan], memory: int, say: Say) -> Link | None:
     """Open one link, whose tables may take `memory` bytes; None where its spool has ended."""
     low = [plan.low for plan in plans]
-    try:
-        slots = slots_within(memory, low)
-    except ValueError as error:
-        raise PipelineError(f"node.memory, for link {link.name}: {error}") from error
+    slots = table_slots(link, memory, plans)
     tables = bytes_at_most(slots, low)
     capture = open_capture(link.capture, follow=is_many(link.capture))
     live = isinstance(capture, StreamedCapture) and capture.live
@@ -139,11 +137,22 @@ def _open(link: SpooledLink, node: NodeSettings, plans: Sequence[QueryPlan], mem
     say(f"link {link.name}: {link.capture} into {link.spool}, for {', '.join(plan.name for plan in plans)}")
     how = f"flush {node.flushing_text()}; promise {link.knowledge_text(live=live)}"
     say(f"  tables: {slots:,} slots each, {spelled_bytes(tables)} at most; {how}")
-    say(
-        f"  spool: segments of {spelled_bytes(node.segment_bytes)} or {node.segment_time / 1e9:g} s, "
-        f"{spelled_bytes(node.spool_bytes)} on the disk at most; when full: {node.when_full}"
-    )
+    say(f"  spool: {spool_bounds(node)}")
     return Link(link, capturing)
+
+
+def table_slots(link: SpooledLink, memory: int, plans: Sequence[QueryPlan]) -> int:
+    """Return the slots of each table of a link, which may take `memory` bytes together; PipelineError for too few."""
+    try:
+        return slots_within(memory, [plan.low for plan in plans])
+    except ValueError as error:
+        raise PipelineError(f"node.memory, for link {link.name}: {error}") from error
+
+
+def spool_bounds(node: NodeSettings) -> str:
+    """Return the bounds of each link's spool as people read them."""
+    segments = f"segments of {spelled_bytes(node.segment_bytes)} or {node.segment_time / SECOND:g} s"
+    return f"{segments}, {spelled_bytes(node.spool_bytes)} on the disk at most; when full: {node.when_full}"
 
 
 def is_many(capture: str) -> bool:
@@ -152,10 +161,12 @@ def is_many(capture: str) -> bool:
     return path.is_dir() or (not path.exists() and glob.has_magic(path.name) and path.parent.is_dir())
 
 
-def feeding(link: SpooledLink, pipeline: PipelineFile, plans: Sequence[QueryPlan]) -> list[QueryPlan]:
-    """Return the plans that read a link."""
-    source = next(each for each in pipeline.spools if each.link == link.name)
-    return [plan for plan in plans if source.feeds(plan)]
+def fed_links(
+    pipeline: PipelineFile, plans: Sequence[QueryPlan], links: Iterable[SpooledLink]
+) -> dict[str, list[QueryPlan]]:
+    """Return the plans that read each of the links, by its name; none for a link that is left alone."""
+    sources = {each.link: each for each in pipeline.spools}
+    return {link.name: [plan for plan in plans if sources[link.name].feeds(plan)] for link in links}
 
 
 def _complain(text: str) -> None:

@@ -38,6 +38,7 @@ from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 from lowlevel.layers import Layer
 from queries.bindings import bind_streams, check_streams
+from queries.errors import QueryError
 from queries.gsql import compile_query
 from queries.node_tables import (
     LINK_KEYS,
@@ -59,6 +60,13 @@ class QueryText:
     sql: str
     rank: str | None = None
     layer: str = Layer.OUTER
+
+    def plan(self, name: str) -> QueryPlan:
+        """Compile it under its name; raises PipelineError, which says where in the text it is wrong."""
+        try:
+            return compile_query(self.sql, name, self.layer)
+        except QueryError as error:
+            raise PipelineError(f"queries.{name}.sql: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +95,11 @@ class PipelineFile:
         return {name: query.rank for name, query in self.queries.items() if query.rank}
 
     def plans(self) -> list[QueryPlan]:
-        """Compile the queries; raises QueryError, or PipelineError for a query that would never end a window.
+        """Compile the queries; raises PipelineError for one that cannot be, or that would never end a window.
 
         Rows of a spooled link may be late: with one, all plans count their rows, for the node and for who reads it.
         """
-        plans = [compile_query(query.sql, name, query.layer) for name, query in self.queries.items()]
+        plans = [query.plan(name) for name, query in self.queries.items()]
         plans = [plan.counting_rows() for plan in plans] if self.spooled else plans
         for plan in plans:
             if not plan.windowed:

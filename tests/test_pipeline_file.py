@@ -8,7 +8,6 @@ from capture.errors import InputError
 from lowlevel.flushing import Flushing
 from lowlevel.promises.guard import JUMP
 from lowlevel.promises.knowledge import Kind, Knowledge
-from queries.errors import QueryError
 from queries.node_tables import NodeSettings, SpooledLink
 from queries.pipeline_file import QueryText, parse_pipeline, read_pipeline
 from queries.sections import PipelineError
@@ -246,7 +245,7 @@ def test_relative_paths_begin_at_the_file(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_query_that_is_wrong_or_never_closes_a_window_is_refused(tmp_path: Path) -> None:
     wrong = parse_pipeline(LINKS + QUERIES.replace("count(*)", "cuont(*)"), tmp_path)
-    with pytest.raises(QueryError, match=r"line 1, column 8: .*'cuont'"):
+    with pytest.raises(PipelineError, match=r"queries\.q\.sql: line 1, column 8: .*'cuont'"):
         wrong.plans()
     unwindowed = parse_pipeline(LINKS + QUERIES.replace("[RANGE 1 minute]", ""), tmp_path)
     with pytest.raises(PipelineError, match=r"queries\.q\.sql has no window.*expected for example \[RANGE 1 minute"):

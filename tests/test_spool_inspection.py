@@ -6,7 +6,6 @@ from random import Random
 import pytest
 
 from lowlevel.punctuation import Punctuation
-from lowlevel.spool.__main__ import main
 from lowlevel.spool.durable import BLOCK
 from lowlevel.spool.errors import SpoolError
 from lowlevel.spool.folder import segment_path
@@ -76,12 +75,3 @@ def test_an_empty_folder_is_a_spool_of_nothing(tmp_path: Path) -> None:
     ]
     with pytest.raises(SpoolError, match="no folder, expected a spool"):
         inspect(tmp_path / "none")
-
-
-def test_the_module_prints_every_spool_it_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    written(tmp_path)
-    assert main([str(tmp_path), str(tmp_path / "none"), str(tmp_path)]) == 1
-    printed = capsys.readouterr()
-    assert printed.out.splitlines() == 2 * list(inspect(tmp_path).lines())
-    assert printed.err == f"{tmp_path / 'none'}: no folder, expected a spool: the folder that a low-level node writes\n"
-    assert main([]) == 2

@@ -1,0 +1,93 @@
+"""A pipeline file as people read it: of each link who reads it, for whom, with which tables; then the plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dashboards.node_links import fed_links, is_many, spool_bounds, table_slots
+from dashboards.spelled import spelled_bytes
+from highlevel.inline import Input
+from highlevel.plan import QueryPlan
+from lowlevel.flushing import Policy
+from lowlevel.node import TABLE_SLOTS
+from lowlevel.sharing import share
+from lowlevel.table_memory import bytes_at_most, possible_versions
+from queries.bindings import can_be_read_once, check_names
+from queries.explain import explain
+from queries.node_tables import NodeSettings, SpooledLink
+from queries.pipeline_file import PipelineFile
+
+
+def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
+    """Yield the explanation; no input is opened, and none need be there.
+
+    Raises PipelineError and InputError for what `wiretide capture` and `wiretide run` would refuse.
+    """
+    plans = pipeline.plans()
+    check_names(plans, [*pipeline.links, *pipeline.spooled])
+    yield f"pipeline: {_count(len(pipeline.links) + len(pipeline.spooled), 'link')}, {_many(len(plans))}"
+    yield _line("results", f"{pipeline.folder}, with what `wiretide run` needs to go on")
+    fed = fed_links(pipeline, plans, list(pipeline.spooled.values()))
+    memory = pipeline.node.memory // max(1, sum(map(bool, fed.values())))
+    for name, link in pipeline.spooled.items():
+        yield from ["", f"link {name}: {link.capture}, which `wiretide capture` reads"]
+        yield from _spooled(link, pipeline.node, fed[name], memory)
+    for name, paths in pipeline.links.items():
+        yield from ["", f"link {name}: {', '.join(paths)}, which `wiretide run` reads"]
+        source = Input(name, Path(paths[0]), name)
+        yield from _read_by_run([plan for plan in plans if source.feeds(plan)])
+    for plan in plans:
+        yield from ["", explain(plan)]
+
+
+def _spooled(link: SpooledLink, node: NodeSettings, plans: Sequence[QueryPlan], memory: int) -> Iterator[str]:
+    """Say how a node reads a link, whose tables may take `memory` bytes."""
+    yield from _read_for(plans)
+    if not plans:
+        return
+    path = Path(link.capture)
+    yield _line("promise", link.knowledge_text(live=can_be_read_once(path) or is_many(link.capture)))
+    yield _line("flush", node.flushing_text())
+    yield from _tables(plans, table_slots(link, memory, plans))
+    yield _line("memory", f"{spelled_bytes(memory)} for the tables: its part of [node] memory")
+    yield _line("spool", f"{link.spool}: `wiretide explain {link.spool}` says what is in it")
+    yield _line("spool bounds", spool_bounds(node))
+
+
+def _read_by_run(plans: Sequence[QueryPlan]) -> Iterator[str]:
+    """Say how tasks of Spark read the files of a link."""
+    yield from _read_for(plans)
+    if plans:
+        yield _line("promise", "exact: each file is scanned before it is read")
+        yield _line("flush", f"{Policy.AT_ONCE}, and all at the end of each task")
+        yield from _tables(plans, TABLE_SLOTS)
+        yield _line("memory", "that of the tables, for each task at work")
+
+
+def _read_for(plans: Sequence[QueryPlan]) -> Iterator[str]:
+    yield _line("queries", ", ".join(plan.name for plan in plans) or "none: it is left alone")
+
+
+def _tables(plans: Sequence[QueryPlan], slots: int) -> Iterator[str]:
+    """Say which queries have a table, or share one, and what memory each can take."""
+    low = [plan.low for plan in plans]
+    together = spelled_bytes(bytes_at_most(slots, low))
+    yield _line("tables", f"{slots:,} slots each, {together} at most of all that can occur")
+    for shared in share(low):
+        names = ", ".join(plans[sharer.number].name for sharer in shared.sharers)
+        whose = f"{names}: shared, as they keep the same groups" if len(shared.sharers) > 1 else names
+        versions = len(possible_versions(shared.plan))
+        yield _line("table", whose + (f"; up to {versions}, by the IP versions of addresses" if versions > 1 else ""))
+
+
+def _line(what: str, text: str) -> str:
+    return f"  {what:<14}  {text}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _many(queries: int) -> str:
+    return f"{queries} {'query' if queries == 1 else 'queries'}"
