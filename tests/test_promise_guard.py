@@ -21,7 +21,7 @@ from capture.files.scan import scan
 from highlevel.pipeline import Pipeline
 from lowlevel.metrics import ROWS_FROM_THE_FUTURE, ROWS_FROM_THE_PAST
 from lowlevel.node import Node
-from lowlevel.promises.guard import AGREEING, JUMP, Guard, follow
+from lowlevel.promises.guard import AGREEING, FUTURE, JUMP, PAST, Guard, follow
 from lowlevel.promises.knowledge import make_promise, parse_jump, parse_knowledge
 from lowlevel.promises.late_by_time import LateByTime
 from lowlevel.punctuation import BEGINNING, END, Punctuation
@@ -34,6 +34,42 @@ from tests.random_frames import random_frame
 START = 1_700_000_000 * NS
 YEAR = 365 * 86400 * NS
 MINUTE = 60 * NS
+
+
+def begun(agreeing: int = 1) -> Guard:
+    """A guard whose newest row is START."""
+    guard = Guard(agreeing=agreeing)
+    guard.follow(np.array([START] * agreeing), BEGINNING)
+    assert guard.newest == START
+    return guard
+
+
+@pytest.mark.parametrize(("ahead", "newest"), [(JUMP, START + JUMP), (JUMP + 1, START)])
+def test_a_row_is_believed_up_to_a_jump_ahead_and_no_further(ahead: int, newest: int) -> None:
+    guard = begun(agreeing=2)
+    guard.follow(np.array([START + ahead]), BEGINNING)
+    assert guard.newest == newest
+
+
+def test_a_row_may_be_of_the_past_by_what_came_in_its_own_batch() -> None:
+    guard = begun()
+    guard.follow(np.array([START + JUMP, START - 1]), BEGINNING)
+    assert guard.state[PAST] == 1
+
+
+def test_of_rows_that_agree_the_least_is_believed() -> None:
+    guard = begun(agreeing=2)
+    assert guard.believed(np.array([START + YEAR + 5, START + YEAR]), BEGINNING).tolist() == [START + YEAR]
+
+
+def test_what_is_believed_from_elsewhere_ends_the_waiting_of_rows_that_are_no_jump_ahead_of_it() -> None:
+    guard = begun(agreeing=3)
+    guard.follow(np.array([START + JUMP + 5, START + JUMP + 6]), BEGINNING)
+    guard.believe(START + 5)
+    guard.follow(np.array([START + 6]), BEGINNING)
+    assert guard.state[FUTURE] == 1
+
+
 KINDS = ["ordered", "late 5s", "late 3 rows", "late 100 rows", "blocks 10s", "exact", "blocks"]
 
 
