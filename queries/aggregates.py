@@ -50,6 +50,10 @@ class Aggregates:
         finished = self.finished[name]
         return Column(name, finished.type, finished.nullable)
 
+    def keep(self, kind: Kind, argument: Expression) -> None:
+        """Keep a sub-aggregate that no item of the query asks for."""
+        self._word(kind, argument)
+
     @property
     def subaggregates(self) -> tuple[SubAggregate, ...]:
         """The words of a table entry, one at least: without aggregates it is the count, for the engines to merge."""

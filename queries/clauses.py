@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from highlevel.windows.kind import WindowKind
-from highlevel.windows.sliding import WHOLE_INPUT
 from queries.errors import QueryError
+from queries.everyday_windows import cut_call, read_call
 from queries.reserved_words import UNSUPPORTED, unsupported
 from queries.streams import From, Streams
 from queries.tokens import Kind, Token, tokenise
-from queries.window_clause import WindowClause
+from queries.window_clause import WindowClause, read_window_clause
 
 SPREADABLE = "flows"
 """The kind whose rows last from one time to another."""
@@ -34,19 +33,19 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Clauses:
-    """A query cut into clauses; those that may be missing are None, and `window` then is `WHOLE_INPUT`.
+    """A query cut into clauses; those that may be missing are None, and `window` is then of `WHOLE_INPUT`.
 
-    `spread` is the word SPREAD of the window clause, where it stands there.
+    `window_name` is the name that GROUP BY gives to the window's start, where it has a window.
     """
 
     sql: str
     select: Clause
     source: From
-    window: WindowKind
-    spread: Token | None
+    window: WindowClause
     where: Clause | None
     group_by: Clause | None
     having: Clause | None
+    window_name: Token | None = None
 
 
 def read_clauses(sql: str) -> Clauses:
@@ -61,25 +60,32 @@ def read_clauses(sql: str) -> Clauses:
         windows += found
     if len(windows) > 1:
         raise QueryError("a second window clause", sql, windows[1][0].start, "one window clause for the query")
-    window: WindowKind = WHOLE_INPUT
-    spread = None
+    window, window_name = WindowClause(), None
     if windows:
-        reader = WindowClause(sql, windows[0][1:-1], windows[0][-1])
-        window, spread = reader.read(), reader.spread
+        window = read_window_clause(sql, windows[0][1:-1], windows[0][-1])
+    group_by = outside.get("GROUP BY")
+    if group_by is not None:
+        others, call = cut_call(sql, group_by.tokens)
+        if call:
+            if windows:
+                raise QueryError("a second window, in GROUP BY", sql, call[0].start, "one window for the query")
+            kind, window_name = read_call(sql, call)
+            window = WindowClause(kind)
+            group_by = Clause(group_by.keyword, others, group_by.end) if others else None
     from_clause = outside["FROM"]
     source = Streams(sql, from_clause.tokens, from_clause.end).read()
-    if spread is not None and source.kind != SPREADABLE:
+    if window.spread is not None and source.kind != SPREADABLE:
         expected = f"it over {SPREADABLE}: a row of {source.kind} has one time, and is in the window of that"
-        raise QueryError(f"SPREAD over {source.kind}", sql, spread.start, expected)
+        raise QueryError(f"SPREAD over {source.kind}", sql, window.spread.start, expected)
     return Clauses(
         sql,
         outside["SELECT"],
         source,
         window,
-        spread,
         outside.get("WHERE"),
-        outside.get("GROUP BY"),
+        group_by,
         outside.get("HAVING"),
+        window_name,
     )
 
 

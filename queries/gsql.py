@@ -14,17 +14,22 @@ from typing import Any
 from capture.flows.sampling import HandRates
 from capture.packets.fields import INNER
 from highlevel.plan import Output, QueryPlan
+from highlevel.windows.session import SessionWindow
+from highlevel.windows.sliding import WHOLE_INPUT
 from lowlevel.expressions import Column, Expression, Type, bits_of, columns_of
 from lowlevel.kinds import OUTER, columns_of_kind
 from lowlevel.layers import Layer
 from lowlevel.plan import Key, LowLevelPlan
+from lowlevel.subaggregates import Kind
 from queries.aggregates import Aggregates
 from queries.binder import Binder, Resolve
 from queries.clauses import Clause, Clauses, read_clauses
 from queries.errors import QueryError
+from queries.everyday_windows import TS, window_of_quotient
 from queries.grammar import ExpressionGrammar, Item
-from queries.output_names import output_names
+from queries.output_names import BOUNDS, output_names
 from queries.scope import Scope
+from queries.tokens import Kind as TokenKind
 from queries.tokens import Token
 
 
@@ -56,13 +61,15 @@ class _Compiler:
         self._sampling = sampling if clauses.source.kind == "flows" else None
         self._scope = Scope(clauses.sql, clauses.source, layer)
         self._kind = columns_of_kind(clauses.source.kind)
-        self._aggregates = Aggregates(self._kind, clauses.spread is not None)
+        self._aggregates = Aggregates(self._kind, clauses.window.spread is not None)
         self._group_names: dict[Expression, str] = {}  # names given in GROUP BY as they are spelled
+        self._window = clauses.window.window
+        self._of_window: dict[Expression, Expression] = {}  # what GROUP BY says of the window, over its bounds
 
     def compile(self, name: str) -> QueryPlan:
         """Bind the clauses in the order in which they give names to each other."""
         clauses, scope = self._clauses, self._scope
-        items = ExpressionGrammar(self._sql, clauses.select).items()
+        items = self._without_bounds(ExpressionGrammar(self._sql, clauses.select).items())
         for item in items:
             if item.alias is not None:
                 binder = Binder(self._sql, "GROUP BY", item, scope.in_row)
@@ -71,28 +78,42 @@ class _Compiler:
         if clauses.where is not None:
             item = ExpressionGrammar(self._sql, clauses.where).expression()
             where = self._condition(clauses.where, Binder(self._sql, "WHERE", item, scope.in_row).bind())
-        keys = self._keys()
+        keys, partition = self._keys()
+        scope.windowed = self._window != WHOLE_INPUT
         select = self._select(items)
         having = None
         if clauses.having is not None:
             item = ExpressionGrammar(self._sql, clauses.having).expression()
             binder = self._over_groups("HAVING", item, scope.in_having)
             having = self._condition(clauses.having, self._lift(binder.bind(), binder.columns, item))
+        window = self._window
+        if isinstance(window, SessionWindow):  # which are of one session is told by their times
+            self._aggregates.keep(Kind.MIN, TS)
+            self._aggregates.keep(Kind.MAX, TS)
         low = LowLevelPlan(
             where,
             keys,
             self._aggregates.subaggregates,
-            clauses.window.pane,
-            clauses.window.origin,
+            window.pane,
+            window.origin,
             clauses.source.kind,
-            clauses.spread is not None,
+            clauses.window.spread is not None,
             self._sampling,
-            clauses.window.reduced,
-            clauses.window.in_arrival_order,
+            window.reduced,
+            window.in_arrival_order,
         )
         group_by = tuple(column.name for column in scope.groups.values())
         streams = clauses.source.streams
-        return QueryPlan(name, self._sql, streams, clauses.window, low, group_by, having, select, self._layer)
+        return QueryPlan(name, self._sql, streams, window, low, group_by, having, select, self._layer, partition)
+
+    def _without_bounds(self, items: list[Item]) -> list[Item]:
+        """Leave out `window_start` and `window_end` as items: every result of a window begins with them."""
+        kept = [
+            item
+            for item in items
+            if item.alias is not None or len(item.tokens) != 1 or item.tokens[0].text.lower() not in BOUNDS
+        ]
+        return kept or items
 
     def _condition(self, clause: Clause, condition: Expression) -> Expression:
         if condition.type is not Type.BOOL:
@@ -100,24 +121,47 @@ class _Compiler:
             raise self._error(problem, clause.tokens[0], "a condition, for example len > 100")
         return condition
 
-    def _keys(self) -> tuple[Key, ...]:
-        """Bind GROUP BY. The link is no key: a table serves one link, and every partial names it."""
-        clause, groups = self._clauses.group_by, self._scope.groups
+    def _keys(self) -> tuple[tuple[Key, ...], tuple[str, ...]]:
+        """Bind PA and GROUP BY; returns the keys, and the columns that windows of rows are partitioned by.
+
+        The link is no key: a table serves one link, and every partial names it. Neither is what names a window.
+        """
         keys: list[Key] = []
-        for item in ExpressionGrammar(self._sql, clause).items() if clause is not None else []:
-            expression = Binder(self._sql, "GROUP BY", item, self._scope.in_group_by).bind()
+        parts = self._clauses.window.partition
+        if parts:
+            self._group(
+                "PA", Clause(Token(TokenKind.WORD, "PA", parts[0].start, parts[0].start), parts, parts[-1]), keys
+            )
+        partition = tuple(column.name for column in self._scope.groups.values())
+        name = self._clauses.window_name
+        if name is not None:
+            start = Column(BOUNDS[0], Type.INT)
+            self._of_window[start] = start
+            self._name_group(name, start)
+        if self._clauses.group_by is not None:
+            self._group("GROUP BY", self._clauses.group_by, keys)
+        return tuple(keys), partition
+
+    def _group(self, name: str, clause: Clause, keys: list[Key]) -> None:
+        """Bind the items of a clause, and add to the keys and to the groups."""
+        groups = self._scope.groups
+        for item in ExpressionGrammar(self._sql, clause).items():
+            expression = Binder(self._sql, name, item, self._scope.in_group_by).bind()
             if not any(columns_of(expression)):
-                raise self._error("GROUP BY over a constant", item.tokens[0], "a column, or an expression over columns")
-            self._refuse_bytes("GROUP BY over", expression, item)
+                raise self._error(f"{name} over a constant", item.tokens[0], "a column, or an expression over columns")
+            self._refuse_bytes(f"{name} over", expression, item)
             if item.alias is not None:
                 self._name_group(item.alias, expression)
+            quotient = window_of_quotient(expression) if self._window == WHOLE_INPUT else None
+            if quotient is not None:
+                self._window, self._of_window[expression] = quotient
+                continue
             if expression == Column("link", Type.TEXT):
                 groups[expression] = expression
             elif expression not in groups:
                 key = Key(f"k{len(keys)}", expression)
                 keys.append(key)
                 groups[expression] = Column(key.name, expression.type, expression.nullable, bits_of(expression))
-        return tuple(keys)
 
     def _name_group(self, alias: Token, expression: Expression) -> None:
         """Take a name given in GROUP BY. It may not hide a column: the same name would mean two things in one query."""
@@ -130,7 +174,7 @@ class _Compiler:
     def _select(self, items: list[Item]) -> tuple[Output, ...]:
         binders = [self._over_groups("SELECT", item, self._scope.in_select) for item in items]
         bound = [binder.bind() for binder in binders]
-        if self._clauses.group_by is None and not self._aggregates.finished:
+        if not self._scope.groups and not self._aggregates.finished:
             problem = "a selection of rows, without aggregates and GROUP BY, is not supported"
             raise self._error(problem, items[0].tokens[0], "an aggregate like count(*), or GROUP BY")
         names = output_names(self._sql, items, bound, self._group_names, self._shown_name)
@@ -161,8 +205,12 @@ class _Compiler:
 
     def _lift(self, expression: Expression, places: dict[Column, Token], item: Item) -> Expression:
         """Put columns of partials in place of grouping expressions, largest first, and of stand-ins."""
+        if expression in self._of_window:
+            return self._of_window[expression]
         if expression in self._scope.groups:
             return self._scope.groups[expression]
+        if isinstance(expression, Column) and expression.name in BOUNDS:
+            return expression
         if isinstance(expression, Column):
             if expression.name in self._aggregates.finished:
                 return self._aggregates.finished[expression.name]

@@ -14,7 +14,6 @@ UNSUPPORTED: dict[str, str] = {
     "FETCH": "FETCH",
     "ILIKE": "ILIKE",
     "INTERSECT": "INTERSECT",
-    "INTERVAL": "INTERVAL",
     "JOIN": "a join",
     "LIKE": "LIKE",
     "LIMIT": "LIMIT",
@@ -47,6 +46,7 @@ RESERVED = frozenset(UNSUPPORTED) | frozenset(
         "NULL",
         "TRUE",
         "FALSE",
+        "INTERVAL",
     ]
 )
 """Words that are no names unless quoted."""

@@ -6,6 +6,9 @@
     SELECT                        column of the rows, name given in GROUP BY
     HAVING                        column grouped by, name given in GROUP BY, name of the select list
 
+Papers say `length` for `len`, and Gigascope `time` for the seconds of `ts`. In SELECT and HAVING `window_start` and
+`window_end` are the bounds of a window.
+
 Which columns there are depends on the kind of rows. Before a name may stand its stream, or the layer it is of: `outer.`
 or `inner.`. Names are compared without regard to case. A double-quoted text that names nothing is a string, as papers
 print them.
@@ -16,12 +19,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from difflib import get_close_matches
 
-from lowlevel.expressions import Column, Expression
+from lowlevel.durations import SECOND
+from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type
 from lowlevel.kinds import columns_of_kind
 from lowlevel.layers import Layer
 from queries.errors import QueryError
+from queries.output_names import BOUNDS
 from queries.streams import PACKETS, From
 from queries.tokens import Kind, Token
+
+SYNONYMS = {"length": "len", "time": "ts"}
 
 
 class Scope:
@@ -40,6 +47,8 @@ class Scope:
         """Grouping expressions over the rows, each with the column of the partials that holds it."""
         self.selected: dict[str, Expression] = {}
         """The select list by the names of its columns, aggregates as their stand-ins."""
+        self.windowed = False
+        """Whether groups are of windows, which have bounds."""
 
     def in_row(self, name: Token, stream: Token | None) -> Expression | None:
         """Resolve a name in WHERE and in the arguments of aggregates."""
@@ -57,7 +66,7 @@ class Scope:
         column = self.column(name, stream)
         if column is None and stream is None and name.text.lower() in self.given_in_group_by:
             return self.given_in_group_by[name.text.lower()]
-        return self._found(column, name, stream, tuple(self.given_in_group_by))
+        return self._bound(name, stream) or self._found(column, name, stream, tuple(self.given_in_group_by))
 
     def in_having(self, name: Token, stream: Token | None) -> Expression | None:
         """Resolve a name in HAVING; a column not grouped by is found last, to be refused with the reason."""
@@ -66,7 +75,7 @@ class Scope:
             for names in (self.given_in_group_by, self.selected):
                 if name.text.lower() in names:
                     return names[name.text.lower()]
-        return self._found(column, name, stream, (*self.given_in_group_by, *self.selected))
+        return self._bound(name, stream) or self._found(column, name, stream, (*self.given_in_group_by, *self.selected))
 
     def column(self, name: Token, stream: Token | None) -> Column | None:
         """Return the column of the rows that a name means, whatever the clause."""
@@ -83,9 +92,26 @@ class Scope:
             )
         return self._kind.column(name.text, self._layer)
 
-    def _found(self, column: Column | None, name: Token, stream: Token | None, names: tuple[str, ...]) -> Column | None:
-        if column is not None or (name.kind is Kind.QUOTED and stream is None):
+    def _bound(self, name: Token, stream: Token | None) -> Column | None:
+        """Return the bound of a window that a name means."""
+        known = self.windowed and stream is None and name.text.lower() in BOUNDS
+        return Column(name.text.lower(), Type.INT) if known else None
+
+    def _synonym(self, name: Token, stream: Token | None) -> Expression | None:
+        """Return what a name means that papers and Gigascope have and the rows have not."""
+        if name.text.lower() not in SYNONYMS:
+            return None
+        column = self.column(Token(name.kind, SYNONYMS[name.text.lower()], name.start, name.end), stream)
+        if column is None or name.text.lower() != "time":
             return column
+        return Binary(Op.DIV, column, Literal(SECOND, Type.INT))
+
+    def _found(
+        self, column: Column | None, name: Token, stream: Token | None, names: tuple[str, ...]
+    ) -> Expression | None:
+        synonym = self._synonym(name, stream) if column is None else None
+        if synonym is not None or column is not None or (name.kind is Kind.QUOTED and stream is None):
+            return synonym or column
         whole = f"{stream.text}.{name.text}" if stream and stream.text.lower() in list(Layer) else name.text
         problem = f"unknown column '{whole}'" + (f" of {self._kind.name}" if self._kind.name != PACKETS else "")
         near = get_close_matches(whole.lower(), [each.lower() for each in self._kind.hidden()], n=3, cutoff=0.8)

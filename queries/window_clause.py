@@ -1,23 +1,23 @@
-"""The window clause `[RANGE 10 minutes, SLIDE 1 minute, WA ts]` and the times written in it."""
+"""The window clause `[RANGE 10 minutes, SLIDE 1 minute, WA ts]`: which kind of window its parameters make."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from fractions import Fraction
+from dataclasses import dataclass
 
 from highlevel.windows.kind import WindowKind
-from highlevel.windows.sliding import SlidingWindow
-from lowlevel.durations import LONGEST, SECOND, UNITS
+from highlevel.windows.landmark import MOST_GROUPS, LandmarkWindow
+from highlevel.windows.session import SessionWindow
+from highlevel.windows.slide_by_tuple import SlideByTuple
+from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
+from highlevel.windows.tuples import TupleWindow
 from queries.errors import QueryError
-from queries.tokens import Kind, Token
-
-PARAMETERS = ("RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD")
+from queries.tokens import Token
+from queries.window_parameters import ALL, ROW_NUMBERS, Length, ParameterReader, Parameters
 
 MAX_PANES = 10_000
-"""Panes per window, at most. A window that closes merges all of its panes, so RANGE / SLIDE is what it costs, and how
-many results a packet is in: an hour by the second is 3 600, a week by the minute 10 080 and too many."""
+"""Panes per window, at most, and how many results a packet is in: an hour by the second is 3 600, a week by the minute
+10 080 and too many."""
 
 LATEST = 2**32 * 10**9
 """First instant, ns, that no capture can say: pcap counts seconds in 32 bits."""
@@ -25,150 +25,133 @@ LATEST = 2**32 * 10**9
 INT64 = 2**63
 """First integer that is none of 64 bits with sign; `ts - ORIGIN + RANGE` of every packet stays below."""
 
-_UNSUPPORTED = {
-    "ROW": "windows of a number of rows",
-    "ROWS": "windows of a number of rows",
-    "ALL": "landmark windows (RANGE ALL)",
-    "PA": "partitioned windows (PA)",
-    "RATTR": "slide-by-tuple windows (RATTR)",
-    "SATTR": "slide-by-tuple windows (SATTR)",
-}
 
-_DECIMAL = re.compile(r"(?=.{1,40}$)(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?", re.ASCII)
-
-
+@dataclass(frozen=True, slots=True)
 class WindowClause:
-    """A reader of the tokens between the brackets; what breaks the rules is a `QueryError`."""
+    """A window clause: the window, and what else it says of the query.
 
-    def __init__(self, sql: str, tokens: Sequence[Token], close: Token) -> None:
-        """`close` is the bracket that ends the clause: where something is missing, it is missing there."""
+    `spread` is the word SPREAD and `partition` are the tokens behind PA, commas included.
+    """
+
+    window: WindowKind = WHOLE_INPUT
+    spread: Token | None = None
+    partition: tuple[Token, ...] = ()
+    late: str = "drop"
+
+
+def read_window_clause(sql: str, tokens: Sequence[Token], close: Token) -> WindowClause:
+    """Read what stands between the brackets; `close` is the one that ends it. QueryError for what is no window."""
+    found = ParameterReader(sql, tokens, close).read()
+    window = _Chooser(sql, found, [*tokens, close][0]).window()
+    late = found.values.get("LATE", "drop")
+    return WindowClause(window, found.names.get("SPREAD"), tuple(found.columns), str(late))
+
+
+class _Chooser:
+    """Finds the kind that parameters are of, and refuses those that do not go with it."""
+
+    def __init__(self, sql: str, found: Parameters, start: Token) -> None:
         self._sql = sql
-        self._tokens = [*tokens, close]
-        self._at = 0
-        self.spread: Token | None = None
-        """The word SPREAD, once it has been read."""
+        self._found = found
+        self._start = start
 
-    def read(self) -> WindowKind:
-        """Return the window, in ns. Parameters come in any order, commas optional; without SLIDE it is tumbling."""
-        start = self._tokens[0]
-        values: dict[str, int] = {}
-        places: dict[str, Token] = {}
-        while self._at < len(self._tokens) - 1:
-            token = self._take()
-            name = {"WATTR": "WA"}.get(token.keyword, token.keyword)
-            if name in _UNSUPPORTED:
-                raise self._unsupported(token)
-            if name not in PARAMETERS:
-                raise self._error(f"got {token.shown} in the window clause", token, "a window parameter", PARAMETERS)
-            if name in values:
-                raise self._error(f"{name} is given twice", token, "each window parameter once")
-            places[name] = self._peek()
-            values[name] = self._parameter(name)
-            if self._peek().text == "," and self._at < len(self._tokens) - 2:
-                self._at += 1
-        if "RANGE" not in values:
-            raise self._error("the window clause has no RANGE", start, "for example RANGE 1 minute")
-        window = SlidingWindow(values["RANGE"], values.get("SLIDE", values["RANGE"]), values.get("ORIGIN", 0))
-        if abs(window.origin) + window.range + LATEST >= INT64:
-            most = INT64 - LATEST - abs(window.origin)
-            problem = f"ORIGIN {window.origin} ns and RANGE {window.range} ns together leave the integers of 64 bits"
-            raise self._error(problem, places["ORIGIN"], f"an ORIGIN nearer 1970, or a RANGE below {most} ns")
-        if window.range // window.pane > MAX_PANES:
-            panes = window.range // window.pane
-            problem = f"RANGE {window.range} ns and SLIDE {window.slide} ns make {panes} panes per window"
-            raise self._error(problem, start, f"at most {MAX_PANES}: a longer SLIDE, or one that divides RANGE")
+    def window(self) -> WindowKind:
+        found, range_ = self._found, self._found.length("RANGE")
+        if "SESSION" in found.values:
+            return self._session()
+        if range_ is None:
+            raise self._error("the window clause has no RANGE", self._start, "for example RANGE 1 minute")
+        if range_ is ALL:
+            return self._landmark()
+        slide = found.length("SLIDE")
+        if range_.of_rows:
+            return self._tuples(range_, slide)
+        if "RATTR" in found.values or "SATTR" in found.values or (slide is not None and slide.of_rows):
+            return self._slide_by_tuple(range_, slide)
+        return self._sliding(range_.amount, range_.amount if slide is None else slide.amount)
+
+    def _session(self) -> SessionWindow:
+        self._only("a session", "SESSION", "WA", "LATE")
+        self._over_time()
+        gap = self._found.length("SESSION")
+        assert gap is not None
+        return SessionWindow(gap.amount)
+
+    def _landmark(self) -> LandmarkWindow:
+        self._only("RANGE ALL", "RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD", "CAP", "LATE")
+        self._over_time()
+        slide = self._found.length("SLIDE")
+        if slide is None or slide.of_rows:
+            at = self._found.places.get("SLIDE", self._found.places["RANGE"])
+            raise self._error("RANGE ALL without a SLIDE of time", at, "for example [RANGE ALL, SLIDE 1 minute]")
+        self._within_int64(slide.amount)
+        return LandmarkWindow(slide.amount, self._origin, self._number("CAP", MOST_GROUPS))
+
+    def _tuples(self, range_: Length, slide: Length | None) -> TupleWindow:
+        self._only("RANGE of rows", "RANGE", "SLIDE", "WA", "PA", "IDLE")
+        slide = slide or range_
+        if not slide.of_rows:
+            raise self._error("RANGE of rows and SLIDE of time", self._found.places["SLIDE"], "SLIDE of rows too")
+        if self._found.values.get("WA", ROW_NUMBERS[0]) not in ROW_NUMBERS:
+            raise self._error("RANGE of rows over ts", self._found.places["WA"], "WA row-num, or RANGE of time")
+        panes = range_.amount // SlidingWindow(range_.amount, slide.amount).pane
+        self._panes(f"RANGE {range_.amount} rows and SLIDE {slide.amount} rows", panes)
+        idle = self._found.length("IDLE")
+        if idle is not None and not self._found.columns:
+            raise self._error("IDLE without PA", self._found.names["IDLE"], "PA and a column, whose values may be idle")
+        partitioned = bool(self._found.columns)
+        return TupleWindow(range_.amount, slide.amount, partitioned, None if idle is None else idle.amount)
+
+    def _slide_by_tuple(self, range_: Length, slide: Length | None) -> SlideByTuple:
+        self._only("SLIDE of rows", "RANGE", "SLIDE", "WA", "RATTR", "SATTR", "LATE")
+        self._over_time()
+        if slide is None or not slide.of_rows:
+            at = self._found.places.get("SLIDE", self._start)
+            raise self._error("RATTR or SATTR without a SLIDE of rows", at, "for example SLIDE 1 row")
+        if range_.amount + LATEST >= INT64:
+            raise self._error(
+                f"RANGE {range_.amount} ns is too long", self._found.places["RANGE"], "less than a century"
+            )
+        return SlideByTuple(range_.amount, slide.amount, self._found.values.get("SATTR") == "rank(ts)")
+
+    def _sliding(self, range_: int, slide: int) -> SlidingWindow:
+        self._only("RANGE of time", "RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD", "LATE")
+        self._over_time()
+        window = SlidingWindow(range_, slide, self._origin)
+        self._within_int64(range_)
+        self._panes(f"RANGE {range_} ns and SLIDE {slide} ns", range_ // window.pane)
         return window
 
-    def _parameter(self, name: str) -> int:
-        if name == "SPREAD":
-            self.spread = self._tokens[self._at - 1]
-            return 1
-        if name == "WA":
-            token = self._take()
-            if token.text.casefold() != "ts" or token.kind not in (Kind.WORD, Kind.QUOTED):
-                raise self._error(f"got WA {token.shown}", token, "WA ts: windows are over capture time")
-            return 0
-        if name == "ORIGIN":
-            return self._origin()
-        tumbling = name == "RANGE" and self._peek().keyword == "TUMBLING"
-        self._at += tumbling
-        return self._duration()
+    def _only(self, kind: str, *names: str) -> None:
+        """Refuse parameters that mean nothing to this kind of window."""
+        for name, token in self._found.names.items():
+            if name not in names:
+                raise self._error(f"{name} beside {kind}", token, f"{', '.join(names)} alone")
 
-    def _duration(self) -> int:
-        number, unit = self._take(), self._peek()
-        if number.keyword in _UNSUPPORTED:
-            raise self._unsupported(number)
-        if number.kind is not Kind.NUMBER or not _DECIMAL.fullmatch(number.text):
-            raise self._error(f"got {number.shown}", number, "a duration, for example 1 minute or 6.4 seconds")
-        if unit.keyword in _UNSUPPORTED:
-            raise self._unsupported(unit)
-        if unit.text.lower() not in UNITS or unit.kind is not Kind.WORD:
-            raise self._error(f"got {unit.shown} after {number.text}", unit, "a unit of time", UNITS)
-        self._at += 1
-        nanoseconds = Fraction(number.text) * UNITS[unit.text.lower()]
-        if not 0 < nanoseconds < LONGEST:
-            raise self._error(
-                f"got a duration of {number.text} {unit.text}", number, "more than nothing and less than 146 years"
-            )
-        if nanoseconds.denominator != 1:
-            raise self._error(
-                f"{number.text} {unit.text} is no whole number of nanoseconds", number, "a multiple of 1 ns"
-            )
-        return int(nanoseconds)
+    def _over_time(self) -> None:
+        if self._found.values.get("WA", "ts") != "ts":
+            raise self._error("RANGE of time over numbers of rows", self._found.places["WA"], "WA ts, or RANGE of rows")
 
+    @property
     def _origin(self) -> int:
-        token = self._take()
-        negative = token.text == "-" and token.kind is Kind.SYMBOL
-        if negative:
-            token = self._take()
-        value = None
-        if token.kind is Kind.NUMBER and token.text.isdecimal():
-            value = int(token.text[:25])
-        elif token.kind in (Kind.STRING, Kind.QUOTED) and not negative:
-            value = nanoseconds_of(token.text)
-        if value is None:
-            raise self._error(
-                f"got ORIGIN {token.shown}",
-                token,
-                "whole nanoseconds since the epoch, or a time like '2008-10-01T12:00:00Z'",
-            )
-        if abs(value) >= LONGEST:
-            raise self._error(f"ORIGIN {token.text} is out of range", token, f"less than {LONGEST} ns from the epoch")
-        return -value if negative else value
+        return self._number("ORIGIN", 0)
 
-    def _unsupported(self, token: Token) -> QueryError:
-        return self._error(
-            f"{_UNSUPPORTED[token.keyword]} are not supported yet", token, "RANGE and SLIDE as lengths of time"
-        )
+    def _number(self, name: str, default: int) -> int:
+        value = self._found.values.get(name, default)
+        assert isinstance(value, int)
+        return value
 
-    def _peek(self) -> Token:
-        return self._tokens[min(self._at, len(self._tokens) - 1)]
+    def _within_int64(self, length: int) -> None:
+        if abs(self._origin) + length + LATEST >= INT64:
+            most = INT64 - LATEST - abs(self._origin)
+            problem = f"ORIGIN {self._origin} ns and RANGE {length} ns together leave the integers of 64 bits"
+            at = self._found.places["ORIGIN"]
+            raise self._error(problem, at, f"an ORIGIN nearer 1970, or a RANGE below {most} ns")
 
-    def _take(self) -> Token:
-        token = self._peek()
-        self._at += 1
-        return token
+    def _panes(self, what: str, panes: int) -> None:
+        if panes > MAX_PANES:
+            expected = f"at most {MAX_PANES}: a longer SLIDE, or one that divides RANGE"
+            raise self._error(f"{what} make {panes} panes per window", self._start, expected)
 
-    def _error(
-        self, problem: str, token: Token, expected: str, choices: Sequence[str] | dict[str, int] = ()
-    ) -> QueryError:
-        return QueryError(problem, self._sql, token.start, expected, choices, token.text)
-
-
-def nanoseconds_of(text: str) -> int | None:
-    """Nanoseconds since the epoch of an ISO 8601 time, UTC where it names no zone; None where it is no such time."""
-    match = _TIME.fullmatch(text.strip())
-    if match is None:
-        return None
-    base, fraction, zone = match.groups()
-    if fraction and len(base) < len("2008-10-01T12:00:00"):
-        return None
-    try:
-        moment = datetime.fromisoformat(base)
-        if zone not in (None, "Z"):
-            moment = datetime.fromisoformat(base + ("" if len(base) > 10 else "T00:00") + zone)
-    except ValueError:  # digits in the right places that are no date: month 13
-        return None
-    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86400 + since.seconds) * SECOND + int((fraction or "").ljust(9, "0") or 0)
+    def _error(self, problem: str, token: Token, expected: str) -> QueryError:
+        return QueryError(problem, self._sql, token.start, expected)
