@@ -1,10 +1,10 @@
 """How fast a link loses nothing, by flush policy (Li 2008, Figure 8-7 and Table 8-1), on the real table.
 
 count(*) by (srcIP, destIP): each window has packets of all groups in random order, and ends at once for all of them.
-The table is measured chunk by chunk, in time of the processor, the least of two runs for each chunk; what a partial
-costs behind the table (its columns, its message in a segment) is measured once and added for each. From these times
-`bench.ring_queue` tells the largest rate at which a ring of RING packets never overflows, and how busy the core is
-then.
+The table is measured chunk by chunk, in time of the processor, the least of three runs for each chunk. The policies
+take turns, so that a slow while of the machine is none of one policy alone. What a partial costs behind the table (its
+columns, its message in a segment) is measured once and added for each. From these times `bench.ring_queue` tells the
+largest rate at which a ring of RING packets never overflows, and how busy the core is then.
 
 Windows hold PER_GROUP packets for each group, whatever the rate: less than a minute of it, so that flushes are a larger
 part of the work than on a link.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -129,11 +130,11 @@ def measure(per_group: int, least: int, runs: int) -> tuple[float, float, dict[t
         for size, factor in SIZES.items():
             if name == "flood" and size != "1":
                 continue
-            for flushing in FLUSHINGS:
-                several = [once(flushing, int(groups * factor), words, times) for _ in range(runs)]
-                took = np.min([took for took, _, _ in several], axis=0)
-                _, left, table = several[0]
-                services = (took + partial * left) / 1e9
+            best: dict[Policy, npt.NDArray[np.int64]] = {}
+            for _, flushing in product(range(runs), FLUSHINGS):
+                took, left, table = once(flushing, int(groups * factor), words, times)
+                least_took = best[flushing.policy] = np.minimum(took, best.get(flushing.policy, took))
+                services = (least_took + partial * left) / 1e9
                 found[name, size, flushing.policy] = Run(loss_free(services, CHUNK, RING), table.tally.burst)
     share = (time.process_time() - began[1]) / (time.perf_counter() - began[0])
     return partial, share, found
@@ -142,7 +143,7 @@ def measure(per_group: int, least: int, runs: int) -> tuple[float, float, dict[t
 def run(setting: Setting) -> Report:
     """Compare the policies."""
     sizes = (0, 50_000) if setting.quick else (PER_GROUP, LEAST_PACKETS)
-    partial, share, found = on_one_core(measure, *sizes, setting.runs(2))
+    partial, share, found = on_one_core(measure, *sizes, setting.runs(3))
     report = Report("X8")
     policies = [flushing.policy for flushing in FLUSHINGS]
     report.table(
@@ -192,13 +193,18 @@ def judge(report: Report, found: dict[tuple[str, str, Policy], Run], judged: boo
         most = max(runs[policy].rate for policy in IN_ORDER)
         report.require(f"oop/iop, 520K groups, table x{size}", best / most, ">= 1.5", judged)
     others = (Policy.LAZY, Policy.SLOW)
+    tables = {(name, size) for name, size, _ in found}
     ratios = [
         found[name, size, Policy.PACED].found.rate / max(found[name, size, policy].found.rate for policy in others)
-        for name, size in {(name, size) for name, size, _ in found}
+        for name, size in tables
     ]
     why = "" if alone else "others had the core in between"
     name = "paced / the faster of lazy and slow, the least (10 % are noise)"
     report.require(name, min(ratios), ">= 0.9", judged and alone, why if judged else "")
-    bursts = {policy: max(run.burst for (_, _, of), run in found.items() if of is policy) for policy in Policy}
-    smallest = min(bursts[policy] for policy in (*IN_ORDER, *others))
-    report.require("largest burst, paced / the least of the others", bursts[Policy.PACED] / smallest, "<= 1", judged)
+    bursts = [
+        found[name, size, Policy.PACED].burst
+        / min(found[name, size, policy].burst for policy in Policy if policy is not Policy.PACED)
+        for name, size in tables
+    ]
+    name = "largest burst, paced / the least of the others, on any table"
+    report.require(name, max(bursts), "<= 1", judged)

@@ -10,7 +10,7 @@ order in which they leave, how long they stay, and how many leave together, whil
 | IOP_TWO_SLOT | the same, with a second slot before it is a collision (deployed Gigascope) | all, less often |
 | LAZY | another group needs its slot | all of a pane that no group followed |
 | SLOW | the same, and one for every `every` packets | what `every` left for the bound |
-| PACED | a hand passes it, which needs half as many packets as the last pane had for the whole table | few |
+| PACED | a hand passes it, which is over the table after half as many packets as the last pane had | few |
 
 The in-order policies (IOP) give up their freedom for an output that is ordered on ordered input. The others bound the
 stay: an entry of pane w leaves at the latest when pane w + `disorder` + 1 is opened, by a packet or by a promise.
