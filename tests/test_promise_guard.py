@@ -59,7 +59,7 @@ def test_a_row_may_be_of_the_past_by_what_came_in_its_own_batch() -> None:
 
 def test_of_rows_that_agree_the_least_is_believed() -> None:
     guard = begun(agreeing=2)
-    assert guard.believed(np.array([START + YEAR + 5, START + YEAR]), BEGINNING).tolist() == [START + YEAR]
+    assert guard.believed(np.array([START + YEAR, START + YEAR + 5]), BEGINNING).tolist() == [START + YEAR]
 
 
 def test_what_is_believed_from_elsewhere_ends_the_waiting_of_rows_that_are_no_jump_ahead_of_it() -> None:
