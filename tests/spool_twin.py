@@ -46,7 +46,7 @@ def through_spools(plans: Sequence[QueryPlan], folders: Sequence[Path], *, other
                     else pipelines[number].rows(port, item)
                 )
                 results[number] += [each for each in found if isinstance(each, pa.RecordBatch)]
-    assert not any(pipeline.aggregate.late for pipeline in pipelines)
+    assert not any(pipeline.windows.late for pipeline in pipelines)
     return [rows_of(each) for each in results]
 
 
