@@ -28,8 +28,8 @@ from capture.files.stream import StreamedCapture
 from capture.generate import three_links
 from highlevel.inline import EXACT, LIVE_SLACK, InlineRun, Input
 from highlevel.metrics import LATE_ROWS
+from highlevel.pipeline import number_of
 from highlevel.plan import QueryPlan
-from highlevel.wid_ranges import count
 from lowlevel.metrics import ROWS_ACCEPTED
 from queries.bindings import bind_files
 from queries.gsql import compile_query
@@ -196,7 +196,7 @@ def test_with_a_slack_compressed_files_advance_together_and_windows_close(
     """One link has twice the packets of another, and the third is nearly silent: none may run ahead to its end."""
     inputs = compressed(links, tmp_path / "gz")
     run = InlineRun([COUNT], inputs, slack=20 * NS, threads=threads, block_records=20)
-    most = max(count(run.pipelines[0].aggregate.open_windows()) for _ in run.results())
+    most = max(number_of(run.pipelines[0].windows.open_windows()) for _ in run.results())
     assert run.samples().total(LATE_ROWS) == 0
     # Two windows of slack, as many of lead, and blocks that span some; there are 36 in all.
     assert 1 <= most <= 12
