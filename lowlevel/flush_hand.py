@@ -58,9 +58,12 @@ def sweep_by_count(  # type: ignore[no-untyped-def]
 
 @outlined
 def sweep_in_time(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, packets, left, counts, mask, state, out, out_rows
+    slots, slot_count, width, packets, left, old_before, counts, mask, state, out, out_rows
 ):  # fmt: skip
-    """Let the hand do PACED's part beside so many packets, after these; `left` entries have left for them already."""
+    """Let the hand do PACED's part beside so many packets, after these.
+
+    `left` entries have left for them already, some of those that were old before them.
+    """
     ahead = state[TARGET] - state[PACKETS] + packets  # until the hand is to be over all slots, these among them
     visits = slot_count - state[HAND]
     entries = state[OLD]
@@ -68,7 +71,7 @@ def sweep_in_time(  # type: ignore[no-untyped-def]
         if ahead > visits and state[PACKETS] < state[TARGET] // WAIT:
             return out_rows
         visits = (visits * packets + ahead - 1) // ahead
-        entries = (entries * packets + ahead - 1) // ahead
+        entries -= old_before * (ahead - packets) // ahead  # what may stay, old ones by equal steps
     return sweep(
         slots, slot_count, width, visits, max(entries, packets - left), counts, mask, state, out, out_rows
     )  # fmt: skip

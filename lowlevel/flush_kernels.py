@@ -79,6 +79,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
                 slots, slot_count, width, found, policy, every, counts, mask, state, out, out_rows
             )  # fmt: skip
         current = state[CURRENT]
+        old_before = state[OLD]
         for number in range(found):
             row = homes[3 * number]
             pane = homes[3 * number + 1]
@@ -94,6 +95,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
                     slots, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows
                 )  # fmt: skip
                 state[PACKETS] = found - number
+                old_before = state[OLD]
                 current = pane
             at = slot * width
             state_of_slot = 0  # 0 evict, 1 found, 2 empty, 3 leave directly
@@ -153,8 +155,8 @@ def update_flushing(  # type: ignore[no-untyped-def]
         take_in(slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, found)
         if policy == PACED and state[OLD] > 0:
             out_rows = sweep_in_time(
-                slots, slot_count, width, min(found, state[PACKETS]), out_rows - rows_before, counts, mask, state, out,
-                out_rows,
+                slots, slot_count, width, min(found, state[PACKETS]), out_rows - rows_before, old_before, counts, mask,
+                state, out, out_rows,
             )  # fmt: skip
         state[BURST] = max(state[BURST], out_rows - rows_before)
     return out_rows
