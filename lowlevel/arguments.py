@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -23,6 +25,8 @@ def argument_values(sub: SubAggregate, columns: Columns, out: npt.NDArray[np.int
     if sub.kind is Kind.COUNT:
         argument[:] = True if vector.valid is None else vector.valid
         return
+    if sub.kind in (Kind.EARLIEST, Kind.LATEST):
+        vector = replace(columns["ts"], valid=vector.valid)
     argument[:] = vector.data  # type: ignore[union-attr]  # the compiler admits no address here
     if vector.valid is not None:
         argument[~np.broadcast_to(vector.valid, rows)] = IDENTITIES[opcode(sub)]

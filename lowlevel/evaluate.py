@@ -33,6 +33,7 @@ from lowlevel.expressions import (
     Present,
     Type,
     Unary,
+    Variance,
 )
 from lowlevel.vectors import AddressVector, AnyVector, BytesVector, Columns, Mask, TextVector, Vector, shape_of
 
@@ -78,6 +79,14 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             present = counts > 0
             totals = _values(total, columns).data.astype(np.float64)
             return Vector(np.divide(totals, counts, out=np.zeros_like(totals), where=present), present)
+        case Variance(total, squares, count, sample, root):
+            counts = _values(count, columns).data
+            degrees = counts - sample
+            present = degrees > 0
+            totals = _values(total, columns).data.astype(np.float64)
+            apart = _values(squares, columns).data - totals * (totals / np.maximum(counts, 1))
+            found = np.maximum(apart, 0.0) / np.maximum(degrees, 1)  # rounding may leave less than nothing
+            return Vector(np.sqrt(found) if root else found, present)
 
 
 def _values(expression: Expression, columns: Columns) -> Vector:

@@ -242,6 +242,31 @@ class Mean:
 
 
 @dataclass(frozen=True, slots=True)
+class Variance:
+    """Variance of `count` numbers of sum `total` and sum of squares `squares` (FLOAT), or its square `root`.
+
+    Of a `sample` it is divided by count - 1. NULL where it would be divided by 0. The two sums are large and their
+    difference small where numbers are far from 0 beside how far they are apart: digits are lost then.
+    """
+
+    total: Expression
+    squares: Expression
+    count: Expression
+    sample: bool
+    root: bool
+
+    @property
+    def type(self) -> Type:
+        """Always FLOAT."""
+        return Type.FLOAT
+
+    @property
+    def nullable(self) -> bool:
+        """NULL over no value."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A function of BYTES or TEXT: `length(x)`, `contains(x, y)` and `starts_with(x, y)` with a constant y of x's type.
 
@@ -288,7 +313,7 @@ class AtEnd:
         return True
 
 
-Expression = Column | Literal | Unary | Binary | InList | InPrefix | IsNull | Present | Mean | Call | AtEnd
+Expression = Column | Literal | Unary | Binary | InList | InPrefix | IsNull | Present | Mean | Variance | Call | AtEnd
 
 
 def bits_of(expression: Expression) -> int:

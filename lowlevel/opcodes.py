@@ -7,7 +7,8 @@ import numpy as np
 from lowlevel.expressions import Type
 from lowlevel.subaggregates import INT_MAX, INT_MIN, Kind, SubAggregate
 
-COUNT, SUM, MIN, MAX, SUM_FLOAT, MIN_FLOAT, MAX_FLOAT = range(7)
+COUNT, SUM, MIN, MAX, SUM_FLOAT, MIN_FLOAT, MAX_FLOAT, BIT_AND, BIT_OR, BIT_XOR = range(10)
+EARLIEST, FIRST, FIRST_FLOAT, LATEST, LAST, LAST_FLOAT = range(10, 16)
 
 OPCODES: dict[tuple[Kind, Type], int] = {
     (Kind.COUNT, Type.INT): SUM,  # over the 0/1 column that says where the argument is present
@@ -17,6 +18,15 @@ OPCODES: dict[tuple[Kind, Type], int] = {
     (Kind.SUM, Type.FLOAT): SUM_FLOAT,
     (Kind.MIN, Type.FLOAT): MIN_FLOAT,
     (Kind.MAX, Type.FLOAT): MAX_FLOAT,
+    (Kind.BIT_AND, Type.INT): BIT_AND,
+    (Kind.BIT_OR, Type.INT): BIT_OR,
+    (Kind.BIT_XOR, Type.INT): BIT_XOR,
+    (Kind.EARLIEST, Type.INT): EARLIEST,
+    (Kind.FIRST, Type.INT): FIRST,
+    (Kind.FIRST, Type.FLOAT): FIRST_FLOAT,
+    (Kind.LATEST, Type.INT): LATEST,
+    (Kind.LAST, Type.INT): LAST,
+    (Kind.LAST, Type.FLOAT): LAST_FLOAT,
 }
 """How a slot's word takes in an argument; `count(*)` alone takes none and is COUNT."""
 
@@ -27,6 +37,15 @@ IDENTITIES: dict[int, int | float] = {
     SUM_FLOAT: 0.0,
     MIN_FLOAT: float("inf"),
     MAX_FLOAT: float("-inf"),
+    BIT_AND: -1,
+    BIT_OR: 0,
+    BIT_XOR: 0,
+    EARLIEST: INT_MAX,
+    FIRST: INT_MAX,
+    FIRST_FLOAT: float("inf"),
+    LATEST: INT_MIN,
+    LAST: INT_MIN,
+    LAST_FLOAT: float("-inf"),
 }
 """What an absent (NULL) argument is replaced by: the value that changes nothing."""
 

@@ -13,8 +13,17 @@ where a run was restarted.
     min(x)       min of x, count of x             min, sum               min, NULL where count is 0
     max(x)       max of x, count of x             max, sum               max, NULL where count is 0
     avg(x)       sum of x, count of x             sum, sum               sum / count, NULL where count is 0
+    variance(x)  count of x, sum of x, sum of x*x sum, sum, sum          (sum of x*x - sum*sum/count) / count
+    stddev(x)    the same                         sum, sum, sum          square root of the variance
+    bit_and(x)   x1 & x2 & …, count of x          bit_and, sum           as it is, NULL where count is 0
+    bit_or(x)    x1 | x2 | …, count of x          bit_or, sum            as it is, NULL where count is 0
+    bit_xor(x)   x1 ^ x2 ^ …, count of x          bit_xor, sum           as it is, NULL where count is 0
+    first(x)     least ts, its x, count of x      least ts with its x    x, NULL where count is 0
+    last(x)      greatest ts, its x, count of x   greatest ts with its x x, NULL where count is 0
 
-The count of x is kept only where x can be NULL; otherwise a group that exists has at least one value.
+The count of x is kept only where x can be NULL; otherwise a group that exists has at least one value. First and last
+are by ts, of equal ts by value (the least is first), never by arrival: that would not be commutative. They are two
+words side by side, a time and a value.
 """
 
 from __future__ import annotations
@@ -35,10 +44,32 @@ class Kind(StrEnum):
     SUM = "sum"
     MIN = "min"
     MAX = "max"
+    BIT_AND = "bit_and"
+    BIT_OR = "bit_or"
+    BIT_XOR = "bit_xor"
+    EARLIEST = "earliest"
+    FIRST = "first"
+    LATEST = "latest"
+    LAST = "last"
 
 
-MERGE: dict[Kind, str] = {Kind.COUNT: "sum", Kind.SUM: "sum", Kind.MIN: "min", Kind.MAX: "max"}
-"""How two partials of a sub-aggregate merge: the name of Arrow's aggregate, which every engine merges by."""
+MERGE: dict[Kind, str] = {
+    Kind.COUNT: "sum",
+    Kind.SUM: "sum",
+    Kind.MIN: "min",
+    Kind.MAX: "max",
+    Kind.BIT_AND: "bit_and",
+    Kind.BIT_OR: "bit_or",
+    Kind.BIT_XOR: "bit_xor",
+    Kind.EARLIEST: "min",
+    Kind.FIRST: "first",
+    Kind.LATEST: "max",
+    Kind.LAST: "last",
+}
+"""How two partials of a sub-aggregate merge (`highlevel.groups.merging`)."""
+
+TIME_OF: dict[Kind, Kind] = {Kind.FIRST: Kind.EARLIEST, Kind.LAST: Kind.LATEST}
+"""The time that stands in the word before a value, of the same argument: where it is not NULL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +86,7 @@ class SubAggregate:
 
     @property
     def type(self) -> Type:
-        """INT for counts and over integers, FLOAT over floats."""
-        if self.kind is Kind.COUNT or self.argument is None:
+        """INT for counts, times and over integers, FLOAT over floats."""
+        if self.kind in (Kind.COUNT, Kind.EARLIEST, Kind.LATEST) or self.argument is None:
             return Type.INT
         return self.argument.type

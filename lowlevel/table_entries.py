@@ -10,7 +10,23 @@ import numpy as np
 
 from capture.native import helper
 from capture.prefetch import prefetch
-from lowlevel.opcodes import COUNT, MAX, MIN, MIN_FLOAT, SUM, SUM_FLOAT
+from lowlevel.opcodes import (
+    BIT_AND,
+    BIT_OR,
+    BIT_XOR,
+    COUNT,
+    EARLIEST,
+    FIRST,
+    FIRST_FLOAT,
+    LAST,
+    LATEST,
+    MAX,
+    MAX_FLOAT,
+    MIN,
+    MIN_FLOAT,
+    SUM,
+    SUM_FLOAT,
+)
 from lowlevel.subaggregates import INT_MIN
 
 EMPTY = INT_MIN
@@ -69,6 +85,24 @@ def find_homes(  # type: ignore[no-untyped-def]
 
 
 @helper
+def take_in_at(slots, slots_float, kind, at, time, value, value_float):  # type: ignore[no-untyped-def]
+    """Keep a value with its time, in the word before it, where they come before what is kept, or after."""
+    precedes = time < slots[at - 1] if kind in (FIRST, FIRST_FLOAT) else time > slots[at - 1]
+    if time == slots[at - 1]:
+        if kind == FIRST:
+            precedes = value < slots[at]
+        elif kind == LAST:
+            precedes = value > slots[at]
+        elif kind == FIRST_FLOAT:
+            precedes = value_float < slots_float[at]
+        else:
+            precedes = value_float > slots_float[at]
+    if precedes:
+        slots[at - 1] = time
+        slots[at] = value
+
+
+@helper
 def take_in(  # type: ignore[no-untyped-def]
     slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, begin, end
 ):  # fmt: skip
@@ -100,10 +134,24 @@ def take_in(  # type: ignore[no-untyped-def]
             for number in range(begin, end):
                 at = homes[3 * number + 2] + first + op
                 slots_float[at] = min(slots_float[at], args_float[base + homes[3 * number]])
-        else:
+        elif kind == MAX_FLOAT:
             for number in range(begin, end):
                 at = homes[3 * number + 2] + first + op
                 slots_float[at] = max(slots_float[at], args_float[base + homes[3 * number]])
+        elif kind == BIT_AND:
+            for number in range(begin, end):
+                slots[homes[3 * number + 2] + first + op] &= args[base + homes[3 * number]]
+        elif kind == BIT_OR:
+            for number in range(begin, end):
+                slots[homes[3 * number + 2] + first + op] |= args[base + homes[3 * number]]
+        elif kind == BIT_XOR:
+            for number in range(begin, end):
+                slots[homes[3 * number + 2] + first + op] ^= args[base + homes[3 * number]]
+        elif kind not in (EARLIEST, LATEST):
+            for number in range(begin, end):
+                at = homes[3 * number + 2] + first + op
+                place = base + homes[3 * number]
+                take_in_at(slots, slots_float, kind, at, args[place - capacity], args[place], args_float[place])
 
 
 @helper

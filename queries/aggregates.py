@@ -23,12 +23,29 @@ from lowlevel.expressions import (
     Op,
     Present,
     Type,
+    Variance,
     columns_of,
 )
 from lowlevel.kinds import RowKind
 from lowlevel.spread import is_counter
-from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
 from queries.expression_text import expression_text
+
+VARIANCES: dict[str, tuple[bool, bool]] = {
+    "variance": (True, False),
+    "var_samp": (True, False),
+    "var_pop": (False, False),
+    "stddev": (True, True),
+    "stddev_samp": (True, True),
+    "stddev_pop": (False, True),
+}
+"""Variances by their SQL names: whether of a sample, and whether its square root. Plain names are of a sample."""
+
+INTEGERS_ALONE = ("bit_and", "bit_or", "bit_xor")
+"""Aggregates of integers."""
+
+BOUNDED = ("count", "sum", "min", "max", "avg", *VARIANCES, *INTEGERS_ALONE, "first", "last")
+"""Aggregates with parts of a fixed size."""
 
 
 class Aggregates:
@@ -43,7 +60,7 @@ class Aggregates:
         """Expression over sub-aggregates by the name of the column that stands for the aggregate."""
 
     def add(self, function: str, argument: Expression | None) -> Column:
-        """Take `count`, `sum`, `min`, `max` or `avg` of `argument`, None for `count(*)`; return its stand-in."""
+        """Take one of BOUNDED of `argument`, None for `count(*)`; return its stand-in."""
         name = f"{function}({'*' if argument is None else expression_text(argument)})"
         if name not in self.finished:
             self.finished[name] = self._finish(function, argument)
@@ -70,9 +87,21 @@ class Aggregates:
             return self._count(self._at_end(argument))
         if function == "avg":
             return Mean(self._word(Kind.SUM, self._summed(argument)), self._count(self._at_end(argument)))
+        if function in VARIANCES:
+            return self._variance(function, self._at_end(argument) or argument)
         argument = self._shared(argument) if function == "sum" else self._at_end(argument) or argument
-        word = self._word(Kind(function), argument)
+        kind = Kind(function)
+        if kind in TIME_OF:
+            self._word(TIME_OF[kind], argument)
+        word = self._word(kind, argument)
         return Present(word, self._count(argument)) if argument.nullable else word
+
+    def _variance(self, function: str, argument: Expression) -> Expression:
+        """Return a variance, of sums that do not wrap."""
+        number = argument if argument.type is Type.FLOAT else Binary(Op.MUL, argument, Literal(1.0, Type.FLOAT))
+        squares = Binary(Op.MUL, number, number)
+        total, of_squares = self._word(Kind.SUM, number), self._word(Kind.SUM, squares)
+        return Variance(total, of_squares, self._count(argument), *VARIANCES[function])
 
     def _count(self, argument: Expression | None) -> Column:
         """Count of the rows where `argument` is not NULL: of all rows where it never is."""

@@ -26,7 +26,7 @@ from lowlevel.expressions import (
     Type,
     Unary,
 )
-from queries.aggregates import Aggregates
+from queries.aggregates import BOUNDED, INTEGERS_ALONE, VARIANCES, Aggregates
 from queries.comparisons import Operand, compare, member
 from queries.errors import QueryError
 from queries.functions import FUNCTIONS, call
@@ -38,8 +38,6 @@ from queries.tokens import Kind, Token
 
 MAX_DEPTH = 100
 """Levels of a tree, at most: both levels evaluate it by recursion."""
-
-AGGREGATES = ("count", "sum", "min", "max", "avg")
 
 _BINARY: dict[type[exp.Expr], Op] = {
     exp.Add: Op.ADD,
@@ -193,8 +191,8 @@ class Binder:
         name = name_token.text.lower()
         if name in FUNCTIONS:
             return call(self._sql, name_token, [self._operand(each, depth) for each in node.expressions])
-        if name not in AGGREGATES:
-            choices = (*AGGREGATES, *FUNCTIONS)
+        if name not in BOUNDED:
+            choices = (*BOUNDED, *FUNCTIONS)
             problem = f"unknown function '{name_token.text}'"
             raise QueryError(problem, self._sql, name_token.start, "an aggregate or a function", choices, name)
         if self._aggregates is None:
@@ -213,9 +211,12 @@ class Binder:
         inner = self._argument_binder(name)
         bound = inner._bind(argument, depth + 1)
         if name != "count":
-            self._need(_NUMBERS, bound, argument, name)
-        if name == "sum" and isinstance(bound, Column) and self._aggregates.holds_time(bound):
-            self._fail(f"sum({bound.name}), which six rows take beyond 64 bits", argument, "min, max or avg of it")
+            self._need((Type.INT,) if name in INTEGERS_ALONE else _NUMBERS, bound, argument, name)
+        if name in ("sum", *VARIANCES) and isinstance(bound, Column) and self._aggregates.holds_time(bound):
+            problem = (
+                "which six rows take beyond 64 bits" if name == "sum" else "whose squares are beyond what floats tell"
+            )
+            self._fail(f"{name}({bound.name}), {problem}", argument, "min, max or avg of it")
         return self._aggregates.add(name, bound)
 
     def _argument_binder(self, function: str) -> Binder:

@@ -21,6 +21,7 @@ from lowlevel.expressions import (
     Present,
     Type,
     Unary,
+    Variance,
 )
 from queries.addresses import address_text, prefix_text
 from queries.macs import mac_text
@@ -32,8 +33,8 @@ _OR, _AND, _EQUALITY, _ORDER, _RANGE, _BITWISE, _TERM, _FACTOR, _UNARY, _ATOM = 
 def expression_text(expression: Expression) -> str:
     """Print `expression` so that it compiles back to an equal tree.
 
-    No text compiles to `Present`, `Mean` and `AtEnd`; they print as what they mean, `(v if c > 0)`, `mean(t, c)` and
-    `at_end(v)`.
+    No text compiles to `Present`, `Mean`, `Variance` and `AtEnd`; they print as what they mean, `(v if c > 0)`,
+    `mean(t, c)`, `var_pop(t, s, c)` and `at_end(v)`.
 
     >>> from lowlevel.expressions import Type
     >>> length = Column("len", Type.INT)
@@ -80,6 +81,9 @@ def _print(expression: Expression) -> tuple[str, int]:
             return f"({_print(value)[0]} if {_print(count)[0]} > 0)", _ATOM
         case Mean(total, count):
             return f"mean({_print(total)[0]}, {_print(count)[0]})", _ATOM
+        case Variance(total, squares, count, sample, root):
+            name = ("stddev" if root else "var") + ("_samp" if sample else "_pop")
+            return f"{name}({_print(total)[0]}, {_print(squares)[0]}, {_print(count)[0]})", _ATOM
 
 
 def _within(expression: Expression, level: int) -> str:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from ipaddress import IPv4Address, IPv6Address, ip_network
+from operator import and_, or_, xor
 from typing import Any
 
 from lowlevel.expressions import (
@@ -29,6 +31,7 @@ from lowlevel.expressions import (
     Present,
     Type,
     Unary,
+    Variance,
 )
 from lowlevel.plan import LowLevelPlan
 from lowlevel.subaggregates import Kind
@@ -103,6 +106,12 @@ def value(expression: Expression, row: Row) -> Any:
             return value(x, row) if value(count, row) > 0 else None
         case Mean(total, count):
             return float(value(total, row)) / value(count, row) if value(count, row) > 0 else None
+        case Variance(total, squares, count, sample, root):
+            degrees = value(count, row) - sample
+            if degrees <= 0:
+                return None
+            found = max(0.0, value(squares, row) - value(total, row) ** 2 / value(count, row)) / degrees
+            return math.sqrt(found) if root else found
 
 
 def call(function: Function, x: bytes | str | None, y: Any) -> Any:
@@ -155,7 +164,7 @@ def groups(plan: LowLevelPlan, rows: Iterable[Row]) -> dict[tuple, list[Any]]:
         for seen, sub in zip(place, plan.subaggregates, strict=True):
             argument = True if sub.argument is None else value(sub.argument, row)
             if argument is not None:
-                seen.append(argument)
+                seen.append((row["ts"], argument))
     return {
         key: [aggregate(sub.kind, seen) for sub, seen in zip(plan.subaggregates, place, strict=True)]
         for key, place in found.items()
@@ -169,13 +178,26 @@ def as_bytes(type_: Type, key: Any) -> Any:
     return key.to_bytes(6, "big") if type_ is Type.MAC and key is not None else key
 
 
-def aggregate(kind: Kind, seen: list[Any]) -> Any:
+def aggregate(kind: Kind, seen: list[tuple[int, Any]]) -> Any:
+    """A sub-aggregate over (ts, value) pairs."""
+    values = [value for _, value in seen]
     match kind:
         case Kind.COUNT:
-            return len(seen)
+            return len(values)
         case Kind.SUM:
-            return math.fsum(seen) if float in map(type, seen) else wrapped(sum(seen))
+            return math.fsum(values) if float in map(type, values) else wrapped(sum(values))
         case Kind.MIN:
-            return min(seen, default=None)
+            return min(values, default=None)
         case Kind.MAX:
-            return max(seen, default=None)
+            return max(values, default=None)
+        case Kind.BIT_AND:
+            return reduce(and_, values, -1)
+        case Kind.BIT_OR:
+            return reduce(or_, values, 0)
+        case Kind.BIT_XOR:
+            return reduce(xor, values, 0)
+        case Kind.EARLIEST | Kind.LATEST:
+            times = [ts for ts, _ in seen]
+            return (min if kind is Kind.EARLIEST else max)(times, default=None)
+        case Kind.FIRST | Kind.LAST:
+            return (min if kind is Kind.FIRST else max)(seen, default=(None, None))[1]

@@ -10,7 +10,7 @@ from random import Random
 from capture.packets.columns import COLUMNS
 from lowlevel.expressions import Binary, Column, Expression, IsNull, Literal, Op, Type
 from lowlevel.plan import Key, LowLevelPlan
-from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
 from tests import random_expressions
 from tests.pcap_bytes import NS
 
@@ -49,7 +49,7 @@ def keys_of(*names: str) -> tuple[Key, ...]:
 
 
 def random_plan(random: Random, keys: tuple[str, ...]) -> LowLevelPlan:
-    """`count(*)` and up to six sub-aggregates over integers and floats, with and without NULLs; often a predicate."""
+    """`count(*)` and up to eight sub-aggregates over integers and floats, with and without NULLs; often a predicate."""
     arguments = [PACKET[name] for name in ("len", "ttl", "destPort", "icmp_type", "ts")]
     arguments += [COMPUTED[name] for name in ("wide", "wide_nullable", "float", "float_nullable")]
     subs = [SubAggregate("packets", Kind.COUNT)]
@@ -57,6 +57,14 @@ def random_plan(random: Random, keys: tuple[str, ...]) -> LowLevelPlan:
         kind = random.choice([Kind.COUNT, Kind.SUM, Kind.MIN, Kind.MAX])
         argument: Expression = random.choice([*arguments, PACKET["srcIP"], LINK] if kind is Kind.COUNT else arguments)
         subs.append(SubAggregate(f"{kind}{number}", kind, argument))
+    for number in range(random.randrange(3)):
+        argument = random.choice(arguments)
+        if argument.type is Type.INT and random.random() < 0.5:
+            kind = random.choice([Kind.BIT_AND, Kind.BIT_OR, Kind.BIT_XOR])
+            subs.append(SubAggregate(f"{kind}{number}", kind, argument))
+        else:
+            kind = random.choice([Kind.FIRST, Kind.LAST])
+            subs += [SubAggregate(f"{each}{number}", each, argument) for each in (TIME_OF[kind], kind)]
     columns = [*PACKET.values(), LINK]
     where = random_expressions.condition(random, columns, random.randrange(1, 4)) if random.random() < 0.6 else None
     pane = random.choice([1, 999, NS, 10 * NS, 60 * NS, 2**40])

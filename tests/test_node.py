@@ -9,6 +9,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import partial, reduce
+from operator import and_, or_, xor
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,7 +31,7 @@ from lowlevel.opcodes import IDENTITIES, opcode
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.readers import make_reader
-from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
+from lowlevel.subaggregates import INT_MAX, TIME_OF, Kind, SubAggregate
 from lowlevel.table_entries import EMPTY
 from lowlevel.vectors import shape_of
 from tests import lowlevel_oracle
@@ -51,7 +53,21 @@ def added(values: Iterable[Any]) -> Any:
     return lowlevel_oracle.wrapped(total) if isinstance(total, int) else total
 
 
-MERGE = {Kind.COUNT: added, Kind.SUM: added, Kind.MIN: min, Kind.MAX: max}
+MERGE = {
+    Kind.COUNT: added,
+    Kind.SUM: added,
+    Kind.MIN: min,
+    Kind.MAX: max,
+    Kind.EARLIEST: min,
+    Kind.LATEST: max,
+    Kind.BIT_AND: partial(reduce, and_),
+    Kind.BIT_OR: partial(reduce, or_),
+    Kind.BIT_XOR: partial(reduce, xor),
+    Kind.FIRST: min,
+    Kind.LAST: max,
+}
+NOTHING = (Kind.MIN, Kind.MAX, Kind.EARLIEST, Kind.LATEST, Kind.FIRST, Kind.LAST)
+"""Kinds that over no value are none; others are what they begin as."""
 
 
 def write_capture(path: Path, seed: int, count: int = 300, versions: tuple[int, ...] = (228, 228, 229)) -> None:
@@ -90,9 +106,16 @@ def merged(plan: LowLevelPlan, batches: list[pa.RecordBatch]) -> dict[tuple, lis
             found[tuple(row[: width - 1])].append(tuple(row[width - 1 :]))
     result = {}
     for key, parts in found.items():
-        values = [MERGE[sub.kind](part) for sub, part in zip(plan.subaggregates, zip(*parts, strict=True), strict=True)]
+        values: list[Any] = []
+        times: tuple[int, ...] = ()
+        for sub, part in zip(plan.subaggregates, zip(*parts, strict=True), strict=True):
+            if sub.kind in TIME_OF:
+                values.append(MERGE[sub.kind](zip(times, part, strict=True))[1])
+            else:
+                values.append(MERGE[sub.kind](part))
+            times = part
         result[key] = [
-            None if sub.kind in (Kind.MIN, Kind.MAX) and value == IDENTITIES[opcode(sub)] else value
+            None if sub.kind in NOTHING and value == IDENTITIES[opcode(sub)] else value
             for sub, value in zip(plan.subaggregates, values, strict=True)
         ]
     return result

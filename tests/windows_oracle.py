@@ -117,7 +117,7 @@ def answer(plan: QueryPlan, rows: Iterable[Row]) -> list[tuple]:
             place = seen.setdefault((wid, group), [[] for _ in low.subaggregates])
             for values, argument in zip(place, arguments, strict=True):
                 if argument is not None:
-                    values.append(argument)
+                    values.append((row["ts"], argument))
     found = []
     for (wid, group), place in seen.items():
         merged: dict[str, Any] = dict(zip(plan.group_by, group, strict=True))

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from capture.native import helper, kernel
 from highlevel.groups.key_words import Words
-from lowlevel.subaggregates import INT_MAX, INT_MIN, MERGE, SubAggregate
+from lowlevel.subaggregates import INT_MAX, INT_MIN, MERGE, TIME_OF, SubAggregate
 
 
 class Rule(StrEnum):
@@ -153,8 +153,15 @@ class Accumulated:
 
 
 def accumulated(subaggregates: Iterable[SubAggregate]) -> list[Accumulated]:
-    """Return how the columns of sub-aggregates merge."""
-    return [Accumulated((sub.name,), Rule(MERGE[sub.kind])) for sub in subaggregates]
+    """Return how the columns of sub-aggregates merge; a value that goes with a time stands behind it."""
+    found: list[Accumulated] = []
+    for sub in subaggregates:
+        if sub.kind in TIME_OF:
+            (time,) = found.pop().columns
+            found.append(Accumulated((time, sub.name), Rule(MERGE[sub.kind])))
+        else:
+            found.append(Accumulated((sub.name,), Rule(MERGE[sub.kind])))
+    return found
 
 
 class Accumulator:
@@ -185,6 +192,12 @@ class Accumulator:
             self.words = np.empty((len(before), groups), np.int64)
             self.words[:, : before.shape[1]] = before
             self.words[:, before.shape[1] :] = np.array(self.starts)[:, None]
+
+    def copy(self) -> Accumulator:
+        """Return one that holds the same, and changes alone."""
+        twin = Accumulator(self.what, self.floats)
+        twin.words = self.words.copy()
+        return twin
 
     def merge(self, ids: Words, values: Sequence[Words], undo: bool = False) -> None:
         """Merge a batch, or take out what was merged; `values` are the words of the columns, floats as their bits."""

@@ -18,6 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from highlevel.finish import Finish
+from highlevel.groups.merging import accumulated
+from highlevel.groups.table import merged
 from highlevel.meld import UNION
 from highlevel.plan import QueryPlan
 from highlevel.wid_ranges import Ranges, count, unite
@@ -25,7 +27,6 @@ from highlevel.window_operator import WINDOW_END, WINDOW_START
 from highlevel.window_operators import make_window_operator
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.punctuation import END, Punctuation
-from lowlevel.subaggregates import MERGE
 
 
 @dataclass
@@ -83,7 +84,7 @@ def finished_windows(plan: QueryPlan, partials: pa.Table, counted: Counted) -> I
     counted.outside += len(times) - count(unite((first, end) for _, first, end in windows))
     counted.closed = unite([*counted.closed, *((wid, wid + 1) for wid, _, _ in windows)])
     subs = plan.low.subaggregates
-    merges = [(sub.name, MERGE[sub.kind]) for sub in subs]
+    what = accumulated(subs)
     names = [*BOUNDS, *plan.group_by, *(sub.name for sub in subs)]
     finish = Finish(plan)
     for run in runs(iter(windows)):
@@ -91,12 +92,9 @@ def finished_windows(plan: QueryPlan, partials: pa.Table, counted: Counted) -> I
         ends = np.concatenate([np.full(end - first, plan.window.end(wid), np.int64) for wid, first, end in run])
         tagged = partials.take(pa.array(places)).append_column(WINDOW_END, pa.array(ends))
         tagged = tagged.append_column(WINDOW_START, pa.array(ends - plan.window.range)).select(names)
-        merged = tagged.group_by([*BOUNDS, *plan.group_by], use_threads=False).aggregate(merges)
-        merged = merged.select([*BOUNDS, *plan.group_by, *(f"{name}_{merge}" for name, merge in merges)])
-        for batch in merged.rename_columns(names).cast(tagged.schema).combine_chunks().to_batches():
-            for item in finish.rows(0, batch):
-                if isinstance(item, pa.RecordBatch):
-                    yield item
+        for item in finish.rows(0, merged(tagged.to_batches(), [*BOUNDS, *plan.group_by], what)):
+            if isinstance(item, pa.RecordBatch):
+                yield item
 
 
 def _by_operator(plan: QueryPlan, partials: pa.Table, counted: Counted) -> Iterator[pa.RecordBatch]:
