@@ -91,7 +91,11 @@ class Node:
         self.link = link
         self.at_once = flushing.policy is Policy.AT_ONCE
         self.follows = promise.by_rows or not self.at_once  # how far the link has come is not told by any one row
-        tables = [(QueryTables(link, shared.plan, slots, capacity, flushing), shared) for shared in share(plans)]
+        tables: list[tuple[QueryTables, SharedPlan]] = []
+        for shared in share(plans):
+            tables.append((QueryTables(link, shared.plan, slots, capacity, flushing), shared))
+            if self.at_once and shared.feeder is not None:
+                tables[shared.feeder][0].feed(tables[-1][0])
         share_conditions(query for query, _ in tables)
         of_number = {sharer.number: query for query, shared in tables for sharer in shared.sharers}
         self.queries = [of_number[number] for number in range(len(plans))]  # one that is shared is there several times
@@ -173,15 +177,17 @@ class Node:
             samples.update(stream.reader.samples())
             if self.follows:
                 self._add_promise(samples, stream)
-        held: set[int] = set()  # tables that are shared are held once, under the name of their first query
+        tallies: dict[QueryTables, Tally] = {}  # of tables that are shared: one, and bytes under the first query's name
         for name, query in zip(names, self.queries, strict=True):
             samples.add(ROWS_ACCEPTED, query.accepted, name, self.link)
             samples.add(ROWS_FILTERED, query.filtered, name, self.link)
-            self._add_tally(samples, query.tally, name)
+            first = query not in tallies
+            if first:
+                tallies[query] = query.tally
+            self._add_tally(samples, tallies[query], name)
             if query.spreader is not None:
                 samples.add(ROWS_NOT_SPREAD, query.spreader.too_long, name, self.link)
-            samples.set(TABLE_BYTES, 0 if id(query) in held else query.bytes, name, self.link)
-            held.add(id(query))
+            samples.set(TABLE_BYTES, query.bytes if first else 0, name, self.link)
         return samples
 
     def _add_tally(self, samples: Samples, tally: Tally, name: str) -> None:

@@ -16,6 +16,7 @@ from lowlevel.flushing_table import FlushingTable, make_table
 from lowlevel.keys import KeyLayout, codes_of, whole_words
 from lowlevel.opcodes import IDENTITIES, opcode
 from lowlevel.plan import LowLevelPlan
+from lowlevel.projection import Projection
 from lowlevel.punctuation import BEGINNING, END
 from lowlevel.readers import Rows
 from lowlevel.spread import Spreader
@@ -58,6 +59,10 @@ class QueryTables:
         self.limit = INT_MAX  # no row opens a later pane
         self.handed_out = INT_MIN, INT_MIN  # the current pane and the smallest that could stay, when entries last left
         self.low = BEGINNING
+        self.feeder: QueryTables | None = None
+        self.fed: list[QueryTables] = []
+        self.projections: dict[Versions, Projection] = {}  # by the versions of the feeder's tables
+        self.waiting: list[pa.RecordBatch] = []  # partials that left while the feeder's tables handed entries over
         self.accepted = 0
         self.filtered = 0
 
@@ -71,6 +76,21 @@ class QueryTables:
         """What the tables made so far have counted."""
         return together(table.tally for _, table in self.tables.values())
 
+    def feed(self, other: QueryTables) -> None:
+        """From now on book what leaves these tables in those of `other` (`lowlevel.feeding`), which only counts rows.
+
+        Whatever is asked of both is to be asked here first: then what is promised of these holds of what comes there.
+        ValueError where entries leave bit by bit.
+        """
+        if self.flushing.policy is not Policy.AT_ONCE or other.flushing.policy is not Policy.AT_ONCE:
+            raise ValueError(
+                f"got tables flushed {self.flushing.policy} and {other.flushing.policy}, expected {Policy.AT_ONCE}: "
+                "entries that leave late would stay twice as long"
+            )
+        other.feeder = self
+        other.spreader = self.spreader
+        self.fed.append(other)
+
     def add(self, rows: Rows, newest: int = END) -> Iterator[pa.RecordBatch]:
         """Take in some rows; entries may leave.
 
@@ -79,6 +99,7 @@ class QueryTables:
         """
         count = rows.count
         self.limit = INT_MAX if newest == END else max(INT_MIN, (newest - self.plan.origin) // self.plan.pane)
+        yield from self._waited()
         if count == 0:
             return
         if count > self.capacity:
@@ -89,7 +110,7 @@ class QueryTables:
         accepted = count if chosen is None else int(np.count_nonzero(chosen))
         self.accepted += accepted
         self.filtered += count - accepted
-        if accepted == 0:
+        if accepted == 0 or self.feeder is not None:
             return
         if self.spreader is not None:
             for pieces in self.spreader.cut(rows.columns, count, chosen):
@@ -164,8 +185,31 @@ class QueryTables:
         if versions not in self.tables:
             layout = KeyLayout(self.plan.keys, versions)
             table = make_table(layout.words, self.plan.subaggregates, self.slots, self.capacity, self.flushing)
+            if self.feeder is not None:
+                table.take_entries()
             self.tables[versions] = layout, table
         return self.tables[versions]
+
+    def take_in(self, finer: LowLevelPlan, layout: KeyLayout, leaving: npt.NDArray[np.int64]) -> None:
+        """Book what leaves a table of a finer plan; the partials for which it makes room here wait to be asked for."""
+        versions = tuple(layout.versions)
+        if versions not in self.projections:
+            of_key = {key.expression: version for key, version in zip(layout.keys, versions, strict=True)}
+            own, table = self._table(tuple(of_key[expression] for expression in self.addresses))
+            self.projections[versions] = Projection(finer, layout, self.plan, own, table)
+        projection = self.projections[versions]
+        own, table = projection.rows, projection.table
+        for begin in range(0, len(leaving), table.capacity):
+            if table.evictions_due:
+                self.waiting += self._partials(own, table, table.take_evicted())
+            some = leaving[begin : begin + table.capacity]
+            self.oldest = min(self.oldest, projection.fill(some))
+            table.update(projection.panes[: len(some)], None, 1, 0)  # panes of 1 from 0: a pane is its own time
+
+    def _waited(self) -> Iterator[pa.RecordBatch]:
+        """Hand out what has been waiting."""
+        waited, self.waiting = self.waiting, []
+        yield from waited
 
     def complete(self, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
         """Take in the promise that no later row is below `low`; END empties the tables. `self.low` is then what holds.
@@ -173,6 +217,7 @@ class QueryTables:
         It is `low`, or less where entries of earlier panes stay behind. They do not where all leave at once, nor where
         the link is `idle`: nothing waits to be read, so no packet waits for a flush.
         """
+        yield from self._waited()
         if low == END:
             yield from self.empty()
         else:
@@ -186,6 +231,7 @@ class QueryTables:
 
     def empty(self) -> Iterator[pa.RecordBatch]:
         """Let every entry leave, without a promise."""
+        yield from self._waited()
         self.oldest = INT_MAX
         for layout, table in self.tables.values():
             yield from self._partials(layout, table, table.take_evicted())
@@ -230,6 +276,8 @@ class QueryTables:
         """Turn entries of a table into one batch of partials."""
         if len(entries) == 0:
             return
+        for other in self.fed:
+            other.take_in(self.plan, layout, entries)
         first = 1 + table.key_words
         pane, *values = codes_of(entries, [*whole_words(0, 1), *whole_words(first, entries.shape[1])])
         columns = [self._links(len(entries)), pa.array(pane), *layout.unpack(entries, 1)]

@@ -6,6 +6,9 @@
 A packet then finds its entry once for all of them. What leaves the table is handed to each query as its own partials:
 its columns under its names, without a copy, so that nothing behind the low level knows that a table was shared.
 
+Tables of the same rows whose keys are fewer, stand in another order, or whose panes are longer are fed from one that
+keeps what they ask for (`lowlevel.feeding`).
+
 Shared is a table whose rows, keys in their order, panes and cuts are equal (`identity`), whatever the columns are
 called; equal sub-aggregates, also those of one query, are one word of the entry. **Not shared** are the tables of
 queries whose keys stand in another order, whose pane is a multiple of another's, or whose predicate is written
@@ -22,6 +25,7 @@ import pyarrow as pa
 from capture.flows.sampling import HandRates
 from lowlevel.conditions import Condition
 from lowlevel.expressions import Expression
+from lowlevel.feeding import depth, feeders
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import Item
 from lowlevel.query_tables import QueryTables
@@ -43,10 +47,14 @@ class Sharer:
 
 @dataclass(frozen=True, slots=True)
 class SharedPlan:
-    """What one table keeps, and for whom: `plan` has the sub-aggregates of all sharers."""
+    """What one table keeps, and for whom: `plan` has the sub-aggregates of all sharers.
+
+    `feeder` is the place of the plan whose table can feed this one, None where only packets can.
+    """
 
     plan: LowLevelPlan
     sharers: tuple[Sharer, ...]
+    feeder: int | None = None
 
     def handed_out(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Item]]:
         """Yield each batch of the table's partials as those of every sharer, with the number of its plan."""
@@ -62,11 +70,18 @@ def identity(plan: LowLevelPlan) -> LowLevelPlan:
 
 
 def share(plans: Sequence[LowLevelPlan]) -> list[SharedPlan]:
-    """Group plans by the table they can share, each with its number; groups and sharers are in the order of plans."""
+    """Group plans by the table they can share, each with its number; sharers are in the order of plans.
+
+    Groups are in that order too, but all behind those that can feed them.
+    """
     groups: dict[LowLevelPlan, list[int]] = {}
     for number, plan in enumerate(plans):
         groups.setdefault(identity(plan), []).append(number)
-    return [_union(of_table, numbers, plans) for of_table, numbers in groups.items()]
+    tables = [_union(of_table, numbers, plans) for of_table, numbers in groups.items()]
+    feeder_of = feeders([shared.plan for shared in tables])
+    order = sorted(range(len(tables)), key=lambda place: depth(place, feeder_of))
+    places: dict[int | None, int] = {place: number for number, place in enumerate(order)}
+    return [replace(tables[place], feeder=places.get(feeder_of[place])) for place in order]
 
 
 def _union(of_table: LowLevelPlan, numbers: list[int], plans: Sequence[LowLevelPlan]) -> SharedPlan:

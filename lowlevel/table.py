@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import pointer
-from lowlevel.opcodes import opcode, start
+from lowlevel.opcodes import COUNT, SUM, opcode, start
 from lowlevel.subaggregates import INT_MAX, SubAggregate
 from lowlevel.table_entries import AHEAD, CACHE_LINE, EMPTY, PROBES
 from lowlevel.table_kernels import flush_table, update_table
@@ -97,6 +97,11 @@ class Table:
             self._everyone if chosen is None else chosen, chosen is not None,
             len(times), pane, origin, self.probes, self._homes, self._evicted, self.evicted_rows, self._counted,
         )  # fmt: skip
+
+    def take_entries(self) -> None:
+        """Say that rows will be entries of another table, not packets: what these counted is added up."""
+        self.ops = np.where(self.ops == COUNT, SUM, self.ops)
+        self._ops = pointer(self.ops, "i64")
 
     @property
     def evictions_due(self) -> bool:

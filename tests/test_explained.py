@@ -107,6 +107,16 @@ def test_a_pipeline_says_of_each_link_who_reads_it_and_with_which_tables(site: P
     assert explained(str(site / "p.toml")).endswith("\n\n" + "\n\n".join(explain(plan) for plan in plans))
 
 
+@pytest.mark.parametrize(
+    "flush, fed", [("at_once", "; fed from what leaves that of pairs, not from packets"), ("paced", "")]
+)
+def test_a_table_that_is_fed_says_from_which(flush: str, fed: str, site: Path) -> None:
+    text = PIPELINE.replace("destPort", "srcIP").replace("7 seconds", "1 minute").replace('layer = "inner"\n', "")
+    (site / "p.toml").write_text(text.replace('"slow"\nevery = 16', f'"{flush}"'))
+    wire = sections(explained(str(site / "p.toml")))["link Wire: interface:eth0, which `wiretide capture` reads"]
+    assert f"  table           ports{fed}; {BY_VERSION}" in wire
+
+
 def test_the_bounds_of_a_link_are_those_that_the_node_says_at_its_start(site: Path) -> None:
     for old, new in (("Wire UNION Tap", "Tap"), ("wire UNION Archive", "Archive"), ("FROM Wire [", "FROM Archive [")):
         path = site / "p.toml"

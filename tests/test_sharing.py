@@ -77,10 +77,13 @@ def test_each_query_gets_what_it_gets_alone(keys: tuple[str, ...], slots: int, t
             assert merged(plan, partials(given)) == merged(plan, partials(alone[0]))
             marks = [[item for item in items if isinstance(item, Punctuation)] for items in (given, alone[0])]
             assert marks[0] == marks[1]
-            assert [type(item) for item in given] == [type(item) for item in alone[0]]
             counted = lonely.samples([name])
-            for metric in (ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED):
+            for metric in (ROWS_ACCEPTED, ROWS_FILTERED):
                 assert samples.total(metric, query=name) == counted.total(metric, query=name)
+            if node.queries[int(name[1:])].feeder is None:  # what is fed meets other entries than packets do
+                assert [type(item) for item in given] == [type(item) for item in alone[0]]
+                for metric in (TABLE_EVICTIONS, TABLE_FLUSHED):
+                    assert samples.total(metric, query=name) == counted.total(metric, query=name)
             left = samples.total(TABLE_EVICTIONS, query=name) + samples.total(TABLE_FLUSHED, query=name)
             assert left == sum(batch.num_rows for batch in partials(given))
 
