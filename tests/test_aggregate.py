@@ -12,16 +12,17 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel import aggregate as module
+from highlevel import pile, window_rows
 from highlevel.aggregate import WID, Aggregate
 from highlevel.bucket import END_WID, FIRST_WID
+from highlevel.spark.state import addresses
 from highlevel.wid_ranges import count
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, feed, reordered, rows_of
 from tests.windows_oracle import Arrival, Spec, random_spec, random_stream
 
-SUBS = [SubAggregate("s0", Kind.COUNT), *(SubAggregate(f"s{n}", kind) for n, kind in enumerate(list(Kind)[1:], 1))]
+SUBS = [SubAggregate(f"s{n}", kind) for n, kind in enumerate((Kind.COUNT, Kind.SUM, Kind.MIN, Kind.MAX))]
 SCHEMA = pa.schema([(name, pa.int64()) for name in ("k0", "s0", "s1", "s2", "s3", FIRST_WID, END_WID)])
 
 
@@ -82,7 +83,7 @@ def test_the_printed_trace_of_a_disordered_sliding_count() -> None:
 def test_any_stream_in_any_order_gives_each_window_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(300):
         random = Random(seed)
-        monkeypatch.setattr(module, "COMPACT_ROWS", random.choice([0, 3, 65_536]))
+        monkeypatch.setattr(pile, "MERGE_ROWS", random.choice([0, 3, 16_384]))
         spec = random_spec(random)
         stream = in_wids(spec, random_stream(random))
 
@@ -138,7 +139,7 @@ def test_rows_after_the_end_are_late_and_leave_no_state() -> None:
     feed(operator, (0, partials(Spec(10, 10), [Arrival(1, 0, 0)])))
     feed(operator, (0, Punctuation("M", END)))
     feed(operator, (0, partials(Spec(10, 10), [Arrival(95, 0, 0)])))
-    assert (operator.late, operator.piles) == (1, {})
+    assert (operator.late, operator.open.piles) == (1, {})
 
 
 def test_a_batch_without_rows_is_nothing() -> None:
@@ -151,7 +152,7 @@ def test_a_gap_of_years_holds_two_tables_and_closes_two_windows() -> None:
     year = 365 * 86_400 * 10**9
     spec, operator = Spec(60 * 10**9, 60 * 10**9), Aggregate(["k0"], SUBS[:1])
     feed(operator, (0, partials(spec, [Arrival(5, 0, 0), Arrival(30 * year, 0, 0)])))
-    assert (len(operator.piles), count(operator.open_windows())) == (2, 2)
+    assert (len(operator.open.piles), count(operator.open_windows())) == (2, 2)
     items = feed(operator, (0, Punctuation("M", END)))
     assert [isinstance(item, Punctuation) for item in items] == [False, True]
     assert operator.windows_closed == 2
@@ -161,47 +162,61 @@ def test_a_gap_of_years_holds_two_tables_and_closes_two_windows() -> None:
 def test_however_many_windows_are_merged_at_a_time_the_rows_are_the_same(
     at_a_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CLOSE_ROWS", at_a_time)
+    monkeypatch.setattr(window_rows, "CLOSE_ROWS", at_a_time)
     random = Random(2)
     spec, operator = Spec(7, 3), Aggregate(["k0"], SUBS[:1])
     arrivals = [Arrival(random.randrange(100), random.randrange(3), 1) for _ in range(200)]
     feed(operator, (0, partials(spec, arrivals)))
     emitted = feed(operator, (0, Punctuation("M", END)))
-    monkeypatch.setattr(module, "CLOSE_ROWS", 10**9)
+    monkeypatch.setattr(window_rows, "CLOSE_ROWS", 10**9)
     other = Aggregate(["k0"], SUBS[:1])
     feed(other, (0, partials(spec, arrivals)))
     assert rows_of(emitted) == rows_of(feed(other, (0, Punctuation("M", END))))
     assert operator.windows_closed == other.windows_closed
-    assert operator.piles == {}
+    assert operator.open.piles == {}
 
 
-def test_a_table_never_holds_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "COMPACT_ROWS", 10)
+def test_a_pile_never_holds_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pile, "MERGE_ROWS", 10)
     random = Random(1)
     operator = Aggregate(["k0"], SUBS)
     groups = 5
     for _ in range(200):
         rows = [Arrival(random.randrange(20), random.randrange(groups), 1) for _ in range(random.randint(1, 7))]
         feed(operator, (0, partials(Spec(10, 10), rows)))
-        assert all(pile.merged <= groups and pile.largest <= 7 for pile in operator.piles.values())
-        assert all(pile.rows <= 2 * max(pile.merged, pile.largest) + 10 for pile in operator.piles.values())
-        assert all(pile.rows == sum(batch.num_rows for batch in pile.batches) for pile in operator.piles.values())
+        for each in operator.open.piles.values():
+            assert each.waiting_rows == sum(batch.num_rows for batch in each.waiting) <= 10
+            assert each.table is None or each.table.count <= groups
+            assert each.rest == []
 
 
-def test_a_table_keeps_no_more_memory_alive_than_its_rows() -> None:
+def test_a_pile_keeps_no_more_memory_alive_than_its_rows() -> None:
     operator = Aggregate(["k0"], SUBS)
     batch = partials(Spec(10, 10), [Arrival(0, group, 1) for group in range(5000)] + [Arrival(15, 0, 1)])
     feed(operator, (0, batch))
-    small = operator.piles[1, 2].batches[0]
+    small = operator.open.piles[1, 2].waiting[0]
     assert small.get_total_buffer_size() <= 2 * small.nbytes
 
 
-def test_compaction_changes_neither_columns_nor_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "COMPACT_ROWS", 0)
+def test_merging_changes_neither_columns_nor_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pile, "MERGE_ROWS", 0)
     operator = Aggregate(["k0"], SUBS)
     batch = partials(Spec(10, 10), [Arrival(1, 0, 3)])
     for each in (batch, batch, partials(Spec(10, 10), [Arrival(1, 0, 4)])):
         feed(operator, (0, each))
-    merged = operator.piles[0, 1].batches
+    merged = operator.open.piles[0, 1].at_rest()
     assert [each.schema for each in merged] == [batch.select(operator.columns).schema]
     assert rows_of(merged) == {(0, 3, 10, 3, 4): 1}
+
+
+def test_a_table_that_did_not_change_is_handed_out_as_it_was() -> None:
+    operator = Aggregate(["k0"], SUBS)
+    feed(operator, (0, partials(Spec(10, 10), [Arrival(1, 0, 3), Arrival(1, 0, 4), Arrival(11, 0, 5)])))
+    before = operator.snapshot()
+    restarted = Aggregate(["k0"], SUBS)
+    restarted.restore(before)
+    for again in (operator, restarted):
+        feed(again, (0, partials(Spec(10, 10), [Arrival(12, 0, 3)])))
+        tables = again.snapshot()
+        assert addresses(tables["0-1"]) == addresses(before["0-1"])
+        assert addresses(tables["1-2"]) != addresses(before["1-2"])

@@ -227,6 +227,9 @@ def test_what_is_taken_out_leaves_no_trace() -> None:
             else:
                 inside.append(batch())
                 table.merge(inside[-1])
+            if random.random() < 0.2:
+                table.purge()
+                assert table.count == table.to_arrow().num_rows
             assert as_dictionary(table.to_arrow(), len(groups)) == by_dictionary(inside, groups, what), seed
 
 

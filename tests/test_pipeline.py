@@ -10,7 +10,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel import aggregate
+from highlevel import pile, window_rows
 from highlevel.metrics import (
     LATE_PARTIALS,
     LATE_ROWS,
@@ -76,8 +76,8 @@ def contract(query: QueryPlan, spec: Spec, links: int) -> Contract:
 def test_any_links_in_any_order_give_each_window_once_and_survive_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(300):
         random = Random(seed)
-        monkeypatch.setattr(aggregate, "COMPACT_ROWS", random.choice([0, 3, 65_536]))
-        monkeypatch.setattr(aggregate, "CLOSE_ROWS", random.choice([0, 5, 65_536]))
+        monkeypatch.setattr(pile, "MERGE_ROWS", random.choice([0, 3, 16_384]))
+        monkeypatch.setattr(window_rows, "CLOSE_ROWS", random.choice([0, 5, 65_536]))
         spec, inputs = random_spec(random), random_inputs(random)
         query = plan(spec)
 

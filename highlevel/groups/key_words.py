@@ -128,7 +128,7 @@ def numbers(column: pa.Array) -> Words:
         return data.view(np.int64)
     if column.type == pa.uint64():
         return column.to_numpy().view(np.int64)
-    return column.cast(pa.int64()).to_numpy()
+    return (column if column.type == pa.int64() else column.cast(pa.int64())).to_numpy()
 
 
 def pack(column: pa.Array, form: Form, out: Words) -> None:
@@ -162,7 +162,8 @@ def unpack(words: Words, form: Form, kind: pa.DataType) -> pa.Array:
             return pa.array(data.view(np.float64), kind, mask=absent, from_pandas=False)
         if kind == pa.uint64():
             return pa.array(data.view(np.uint64), mask=absent)
-        return pa.array(data, mask=absent).cast(kind)
+        values = pa.array(data, mask=absent)
+        return values if kind == pa.int64() else values.cast(kind)
     packed = np.ascontiguousarray(words)
     rows = packed.shape[1]
     lengths = (packed[0] >> 56 if form is Form.SHORT else packed[2]) - 1

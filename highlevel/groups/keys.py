@@ -29,6 +29,11 @@ class Keys:
         return self.ids.count
 
     @property
+    def room(self) -> int:
+        """Ids below which no memory is needed for more groups."""
+        return len(self.ids.keys)
+
+    @property
     def bytes(self) -> int:
         """Memory of the groups."""
         return self.ids.bytes + sum(int(texts.nbytes) for texts in self._texts)
@@ -62,6 +67,12 @@ class Keys:
             else:
                 found.append(unpack(words, form, kind))
         return found
+
+    def only(self, ids: npt.NDArray[np.int64]) -> Keys:
+        """Return some groups alone, with the ids 0, 1, 2, … in their order."""
+        kept = Keys(self.kinds)
+        kept.of(self.columns(ids), len(ids))
+        return kept
 
     def _lay_out(self, forms: list[Form]) -> None:
         """Give the groups seen greater forms."""

@@ -4,36 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
-from highlevel.groups.merging import Accumulated, Accumulator, words_of
+from highlevel.groups.layer import Layer
+from highlevel.groups.merging import Accumulated
+
+FEW_ROWS = 65_536
+"""Rows that are copied together rather than merged batch by batch."""
 
 
 class GroupTable:
     """Merges batches by the columns `groups`. Not thread safe.
 
     The rows are those of `pyarrow.Table.group_by(groups).aggregate(…)` over all that was merged, in the order in which
-    their groups were first seen, with the columns and types of the batches: `groups`, then the accumulated ones.
-    Sub-aggregates are int64 or float64 and never NULL. With `held` the table counts the rows that each group has in it:
-    what was merged can be taken out again, and a group of which nothing is left is not there.
+    their groups were first seen, with the columns and types of the batches: `groups`, then the accumulated ones. With
+    `held` the table counts the rows that each group has in it: what was merged can be taken out again, and a group of
+    which nothing is left is not there.
     """
 
     def __init__(
         self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated], held: bool = False
     ) -> None:
         """Merge batches that have at least these columns, of the types in `schema`."""
-        columns = [name for each in what for name in each.columns]
-        self.schema = pa.schema([schema.field(name) for name in (*groups, *columns)])
+        self.schema = merged_schema(schema, groups, what)
         self.groups = list(groups)
         self.keys = Keys([schema.field(name).type for name in groups])
-        self.accumulators = [
-            Accumulator(each, [schema.field(name).type == pa.float64() for name in each.columns]) for each in what
-        ]
-        self.held: Words | None = np.zeros(0, np.int64) if held else None
+        self.layer = Layer(schema, what, held)
 
     @property
     def count(self) -> int:
@@ -43,54 +40,67 @@ class GroupTable:
     @property
     def bytes(self) -> int:
         """Memory of the table."""
-        words = sum(int(each.words.nbytes) for each in self.accumulators)
-        return self.keys.bytes + words + (0 if self.held is None else int(self.held.nbytes))
+        return self.keys.bytes + self.layer.bytes
 
     def merge(self, batch: pa.RecordBatch) -> None:
         """Take in a batch."""
         self._take(batch, False)
 
     def undo(self, batch: pa.RecordBatch) -> None:
-        """Take out a batch whose rows, or their merged sums, were taken in: all rules are invertible, `held` is on.
+        """Take out a batch: all rules are invertible, `held` is on.
 
-        Its rows are as many of each group as those that were taken in.
+        Its rows were taken in, or as many of each group that sum to the same.
         """
         self._take(batch, True)
 
     def _take(self, batch: pa.RecordBatch, undo: bool) -> None:
         ids = self.keys.of([batch.column(name) for name in self.groups], batch.num_rows)
-        room = len(self.keys.ids.keys)
-        for each in self.accumulators:
-            each.reserve(room)
-            each.merge(ids, [words_of(batch.column(name).to_numpy()) for name in each.what.columns], undo)
-        if self.held is not None:
-            if len(self.held) < room:
-                self.held = np.append(self.held, np.zeros(room - len(self.held), np.int64))
-            self.held[:] += (-1 if undo else 1) * np.bincount(ids, minlength=room)
+        self.layer.merge(ids, batch, self.keys.room, undo)
 
-    def present(self) -> npt.NDArray[np.int64] | None:
-        """Return the ids of the groups that are there; None for all."""
-        if self.held is None:
-            return None
-        there = np.flatnonzero(self.held)
-        return None if len(there) == self.count else there
+    def purge(self) -> None:
+        """Forget the groups of which nothing is left; the others get new ids."""
+        ids = self.layer.present(self.count)
+        if ids is not None:
+            self.keys = self.keys.only(ids)
+            self.layer.keep(ids)
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return a row per group; a copy."""
-        ids = self.present()
-        arrays = self.keys.columns(ids)
-        count = self.count
-        for each in self.accumulators:
-            for words, is_float in zip(each.words, each.floats, strict=True):
-                values = words[:count].copy() if ids is None else words[ids]
-                arrays.append(pa.array(values.view(np.float64) if is_float else values))
-        columns = [column.cast(field.type) for column, field in zip(arrays, self.schema, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        ids = self.layer.present(self.count)
+        return batch_of(self.schema, [*self.keys.columns(ids), *self.layer.columns(ids, self.count)])
+
+
+def merged_schema(schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated]) -> pa.Schema:
+    """Return the schema of merged rows."""
+    return pa.schema([schema.field(name) for name in (*groups, *(name for each in what for name in each.columns))])
+
+
+def batch_of(schema: pa.Schema, columns: Sequence[pa.Array]) -> pa.RecordBatch:
+    """Make a batch of columns that may have to be cast."""
+    cast = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(cast, schema=schema)
 
 
 def merged(batches: Sequence[pa.RecordBatch], groups: Sequence[str], what: Sequence[Accumulated]) -> pa.RecordBatch:
     """Merge some batches, at least one, once."""
     table = GroupTable(batches[0].schema, groups, what)
-    for batch in batches:
+    for batch in gathered(batches):
         table.merge(batch)
     return table.to_arrow()
+
+
+def gathered(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return the same rows in one batch where they are few: each batch costs some calls, whatever its size."""
+    few = sum(batch.num_rows for batch in batches) < FEW_ROWS
+    return [one_batch(batches)] if batches and few else list(batches)
+
+
+def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return some batches, at least one, as one; a copy where they are several."""
+    if len(batches) == 1:
+        return batches[0]
+    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole[0] if whole else batches[0]

@@ -1,0 +1,86 @@
+"""A layer: the sub-aggregates of groups that have ids, without the groups themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.groups.key_words import Words
+from highlevel.groups.merging import Accumulated, Accumulator, Rule, words_of
+
+HELD = "held"
+"""Counts rows; no column of that name is read."""
+
+
+class Layer:
+    """One accumulator per sub-aggregate, and where asked the number of rows that each group has in it.
+
+    Sub-aggregates are int64 or float64 and never NULL.
+    """
+
+    def __init__(self, schema: pa.Schema, what: Sequence[Accumulated], held: bool = False) -> None:
+        """Hold nothing; `schema` has the types of the columns in `what`."""
+        self.accumulators = [
+            Accumulator(each, [schema.field(name).type == pa.float64() for name in each.columns]) for each in what
+        ]
+        self.held = Accumulator(Accumulated((HELD,), Rule.SUM), [False]) if held else None
+
+    @property
+    def all(self) -> list[Accumulator]:
+        """The accumulators, that of the rows held last."""
+        return self.accumulators if self.held is None else [*self.accumulators, self.held]
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the accumulators."""
+        return sum(int(each.words.nbytes) for each in self.all)
+
+    def merge(self, ids: Words, batch: pa.RecordBatch, room: int, undo: bool = False) -> None:
+        """Merge a batch whose rows are of the groups `ids`, all below `room`, or take it out again."""
+        for each in self.accumulators:
+            each.reserve(room)
+            each.merge(ids, [words_of(batch.column(name).to_numpy()) for name in each.what.columns], undo)
+        if self.held is not None:
+            self.held.reserve(room)
+            self.held.merge(ids, [np.ones(len(ids), np.int64)], undo)
+
+    def merge_layer(self, other: Layer) -> None:
+        """Merge another layer over the same groups."""
+        groups = other.all[0].words.shape[1] if other.all else 0
+        everyone = np.arange(groups)
+        for mine, theirs in zip(self.all, other.all, strict=True):
+            mine.reserve(groups)
+            mine.merge(everyone, list(theirs.words))
+
+    def copy(self) -> Layer:
+        """Return a layer that holds the same, and changes alone."""
+        twin = object.__new__(Layer)
+        twin.accumulators = [each.copy() for each in self.accumulators]
+        twin.held = None if self.held is None else self.held.copy()
+        return twin
+
+    def keep(self, ids: npt.NDArray[np.int64]) -> None:
+        """Keep some groups alone; the first of `ids` becomes 0, the next 1."""
+        for each in self.all:
+            each.words = np.ascontiguousarray(each.words[:, ids])
+
+    def present(self, count: int) -> npt.NDArray[np.int64] | None:
+        """Return the ids below `count` of groups that hold rows; None for all."""
+        if self.held is None:
+            return None
+        self.held.reserve(count)
+        there = np.flatnonzero(self.held.words[0, :count])
+        return None if len(there) == count else there
+
+    def columns(self, ids: npt.NDArray[np.int64] | None, count: int) -> list[pa.Array]:
+        """Return the values of some groups, or of all `count`; a copy."""
+        found = []
+        for each in self.accumulators:
+            each.reserve(count)
+            for words, is_float in zip(each.words, each.floats, strict=True):
+                values = words[:count].copy() if ids is None else words[ids]
+                found.append(pa.array(values.view(np.float64) if is_float else values))
+        return found

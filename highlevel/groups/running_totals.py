@@ -1,0 +1,66 @@
+"""Running totals of a sliding window: what comes in is added, what goes out is taken out again (differential panes).
+
+    window 7     pane 5 + 6 + 7
+    window 8              6 + 7 + 8   = window 7 - pane 5 + pane 8
+
+Two merges for each pane, however many panes a window has (Li 2008, §6.2.3). Exact, since only what integers undo is
+kept so: sums and exclusive or. A group leaves when none of its rows are left, whatever its sums are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+import pyarrow as pa
+
+from highlevel.groups.merging import Accumulated
+from highlevel.groups.table import GroupTable
+
+Key = tuple[int, int]
+"""The half-open range of ids of the windows that a pile of partials is in."""
+
+PURGE_GROUPS = 1024
+"""Groups of which nothing is left that may stay beyond as many as there are others."""
+
+
+class RunningTotals:
+    """The merged groups of the piles that are in, added in any order and dropped in any order."""
+
+    def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
+        """Hold nothing; `schema` is that of the piles."""
+        self.table = GroupTable(schema, groups, what, held=True)
+        self.piles: dict[Key, pa.RecordBatch] = {}
+        self._ends: list[tuple[int, Key]] = []  # a heap; keys of piles that were dropped stay until their turn
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the totals; the piles are their owner's."""
+        return self.table.bytes
+
+    def add(self, key: Key, batch: pa.RecordBatch) -> None:
+        """Add a pile."""
+        self.piles[key] = batch
+        heappush(self._ends, (key[1], key))
+        self.table.merge(batch)
+
+    def drop(self, key: Key) -> None:
+        """Take a pile out."""
+        self.table.undo(self.piles.pop(key))
+
+    def pass_on(self, wid: int) -> bool:
+        """Take out the piles that end by window `wid`; say whether there were any."""
+        gone = False
+        while self._ends and self._ends[0][0] <= wid:
+            _, key = heappop(self._ends)
+            if key in self.piles:
+                self.drop(key)
+                gone = True
+        return gone
+
+    def rows(self) -> pa.RecordBatch:
+        """Return the groups that are there."""
+        rows = self.table.to_arrow()
+        if self.table.count > 2 * rows.num_rows + PURGE_GROUPS:
+            self.table.purge()
+        return rows

@@ -1,0 +1,152 @@
+"""A sliding window of aggregates that cannot be undone: two stacks of panes, and what is merged on the way.
+
+    front: 5+6+7  6+7  7 | back: 8+9        window 9 of five panes = (5+6+7) + (8+9)
+                  6+7  7 | back: 8+9+10     window 10              = (6+7) + (8+9+10)
+
+A pane is merged into the back when it comes in. When the first pane of the back is over, the front is used up, and the
+back is turned into a new front: merged from its last pane to its first, each step kept. The steps kept are layers
+(`highlevel.groups.layer`) over the ids of one set of keys, so that a window is two layers merged without a look-up.
+
+To keep all steps of a long window would take its groups times its panes. So of n panes, the steps at √n places are
+kept, and those between two places are made when the first is needed: three merges for each pane, and 2·√n layers.
+
+A pile that comes in late, and ends before the front does, is merged into the steps that it is part of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import isqrt
+from operator import itemgetter
+
+import pyarrow as pa
+
+from highlevel.groups.keys import Keys
+from highlevel.groups.layer import Layer
+from highlevel.groups.merging import Accumulated
+from highlevel.groups.running_totals import Key
+from highlevel.groups.table import batch_of, merged_schema
+from lowlevel.subaggregates import INT_MAX
+
+Pile = tuple[int, pa.RecordBatch]
+"""The window id that a pile is no longer in, and its partials."""
+
+
+@dataclass(slots=True)
+class Block:
+    """Piles of the front whose steps are not made yet: the largest end, the piles, and all that ends later, merged."""
+
+    end: int
+    piles: list[Pile]
+    later: Layer
+
+
+class TwoStacks:
+    """The merged groups of the piles that are in. Piles come in any order and go in the order of their ends."""
+
+    def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
+        """Hold nothing; `schema` is that of the piles."""
+        self.schema = merged_schema(schema, groups, what)
+        self.groups = list(groups)
+        self.what = list(what)
+        self.front: list[tuple[int, Layer]] = []  # (end, all of the front that is not over before), greatest end first
+        self.blocks: list[Block] = []  # greatest ends first
+        self.back_piles: list[Pile]
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forget all groups."""
+        self.keys = Keys([self.schema.field(name).type for name in self.groups])
+        self.back = Layer(self.schema, self.what, held=True)
+        self.back_piles = []
+        self.back_over = INT_MAX  # the first window that not all of the back is in
+
+    @property
+    def bytes(self) -> int:
+        """Memory of all layers and of the groups; the piles are their owner's."""
+        layers = [self.back, *(layer for _, layer in self.front), *(block.later for block in self.blocks)]
+        return self.keys.bytes + sum(layer.bytes for layer in layers)
+
+    def add(self, key: Key, batch: pa.RecordBatch) -> None:
+        """Add a pile."""
+        end = key[1]
+        front_end = self.blocks[0].end if self.blocks else self.front[0][0] if self.front else None
+        if front_end is None or end > front_end:
+            self.back_piles.append((end, batch))
+            self.back_over = min(self.back_over, end)
+            self._merge([self.back], batch)
+        else:
+            self._merge(self._steps_with(end, batch), batch)
+
+    def _steps_with(self, end: int, batch: pa.RecordBatch) -> list[Layer]:
+        """Return the layers of the front that a pile is part of; its step is made, or its block told of it."""
+        steps = [layer for other, layer in self.front if other <= end]
+        if self.front and end < self.front[0][0]:
+            place = len(self.front) - len(steps)
+            if not steps or self.front[place][0] != end:
+                own = self.front[place - 1][1].copy()
+                self.front.insert(place, (end, own))
+                steps.append(own)
+            return steps
+        for block in reversed(self.blocks):
+            if end <= block.end and (not self.front or end > self.front[0][0]):
+                block.piles.append((end, batch))
+                break
+            if end > block.end:
+                steps.append(block.later)
+        return steps
+
+    def pass_on(self, wid: int) -> bool:
+        """Leave out the piles that end by window `wid`; say whether there were any."""
+        before = len(self.front)
+        while self.front and self.front[-1][0] <= wid:
+            self.front.pop()
+        gone = len(self.front) < before
+        while not self.front and self.blocks:
+            self._make_steps(self.blocks.pop(), wid)
+        if not self.front and self.back_over <= wid:
+            self._turn(wid)
+            return True
+        return gone
+
+    def rows(self) -> pa.RecordBatch:
+        """Return the groups that are there."""
+        layer = self.back
+        if self.front:
+            layer = layer.copy()
+            layer.merge_layer(self.front[-1][1])
+        count = self.keys.count
+        ids = layer.present(count)
+        return batch_of(self.schema, [*self.keys.columns(ids), *layer.columns(ids, count)])
+
+    def _turn(self, wid: int) -> None:
+        """Make the back a front, of the piles of window `wid` and later ones. Groups of others are forgotten."""
+        piles = sorted(((end, batch) for end, batch in self.back_piles if end > wid), key=itemgetter(0))
+        self._clear()
+        ends = sorted({end for end, _ in piles})
+        size = max(1, isqrt(len(ends)))
+        later = self.back.copy()
+        for first in reversed(range(0, len(ends), size)):
+            chunk = ends[first : first + size]
+            own = [(end, batch) for end, batch in piles if chunk[0] <= end <= chunk[-1]]
+            self.blocks.append(Block(chunk[-1], own, later.copy()))
+            for _, batch in own if first else ():
+                self._merge([later], batch)
+        if self.blocks:
+            self._make_steps(self.blocks.pop(), wid)
+
+    def _make_steps(self, block: Block, wid: int) -> None:
+        """Make the steps of a block whose turn it is, from the greatest end to the smallest after window `wid`."""
+        layer = block.later
+        piles = sorted((pile for pile in block.piles if pile[0] > wid), key=itemgetter(0), reverse=True)
+        for end, same in groupby(piles, key=itemgetter(0)):
+            for _, batch in same:
+                self._merge([layer], batch)
+            self.front.append((end, layer.copy()))
+
+    def _merge(self, layers: list[Layer], batch: pa.RecordBatch) -> None:
+        ids = self.keys.of([batch.column(name) for name in self.groups], batch.num_rows)
+        for layer in layers:
+            layer.merge(ids, batch, self.keys.room)

@@ -1,0 +1,98 @@
+"""The piles of an Aggregate by their ranges of window ids, and the walk over the windows that hold any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
+
+import pyarrow as pa
+
+from highlevel.groups.merging import Accumulated
+from highlevel.groups.running_totals import Key
+from highlevel.pile import Pile
+
+
+class OpenPiles:
+    """Piles in a map: what lies between two of them costs nothing, neither memory nor time.
+
+    A pile is `coming` until the first of its windows is reached, then `current` until the last is over. Nothing is
+    added to a current pile: partials for windows that were reached are late.
+    """
+
+    def __init__(self, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
+        """Hold nothing."""
+        self.groups = list(groups)
+        self.what = list(what)
+        self.piles: dict[Key, Pile] = {}
+        self.current_rows = 0
+        self._coming: list[Key] = []  # a heap
+        self._current: list[tuple[int, Key]] = []  # a heap by ends
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the piles."""
+        return sum(pile.bytes for pile in self.piles.values())
+
+    @property
+    def current(self) -> list[Key]:
+        """The ranges of the piles that the window reached is in."""
+        return [key for _, key in self._current]
+
+    @property
+    def current_count(self) -> int:
+        """How many they are."""
+        return len(self._current)
+
+    def store(self, key: Key, batch: pa.RecordBatch) -> None:
+        """Add partials of windows that have not been reached; an empty range has none."""
+        if key[0] < key[1] and batch.num_rows:
+            if key not in self.piles:
+                self.put(key, Pile(self.groups, self.what))
+            self.piles[key].add(batch)
+
+    def put(self, key: Key, pile: Pile) -> None:
+        """Add a pile for a range that has none."""
+        self.piles[key] = pile
+        heappush(self._coming, key)
+
+    def windows(self, first: int, low: int) -> Iterator[tuple[int, list[Key]]]:
+        """Yield the windows `[first, low)` that hold partials, in order, each with the piles that begin with it."""
+        wid = first
+        while True:
+            self.leave(wid)
+            if not self._current:
+                if not self._coming:
+                    return
+                wid = max(wid, self._coming[0][0])
+            if wid >= low:
+                return
+            reached = []
+            while self._coming and self._coming[0][0] <= wid:
+                key = heappop(self._coming)
+                heappush(self._current, (key[1], key))
+                self.current_rows += self.piles[key].rows
+                reached.append(key)
+            yield wid, reached
+            wid += 1
+
+    def leave(self, wid: int) -> None:
+        """Drop the current piles that end by window `wid`."""
+        while self._current and self._current[0][0] <= wid:
+            _, key = heappop(self._current)
+            self.current_rows -= self.piles.pop(key).rows
+
+    def replace(self, key: Key, rest: pa.RecordBatch) -> None:
+        """Put other merged rows in place of a pile at rest, or nothing."""
+        is_current = (key[1], key) in self._current
+        if is_current:
+            self.current_rows += rest.num_rows - self.piles[key].rows
+        if rest.num_rows:
+            self.piles[key] = Pile(self.groups, self.what, [rest])
+            return
+        del self.piles[key]
+        if is_current:
+            self._current.remove((key[1], key))
+            heapify(self._current)
+        else:
+            self._coming.remove(key)
+            heapify(self._coming)
