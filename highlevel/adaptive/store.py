@@ -1,0 +1,239 @@
+"""The arrays of AdaptWID: groups, the buffer of tuples, partials and their index.
+
+Arrays are as long as a power of two and hold rows of words; the index has two slots for each. An array of which less
+than a quarter is used after windows have closed is made smaller, so memory follows what is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.adaptive.kernels import (
+    ACCUMULATORS,
+    EAGER,
+    END,
+    FREE,
+    GROUP,
+    GROUP_WORDS,
+    HEAD,
+    HELD,
+    LAST,
+    NONE,
+    PARTIALS,
+    STATE_WORDS,
+    TUPLES,
+    VALUES,
+    VOLUME,
+    WANTED_PARTIALS,
+    WANTED_TUPLES,
+    WID,
+    add_due,
+    chain_tuples,
+    index_partials,
+    take_tuples,
+)
+from highlevel.groups.key_words import Words
+from highlevel.groups.keys import Keys
+
+LEAST = 16
+"""Rows of an array that holds nothing."""
+
+
+def _room(rows: int) -> int:
+    """Rows of an array for so many: a power of two."""
+    return max(LEAST, 1 << (rows - 1).bit_length())
+
+
+def _empty_index(rows: int) -> Words:
+    """Make an index for an array of `rows` rows."""
+    return np.full(2 * rows, NONE, np.int64)
+
+
+class Store:
+    """What AdaptWID holds of groups by columns of `kinds`. `ops` says how each value is added to an accumulator."""
+
+    def __init__(self, kinds: Sequence[pa.DataType], ops: Words) -> None:
+        """Begin with nothing."""
+        self.ops = ops
+        self.keys = Keys(kinds)
+        self.state = np.zeros(STATE_WORDS, np.int64)
+        self.state[FREE] = NONE
+        self.groups = np.empty((LEAST, GROUP_WORDS), np.int64)
+        self.tuples = np.empty((LEAST, VALUES + len(ops)), np.int64)
+        self.partials = np.empty((LEAST, ACCUMULATORS + len(ops)), np.int64)
+        self.partial_index = _empty_index(LEAST)
+
+    @property
+    def group_count(self) -> int:
+        """Groups known."""
+        return self.keys.count
+
+    @property
+    def partial_count(self) -> int:
+        """Partials held."""
+        return int(self.state[PARTIALS])
+
+    @property
+    def tuple_count(self) -> int:
+        """Tuples held."""
+        return int(self.state[HELD])
+
+    def held(self) -> Words:
+        """Copy the rows of the buffer that hold a tuple."""
+        rows = self.tuples[: self.state[TUPLES]]
+        return rows[rows[:, GROUP] != NONE]
+
+    @property
+    def eager(self) -> npt.NDArray[np.bool_]:
+        """Which groups are eager."""
+        eager: npt.NDArray[np.bool_] = self.groups[: self.group_count, HEAD] == EAGER
+        return eager
+
+    def name(self, columns: Sequence[pa.Array], rows: int) -> Words:
+        """Return the number of each row's group; groups that are new get one."""
+        known = self.group_count
+        named = self.keys.of(columns, rows)
+        if self.group_count > len(self.groups):
+            self.groups = _resized(self.groups, known, _room(self.group_count))
+        self.groups[known : self.group_count] = 0, NONE  # VOLUME, HEAD
+        return named
+
+    def take(self, named: Words, firsts: Words, ends: Words, values: Words, closed: int, up: int) -> None:
+        """Hold rows, or add them to their windows `[firsts, ends)`; groups of more than `up` tuples become eager."""
+        done = 0
+        flat = values.reshape(-1)
+        while True:
+            tuples, partials = self.tuples.reshape(-1), self.partials.reshape(-1)
+            done = take_tuples(
+                named, firsts, ends, flat, flat.view(np.float64), done, len(named), self.groups.reshape(-1), tuples,
+                tuples.view(np.float64), len(self.tuples), closed, partials, partials.view(np.float64),
+                len(self.partials), self.partial_index, len(self.partial_index), self.ops, len(self.ops), self.state,
+                up,
+            )  # fmt: skip
+            if done == len(named):
+                return
+            self._make_room()
+
+    def add_due(self, low: int, high: int) -> None:
+        """Add tuples of the buffer to their windows `[low, high)`, which are about to close."""
+        done = 0
+        rows = int(self.state[TUPLES])
+        tuples = self.tuples.reshape(-1)
+        while True:
+            partials = self.partials.reshape(-1)
+            done = add_due(
+                tuples, tuples.view(np.float64), done, rows, low, high, partials, partials.view(np.float64),
+                len(self.partials), self.partial_index, len(self.partial_index), self.ops, len(self.ops), self.state,
+            )  # fmt: skip
+            if done == rows:
+                return
+            self._make_room()
+
+    def take_due(self, high: int) -> Words:
+        """Remove the partials of windows below `high`, and their tuples from the volume of groups; returns them."""
+        rows = self.partials[: self.partial_count]
+        due = rows[:, WID] < high
+        taken = rows[due]
+        self._fewer_groups(taken[:, GROUP], taken[:, LAST])
+        self._keep_partials(rows[~due])
+        return taken
+
+    def expire(self, low: int) -> None:
+        """Drop the tuples whose windows are all below `low`, and close the gaps that others left in the buffer."""
+        rows = self.held()
+        kept = rows[:, END] > low
+        expired = rows[~kept, GROUP]
+        self._fewer_groups(expired, np.ones(len(expired), np.int64))
+        self._keep_tuples(rows[kept])
+
+    def settle(self, down: int) -> int:
+        """Make eager groups of fewer than `down` tuples lazy, but for the partials they have; returns how many.
+
+        A group without tuples has no partials either, and is as good as unknown.
+        """
+        groups = self.groups[: self.group_count]
+        empty = groups[:, VOLUME] == 0
+        calm = self.eager & (groups[:, VOLUME] < down) & ~empty
+        groups[calm | empty, HEAD] = NONE
+        self._forget(~empty)
+        return int(np.count_nonzero(calm))
+
+    def take_over(self, columns: Sequence[pa.Array], groups: Words, tuples: Words, partials: Words) -> None:
+        """Begin with these rows, numbered as they stand; groups say VOLUME, and EAGER or NONE."""
+        self.name(columns, len(groups))
+        self.groups[: len(groups)] = groups
+        self.tuples = np.empty((_room(len(tuples)), tuples.shape[1]), np.int64)
+        self._keep_tuples(tuples)
+        self.partials = np.empty((_room(len(partials)), partials.shape[1]), np.int64)
+        self._keep_partials(partials)
+
+    def _forget(self, used: npt.NDArray[np.bool_]) -> None:
+        """Drop groups that are not used, where they are a quarter of all: the rest get new numbers."""
+        kept = int(np.count_nonzero(used))
+        if 4 * kept > 3 * len(used) or kept == len(used):
+            return
+        numbers = np.cumsum(used) - 1
+        tuples = self.tuples[: self.state[TUPLES]]  # no gaps: they have just been closed
+        partials = self.partials[: self.partial_count]
+        for rows in (tuples, partials):
+            rows[:, GROUP] = numbers[rows[:, GROUP]]
+        groups = self.groups[: len(used)][used]
+        self.groups = _resized(groups, kept, _room(kept))
+        columns = self.keys.columns(np.flatnonzero(used))
+        self.keys = Keys(self.keys.kinds)
+        self.keys.of(columns, kept)
+        self._index_partials()
+
+    def _fewer_groups(self, groups: Words, tuples: Words) -> None:
+        """Take numbers of tuples away from the volume of groups."""
+        if len(groups):
+            fewer = np.bincount(groups, tuples, self.group_count)
+            self.groups[: self.group_count, VOLUME] -= fewer.astype(np.int64)
+
+    def _make_room(self) -> None:
+        """Let grow what a kernel found too small."""
+        wanted_tuples, wanted_partials = self.state[[WANTED_TUPLES, WANTED_PARTIALS]].tolist()
+        if wanted_tuples:
+            self.tuples = _resized(self.tuples, int(self.state[TUPLES]), 2 * len(self.tuples))
+        if wanted_partials:
+            rows = _room(self.partial_count + wanted_partials)
+            self.partials = _resized(self.partials, self.partial_count, max(2 * len(self.partials), rows))
+            self._index_partials()
+        self.state[[WANTED_TUPLES, WANTED_PARTIALS]] = 0
+
+    def _index_partials(self) -> None:
+        self.partial_index = _empty_index(len(self.partials))
+        index_partials(
+            self.partials.reshape(-1), self.partials.shape[1], self.partial_count, self.partial_index,
+            len(self.partial_index),
+        )  # fmt: skip
+
+    def _keep_partials(self, rows: Words) -> None:
+        """Hold these partials and no others."""
+        if 4 * len(rows) < len(self.partials):
+            self.partials = np.empty((_room(2 * len(rows)), self.partials.shape[1]), np.int64)
+        self.partials[: len(rows)] = rows
+        self.state[PARTIALS] = len(rows)
+        self._index_partials()
+
+    def _keep_tuples(self, rows: Words) -> None:
+        """Hold these tuples and no others."""
+        if 4 * len(rows) < len(self.tuples):
+            self.tuples = np.empty((_room(2 * len(rows)), self.tuples.shape[1]), np.int64)
+        self.tuples[: len(rows)] = rows
+        self.state[[TUPLES, HELD]] = len(rows)
+        self.state[FREE] = NONE
+        heads = self.groups[: self.group_count, HEAD]
+        heads[heads != EAGER] = NONE
+        chain_tuples(self.tuples.reshape(-1), self.tuples.shape[1], len(rows), self.groups.reshape(-1))
+
+
+def _resized(array: Words, used: int, rows: int) -> Words:
+    """Copy the first `used` rows into an array of `rows` rows."""
+    copy = np.empty((rows, array.shape[1]), np.int64)
+    copy[:used] = array[:used]
+    return copy
