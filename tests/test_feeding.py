@@ -17,7 +17,7 @@ import pytest
 
 from capture.files.capture import open_mapped
 from capture.files.scan import scan
-from lowlevel.feeding import can_feed, depth, feeders
+from lowlevel.feeding import ALONE, can_feed, depth, feeders
 from lowlevel.flushing import Flushing, Policy
 from lowlevel.keys import KeyLayout
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
@@ -55,7 +55,8 @@ def family(random: Random, names: tuple[str, ...]) -> list[LowLevelPlan]:
     for _ in range(random.randrange(1, 6)):
         of = random.choice(plans)
         keys = tuple(random.sample(of.keys, random.randrange(len(of.keys) + 1)))
-        subs = tuple(random.sample(of.subaggregates, random.randrange(1, len(of.subaggregates) + 1)))
+        alone = [sub for sub in of.subaggregates if sub.kind in ALONE]  # others are words that belong together
+        subs = tuple(random.sample(alone, random.randrange(1, len(alone) + 1)))
         factor = random.choice([1, 1, 3])
         origin = of.origin + random.choice([0, 0, 1, -2]) * of.pane
         plans.append(replace(of, keys=keys, subaggregates=subs, pane=factor * of.pane, origin=origin))

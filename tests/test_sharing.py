@@ -19,7 +19,7 @@ from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EV
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import Item, Punctuation
 from lowlevel.sharing import share
-from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
 from tests.pcap_bytes import NS
 from tests.random_plans import COMPUTED, KEY_SHAPES, PACKET, keys_of, random_plan
 from tests.test_node import merged, node_of, write_capture
@@ -44,14 +44,26 @@ def partials(items: list[Item]) -> list[pa.RecordBatch]:
     return [item for item in items if isinstance(item, pa.RecordBatch)]
 
 
+def units(plan: LowLevelPlan) -> list[list[SubAggregate]]:
+    """A plan's sub-aggregates; a first or last value is one with the time before it."""
+    found: list[list[SubAggregate]] = []
+    for sub in plan.subaggregates:
+        if sub.kind in TIME_OF:
+            found[-1].append(sub)
+        else:
+            found.append([sub])
+    return found
+
+
 def relatives(random: Random, keys: tuple[str, ...]) -> list[LowLevelPlan]:
     """A plan, others that may share its table (their names and sub-aggregates are their own), and one that may not."""
     first = random_plan(random, keys)
     plans = [first, replace(first, pane=3 * first.pane)]
     for number in range(random.randrange(1, 4)):
-        subs = list(random_plan(random, keys).subaggregates)
-        subs += random.sample(first.subaggregates, random.randrange(len(first.subaggregates) + 1))
-        random.shuffle(subs)
+        known = units(first)
+        kept = units(random_plan(random, keys)) + random.sample(known, random.randrange(len(known) + 1))
+        random.shuffle(kept)
+        subs = [sub for unit in kept for sub in unit]
         named = tuple(replace(sub, name=f"own{number}_{place}") for place, sub in enumerate(subs))
         own_keys = tuple(Key(f"{key.name}_{number}", key.expression) for key in first.keys)
         plans.append(replace(first, keys=own_keys, subaggregates=named))
