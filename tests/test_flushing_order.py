@@ -144,9 +144,12 @@ def feed(table: FlushingTable, pane: int, keys: list[int]) -> list[int]:
     return [len(add(table, [(pane * PANE, key) for key in batch])) for batch in batches]
 
 
-@pytest.mark.parametrize("slots", [256, 512, 1024])
-def test_of_groups_that_recur_no_more_entries_leave_with_paced_than_packets_come(slots: int) -> None:
-    """512 groups, each eight times in a window: the first packets of a window move out an old entry each."""
+@pytest.mark.parametrize(("slots", "times"), [(256, 8), (512, 8), (1024, 8), (1024, 3)])
+def test_of_groups_that_recur_no_more_entries_leave_with_paced_than_packets_come(slots: int, times: int) -> None:
+    """512 groups, each so many times in a window: the first packets of a window move out an old entry each.
+
+    With three packets of each the hand has no time to wait, and must leave to the packets what they move out.
+    """
     tables = [
         table_of(flushing, slots, AHEAD) for flushing in (Flushing(Policy.PACED), Flushing(Policy.SLOW, every=32))
     ]
@@ -154,7 +157,7 @@ def test_of_groups_that_recur_no_more_entries_leave_with_paced_than_packets_come
         random = Random(slots)
         names = [random.randrange(1 << 62) for _ in range(512)]
         for pane in range(6):
-            feed(table, pane, [key for _ in range(8) for key in random.sample(names, len(names))])
+            feed(table, pane, [key for _ in range(times) for key in random.sample(names, len(names))])
             assert table.old == 0
         assert table.tally.forced == 0
     paced, slow = (table.tally.burst for table in tables)
