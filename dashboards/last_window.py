@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dashboards.query_series import QuerySeries, Shown
+from highlevel.plan import LATE
 from lowlevel.punctuation import BEGINNING, END
 
 
@@ -49,6 +50,10 @@ class LastWindow:
         if not table.num_rows:
             return
         table = table.select(plan.schema.names).cast(plan.schema)
+        if plan.emit_late:  # rows that are to be added to others of their group: files and tables have them
+            table = table.filter(pc.invert(table[LATE]))
+            if not table.num_rows:
+                return
         start, end = BEGINNING, END
         if plan.windowed:
             end = pc.max(table["window_end"]).as_py()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from highlevel.batch_columns import BatchColumns
 from highlevel.plan import QueryPlan
@@ -13,16 +14,20 @@ from lowlevel.arrow import arrow_column
 from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Column, Type
-from lowlevel.punctuation import Item, Punctuation
+from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 
 class Finish:
-    """Turns merged sub-aggregates into the rows the query asks for. Stateless but for its counter."""
+    """Turns merged sub-aggregates into the rows the query asks for.
+
+    What is of a window that ends at or below what was promised is late; no other row is.
+    """
 
     def __init__(self, plan: QueryPlan) -> None:
         """Finish for `plan`."""
         self.plan = plan
         self.results = 0
+        self.low = BEGINNING
         self._having = None if plan.having is None else Condition(plan.having)
         self._macs = frozenset(key.name for key in plan.low.keys if key.expression.type is Type.MAC)
 
@@ -43,16 +48,21 @@ class Finish:
                 arrays.append(batch.column(output.expression.name))
                 continue
             arrays.append(arrow_column(evaluate(output.expression, columns), batch.num_rows, output.expression.type))
+        if plan.emit_late:
+            arrays.append(pc.less_equal(batch.column(WINDOW_END), self.low))
         self.results += batch.num_rows
         yield pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
         """Pass on."""
+        self.low = max(self.low, mark.low)
         yield mark
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Nothing to keep."""
-        return {}
+        """What was promised, where rows may be late."""
+        return {"finish": pa.table({"low": [self.low]})} if self.plan.emit_late else {}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Nothing to take over."""
+        """Take over what was promised."""
+        if "finish" in tables:
+            self.low = tables["finish"]["low"][0].as_py()

@@ -13,6 +13,9 @@ from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate
 
+LATE = "late"
+"""The column of results that says whether a row adds to a window that was reported before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -30,7 +33,8 @@ class QueryPlan:
     the columns of the partials that form a group: keys of the low level, and `link` where the query groups by it.
     `having` and `select` are expressions over those columns and the merged sub-aggregates. `layer` is the IP layer that
     plain names in `sql` mean. `partition` are the columns of `group_by` for whose values windows
-    of a number of rows are counted.
+    of a number of rows are counted. With `emit_late` rows that are late for a window are reported, as rows of that
+    window which say so in the column `late` and are to be added to what was reported before.
     """
 
     name: str
@@ -43,6 +47,7 @@ class QueryPlan:
     select: tuple[Output, ...]
     layer: str = Layer.OUTER
     partition: tuple[str, ...] = ()
+    emit_late: bool = False
 
     @property
     def of_every_link(self) -> bool:
@@ -61,9 +66,13 @@ class QueryPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the results: `window_start, window_end` (ns, half-open) where windowed, then the select list."""
+        """Schema of the results: `window_start, window_end` (half-open) where windowed, then the select list.
+
+        And `late` behind it, with `emit_late`.
+        """
         bounds = [pa.field("window_start", pa.int64()), pa.field("window_end", pa.int64())] if self.windowed else []
-        return pa.schema(bounds + [pa.field(out.name, ARROW_TYPES[out.expression.type]) for out in self.select])
+        late = [pa.field(LATE, pa.bool_())] if self.emit_late else []
+        return pa.schema(bounds + [pa.field(out.name, ARROW_TYPES[out.expression.type]) for out in self.select] + late)
 
     def counting_rows(self) -> QueryPlan:
         """Return this plan with count(*) among its sub-aggregates, so that rows left out of windows can be counted."""

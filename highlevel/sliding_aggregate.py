@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from highlevel.aggregate import WID, Aggregate
 from highlevel.bucket import Bucket
+from highlevel.late_windows import supplements
 from highlevel.wid_ranges import Ranges, below, unite
 from highlevel.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.sliding import SlidingWindow
@@ -19,10 +20,20 @@ class SlidingAggregate:
     """A `WindowOperator`: tags partials with window ids, rolls them up, and gives each window its bounds."""
 
     def __init__(
-        self, window: SlidingWindow, pane: int, groups: Sequence[str], subaggregates: Sequence[SubAggregate]
+        self,
+        window: SlidingWindow,
+        pane: int,
+        groups: Sequence[str],
+        subaggregates: Sequence[SubAggregate],
+        emit_late: bool = False,
     ) -> None:
-        """Merge partials of panes of `pane` ns by the columns `groups`."""
+        """Merge partials of panes of `pane` ns by the columns `groups`.
+
+        With `emit_late` what is late for a window leaves at once, as rows of that window of their own, behind the
+        promise that there would be none; it is counted as late all the same.
+        """
         self.window = window
+        self.emit_late = emit_late
         self.bucket = Bucket(window, pane)
         self.aggregate = Aggregate(groups, subaggregates)
         self._closed: Ranges = []
@@ -65,6 +76,11 @@ class SlidingAggregate:
         """Store partials with their windows."""
         for tagged in self.bucket.rows(port, batch):
             assert isinstance(tagged, pa.RecordBatch)
+            aggregate = self.aggregate
+            if self.emit_late:
+                late = supplements(tagged, aggregate.closed, aggregate.groups, aggregate.subaggregates)
+                if late is not None:
+                    yield self._timed(late)
             yield from self.aggregate.rows(port, tagged)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:

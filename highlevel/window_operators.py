@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from highlevel.landmark_aggregate import LandmarkAggregate
 from highlevel.plan import QueryPlan
+from highlevel.session_aggregate import SessionAggregate
 from highlevel.sliding_aggregate import SlidingAggregate
 from highlevel.window_operator import WindowOperator
+from highlevel.windows.landmark import LandmarkWindow
+from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import SlidingWindow
 
 
@@ -13,5 +17,9 @@ def make_window_operator(plan: QueryPlan) -> WindowOperator:
     window, groups, subaggregates = plan.window, plan.group_by, plan.low.subaggregates
     match window:
         case SlidingWindow():
-            return SlidingAggregate(window, plan.low.pane, groups, subaggregates)
+            return SlidingAggregate(window, plan.low.pane, groups, subaggregates, plan.emit_late)
+        case LandmarkWindow():
+            return LandmarkAggregate(window, groups, subaggregates)
+        case SessionWindow():
+            return SessionAggregate(window, groups, subaggregates)
     raise NotImplementedError(f"no operator for {window}")

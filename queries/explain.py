@@ -59,6 +59,8 @@ def _high(plan: QueryPlan) -> Iterator[str]:
         yield _line("meld", f"{len(plan.streams)} streams: progress is that of the slowest link")
     group = ", ".join(_shown(plan, name) for name in plan.group_by)
     yield _line("group by", group or f"nothing: one row per window, none for a window without {plan.low.kind}")
+    if plan.emit_late:
+        yield _line("late rows", "rows of their own of the windows they are late for, marked in the column late")
     for sub in plan.low.subaggregates:
         yield _line("merge", f"{sub.name} by {MERGE[sub.kind]}")
     if plan.having is not None:

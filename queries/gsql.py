@@ -13,7 +13,7 @@ from typing import Any
 
 from capture.flows.sampling import HandRates
 from capture.packets.fields import INNER
-from highlevel.plan import Output, QueryPlan
+from highlevel.plan import LATE, Output, QueryPlan
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import WHOLE_INPUT
 from lowlevel.expressions import Column, Expression, Type, bits_of, columns_of
@@ -104,7 +104,19 @@ class _Compiler:
         )
         group_by = tuple(column.name for column in scope.groups.values())
         streams = clauses.source.streams
-        return QueryPlan(name, self._sql, streams, window, low, group_by, having, select, self._layer, partition)
+        return QueryPlan(
+            name,
+            self._sql,
+            streams,
+            window,
+            low,
+            group_by,
+            having,
+            select,
+            self._layer,
+            partition,
+            clauses.window.emit_late,
+        )
 
     def _without_bounds(self, items: list[Item]) -> list[Item]:
         """Leave out `window_start` and `window_end` as items: every result of a window begins with them."""
@@ -177,7 +189,8 @@ class _Compiler:
         if not self._scope.groups and not self._aggregates.finished:
             problem = "a selection of rows, without aggregates and GROUP BY, is not supported"
             raise self._error(problem, items[0].tokens[0], "an aggregate like count(*), or GROUP BY")
-        names = output_names(self._sql, items, bound, self._group_names, self._shown_name)
+        reserved = (*BOUNDS, LATE) if self._clauses.window.emit_late else BOUNDS
+        names = output_names(self._sql, items, bound, self._group_names, self._shown_name, reserved)
         outputs = []
         for item, binder, expression, name in zip(items, binders, bound, names, strict=True):
             self._refuse_bytes("SELECT of", expression, item)

@@ -28,14 +28,18 @@ def output_names(
     bound: Sequence[Expression],
     given: Mapping[Expression, str],
     column_name: ColumnName,
+    reserved: Sequence[str] = BOUNDS,
 ) -> list[str]:
-    """Name `items`, bound as `bound`; `given` are names given in GROUP BY. A name given twice is a `QueryError`."""
-    taken = set(BOUNDS)
+    """Name `items`, bound as `bound`; `given` are names given in GROUP BY. A name given twice is a `QueryError`.
+
+    `reserved` are the columns that results have besides.
+    """
+    taken = set(reserved)
     for item in items:
         if item.alias is not None:
             if item.alias.text.lower() in taken:
                 problem = f"the name '{item.alias.text}' is already taken"
-                expected = f"a name of its own for each column, none of them {' or '.join(BOUNDS)}"
+                expected = f"a name of its own for each column, none of them {' or '.join(reserved)}"
                 raise QueryError(problem, sql, item.alias.start, expected)
             taken.add(item.alias.text.lower())
     names = []

@@ -30,21 +30,24 @@ INT64 = 2**63
 class WindowClause:
     """A window clause: the window, and what else it says of the query.
 
-    `spread` is the word SPREAD and `partition` are the tokens behind PA, commas included.
+    `spread` is the word SPREAD and `partition` are the tokens behind PA, commas included. `emit_late` is LATE EMIT.
     """
 
     window: WindowKind = WHOLE_INPUT
     spread: Token | None = None
     partition: tuple[Token, ...] = ()
-    late: str = "drop"
+    emit_late: bool = False
 
 
 def read_window_clause(sql: str, tokens: Sequence[Token], close: Token) -> WindowClause:
     """Read what stands between the brackets; `close` is the one that ends it. QueryError for what is no window."""
     found = ParameterReader(sql, tokens, close).read()
     window = _Chooser(sql, found, [*tokens, close][0]).window()
-    late = found.values.get("LATE", "drop")
-    return WindowClause(window, found.names.get("SPREAD"), tuple(found.columns), str(late))
+    emit_late = found.values.get("LATE") == "emit"
+    if emit_late and not isinstance(window, SlidingWindow):
+        expected = "LATE DROP: only windows of a RANGE and a SLIDE of time can be added to"
+        raise QueryError("LATE EMIT for this kind of window", sql, found.places["LATE"].start, expected)
+    return WindowClause(window, found.names.get("SPREAD"), tuple(found.columns), emit_late)
 
 
 class _Chooser:

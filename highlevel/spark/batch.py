@@ -24,8 +24,17 @@ from capture.files.capture import Capture, allow_open_files, open_finite
 from capture.files.split import ByteRange, joined
 from capture.metrics import Samples
 from highlevel.inline import ALL_METRICS, Input
-from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
-from highlevel.plan import QueryPlan
+from highlevel.metrics import (
+    LATE_PARTIALS,
+    LATE_ROWS,
+    OUTSIDE_WINDOWS,
+    PARTIALS_BEYOND_CAP,
+    PARTIALS_RECEIVED,
+    RESULT_ROWS,
+    ROWS_BEYOND_CAP,
+    WINDOWS_CLOSED,
+)
+from highlevel.plan import LATE, QueryPlan
 from highlevel.readings import Reading, reading_of
 from highlevel.spark.byte_ranges import (
     SPARK_SCHEMA,
@@ -121,7 +130,8 @@ class BatchRun:
         tasks = self._proved_tasks()
         bounds = ["`window_start` bigint", "`window_end` bigint"] if self.plan.windowed else []
         columns = [f"`{out.name}` {SPARK_TYPES[out.expression.type]}" for out in self.plan.select]
-        return self._stages(tasks, packed=False, schema=", ".join(bounds + columns))
+        late = [f"`{LATE}` boolean"] if self.plan.emit_late else []
+        return self._stages(tasks, packed=False, schema=", ".join(bounds + columns + late))
 
     def _proved_tasks(self) -> list[Task]:
         """Cut the inputs at boundaries that are proved, or not at all where rows hang together."""
@@ -170,6 +180,8 @@ class BatchRun:
         name = self.plan.name
         self.samples.add(PARTIALS_RECEIVED, sum(each["received"] for each in merged), name)
         self.samples.add(OUTSIDE_WINDOWS, sum(each["outside"] for each in merged), name)
+        self.samples.add(PARTIALS_BEYOND_CAP, sum(each["beyond_cap"][0] for each in merged), name)
+        self.samples.add(ROWS_BEYOND_CAP, sum(each["beyond_cap"][1] for each in merged), name)
         self.samples.add(LATE_PARTIALS, 0, name)
         self.samples.add(LATE_ROWS, 0, name)
         closed = unite((first, end) for each in merged for first, end in each["closed"])
