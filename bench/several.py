@@ -99,6 +99,7 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
     from capture.files.capture import open_mapped
     from capture.files.scan import scan
     from lowlevel.node import Node
+from lowlevel.query_tables import QueryTables
     from queries.gsql import compile_query
 
     files = {ipv6: open_mapped(path, "a bench") for ipv6, path in paths.items()}
@@ -120,7 +121,7 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
         for query in node.queries:
             if query.accepted + query.filtered != indexes[work.ipv6].records:
                 raise RuntimeError(f"{name}: a query saw {query.accepted + query.filtered} packets, not all")
-        distinct = {id(query): query for query in node.queries}.values()
+        distinct = [query for query in dict.fromkeys(node.queries) if isinstance(query, QueryTables)]
         words[name] = [table.width for query in distinct for _, table in query.tables.values()]
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     again = 0

@@ -30,6 +30,8 @@ ALONE = frozenset({Kind.COUNT, Kind.SUM, Kind.MIN, Kind.MAX})
 
 def can_feed(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
     """Whether every entry of `coarser` is made of whole entries of `finer`, and of nothing else."""
+    if not (finer.reduced and coarser.reduced):
+        return False
     if (finer.kind, finer.where, finer.sampling, finer.spread) != (
         coarser.kind, coarser.where, coarser.sampling, coarser.spread,
     ):  # fmt: skip

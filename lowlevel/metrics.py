@@ -51,7 +51,8 @@ TABLE_DIRECT = Metric(
     "wiretide_table_direct_total",
     "counter",
     ("query", "link"),
-    "Rows that left as partials of their own, being of panes older than the low-level table keeps, or far ahead.",
+    "Rows that left as partials of their own: of panes older than the low-level table keeps, or far ahead; or all, for "
+    "windows that depend on single rows.",
 )
 TABLE_RESIDENT = Metric(
     "wiretide_table_resident_entries", "gauge", ("query", "link"), "Entries that are in the low-level tables."

@@ -37,6 +37,7 @@ from lowlevel.promises.knowledge import Kind as KnowledgeKind
 from lowlevel.promises.knowledge import Knowledge
 from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
+from lowlevel.query_reducer import QueryReducer, make_reducer
 from lowlevel.query_tables import QueryTables
 from lowlevel.readers import RowReader, make_reader
 from lowlevel.sharing import SharedPlan, share, share_conditions
@@ -54,7 +55,7 @@ class Stream:
 
     kind: str
     reader: RowReader
-    tables: list[tuple[QueryTables, SharedPlan]]
+    tables: list[tuple[QueryReducer, SharedPlan]]
     promise: Promise
 
     def declare(self, block: Block) -> None:
@@ -91,11 +92,15 @@ class Node:
         self.link = link
         self.at_once = flushing.policy is Policy.AT_ONCE
         self.follows = promise.by_rows or not self.at_once  # how far the link has come is not told by any one row
-        tables: list[tuple[QueryTables, SharedPlan]] = []
+        tables: list[tuple[QueryReducer, SharedPlan]] = []
         for shared in share(plans):
-            tables.append((QueryTables(link, shared.plan, slots, capacity, flushing), shared))
+            query = make_reducer(link, shared.plan, slots, capacity, flushing)
             if self.at_once and shared.feeder is not None:
-                tables[shared.feeder][0].feed(tables[-1][0])
+                feeder = tables[shared.feeder][0]
+                assert isinstance(feeder, QueryTables)
+                assert isinstance(query, QueryTables)
+                feeder.feed(query)
+            tables.append((query, shared))
         share_conditions(query for query, _ in tables)
         of_number = {sharer.number: query for query, shared in tables for sharer in shared.sharers}
         self.queries = [of_number[number] for number in range(len(plans))]  # one that is shared is there several times
@@ -177,7 +182,9 @@ class Node:
             samples.update(stream.reader.samples())
             if self.follows:
                 self._add_promise(samples, stream)
-        tallies: dict[QueryTables, Tally] = {}  # of tables that are shared: one, and bytes under the first query's name
+        tallies: dict[
+            QueryReducer, Tally
+        ] = {}  # of tables that are shared: one, and bytes under the first query's name
         for name, query in zip(names, self.queries, strict=True):
             samples.add(ROWS_ACCEPTED, query.accepted, name, self.link)
             samples.add(ROWS_FILTERED, query.filtered, name, self.link)
@@ -185,6 +192,8 @@ class Node:
             if first:
                 tallies[query] = query.tally
             self._add_tally(samples, tallies[query], name)
+            if not (self.at_once and query.plan.reduced):
+                samples.add(TABLE_DIRECT, tallies[query].direct, name, self.link)
             if query.spreader is not None:
                 samples.add(ROWS_NOT_SPREAD, query.spreader.too_long, name, self.link)
             samples.set(TABLE_BYTES, query.bytes if first else 0, name, self.link)
@@ -197,7 +206,6 @@ class Node:
         if not self.at_once:
             samples.add(TABLE_SWEPT, tally.swept, name, self.link)
             samples.add(TABLE_FORCED, tally.forced, name, self.link)
-            samples.add(TABLE_DIRECT, tally.direct, name, self.link)
         samples.set(TABLE_RESIDENT, tally.resident, name, self.link)
         samples.set(TABLE_PANES, tally.panes, name, self.link)
         samples.set(TABLE_BURST, tally.burst, name, self.link)

@@ -21,6 +21,7 @@ from lowlevel.expressions import Type
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END
 from lowlevel.readers import Rows
+from lowlevel.spread import Spreader
 from lowlevel.tally import Tally
 from lowlevel.vectors import Vector
 
@@ -35,6 +36,7 @@ class QueryRows:
         self.link = link
         self.plan = plan
         self.where = None if plan.where is None else Condition(plan.where)
+        self.spreader: Spreader | None = None  # rows are whole
         self.low = BEGINNING
         self.accepted = 0
         self.filtered = 0

@@ -12,7 +12,8 @@ keeps what they ask for (`lowlevel.feeding`).
 Shared is a table whose rows, keys in their order, panes and cuts are equal (`identity`), whatever the columns are
 called; equal sub-aggregates, also those of one query, are one word of the entry. **Not shared** are the tables of
 queries whose keys stand in another order, whose pane is a multiple of another's, or whose predicate is written
-differently: their entries would not be the same.
+differently: their entries would not be the same. Plans of single rows (`lowlevel.query_rows`), which have no table,
+share the evaluation of their keys and arguments in the same way.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from lowlevel.expressions import Expression
 from lowlevel.feeding import depth, feeders
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import Item
-from lowlevel.query_tables import QueryTables
+from lowlevel.query_reducer import QueryReducer
 from lowlevel.subaggregates import Kind, SubAggregate
 
 
@@ -101,7 +102,7 @@ def _union(of_table: LowLevelPlan, numbers: list[int], plans: Sequence[LowLevelP
     return SharedPlan(replace(of_table, subaggregates=subaggregates), tuple(sharers))
 
 
-def share_conditions(tables: Iterable[QueryTables]) -> None:
+def share_conditions(tables: Iterable[QueryReducer]) -> None:
     """Let tables of one link whose predicate is the same ask one condition, which tests each batch of rows once."""
     known: dict[tuple[str, HandRates | None, Expression], Condition] = {}
     for query in tables:

@@ -52,8 +52,8 @@ def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], capacity: int = BLO
 
 
 def _tables(plans: Sequence[LowLevelPlan]) -> Iterator[tuple[LowLevelPlan, KeyLayout]]:
-    """Iterate over all tables that can be made, plans that share theirs counted once."""
-    for shared in share(plans):
+    """Iterate over all tables that can be made, plans that share theirs counted once, those without one not at all."""
+    for shared in share([plan for plan in plans if plan.reduced]):
         for versions in possible_versions(shared.plan):
             yield shared.plan, KeyLayout(shared.plan.keys, versions)
 

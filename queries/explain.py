@@ -24,7 +24,8 @@ def explain(plan: QueryPlan) -> str:
 def _low(plan: QueryPlan) -> Iterator[str]:
     low = plan.low
     kind = columns_of_kind(low.kind)
-    yield f"low level: next to the {low.kind}, once per link, in a table of fixed size"
+    where = "in a table of fixed size" if low.reduced else "and each row goes up by itself"
+    yield f"low level: next to the {low.kind}, once per link, {where}"
     bound = "the files bound to it" if len(plan.streams) == 1 else "the files bound to each, every link on its own"
     bound = "those of every link" if plan.of_every_link else bound
     yield _line("streams", f"{' UNION '.join(plan.streams)}: {bound}")
@@ -38,10 +39,12 @@ def _low(plan: QueryPlan) -> Iterator[str]:
     where = "every row" if low.where is None else expression_text(low.where)
     yield _line("keep", where + ("" if low.where is None else ", before anything is kept for the row"))
     for key in low.keys:
-        yield _line("key", f"{key.name} = {expression_text(key.expression)}: {_width(key)}")
-    yield _line("key words", _words(low.keys))
+        width = f": {_width(key)}" if low.reduced else ""
+        yield _line("key", f"{key.name} = {expression_text(key.expression)}{width}")
+    if low.reduced:
+        yield _line("key words", _words(low.keys))
     for sub in low.subaggregates:
-        yield _line("keep per group", f"{sub.name} = {_call(sub)}")
+        yield _line("keep per group" if low.reduced else "of each row", f"{sub.name} = {_call(sub)}")
     if low.spread:
         yield _line("spread", "counters of a row are divided among the panes from its start_ts to its end_ts")
     if plan.windowed:
@@ -51,7 +54,8 @@ def _low(plan: QueryPlan) -> Iterator[str]:
 
 
 def _high(plan: QueryPlan) -> Iterator[str]:
-    yield "high level: over partials, in any order of arrival, up to what punctuation has closed"
+    order = "in the order of arrival" if plan.low.in_arrival_order else "in any order of arrival"
+    yield f"high level: over partials, {order}, up to what punctuation has closed"
     if plan.windowed:
         for what, text in window_lines(plan.window):
             yield _line(what, text)
@@ -66,7 +70,8 @@ def _high(plan: QueryPlan) -> Iterator[str]:
     if plan.having is not None:
         yield _line("having", expression_text(plan.having))
     if plan.windowed:
-        yield _line("output", "window_start, window_end: ns since the epoch, half-open")
+        unit = "ns since the epoch" if plan.window.timed else "numbers of rows"
+        yield _line("output", f"window_start, window_end: {unit}, half-open")
     for out in plan.select:
         yield _line("output", f"{out.name} = {expression_text(out.expression)} ({out.expression.type})")
 
