@@ -99,7 +99,7 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
     from capture.files.capture import open_mapped
     from capture.files.scan import scan
     from lowlevel.node import Node
-from lowlevel.query_tables import QueryTables
+    from lowlevel.query_tables import QueryTables
     from queries.gsql import compile_query
 
     files = {ipv6: open_mapped(path, "a bench") for ipv6, path in paths.items()}
