@@ -33,6 +33,7 @@ BENCHES = {
     "flood": "ten million sources through a table of 64 K slots: memory, stalls, exactness",
     "spool": "partials through a spool against plain Arrow files; taking over a spool of many segments",
     "probes": "how many slots of the table a packet should look at",
+    "rollup": "partials merged by group, tumbling and sliding, against Arrow, on one core; memory of a group",
     "kills": "kill -9 of `wiretide run` at a hundred random moments while its spool is written",
     "startup": "how long commands take that have nothing to do",
 }

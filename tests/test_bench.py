@@ -198,3 +198,15 @@ def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path: Path) 
 def test_a_smoke_run_is_small_and_a_full_one_is_not(tmp_path: Path) -> None:
     assert [Setting(tmp_path, quick).packets(5_000_000) for quick in (True, False)] == [100_000, 5_000_000]
     assert [Setting(tmp_path, quick).runs(7) for quick in (True, False)] == [1, 7]
+
+
+def test_a_smoke_run_of_rollup_says_how_each_window_is_made(tmp_path: Path) -> None:
+    ran = bench("--quick", "rollup", "--data", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    rows = [re.split(" {2,}", line.strip()) for line in ran.stdout.splitlines() if " minute" in line[:80]]
+    hours = [row[-1] for row in rows if "an hour by minutes" in row]
+    assert hours == ["RUNNING_TOTALS"] * 2 + ["TWO_STACKS"] * 2
+    criteria = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert [(each["target"], each["pass"]) for each in criteria] == [
+        (target, None) for target in (">= 10", "<= 1.5", "<= 1.05", "<= 64")
+    ]

@@ -3,8 +3,9 @@
     window 7     pane 5 + 6 + 7
     window 8              6 + 7 + 8   = window 7 - pane 5 + pane 8
 
-Two merges for each pane, however many panes a window has (Li 2008, §6.2.3). Exact, since only what integers undo is
-kept so: sums and exclusive or. A group leaves when none of its rows are left, whatever its sums are.
+A look-up and two merges for each pane, however many a window has (Li 2008, §6.2.3): the ids of its groups are kept for
+the way out. Exact, since only what integers undo is kept so: sums and exclusive or. A group leaves when none of its
+rows are left, whatever its sums are.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from highlevel.groups.merging import Accumulated
@@ -30,23 +33,23 @@ class RunningTotals:
     def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
         """Hold nothing; `schema` is that of the piles."""
         self.table = GroupTable(schema, groups, what, held=True)
-        self.piles: dict[Key, pa.RecordBatch] = {}
+        self.piles: dict[Key, tuple[pa.RecordBatch, npt.NDArray[np.int32]]] = {}  # with the ids of their groups
         self._ends: list[tuple[int, Key]] = []  # a heap; keys of piles that were dropped stay until their turn
 
     @property
     def bytes(self) -> int:
         """Memory of the totals; the piles are their owner's."""
-        return self.table.bytes
+        return self.table.bytes + sum(ids.nbytes for _, ids in self.piles.values())
 
     def add(self, key: Key, batch: pa.RecordBatch) -> None:
         """Add a pile."""
-        self.piles[key] = batch
+        self.piles[key] = batch, self.table.merge(batch).astype(np.int32)
         heappush(self._ends, (key[1], key))
-        self.table.merge(batch)
 
     def drop(self, key: Key) -> None:
         """Take a pile out."""
-        self.table.undo(self.piles.pop(key))
+        batch, ids = self.piles.pop(key)
+        self.table.undo(batch, ids.astype(np.int64))
 
     def pass_on(self, wid: int) -> bool:
         """Take out the piles that end by window `wid`; say whether there were any."""
@@ -62,5 +65,6 @@ class RunningTotals:
         """Return the groups that are there."""
         rows = self.table.to_arrow()
         if self.table.count > 2 * rows.num_rows + PURGE_GROUPS:
-            self.table.purge()
+            became = self.table.purge().astype(np.int32)
+            self.piles = {key: (batch, became[ids]) for key, (batch, ids) in self.piles.items()}
         return rows

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
+from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
 from highlevel.groups.layer import Layer
 from highlevel.groups.merging import Accumulated
@@ -42,27 +44,25 @@ class GroupTable:
         """Memory of the table."""
         return self.keys.bytes + self.layer.bytes
 
-    def merge(self, batch: pa.RecordBatch) -> None:
-        """Take in a batch."""
-        self._take(batch, False)
-
-    def undo(self, batch: pa.RecordBatch) -> None:
-        """Take out a batch: all rules are invertible, `held` is on.
-
-        Its rows were taken in, or as many of each group that sum to the same.
-        """
-        self._take(batch, True)
-
-    def _take(self, batch: pa.RecordBatch, undo: bool) -> None:
+    def merge(self, batch: pa.RecordBatch) -> Words:
+        """Take in a batch; return the ids of its rows' groups."""
         ids = self.keys.of([batch.column(name) for name in self.groups], batch.num_rows)
-        self.layer.merge(ids, batch, self.keys.room, undo)
+        self.layer.merge(ids, batch, self.keys.room)
+        return ids
 
-    def purge(self) -> None:
-        """Forget the groups of which nothing is left; the others get new ids."""
+    def undo(self, batch: pa.RecordBatch, ids: Words) -> None:
+        """Take out a batch that was taken in: all rules are invertible, `held` is on."""
+        self.layer.merge(ids, batch, self.keys.room, True)
+
+    def purge(self) -> Words:
+        """Forget the groups of which nothing is left; return what the ids of the others have become, by their old."""
         ids = self.layer.present(self.count)
+        became = np.arange(self.count)
         if ids is not None:
             self.keys = self.keys.only(ids)
             self.layer.keep(ids)
+            became[ids] = np.arange(len(ids))
+        return became
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return a row per group; a copy."""

@@ -1,0 +1,220 @@
+"""The high level alone: partials by address pair merged into groups, tumbling and sliding, on one core.
+
+Partials come as a table next to the packets lets them go: batches of groups that recur. Arrow's `group_by` merges the
+same batches beside it. A window of an hour that slides by a minute is fed the very partials of a tumbling minute, once
+the hour is full; at the low level the two are compared over the same packets. All figures are the least of several
+runs, in time of the processor, the workloads by turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bench.flood import resident
+from bench.one_core import on_one_core
+from bench.report import Report
+from bench.setting import Setting
+from bench.several import minutes
+from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.undisturbed import step
+from highlevel.aggregate import Aggregate
+from highlevel.bucket import END_WID, FIRST_WID
+from lowlevel.addresses import to_arrow
+from lowlevel.expressions import Column, Type
+from lowlevel.punctuation import Punctuation
+from lowlevel.subaggregates import MERGE, Kind, SubAggregate
+
+HOUR = 60
+"""Minutes in the range of the sliding window."""
+
+PAIR = ["srcIP", "destIP"]
+KEY_BYTES = 8
+"""Bytes of a pair of IPv4 addresses."""
+
+LENGTH = Column("len", Type.INT)
+PACKETS = SubAggregate("packets", Kind.COUNT)
+QUERIES = {
+    "count, sum": (PACKETS, SubAggregate("bytes", Kind.SUM, LENGTH)),
+    "count, sum, max": (
+        PACKETS,
+        SubAggregate("bytes", Kind.SUM, LENGTH),
+        SubAggregate("most", Kind.MAX, LENGTH),
+    ),
+}
+COLUMNS = ("packets", "bytes", "most")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is merged: groups, partials of a batch, batches of a minute, minutes that are timed, and runs."""
+
+    groups: int
+    rows: int
+    batches: int
+    minutes: int
+    runs: int
+
+
+def partials(size: Size) -> list[pa.RecordBatch]:
+    """Batches of a minute: each partial of any of the pairs."""
+    random = np.random.default_rng(1)
+    addresses = random.integers(0, 1 << 32, (2, size.groups), np.uint64)
+    found = []
+    for _ in range(size.batches):
+        group = random.integers(size.groups, size=size.rows)
+        none = np.zeros(size.rows, np.uint64)
+        columns = [to_arrow(4, none, side[group]) for side in addresses]
+        columns += [pa.array(random.integers(1, 1500, size.rows)) for _ in COLUMNS]
+        found.append(pa.RecordBatch.from_arrays(columns, [*PAIR, *COLUMNS]))
+    return found
+
+
+def in_windows(batches: Sequence[pa.RecordBatch], minute: int, windows: int) -> list[pa.RecordBatch]:
+    """The partials of a minute, in so many windows that slide by a minute."""
+    return [
+        batch.append_column(FIRST_WID, pa.array(np.full(batch.num_rows, minute))).append_column(
+            END_WID, pa.array(np.full(batch.num_rows, minute + windows))
+        )
+        for batch in batches
+    ]
+
+
+class Rolling:
+    """An operator that is fed minutes of partials; its window of so many minutes is full when it has been made."""
+
+    def __init__(self, query: str, batches: list[pa.RecordBatch], windows: int) -> None:
+        self.aggregate = Aggregate(PAIR, QUERIES[query])
+        self.batches = batches
+        self.windows = windows
+        self.minute = 0
+        while self.minute < windows + 2:
+            self.seconds(1)
+
+    def seconds(self, minutes: int) -> float:
+        """Processor seconds of each of the next minutes: its partials merged, and its window closed."""
+        places = range(self.minute, self.minute + minutes)
+        tagged = [in_windows(self.batches, minute, self.windows) for minute in places]
+
+        def once() -> None:
+            for minute, batches in zip(places, tagged, strict=True):
+                for batch in batches:
+                    for _ in self.aggregate.rows(0, batch):
+                        pass
+                for _ in self.aggregate.punctuate(0, Punctuation("link", minute + 1)):
+                    pass
+
+        self.minute += minutes
+        return step(once).processor / minutes
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Processor seconds of a minute of partials, and how each window was made of its panes."""
+
+    arrow: float
+    tumbling: float
+    sliding: float
+    strategies: tuple[str, str]
+
+
+def costs(query: str, size: Size) -> Costs:
+    """Merge the same partials in three ways, by turns."""
+    batches = partials(size)
+    table = pa.Table.from_batches(batches)
+    merges = [(sub.name, MERGE[sub.kind]) for sub in QUERIES[query]]
+    tumbling, sliding = Rolling(query, batches, 1), Rolling(query, batches, HOUR)
+
+    def by_arrow() -> float:
+        return step(lambda: table.group_by(PAIR, use_threads=False).aggregate(merges)).processor
+
+    found = [(by_arrow(), tumbling.seconds(size.minutes), sliding.seconds(size.minutes)) for _ in range(size.runs)]
+    strategies = (tumbling.aggregate.strategy.name, sliding.aggregate.strategy.name)
+    arrow, anew, slid = (min(each) for each in zip(*found, strict=True))
+    return Costs(arrow, anew, slid, strategies)
+
+
+def memory(size: Size, windows: int) -> tuple[float, float]:
+    """Bytes per open window and group with one count: resident, and as the operator says."""
+    aggregate = Aggregate(PAIR, [PACKETS])
+    batches = [batch.select([*PAIR, "packets"]) for batch in partials(size)]
+    before = 0
+    for window in range(windows + 1):
+        for batch in in_windows(batches, window, 1):
+            for _ in aggregate.rows(0, batch):
+                pass
+        if window == 0:
+            before, told = resident(), aggregate.bytes  # after the first everything is there that is made once
+    entries = windows * size.groups
+    return (resident() - before) / entries, (aggregate.bytes - told) / entries
+
+
+def low_level(path: Path, runs: int) -> dict[str, float]:
+    """Processor seconds of the low level over the same packets, for a tumbling minute and for a sliding hour."""
+    from capture.files.capture import open_mapped
+    from capture.files.scan import scan
+    from lowlevel.node import Node
+    from queries.gsql import compile_query
+
+    tumbling = minutes("count(*) AS packets, sum(len) AS bytes", "srcIP, destIP")
+    texts = {"tumbling": tumbling, "sliding": tumbling.replace("RANGE 1 minute", "RANGE 60 minutes")}
+    plans = {name: compile_query(text).low for name, text in texts.items()}
+    file = open_mapped(path, "a bench")
+    blocks = scan(file).blocks
+
+    def reduce(name: str) -> None:
+        node = Node("link", file, [plans[name]])
+        for block in blocks:
+            for _ in node.process(block):
+                pass
+
+    least = dict.fromkeys(plans, float("inf"))
+    for number in range(runs):
+        for name in sorted(plans, reverse=number % 2 == 1):
+            least[name] = min(least[name], step(lambda name=name: reduce(name)).processor)  # type: ignore[misc]
+    return least
+
+
+def run(setting: Setting) -> Report:
+    """Roll up, slide, and weigh."""
+    size = Size(1000, 1000, 5, 2, 1) if setting.quick else Size(100_000, 100_000, 10, 3, 7)
+    judged = not setting.quick
+    report = Report("rollup")
+    lines = []
+    found = {}
+    for query in QUERIES:
+        for each in (size, replace(size, batches=1)):
+            rows = each.rows * each.batches
+            cost = found[query, each.batches] = on_one_core(costs, query, each)
+            for name, seconds, strategy in (
+                ("Arrow's group_by", cost.arrow, ""),
+                ("a tumbling minute", cost.tumbling, cost.strategies[0]),
+                ("an hour by minutes", cost.sliding, cost.strategies[1]),
+            ):
+                figures = f"{rows / seconds / MILLION:.1f}", f"{seconds / cost.tumbling:.2f}"
+                lines.append((query, f"{rows:,}", name, *figures, strategy))
+    report.table(
+        f"partials of {size.groups:,} address pairs, merged and closed",
+        ("sub-aggregates", "partials a minute", "by", "M partials/s", "cost / tumbling", "strategy"),
+        lines,
+    )
+    path = cached(address_pairs(setting.packets(5 * MILLION)), setting.data)
+    warm(path)
+    low = on_one_core(low_level, path, setting.runs(8))
+    resided, told = on_one_core(memory, size, 3 if setting.quick else 20)
+    report.notes.append(f"an open window and group with one count: {resided:.0f} bytes resident, {told:.0f} as told")
+    many = found["count, sum", size.batches]
+    rate = size.rows * size.batches / many.tumbling / MILLION
+    report.require("partials of address pairs, one core, M partials/s", rate, ">= 10", judged)
+    report.require(
+        "an hour by minutes / a tumbling minute, count and sum", many.sliding / many.tumbling, "<= 1.5", judged
+    )
+    report.require(
+        "an hour by minutes / a tumbling minute, low level", low["sliding"] / low["tumbling"], "<= 1.05", judged
+    )
+    report.require("bytes beside the key of a window and group", max(resided, told) - KEY_BYTES, "<= 64", judged)
+    return report
