@@ -47,3 +47,32 @@ def curves(
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path)
     plt.close(figure)
+
+
+def scatter(
+    path: Path,
+    title: str,
+    points: Mapping[str, Sequence[tuple[float, float]]],
+    labels: tuple[str, str],
+    logarithmic: bool = False,
+) -> None:
+    """Write a line for each name through its points (x, y), as SVG or PNG; `labels` are of axes, logarithmic or not."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for (name, line), marker in zip(points.items(), "os*v^Dx", strict=False):
+        size = 13 if len(line) == 1 else 6
+        axes.plot(*zip(*line, strict=True), marker=marker, markersize=size, label=name)
+    axes.set(title=title, xlabel=labels[0], ylabel=labels[1])
+    if logarithmic:
+        axes.set(xscale="log", yscale="log")
+    else:
+        axes.set(xlim=(0, None))
+    axes.legend()
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path)
+    plt.close(figure)

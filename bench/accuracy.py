@@ -1,0 +1,121 @@
+"""What windows say under disorder, and when: by slack or by punctuation, against the truth.
+
+Batches end with the tuple that lets a window close, so the time of a result is that of a tuple, not of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from bench.disorder import SECOND, Numbers, Stream, pieces
+from highlevel.aggregate import Aggregate
+from highlevel.inorder.slack import Lateness, SlackAggregate
+from highlevel.windows.sliding import SlidingWindow
+from lowlevel.expressions import Column, Type
+from lowlevel.punctuation import END, Item, Punctuation
+from lowlevel.subaggregates import Kind, SubAggregate
+
+SUBS = [SubAggregate("packets", Kind.COUNT), SubAggregate("value", Kind.SUM, Column("value", Type.INT))]
+
+
+@dataclass(frozen=True)
+class Said:
+    """Of each window, by its id: count and sum, and when it was said: arrival time, µs, and tuples that had come.
+
+    In the truth these are the window's end, and the tuples with which it was complete.
+    """
+
+    counts: Numbers
+    sums: Numbers
+    closed: Numbers
+    tuples: Numbers
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Over all windows: those that differ, mean errors of counts and averages, %; and how late they were.
+
+    `delay` is the median in s behind a window's end, `behind` the mean of tuples from when it was complete.
+    """
+
+    wrong: float
+    count: float
+    average: float
+    delay: float
+    behind: float
+
+
+def truth(stream: Stream, window: SlidingWindow, windows: int) -> Said:
+    """By the definition of extents."""
+    order = np.argsort(stream.times, kind="stable")
+    times, sums = stream.times[order], np.append(0, np.cumsum(stream.values[order]))
+    ends = window.origin + (np.arange(windows) + 1) * window.slide
+    first, last = np.searchsorted(times, ends - window.range), np.searchsorted(times, ends)
+    complete = np.maximum.accumulate(order) + 1
+    return Said(last - first, sums[last] - sums[first], ends, complete[last - 1])
+
+
+class Collected:
+    """Takes what an operator says, and the time."""
+
+    def __init__(self, windows: int) -> None:
+        """Expect the windows with ids below `windows`."""
+        self.rows = np.zeros((4, windows), np.int64)
+
+    def take(self, items: Iterable[Item], stream: Stream, end: int) -> None:
+        """Note the rows among some items, which are said with tuple `end - 1`."""
+        for item in items:
+            if isinstance(item, pa.RecordBatch):
+                wids = item.column("wid").to_numpy()
+                known = wids < self.rows.shape[1]
+                self.rows[0, wids[known]] = item.column("packets").to_numpy()[known]
+                self.rows[1, wids[known]] = item.column("value").to_numpy()[known]
+                self.rows[2, wids[known]] = stream.arrivals[end - 1]
+                self.rows[3, wids[known]] = end
+
+    @property
+    def said(self) -> Said:
+        """All of it."""
+        return Said(*self.rows)
+
+
+def by_slack(stream: Stream, window: SlidingWindow, windows: int, slack: int, lateness: Lateness) -> Said:
+    """Run the in-order operator."""
+    operator = SlackAggregate([], SUBS, window, slack, lateness)
+    found = Collected(windows)
+    high = np.maximum.accumulate(stream.times)
+    for first, end in pieces((high - slack - window.origin) // window.slide):
+        found.take(operator.rows(0, stream.batch(first, end)), stream, end)
+    found.take(operator.punctuate(0, Punctuation("*", END)), stream, len(stream))
+    return found.said
+
+
+def by_punctuation(stream: Stream, window: SlidingWindow, windows: int) -> Said:
+    """Run the operator of the product, with a promise behind each tuple that lets a window close."""
+    operator = Aggregate([], SUBS)
+    found = Collected(windows)
+    lows = np.maximum((stream.lows() - window.origin) // window.slide, 0)
+    for first, end in pieces(lows):
+        found.take(operator.rows(0, stream.batch(first, end, window)), stream, end)
+        found.take(operator.punctuate(0, Punctuation("*", int(lows[end - 1]))), stream, end)
+    found.take(operator.punctuate(0, Punctuation("*", END)), stream, len(stream))
+    return found.said
+
+
+def errors(said: Said, true: Said, judged: slice) -> Errors:
+    """Compare the windows `judged`, which have tuples all of them."""
+    counts, sums = said.counts[judged], said.sums[judged]
+    true_counts, true_sums = true.counts[judged], true.sums[judged]
+    average = np.divide(sums, counts, out=np.zeros(len(counts)), where=counts > 0)
+    true_average = true_sums / true_counts
+    return Errors(
+        wrong=float(np.mean((counts != true_counts) | (sums != true_sums)) * 100),
+        count=float(np.mean(np.abs(true_counts - counts) / true_counts) * 100),
+        average=float(np.mean(np.abs(true_average - average) / true_average) * 100),
+        delay=float(np.median(said.closed[judged] - true.closed[judged])) / SECOND,
+        behind=float(np.mean(said.tuples[judged] - true.tuples[judged])),
+    )

@@ -1,0 +1,122 @@
+"""Streams for the experiments of Li 2008, §6: disordered in a band or in blocks, or with groups of three sizes.
+
+Times are µs. A stream is arrays in the order of arrival; the same seed gives the same stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.bucket import END_WID, FIRST_WID
+from highlevel.windows.sliding import SlidingWindow
+
+Numbers = npt.NDArray[np.int64]
+
+SECOND = 1_000_000
+"""µs."""
+
+BAND = 3.2
+"""Seconds that a tuple of a band is late by at most."""
+
+EXPORT = 10
+"""Seconds in which a router exports the records of a block."""
+
+SMALL_SHARES = {"DS1": 0.01, "DS2": 0.03, "DS3": 0.05, "DS4": 0.07, "DS5": 0.09}
+"""Part of the records that groups of one record hold (Table 6-2)."""
+
+MEDIUM, MEDIUM_SHARE = 15, 0.2
+LARGE = 300
+"""Records of a medium group, their part of all, and records of a large one, which the rest is in."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Tuples in the order of arrival: their times, when they arrive, their groups and values."""
+
+    times: Numbers
+    arrivals: Numbers
+    groups: Numbers
+    values: Numbers
+
+    def __len__(self) -> int:
+        """Count the tuples."""
+        return len(self.times)
+
+    def lows(self) -> Numbers:
+        """What may be promised behind each tuple: the smallest time still to come; behind the last its own time."""
+        later = np.append(self.times[1:], self.times[-1])
+        return np.asarray(np.minimum.accumulate(later[::-1])[::-1])
+
+    def batch(self, first: int, end: int, window: SlidingWindow | None = None) -> pa.RecordBatch:
+        """Tuples `[first, end)` as `ts, group, packets, value`, and their range of window ids."""
+        part = slice(first, end)
+        times = self.times[part]
+        columns = {"ts": times, "group": self.groups[part], "packets": np.ones_like(times), "value": self.values[part]}
+        if window is not None:
+            since = times - window.origin
+            columns[FIRST_WID] = np.maximum(since // window.slide, 0)
+            columns[END_WID] = np.maximum((since + window.range) // window.slide, 0)
+        return pa.RecordBatch.from_pydict({name: pa.array(column) for name, column in columns.items()})
+
+
+def pieces(steps: Numbers) -> Iterator[tuple[int, int]]:
+    """Cut a stream behind each tuple whose step is another than that of the tuple before: (first, end) of each piece.
+
+    >>> list(pieces(np.array([0, 0, 1, 1, 2])))
+    [(0, 3), (3, 5)]
+    """
+    ends = (np.flatnonzero(np.diff(steps)) + 2).tolist()
+    first = 0
+    for end in [*ends, len(steps)]:
+        if end > first:
+            yield first, end
+        first = end
+
+
+def band(seconds: int, rate: int, seed: int) -> Stream:
+    """Flows by their start, seen at their 8th packet: late by anything up to BAND, mostly by less than half of it."""
+    random = np.random.default_rng(seed)
+    times = np.sort(random.integers(seconds * SECOND, size=seconds * rate))
+    late = (random.beta(1.4, 2.0, len(times)) * BAND * SECOND).astype(np.int64)
+    return _arriving(times, times + late, random)
+
+
+def blocks(count: int, length: int, rate: int, seed: int) -> Stream:
+    """Records of a router that exports its cache each `length` seconds: rising blocks, at random inside.
+
+    The records of a block arrive within EXPORT seconds of its end. The first block begins 100 ms before a full minute,
+    so that blocks begin at times that windows know nothing of.
+    """
+    random = np.random.default_rng(seed)
+    begin = 60 * SECOND - SECOND // 10
+    each = length * rate
+    times = np.concatenate(
+        [begin + (number * length) * SECOND + random.integers(length * SECOND, size=each) for number in range(count)]
+    )
+    ends = begin + np.arange(1, count + 1) * length * SECOND
+    arrivals = np.repeat(ends, each) + np.tile(np.arange(each) * EXPORT * SECOND // each, count)
+    return _arriving(times, arrivals, random)
+
+
+def _arriving(times: Numbers, arrivals: Numbers, random: np.random.Generator) -> Stream:
+    order = np.argsort(arrivals, kind="stable")
+    values = random.integers(40, 1500, len(times))
+    return Stream(times[order], arrivals[order], np.zeros_like(times), values)
+
+
+def skewed(name: str, records: int, seconds: int, seed: int) -> Stream:
+    """Records of groups of three sizes, as in data set `name`, evenly over time and in its order."""
+    random = np.random.default_rng(seed)
+    small = round(records * SMALL_SHARES[name])
+    medium = round(records * MEDIUM_SHARE / MEDIUM)
+    large = round((records - small - medium * MEDIUM) / LARGE)
+    sizes = np.repeat([1, MEDIUM, LARGE], [small, medium, large])
+    groups = np.repeat(random.permutation(len(sizes)), sizes)
+    random.shuffle(groups)
+    times = np.arange(len(groups)) * seconds * SECOND // len(groups)
+    return Stream(times, times, groups, random.integers(40, 1500, len(groups)))

@@ -1,0 +1,96 @@
+"""Delay against error where a stream is disordered in a band (Li 2008, Figure 6-11): slack of two kinds, punctuation.
+
+avg over RANGE 64 s, SLIDE 6.4 s of values that do not depend on time. A consistent operator drops a late tuple from all
+its windows, a generous one from those that have closed.
+"""
+
+from __future__ import annotations
+
+from bench.accuracy import Errors, by_punctuation, by_slack, errors, truth
+from bench.disorder import BAND, SECOND, band
+from bench.plots import scatter
+from bench.report import Report
+from bench.setting import Setting
+from highlevel.inorder.slack import Lateness
+from highlevel.windows.sliding import SlidingWindow
+
+WINDOW = SlidingWindow(64 * SECOND, 64 * SECOND // 10)
+SLACKS = (0.0, 0.32, 0.64, 1.28, 2.56, 3.2)
+RATE = 100
+MODEL = {"consistent": (20.9, 16.7, 12.8, 6.5, 0.41, 0.0), "generous": (2.1, 1.7, 1.3, 0.65, 0.043, 0.0)}
+"""Errors of counts, %, that a model of independent delays gives."""
+
+
+def measure(seconds: int) -> tuple[dict[tuple[Lateness, float], Errors], Errors]:
+    """Run all slacks of both kinds, and punctuation."""
+    stream = band(seconds, RATE, seed=1)
+    windows = (seconds - int(BAND)) * SECOND // WINDOW.slide
+    judged = slice(9, windows)  # whole windows that close before the stream ends
+    true = truth(stream, WINDOW, windows)
+    found = {
+        (lateness, slack): errors(by_slack(stream, WINDOW, windows, round(slack * SECOND), lateness), true, judged)
+        for lateness in Lateness
+        for slack in SLACKS
+    }
+    return found, errors(by_punctuation(stream, WINDOW, windows), true, judged)
+
+
+def run(setting: Setting) -> Report:
+    """Compare slack with punctuation."""
+    seconds = 400 if setting.quick else 4000
+    slack, punctuation = measure(seconds)
+    report = Report("X2")
+    rows = [
+        (
+            f"{lateness}, slack {each:g} s",
+            f"{errors.delay:.2f}",
+            f"{errors.behind:.0f}",
+            f"{errors.average:.3f}",
+            f"{errors.count:.3f}",
+            f"{MODEL[lateness][SLACKS.index(each)]:g}",
+            f"{errors.wrong:.0f}",
+        )
+        for (lateness, each), errors in slack.items()
+    ]
+    rows.append(
+        (
+            "punctuation",
+            f"{punctuation.delay:.2f}",
+            f"{punctuation.behind:.0f}",
+            f"{punctuation.average:.3f}",
+            f"{punctuation.count:.3f}",
+            "0",
+            "0",
+        )
+    )
+    report.table(
+        f"avg over 64 s each 6.4 s, {seconds * RATE:,} tuples up to {BAND} s late",
+        (
+            "closes by",
+            "median delay, s",
+            "tuples since complete",
+            "error of avg, %",
+            "of count, %",
+            "model",
+            "wrong, %",
+        ),
+        rows,
+    )
+    shares = [
+        slack[Lateness.GENEROUS, each].count / slack[Lateness.CONSISTENT, each].count
+        for each in SLACKS
+        if slack[Lateness.CONSISTENT, each].count
+    ]
+    exact = min(each.delay for each in slack.values() if each.wrong == 0)
+    report.require("punctuation, wrong windows, %", punctuation.wrong, "<= 0")
+    report.require("error of count, generous / consistent, the most of any slack", max(shares), "<= 0.5")
+    report.require("delay, punctuation / least slack without an error", punctuation.delay / exact, "<= 1")
+    if setting.plots:
+        points = {
+            f"{lateness} slack": [(slack[lateness, each].delay, slack[lateness, each].average) for each in SLACKS]
+            for lateness in Lateness
+        }
+        points["punctuation"] = [(punctuation.delay, punctuation.average)]
+        labels = ("median delay of a window, s", "mean error of avg, %")
+        scatter(setting.plots / "x2.svg", "Band disorder of up to 3.2 s", points, labels)
+    return report
