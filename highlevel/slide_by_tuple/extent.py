@@ -1,0 +1,188 @@
+"""Final rows that later windows still reach, and the windows made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from highlevel.groups.key_words import Words
+from highlevel.groups.merging import PAIRS, Accumulated, Accumulator, Rule
+from highlevel.slide_by_tuple.kernels import (
+    BACK,
+    BEGIN,
+    END,
+    ENTERED,
+    FIRST,
+    FIRST_FLOAT,
+    FRONT,
+    GROUP,
+    LAST,
+    LAST_FLOAT,
+    LINK,
+    MEMBER,
+    NEWEST,
+    NONE,
+    OUTSIDE,
+    PLACE,
+    SECOND,
+    STATE_WORDS,
+    TIME,
+    VALUES,
+    WID_VALUES,
+    WINDOW,
+    empty_groups,
+    enter_rows,
+    leave_rows,
+    sweep,
+)
+from highlevel.slide_by_tuple.runs import in_order
+from highlevel.windows.kind import Values
+
+OUT_ROWS = 65_536
+"""Rows of results that are handed on at a time, at most."""
+
+SMALLEST = 1024
+"""Rows there is room for at least, where there are any."""
+
+
+class Extent:
+    """Rows are columns of matrices: time, id of the group, then the values' words. Times are taken and given in order.
+
+    Ids of groups are below `room` (`reserve`).
+    """
+
+    def __init__(self, reach: int, what: Sequence[tuple[Accumulated, Sequence[bool]]]) -> None:
+        """Make windows `(wid - reach, wid]`; `what` says how columns merge, and which of them are FLOAT."""
+        self.reach = reach
+        ops: list[int] = []
+        self.starts: list[int] = []
+        for each, floats in what:
+            words = Accumulator(each, floats)
+            self.starts += words.starts
+            if each.rule in PAIRS:
+                by_value = {Rule.FIRST: (FIRST, FIRST_FLOAT), Rule.LAST: (LAST, LAST_FLOAT)}
+                ops += [by_value[each.rule][floats[1]], SECOND]
+            else:
+                ops.append(words.op)
+        self.columns = len(ops)
+        self._ops = np.array(ops, np.int64)
+        self._starts = np.array(self.starts, np.int64)
+        self._rows = self._no_rows(0)
+        self._groups = empty_groups(0, self.starts)
+        self._state = np.zeros(STATE_WORDS, np.int64)
+
+    def _no_rows(self, capacity: int) -> Words:
+        return np.empty((VALUES + 2 * self.columns, capacity), np.int64)
+
+    @property
+    def outside(self) -> int:
+        """Rows that left and were in no window."""
+        return int(self._state[OUTSIDE])
+
+    @property
+    def bytes(self) -> int:
+        """Memory of rows and totals."""
+        return int(self._rows.nbytes + self._groups.nbytes)
+
+    @property
+    def times(self) -> Values:
+        """Times of the rows held."""
+        return self._rows[TIME, self._state[BEGIN] : self._state[END]]
+
+    @property
+    def groups(self) -> Words:
+        """Ids of the groups of the rows held."""
+        return self._rows[GROUP, self._state[BEGIN] : self._state[END]]
+
+    def rows(self) -> Words:
+        """Return the rows held; a copy."""
+        held = self._rows[:, self._state[BEGIN] : self._state[END]]
+        return np.concatenate([held[:LINK], held[VALUES : VALUES + self.columns]])
+
+    def reserve(self, room: int) -> None:
+        """Have room for ids of groups below `room`."""
+        before = self._groups.shape[1]
+        if before < room:
+            more = empty_groups(room - before, self.starts)
+            self._groups = np.ascontiguousarray(np.concatenate([self._groups, more], axis=1))
+
+    def add(self, rows: Words) -> None:
+        """Take in rows: all of them after those that are held, which costs nothing, or any, which costs a new start."""
+        if rows.shape[1] == 0:
+            return
+        if len(self.times) and rows[TIME, 0] < self.times[-1]:
+            rows = in_order([self.rows(), rows])
+            outside = self.outside
+            self._groups = empty_groups(self._groups.shape[1], self.starts)
+            self._state = np.zeros(STATE_WORDS, np.int64)
+            self._state[OUTSIDE] = outside
+        end = int(self._state[END])
+        if end + rows.shape[1] > self._rows.shape[1]:
+            held = len(self.times)
+            self._move(max(SMALLEST, 2 * held, held + rows.shape[1]))
+            end = held
+        places = slice(end, end + rows.shape[1])
+        self._rows[:LINK, places] = rows[:LINK]
+        self._rows[VALUES : VALUES + self.columns, places] = rows[LINK:]
+        self._state[END] = places.stop
+
+    def enter(self, last: int) -> None:
+        """Note that the rows up to the time `last` have been in a window."""
+        rows, groups = self._rows, self._groups
+        enter_rows(
+            rows, rows.view(np.float64), rows.shape[1], groups, groups.view(np.float64), groups.shape[1],
+            self._ops, self.columns, self._state, last,
+        )  # fmt: skip
+
+    def windows(self, wids: Values) -> Iterator[Words]:
+        """Yield the rows of windows, above all that were before: window, id of the group, totals, as matrices."""
+        self._state[WINDOW] = 0
+        rows, groups = self._rows, self._groups
+        while self._state[WINDOW] < len(wids):
+            room = min(OUT_ROWS, len(wids) * groups.shape[1])
+            out = np.empty((WID_VALUES + self.columns, room), np.int64)
+            written = sweep(
+                rows, rows.view(np.float64), rows.shape[1], groups, groups.view(np.float64), groups.shape[1],
+                self._ops, self._starts, self.columns, wids, len(wids), self._state, self.reach,
+                out, out.view(np.float64), room,
+            )  # fmt: skip
+            yield out[:, :written]
+
+    def purge(self, last: int) -> None:
+        """Forget the rows up to the time `last`."""
+        rows, groups = self._rows, self._groups
+        leave_rows(
+            rows, rows.view(np.float64), rows.shape[1], groups, groups.shape[1],
+            self._ops, self._starts, self.columns, self._state, last,
+        )  # fmt: skip
+        held = len(self.times)
+        if 4 * max(held, SMALLEST if held else 0) < rows.shape[1]:
+            self._move(max(2 * held, SMALLEST) if held else 0)
+
+    def _move(self, capacity: int) -> None:
+        """Move the rows held to the beginning of new memory."""
+        begin, end = int(self._state[BEGIN]), int(self._state[END])
+        held = self._rows[:, begin:end]
+        rows = self._no_rows(capacity)
+        rows[:, : end - begin] = held
+        entered = int(self._state[ENTERED]) - begin
+        # Rows that have not entered have no link yet: what stands there is anything.
+        for links in (rows[LINK, :entered], self._groups[FRONT], self._groups[NEWEST]):
+            links[links != NONE] -= begin
+        self._rows = rows
+        self._state[[BEGIN, ENTERED, END]] = 0, entered, end - begin
+
+    def relabel(self, ids: Words, new: Words) -> None:
+        """Give groups other ids: `ids`, in rising order, become 0, 1, 2, …; `new` has them by their old ids.
+
+        No other group has rows.
+        """
+        held = slice(self._state[BEGIN], self._state[END])
+        self._rows[GROUP, held] = new[self._rows[GROUP, held]]
+        words = empty_groups(len(ids), self.starts)
+        words[:MEMBER] = self._groups[:MEMBER, ids]
+        words[BACK:] = self._groups[BACK:, ids]
+        active = np.flatnonzero((words[FRONT] != NONE) | (words[NEWEST] != NONE))
+        words[MEMBER, words[PLACE, active]] = active
+        self._groups = words

@@ -1,0 +1,220 @@
+"""The kernels of the sweep: rows enter a window and leave it, and its totals are kept by group.
+
+    row      TIME, GROUP, LINK, values…, totals…    a matrix of words x capacity; the rows are begin … end
+    group    FRONT, NEWEST, PLACE, MEMBER, back…    a matrix of words x room
+
+A group's older rows in the window are its front: FRONT is the first, LINK the next one, and a row's totals are those
+of it and all that follow it there. Its newer rows are its back: NEWEST is the last, LINK the one before, and `back` are
+the totals. NONE ends both. MEMBER[0 … ACTIVE) are the groups that have rows in the window, PLACE is where in it a group
+stands.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capture.native import helper, kernel
+from highlevel.groups.merging import (
+    AND,
+    MAX,
+    MAX_FLOAT,
+    MIN,
+    MIN_FLOAT,
+    OR,
+    SUM,
+    SUM_FLOAT,
+    XOR,
+    precedes,
+)
+
+TIME, GROUP, LINK, VALUES = 0, 1, 2, 3
+FRONT, NEWEST, PLACE, MEMBER, BACK = 0, 1, 2, 3, 4
+WID, WID_GROUP, WID_VALUES = 0, 1, 2
+"""Words of a row of the result."""
+
+NONE = -1
+
+BEGIN, ENTERED, END, ACTIVE, WINDOW, SAID, OUTSIDE, STATE_WORDS = range(8)
+"""Words of the state: the rows held, those below ENTERED in the last window; groups in it; of the windows that are
+being made the one that is next, and how many of its groups were written; rows that left and were in no window."""
+
+FIRST, FIRST_FLOAT, LAST, LAST_FLOAT, SECOND = range(100, 105)
+"""Ways to merge beside those of `highlevel.groups.merging`: of a pair's time with its value behind it, SECOND."""
+
+
+@helper
+def merge_word(op, into, into_float, at, into_step, of, of_float, row, of_step):  # type: ignore[no-untyped-def]
+    """Merge word `row` of one matrix into word `at` of another; the next words of both are a step on."""
+    if op == SUM:
+        into[at] += of[row]
+    elif op == MIN:
+        into[at] = min(into[at], of[row])
+    elif op == MAX:
+        into[at] = max(into[at], of[row])
+    elif op == SUM_FLOAT:
+        into_float[at] += of_float[row]
+    elif op in (MIN_FLOAT, MAX_FLOAT):
+        held = into_float[at]
+        value = of_float[row]
+        if held != held or (value < held if op == MIN_FLOAT else value > held):
+            into_float[at] = value
+    elif op == AND:
+        into[at] &= of[row]
+    elif op == OR:
+        into[at] |= of[row]
+    elif op == XOR:
+        into[at] ^= of[row]
+    elif op != SECOND:
+        time = of[row]
+        held_time = into[at]
+        if op == FIRST:
+            better = precedes(time, of[row + of_step], held_time, into[at + into_step])
+        elif op == LAST:
+            better = precedes(held_time, into[at + into_step], time, of[row + of_step])
+        elif op == FIRST_FLOAT:
+            better = precedes(time, of_float[row + of_step], held_time, into_float[at + into_step])
+        else:
+            better = precedes(held_time, into_float[at + into_step], time, of_float[row + of_step])
+        if better:
+            into[at] = time
+            into[at + into_step] = of[row + of_step]
+
+
+@helper
+def enter_until(  # type: ignore[no-untyped-def]
+    rows, rows_float, capacity, groups, groups_float, room, ops, columns, state, last
+):  # fmt: skip
+    """Let all rows up to the time `last` enter the window."""
+    row = state[ENTERED]
+    while row < state[END] and rows[row] <= last:
+        group = rows[GROUP * capacity + row]
+        newest = groups[NEWEST * room + group]
+        if newest == NONE and groups[FRONT * room + group] == NONE:
+            groups[PLACE * room + group] = state[ACTIVE]
+            groups[MEMBER * room + state[ACTIVE]] = group
+            state[ACTIVE] += 1
+        rows[LINK * capacity + row] = newest
+        groups[NEWEST * room + group] = row
+        for column in range(columns):
+            merge_word(
+                ops[column], groups, groups_float, (BACK + column) * room + group, room,
+                rows, rows_float, (VALUES + column) * capacity + row, capacity,
+            )  # fmt: skip
+        row += 1
+    state[ENTERED] = row
+
+
+@helper
+def turn(  # type: ignore[no-untyped-def]
+    rows, rows_float, capacity, groups, room, ops, starts, columns, group
+):  # fmt: skip
+    """Make the back of a group, which has no front, its front."""
+    after = NONE
+    row = groups[NEWEST * room + group]
+    while row != NONE:
+        for column in range(columns):
+            rows[(VALUES + columns + column) * capacity + row] = rows[(VALUES + column) * capacity + row]
+        if after != NONE:
+            for column in range(columns):
+                totals = (VALUES + columns + column) * capacity
+                merge_word(
+                    ops[column], rows, rows_float, totals + row, capacity, rows, rows_float, totals + after, capacity
+                )
+        before = rows[LINK * capacity + row]
+        rows[LINK * capacity + row] = after
+        after = row
+        row = before
+    groups[FRONT * room + group] = after
+    groups[NEWEST * room + group] = NONE
+    for column in range(columns):
+        groups[(BACK + column) * room + group] = starts[column]
+
+
+@helper
+def leave_until(  # type: ignore[no-untyped-def]
+    rows, rows_float, capacity, groups, room, ops, starts, columns, state, last
+):  # fmt: skip
+    """Let all rows up to the time `last` leave; those that have not been in a window are counted."""
+    row = state[BEGIN]
+    while row < state[END] and rows[row] <= last:
+        if row == state[ENTERED]:
+            state[ENTERED] += 1
+            state[OUTSIDE] += 1
+        else:
+            group = rows[GROUP * capacity + row]
+            if groups[FRONT * room + group] == NONE:
+                turn(rows, rows_float, capacity, groups, room, ops, starts, columns, group)
+            after = rows[LINK * capacity + row]
+            groups[FRONT * room + group] = after
+            if after == NONE and groups[NEWEST * room + group] == NONE:
+                state[ACTIVE] -= 1
+                place = groups[PLACE * room + group]
+                other = groups[MEMBER * room + state[ACTIVE]]
+                groups[MEMBER * room + place] = other
+                groups[PLACE * room + other] = place
+        row += 1
+    state[BEGIN] = row
+
+
+@kernel("i64(i64*, f64*, i64, i64*, f64*, i64, i64*, i64*, i64, i64*, i64, i64*, i64, i64*, f64*, i64)")
+def sweep(  # type: ignore[no-untyped-def]
+    rows, rows_float, capacity, groups, groups_float, room, ops, starts, columns, wids, wid_count, state, reach,
+    out, out_float, out_room,
+):  # fmt: skip
+    """Write the groups of windows `(wid - reach, wid]` to `out`; return how many rows it has.
+
+    Windows rise, and are at or above all that were made before. `out` is a matrix of WID, GROUP, values… x out_room;
+    where it is full, the state says where to go on: call again until state[WINDOW] is wid_count.
+    """
+    written = 0
+    while state[WINDOW] < wid_count:
+        wid = wids[state[WINDOW]]
+        leave_until(rows, rows_float, capacity, groups, room, ops, starts, columns, state, wid - reach)
+        enter_until(rows, rows_float, capacity, groups, groups_float, room, ops, columns, state, wid)
+        for member in range(state[SAID], state[ACTIVE]):
+            if written == out_room:
+                state[SAID] = member
+                return written
+            group = groups[MEMBER * room + member]
+            front = groups[FRONT * room + group]
+            out[WID * out_room + written] = wid
+            out[WID_GROUP * out_room + written] = group
+            for column in range(columns):
+                value = starts[column]
+                if front != NONE:
+                    value = rows[(VALUES + columns + column) * capacity + front]
+                out[(WID_VALUES + column) * out_room + written] = value
+            for column in range(columns):
+                merge_word(
+                    ops[column], out, out_float, (WID_VALUES + column) * out_room + written, out_room,
+                    groups, groups_float, (BACK + column) * room + group, room,
+                )  # fmt: skip
+            written += 1
+        state[SAID] = 0
+        state[WINDOW] += 1
+    return written
+
+
+@kernel("i64(i64*, f64*, i64, i64*, f64*, i64, i64*, i64, i64*, i64)")
+def enter_rows(  # type: ignore[no-untyped-def]
+    rows, rows_float, capacity, groups, groups_float, room, ops, columns, state, last
+):  # fmt: skip
+    """Let all rows up to the time `last` enter; return how many rows have."""
+    enter_until(rows, rows_float, capacity, groups, groups_float, room, ops, columns, state, last)
+    return state[ENTERED]
+
+
+@kernel("i64(i64*, f64*, i64, i64*, i64, i64*, i64*, i64, i64*, i64)")
+def leave_rows(  # type: ignore[no-untyped-def]
+    rows, rows_float, capacity, groups, room, ops, starts, columns, state, last
+):  # fmt: skip
+    """Let all rows up to the time `last` leave; return where the others begin."""
+    leave_until(rows, rows_float, capacity, groups, room, ops, starts, columns, state, last)
+    return state[BEGIN]
+
+
+def empty_groups(room: int, starts: list[int]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """Return the words of groups that have no row."""
+    words = np.full((BACK + len(starts), room), NONE, np.int64)
+    words[BACK:] = np.array(starts, np.int64).reshape(-1, 1)
+    return words

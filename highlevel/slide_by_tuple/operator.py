@@ -1,0 +1,226 @@
+"""The operator of windows that slide by rows: pending rows, final rows, and the promises between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.groups.key_words import Words
+from highlevel.groups.keys import Keys
+from highlevel.groups.merging import accumulated, words_of
+from highlevel.slide_by_tuple.extent import Extent
+from highlevel.slide_by_tuple.numbering import ByArrival, ByRank
+from highlevel.slide_by_tuple.runs import TIME, Runs
+from highlevel.window_operator import WINDOW_END, WINDOW_START
+from highlevel.windows.slide_by_tuple import SlideByTuple
+from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
+from lowlevel.subaggregates import Kind, SubAggregate
+
+PANE = "pane"
+GROUP, VALUES = 1, 2
+"""Words of a row: its time, the id of its group, the words of its sub-aggregates."""
+
+PENDING, HELD, MARKS, PROGRESS = "pending", "held", "marks", "progress"
+"""Tables of a snapshot."""
+
+IDLE_GROUPS = 1024
+"""Groups without a row that are always allowed to stay."""
+
+
+@dataclass
+class Rows:
+    """The rows of one schema: groups by their ids, what is pending and what is final."""
+
+    schema: pa.Schema
+    keys: Keys
+    pending: Runs
+    extent: Extent
+
+
+class SlideByTupleAggregate:
+    """A `WindowOperator` over partials of single rows.
+
+    A window leaves when the promise passes it, and is what the definition says of all rows that had come by then: of
+    rows below the promise too, which are in those of their windows that are open, and counted by the numbering. Such a
+    row is late where the definition, over all rows that have come, puts it into a window that is final; or where a
+    RANGE and more lies between it and the promise, so that no window is left that it could be in.
+    """
+
+    def __init__(self, window: SlideByTuple, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
+        """Merge by the columns `groups`."""
+        self.window = window
+        self.groups = list(groups)
+        self.what = accumulated(subaggregates)
+        self.columns = [name for each in self.what for name in each.columns]
+        counts = (sub.name for sub in subaggregates if sub.kind is Kind.COUNT and sub.argument is None)
+        self.count_of_rows = next(counts, None)
+        # Where each row has a window it is the same which is counted first; arrival needs no memory then.
+        self.numbering = ByRank(window.every) if window.by_rank and window.every > 1 else ByArrival(window.every)
+        self.low = BEGINNING  # every window with a smaller id is final
+        self.passed = BEGINNING  # the greatest id of a window that is: it left, or its row came too late
+        self.received = 0
+        self.late = 0
+        self.late_rows = 0
+        self._closed = 0
+        self._outside = 0
+        self._rows: Rows | None = None
+
+    @property
+    def outside(self) -> int:
+        """Rows that were in no window: none of those that have one lies less than a RANGE after them."""
+        return self._outside + (self._rows.extent.outside if self._rows else 0)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the rows, their groups and the totals."""
+        rows = self._rows
+        return self.numbering.bytes + (rows.pending.bytes + rows.extent.bytes + rows.keys.bytes if rows else 0)
+
+    def open_windows(self) -> int:
+        """How many windows the rows that are not final have, if no other row comes."""
+        times = self._rows.pending.all()[TIME] if self._rows else np.empty(0, np.int64)
+        return self.numbering.open(self.low, times)
+
+    def take_closed(self) -> int:
+        """How many windows left since this was last asked."""
+        closed, self._closed = self._closed, 0
+        return closed
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Store rows until they are final."""
+        if batch.num_rows == 0:
+            return iter(())
+        self.received += batch.num_rows
+        times = batch.column(PANE).to_numpy()
+        self.numbering.arrive(times)
+        lost = times <= self._reached(self.low)
+        if self.low != BEGINNING and lost.any():
+            self._count_late(batch.filter(pa.array(lost)))
+            self.numbering.lose(int(lost.sum()))
+            batch = batch.filter(pa.array(~lost))
+        if batch.num_rows:
+            rows = self._as_rows(batch)
+            self._known(batch.schema).pending.add(rows)
+        return iter(())
+
+    def _reached(self, low: int) -> int:
+        """Return the time up to which rows are in no window from `low` on."""
+        return END if low == END else max(low - self.window.range, BEGINNING)
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Emit the windows below the mark, in the order of their ids, then pass it on if it has grown."""
+        if mark.low <= self.low:
+            return
+        if self._rows is not None:
+            yield from self._windows(self._rows, mark.low)
+            self._purge(self._rows, mark.low)
+        self.low = mark.low
+        yield mark
+
+    def _windows(self, rows: Rows, low: int) -> Iterator[pa.RecordBatch]:
+        extent = rows.extent
+        extent.reserve(rows.keys.room)
+        final = rows.pending.take(low)
+        late = int(np.searchsorted(final[TIME], self.low))
+        extent.add(final[:, :late])
+        missed = self.numbering.missed(self.low, final[TIME, :late], extent.times)
+        self.passed = max(self.passed, BEGINNING if missed is None else missed)
+        extent.enter(self.passed)
+        missing = int(np.searchsorted(final[TIME, :late], self.passed, side="right"))
+        if missing:
+            self._count_late(self._batch(rows, final[:, :missing]))
+        extent.add(final[:, late:])
+        wids = self.numbering.final(low, final[TIME, late:])
+        if len(wids) == 0:
+            return
+        self._closed += len(wids)
+        self.passed = int(wids[-1])
+        for found in extent.windows(wids):
+            yield self._result(rows, found)
+
+    def _purge(self, rows: Rows, low: int) -> None:
+        rows.extent.purge(self._reached(low))
+        live = rows.pending.rows + len(rows.extent.times)
+        if live == 0:
+            self._outside += rows.extent.outside
+            self._rows = None
+        elif rows.keys.count > 2 * live + IDLE_GROUPS:
+            ids = np.union1d(rows.pending.all()[GROUP], rows.extent.groups)
+            new = np.zeros(rows.keys.count, np.int64)
+            new[ids] = np.arange(len(ids))
+            rows.keys = rows.keys.only(ids)
+            rows.pending.relabel(GROUP, new)
+            rows.extent.relabel(ids, new)
+
+    def _known(self, schema: pa.Schema) -> Rows:
+        """Return where rows are kept; types are those of the first."""
+        if self._rows is None:
+            fields = [schema.field(name) for name in (PANE, *self.groups, *self.columns)]
+            floats = [[schema.field(name).type == pa.float64() for name in each.columns] for each in self.what]
+            self._rows = Rows(
+                pa.schema(fields),
+                Keys([schema.field(name).type for name in self.groups]),
+                Runs(VALUES + len(self.columns)),
+                Extent(self.window.range, list(zip(self.what, floats, strict=True))),
+            )
+        return self._rows
+
+    def _as_rows(self, batch: pa.RecordBatch) -> Words:
+        rows = np.empty((VALUES + len(self.columns), batch.num_rows), np.int64)
+        rows[TIME] = batch.column(PANE).to_numpy()
+        keys = self._known(batch.schema).keys
+        rows[GROUP] = keys.of([batch.column(name) for name in self.groups], batch.num_rows)
+        for place, name in enumerate(self.columns):
+            rows[VALUES + place] = words_of(batch.column(name).to_numpy())
+        return rows
+
+    def _count_late(self, rows: pa.RecordBatch) -> None:
+        self.late += rows.num_rows
+        if self.count_of_rows is not None:
+            self.late_rows += int(rows.column(self.count_of_rows).to_numpy().sum())
+
+    def _result(self, rows: Rows, found: Words) -> pa.RecordBatch:
+        """Return the rows of windows: their bounds, the groups, the merged sub-aggregates."""
+        wids = found[TIME]
+        bounds = [pa.array(wids - (self.window.range - 1)), pa.array(wids + 1)]
+        columns = [*bounds, *self._batch(rows, found).columns[1:]]
+        return pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *self.groups, *self.columns])
+
+    def _batch(self, rows: Rows, words: Words) -> pa.RecordBatch:
+        """Return rows as they came, without their links."""
+        times, *values = words[TIME].copy(), *words[VALUES:].copy()
+        floats = [rows.schema.field(name).type == pa.float64() for name in self.columns]
+        values = [each.view(np.float64) if is_float else each for each, is_float in zip(values, floats, strict=True)]
+        columns = [pa.array(times), *rows.keys.columns(words[GROUP]), *map(pa.array, values)]
+        return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Rows pending and held, as they came; how far the promise is and what was numbered."""
+        number = pa.table({"low": [self.low], "passed": [self.passed], "number": [self.numbering.number]})
+        tables = {PROGRESS: number}
+        if len(self.numbering.marks):
+            tables[MARKS] = pa.table({PANE: self.numbering.marks})
+        if self._rows is not None:
+            for name, words in ((PENDING, self._rows.pending.all()), (HELD, self._rows.extent.rows())):
+                tables[name] = pa.Table.from_batches([self._batch(self._rows, words)])
+        return tables
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over a snapshot; totals are made anew."""
+        (progress,) = tables[PROGRESS].to_pylist()
+        self.low, self.passed, self.numbering.number = progress["low"], progress["passed"], progress["number"]
+        if MARKS in tables:
+            self.numbering.mark(tables[MARKS].column(PANE).to_numpy())
+        if PENDING not in tables:
+            return
+        rows = self._known(tables[PENDING].schema)
+        for batch in tables[PENDING].combine_chunks().to_batches():
+            rows.pending.add(self._as_rows(batch))
+        for batch in tables[HELD].combine_chunks().to_batches():
+            held = self._as_rows(batch)
+            rows.extent.reserve(rows.keys.room)
+            rows.extent.add(held)
+        rows.extent.enter(self.passed)
