@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from capture.metrics import RECORDS_READ, RECORDS_SKIPPED, Samples
 from capture.packets.link_layers import supported_link_types
-from highlevel.metrics import LATE_PARTIALS, LATE_ROWS
+from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP
 from highlevel.readings import UNSUPPORTED, Reading
 from lowlevel.metrics import LULL_PROMISES
 
@@ -14,7 +14,7 @@ from lowlevel.metrics import LULL_PROMISES
 def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]:
     """Yield a sentence for each input that is damaged or has records of unsupported link types, and for late rows.
 
-    And for what the system lost of a live interface, and flow records that nobody said how to read.
+    And for what the system lost of a live interface, flow records that nobody said how to read, and groups left out.
     """
     for each in readings:
         for cause, files in each.damage.items():
@@ -43,6 +43,10 @@ def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]
         late = count(int(samples.total(LATE_ROWS)), "late row")
         lull = " or --lull" if samples.total(LULL_PROMISES) else ""
         yield f"{late} missed a window that had been answered before: give a larger --slack{lull}"
+    if beyond := int(samples.total(PARTIALS_BEYOND_CAP)):
+        rows = int(samples.total(ROWS_BEYOND_CAP))
+        what = count(rows, "row") if rows else count(beyond, "partial")
+        yield f"{what} of groups beyond the CAP of RANGE ALL are not in the answer: give a larger CAP"
 
 
 def nothing_readable(samples: Samples, readings: Sequence[Reading]) -> str | None:

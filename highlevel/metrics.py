@@ -25,6 +25,15 @@ OUTSIDE_WINDOWS = Metric(
     ("query",),
     "Partials that belong to no window: older than ORIGIN, or between windows where SLIDE is greater than RANGE.",
 )
+PARTIALS_BEYOND_CAP = Metric(
+    "wiretide_partials_beyond_cap_total",
+    "counter",
+    ("query",),
+    "Partials of groups that a query with RANGE ALL does not keep: as many as its CAP came before them.",
+)
+ROWS_BEYOND_CAP = Metric(
+    "wiretide_rows_beyond_cap_total", "counter", ("query",), "Rows behind such partials; told of queries with count(*)."
+)
 WINDOWS_CLOSED = Metric(
     "wiretide_windows_closed_total", "counter", ("query",), "Windows that became final and had at least one group."
 )
@@ -102,6 +111,8 @@ PIPELINE_METRICS = (
     LATE_PARTIALS,
     LATE_ROWS,
     OUTSIDE_WINDOWS,
+    PARTIALS_BEYOND_CAP,
+    ROWS_BEYOND_CAP,
     WINDOWS_CLOSED,
     RESULT_ROWS,
     WINDOWS_OPEN,

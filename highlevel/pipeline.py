@@ -14,9 +14,11 @@ from highlevel.metrics import (
     LATE_ROWS,
     LOW_WATERMARK,
     OUTSIDE_WINDOWS,
+    PARTIALS_BEYOND_CAP,
     PARTIALS_RECEIVED,
     PUNCTUATION_LAG,
     RESULT_ROWS,
+    ROWS_BEYOND_CAP,
     STATE_BYTES,
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
@@ -24,6 +26,7 @@ from highlevel.metrics import (
 from highlevel.operator import Operator
 from highlevel.plan import QueryPlan
 from highlevel.wid_ranges import Ranges, count
+from highlevel.window_operator import beyond_cap
 from highlevel.window_operators import make_window_operator
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 
@@ -86,6 +89,9 @@ class Pipeline:
         samples.add(OUTSIDE_WINDOWS, self.windows.outside, query)
         samples.add(LATE_PARTIALS, self.windows.late, query)
         samples.add(LATE_ROWS, self.windows.late_rows, query)
+        partials, rows = beyond_cap(self.windows)
+        samples.add(PARTIALS_BEYOND_CAP, partials, query)
+        samples.add(ROWS_BEYOND_CAP, rows, query)
         self.windows_closed += number_of(self.windows.take_closed())
         samples.add(WINDOWS_CLOSED, self.windows_closed, query)
         samples.add(RESULT_ROWS, self.finish.results, query)

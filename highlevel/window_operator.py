@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from highlevel.operator import Operator
 from highlevel.wid_ranges import Ranges
@@ -53,3 +53,23 @@ class WindowOperator(Operator, Protocol):
     def take_closed(self) -> Ranges | int:
         """Windows with rows that became final since this was last asked: ids, or how many, as above."""
         ...
+
+
+@runtime_checkable
+class CappedOperator(Protocol):
+    """What an operator says as well that keeps a bounded number of groups."""
+
+    @property
+    def beyond_cap(self) -> int:
+        """Partials of groups that are not kept."""
+        ...
+
+    @property
+    def beyond_cap_rows(self) -> int:
+        """Rows behind such partials, where a sub-aggregate counts rows."""
+        ...
+
+
+def beyond_cap(operator: WindowOperator) -> tuple[int, int]:
+    """Return how many partials, and rows behind them, an operator left out since it keeps no more groups."""
+    return (operator.beyond_cap, operator.beyond_cap_rows) if isinstance(operator, CappedOperator) else (0, 0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from highlevel.windows.kind import WindowKind
+from highlevel.windows.landmark import LandmarkWindow
+from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.durations import UNITS
 
@@ -29,6 +31,10 @@ def pane_text(window: WindowKind) -> str:
             why = "the window itself, as windows do not overlap"
         case SlidingWindow():
             why = "the largest interval that all windows are made of, gcd of RANGE and SLIDE; each row is counted once"
+        case LandmarkWindow():
+            why = "the SLIDE; running totals take in a whole slide at a time"
+        case SessionWindow():
+            why = "the gap; rows of a group that are nearer than it are in one session"
         case _:
             raise NotImplementedError(f"no text for {window}")
     return f"{duration_text(window.pane)}: {why}"
@@ -45,6 +51,12 @@ def window_lines(window: WindowKind) -> Iterator[tuple[str, str]]:
             yield "windows", f"{kind}, {size}, from {_since(window.origin)}"
             if window.range > window.pane:
                 yield "roll up", f"{window.range // window.pane} panes per window, {_overlap(window)}"
+        case LandmarkWindow():
+            yield "windows", f"landmark, all since {_since(window.origin)}, SLIDE {duration_text(window.slide)}"
+            yield "roll up", f"running totals of up to {window.cap:,} groups, told for each slide that has rows"
+        case SessionWindow():
+            yield "windows", f"sessions of each group, ended by {duration_text(window.gap)} without a row"
+            yield "roll up", "intervals from the first ts to the last; those nearer than the gap are one"
 
 
 def _since(origin: int) -> str:

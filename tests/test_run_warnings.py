@@ -12,7 +12,7 @@ from pathlib import Path
 from capture.metrics import FILES_REFUSED, FLOW_SESSIONS, FLOW_SETS_WAITING, RECORDS_READ, Samples
 from dashboards.run_warnings import nothing_readable, run_warnings
 from highlevel.inline import InlineRun
-from highlevel.metrics import LATE_PARTIALS, LATE_ROWS
+from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP
 from highlevel.readings import Reading
 from queries.bindings import bind_streams
 from queries.gsql import compile_query
@@ -120,4 +120,16 @@ def test_late_rows_are_told_of_once_for_all_inputs() -> None:
     samples.add(LATE_ROWS, 1, "query")
     assert list(run_warnings(samples, [])) == [
         "1 late row missed a window that had been answered before: give a larger --slack"
+    ]
+
+
+def test_groups_beyond_a_cap_are_told_of_with_their_rows_where_they_are_counted() -> None:
+    samples = Samples()
+    samples.add(PARTIALS_BEYOND_CAP, 2, "query")
+    assert list(run_warnings(samples, [])) == [
+        "2 partials of groups beyond the CAP of RANGE ALL are not in the answer: give a larger CAP"
+    ]
+    samples.add(ROWS_BEYOND_CAP, 1234, "query")
+    assert list(run_warnings(samples, [])) == [
+        "1,234 rows of groups beyond the CAP of RANGE ALL are not in the answer: give a larger CAP"
     ]

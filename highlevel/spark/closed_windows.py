@@ -23,7 +23,7 @@ from highlevel.groups.table import merged
 from highlevel.meld import UNION
 from highlevel.plan import QueryPlan
 from highlevel.wid_ranges import Ranges, count, unite
-from highlevel.window_operator import WINDOW_END, WINDOW_START
+from highlevel.window_operator import WINDOW_END, WINDOW_START, beyond_cap
 from highlevel.window_operators import make_window_operator
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.punctuation import END, Punctuation
@@ -33,13 +33,15 @@ from lowlevel.punctuation import END, Punctuation
 class Counted:
     """What became of the partials: how many came, how many were in no window, and which windows there were.
 
-    `others` are windows that a partition has for itself.
+    `others` are windows that a partition has for itself. `beyond_cap` are partials of groups that are not kept, and the
+    rows behind them.
     """
 
     received: int = 0
     outside: int = 0
     closed: Ranges = field(default_factory=list)
     others: int = 0
+    beyond_cap: tuple[int, int] = (0, 0)
 
 
 BOUNDS = (WINDOW_START, WINDOW_END)
@@ -104,6 +106,8 @@ def _by_operator(plan: QueryPlan, partials: pa.Table, counted: Counted) -> Itera
     found += operator.punctuate(0, Punctuation(UNION, END))
     counted.received += operator.received
     counted.outside += operator.outside
+    partials_beyond, rows_beyond = beyond_cap(operator)
+    counted.beyond_cap = counted.beyond_cap[0] + partials_beyond, counted.beyond_cap[1] + rows_beyond
     closed = operator.take_closed()
     if isinstance(closed, int):
         counted.others += closed

@@ -21,6 +21,7 @@ from highlevel.spark.packing import pack, unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.state import PartState
 from highlevel.wid_ranges import Ranges
+from highlevel.window_operator import beyond_cap
 from lowlevel.punctuation import BEGINNING, Punctuation
 
 SPARK_SCHEMA = "part int, query int, payload binary"
@@ -116,6 +117,7 @@ def counters(pipeline: Pipeline, query: int, closed: Ranges | int) -> dict[str, 
         "outside": pipeline.windows.outside,
         "late": pipeline.windows.late,
         "late_rows": pipeline.windows.late_rows,
+        "beyond_cap": beyond_cap(pipeline.windows),
         "results": pipeline.finish.results,
         "closed": closed,
         "open": pipeline.windows.open_windows(),

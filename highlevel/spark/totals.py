@@ -20,9 +20,11 @@ from highlevel.metrics import (
     LATE_ROWS,
     LOW_WATERMARK,
     OUTSIDE_WINDOWS,
+    PARTIALS_BEYOND_CAP,
     PARTIALS_RECEIVED,
     PUNCTUATION_LAG,
     RESULT_ROWS,
+    ROWS_BEYOND_CAP,
     STATE_BYTES,
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
@@ -87,6 +89,8 @@ class Totals:
         samples.add(OUTSIDE_WINDOWS, sum(part["outside"] for part in parts), name)
         samples.add(LATE_PARTIALS, sum(part["late"] for part in parts), name)
         samples.add(LATE_ROWS, sum(part["late_rows"] for part in parts), name)
+        samples.add(PARTIALS_BEYOND_CAP, sum(part["beyond_cap"][0] for part in parts), name)
+        samples.add(ROWS_BEYOND_CAP, sum(part["beyond_cap"][1] for part in parts), name)
         samples.add(RESULT_ROWS, sum(part["results"] for part in parts), name)
         samples.add(WINDOWS_CLOSED, _windows([part["closed"] for part in parts]), name)
         samples.set(WINDOWS_OPEN, _windows([part["open"] for part in parts]), name)

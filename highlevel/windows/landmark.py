@@ -3,7 +3,8 @@
     extent(w) = { t : o <= t < o + (w+1)*s }        wids(t) = { w : w >= (t-o)//s }, an infinite set
 
 Only a window whose last slide has rows is reported: others would repeat what the one before them said, through gaps of
-years. Groups are kept for ever, so there is a bound on how many.
+years. It is reported with every group seen so far, so a group's windows depend on the rows of all. Groups are kept for
+ever, so there is a bound on how many.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class LandmarkWindow:
 
     reduced: ClassVar[bool] = True
     in_arrival_order: ClassVar[bool] = False
-    by_group: ClassVar[bool] = True
+    by_group: ClassVar[bool] = False
     timed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
