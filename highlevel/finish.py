@@ -13,7 +13,7 @@ from highlevel.window_operator import WINDOW_END, WINDOW_START
 from lowlevel.arrow import arrow_column
 from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 
@@ -29,7 +29,7 @@ class Finish:
         self.results = 0
         self.low = BEGINNING
         self._having = None if plan.having is None else Condition(plan.having)
-        self._macs = frozenset(key.name for key in plan.low.keys if key.expression.type is Type.MAC)
+        self._macs = plan.macs
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Filter by HAVING and compute the select list."""

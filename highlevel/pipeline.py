@@ -1,4 +1,4 @@
-"""The operators of one query in a row: Meld, that of its windows, Finish."""
+"""The operators of one query in a row: Meld, that of its windows, and the stages behind it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from capture.metrics import Samples
-from highlevel.finish import Finish
+from highlevel.behind_windows import behind_windows
 from highlevel.meld import Meld
 from highlevel.metrics import (
     LATE_PARTIALS,
@@ -46,8 +46,8 @@ class Pipeline:
         self.meld = Meld(len(links))
         self.windows = make_window_operator(plan)
         self.windows_closed = 0
-        self.finish = Finish(plan)
-        self.stages: list[Operator] = [self.meld, self.windows, self.finish]
+        stages, self.finish = behind_windows(plan)
+        self.stages: list[Operator] = [self.meld, self.windows, *stages]
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Take partials of one link."""

@@ -6,12 +6,16 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from highlevel.detail import Detail
 from highlevel.windows.kind import WindowKind
 from highlevel.windows.sliding import WHOLE_INPUT
-from lowlevel.expressions import Expression
+from lowlevel.expressions import Expression, Type
 from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate
+
+LINK = "link"
+"""The column of every partial that names its link."""
 
 LATE = "late"
 """The column of results that says whether a row adds to a window that was reported before."""
@@ -34,7 +38,8 @@ class QueryPlan:
     `having` and `select` are expressions over those columns and the merged sub-aggregates. `layer` is the IP layer that
     plain names in `sql` mean. `partition` are the columns of `group_by` for whose values windows
     of a number of rows are counted. With `emit_late` rows that are late for a window are reported, as rows of that
-    window which say so in the column `late` and are to be added to what was reported before.
+    window which say so in the column `late` and are to be added to what was reported before. `details` are what is told
+    of all values of a group, as columns beside the sub-aggregates.
     """
 
     name: str
@@ -48,6 +53,7 @@ class QueryPlan:
     layer: str = Layer.OUTER
     partition: tuple[str, ...] = ()
     emit_late: bool = False
+    details: tuple[Detail, ...] = ()
 
     @property
     def of_every_link(self) -> bool:
@@ -58,6 +64,17 @@ class QueryPlan:
     def windowed(self) -> bool:
         """Whether results carry `window_start, window_end`."""
         return self.window != WHOLE_INPUT
+
+    @property
+    def grain(self) -> tuple[str, ...]:
+        """Columns by which partials merge: those of the groups, and those of the values that details are told of."""
+        return tuple(dict.fromkeys([*self.group_by, *(detail.key for detail in self.details)]))
+
+    @property
+    def macs(self) -> frozenset[str]:
+        """Columns beside the sub-aggregates that are MACs."""
+        keys = [key.name for key in self.low.keys if key.expression.type is Type.MAC]
+        return frozenset([*keys, *(detail.name for detail in self.details if detail.type is Type.MAC)])
 
     @property
     def parted_by(self) -> tuple[str, ...]:

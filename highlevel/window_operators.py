@@ -14,7 +14,7 @@ from highlevel.windows.sliding import SlidingWindow
 
 def make_window_operator(plan: QueryPlan) -> WindowOperator:
     """Make the operator that a plan's window asks for."""
-    window, groups, subaggregates = plan.window, plan.group_by, plan.low.subaggregates
+    window, groups, subaggregates = plan.window, plan.grain, plan.low.subaggregates
     match window:
         case SlidingWindow():
             return SlidingAggregate(window, plan.low.pane, groups, subaggregates, plan.emit_late)

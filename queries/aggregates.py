@@ -29,6 +29,7 @@ from lowlevel.expressions import (
 from lowlevel.kinds import RowKind
 from lowlevel.spread import is_counter
 from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
+from queries.details import Details
 from queries.expression_text import expression_text
 
 VARIANCES: dict[str, tuple[bool, bool]] = {
@@ -58,6 +59,7 @@ class Aggregates:
         self._words: dict[tuple[Kind, Expression | None], SubAggregate] = {}
         self.finished: dict[str, Expression] = {}
         """Expression over sub-aggregates by the name of the column that stands for the aggregate."""
+        self.details = Details(self.finished)
 
     def add(self, function: str, argument: Expression | None) -> Column:
         """Take one of BOUNDED of `argument`, None for `count(*)`; return its stand-in."""
@@ -70,6 +72,10 @@ class Aggregates:
     def keep(self, kind: Kind, argument: Expression) -> None:
         """Keep a sub-aggregate that no item of the query asks for."""
         self._word(kind, argument)
+
+    def count_of_rows(self) -> str:
+        """Keep the count of the group's rows; return the name of its column."""
+        return self._count(self._at_end(None)).name
 
     @property
     def subaggregates(self) -> tuple[SubAggregate, ...]:

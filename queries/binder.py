@@ -28,6 +28,7 @@ from lowlevel.expressions import (
 )
 from queries.aggregates import BOUNDED, INTEGERS_ALONE, VARIANCES, Aggregates
 from queries.comparisons import Operand, compare, member
+from queries.details import DETAILED
 from queries.errors import QueryError
 from queries.functions import FUNCTIONS, call
 from queries.grammar import Item
@@ -191,8 +192,8 @@ class Binder:
         name = name_token.text.lower()
         if name in FUNCTIONS:
             return call(self._sql, name_token, [self._operand(each, depth) for each in node.expressions])
-        if name not in BOUNDED:
-            choices = (*BOUNDED, *FUNCTIONS)
+        if name not in BOUNDED and name not in DETAILED:
+            choices = (*BOUNDED, *DETAILED, *FUNCTIONS)
             problem = f"unknown function '{name_token.text}'"
             raise QueryError(problem, self._sql, name_token.start, "an aggregate or a function", choices, name)
         if self._aggregates is None:
@@ -201,6 +202,10 @@ class Binder:
                 node,
                 "aggregates in SELECT and HAVING only, not within each other",
             )
+        if name in DETAILED:
+            inner = self._argument_binder(name)
+            operands = [inner._operand(each, depth) for each in node.expressions]
+            return self._aggregates.details.add(self._sql, name_token, operands)
         if len(node.expressions) != 1:
             self._fail(f"{name} with {len(node.expressions)} arguments", node, "one argument")
         argument = node.expressions[0]

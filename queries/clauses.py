@@ -7,7 +7,7 @@ its place in the text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from queries.errors import QueryError
 from queries.everyday_windows import cut_call, read_call
@@ -50,7 +50,7 @@ class Clauses:
 
 def read_clauses(sql: str) -> Clauses:
     """Cut `sql` into clauses. Raises `QueryError` for anything but one SELECT with its clauses in order."""
-    tokens = _one_statement(sql, tokenise(sql))
+    tokens = count_distinct(_one_statement(sql, tokenise(sql)))
     cut = _cut(sql, tokens)
     if "FROM" not in cut:
         raise QueryError("the query has no FROM", sql, tokens[-1].start, "FROM and the names of streams")
@@ -87,6 +87,17 @@ def read_clauses(sql: str) -> Clauses:
         outside.get("HAVING"),
         window_name,
     )
+
+
+def count_distinct(tokens: list[Token]) -> list[Token]:
+    """Read `count(DISTINCT x)` as `count_distinct(x)`."""
+    kept: list[Token] = []
+    for token in tokens:
+        if token.keyword == "DISTINCT" and [each.keyword for each in kept[-2:]] == ["COUNT", "("]:
+            kept[-2] = replace(kept[-2], text="count_distinct")
+        else:
+            kept.append(token)
+    return kept
 
 
 def _one_statement(sql: str, tokens: list[Token]) -> list[Token]:

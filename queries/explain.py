@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from capture.flows.sampling import HandRates
+from highlevel.detail import DetailFunction
 from highlevel.plan import QueryPlan
 from lowlevel.expressions import Type
 from lowlevel.keys import KeyLayout, code_widths
@@ -40,7 +41,10 @@ def _low(plan: QueryPlan) -> Iterator[str]:
     yield _line("keep", where + ("" if low.where is None else ", before anything is kept for the row"))
     for key in low.keys:
         width = f": {_width(key)}" if low.reduced else ""
-        yield _line("key", f"{key.name} = {expression_text(key.expression)}{width}")
+        yield _line(
+            "value" if key.name in plan.grain[len(plan.group_by) :] else "key",
+            f"{key.name} = {expression_text(key.expression)}{width}",
+        )
     if low.reduced:
         yield _line("key words", _words(low.keys))
     for sub in low.subaggregates:
@@ -67,6 +71,11 @@ def _high(plan: QueryPlan) -> Iterator[str]:
         yield _line("late rows", "rows of their own of the windows they are late for, marked in the column late")
     for sub in plan.low.subaggregates:
         yield _line("merge", f"{sub.name} by {MERGE[sub.kind]}")
+    for detail in plan.details:
+        more = detail.function in (DetailFunction.QUANTILE, DetailFunction.TOP)
+        parameter = f", {detail.parameter:g}" if more else ""
+        told = f"{detail.function}({_shown(plan, detail.key)}{parameter})"
+        yield _line("detail", f"{detail.name} = {told}, each value {detail.count} times, once a window is final")
     if plan.having is not None:
         yield _line("having", expression_text(plan.having))
     if plan.windowed:

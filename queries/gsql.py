@@ -13,6 +13,7 @@ from typing import Any
 
 from capture.flows.sampling import HandRates
 from capture.packets.fields import INNER
+from highlevel.detail import Detail
 from highlevel.plan import LATE, Output, QueryPlan
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import WHOLE_INPUT
@@ -90,6 +91,10 @@ class _Compiler:
         if isinstance(window, SessionWindow):  # which are of one session is told by their times
             self._aggregates.keep(Kind.MIN, TS)
             self._aggregates.keep(Kind.MAX, TS)
+        details: tuple[Detail, ...] = ()
+        if self._aggregates.details:
+            self._aggregates.details.check(self._sql, window, clauses.window.emit_late)
+            keys, details = self._aggregates.details.place(keys, scope.groups, self._aggregates.count_of_rows())
         low = LowLevelPlan(
             where,
             keys,
@@ -116,6 +121,7 @@ class _Compiler:
             self._layer,
             partition,
             clauses.window.emit_late,
+            details,
         )
 
     def _without_bounds(self, items: list[Item]) -> list[Item]:

@@ -58,7 +58,7 @@ def output_names(
 
 
 def _name_of(expression: Expression, column_name: ColumnName) -> str | None:
-    """Name of a column, or of the stand-in of an aggregate: `sum(len)` is `sum_len`."""
+    """Name of a column, or of the stand-in of an aggregate: `sum(len)` is `sum_len`, `top(len, 3)` is `top_len`."""
     if not isinstance(expression, Column):
         return None
     function, bracket, argument = expression.name.removesuffix(")").partition("(")
@@ -66,5 +66,5 @@ def _name_of(expression: Expression, column_name: ColumnName) -> str | None:
         return column_name(expression.name)
     if argument == "*":
         return function
-    named = column_name(argument)
+    named = column_name(argument.partition(", ")[0])
     return f"{function}_{named}" if named else None

@@ -32,7 +32,7 @@ MALFORMED = [
     ("SELECT count(*) FROM M «ORDER BY len", "ORDER BY is not supported"),
     ("SELECT count(*) FROM M «LIMIT 5", "LIMIT is not supported"),
     ("SELECT «DISTINCT srcIP FROM M", "DISTINCT is not supported"),
-    ("SELECT count(«DISTINCT srcIP) FROM M", "DISTINCT is not supported"),
+    ("SELECT sum(«DISTINCT len) FROM M", "DISTINCT is not supported"),
     ("SELECT count(*) «OVER () FROM M", "window function"),
     (
         "SELECT count(*) FROM M GROUP BY len «WHERE len > 5",

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.finish import Finish
+from highlevel.behind_windows import behind_windows, through
 from highlevel.groups.merging import accumulated
 from highlevel.groups.table import merged
 from highlevel.meld import UNION
@@ -87,21 +87,19 @@ def finished_windows(plan: QueryPlan, partials: pa.Table, counted: Counted) -> I
     counted.closed = unite([*counted.closed, *((wid, wid + 1) for wid, _, _ in windows)])
     subs = plan.low.subaggregates
     what = accumulated(subs)
-    names = [*BOUNDS, *plan.group_by, *(sub.name for sub in subs)]
-    finish = Finish(plan)
+    names = [*BOUNDS, *plan.grain, *(sub.name for sub in subs)]
+    stages, _ = behind_windows(plan)
     for run in runs(iter(windows)):
         places = np.concatenate([order[first:end] for _, first, end in run])
         ends = np.concatenate([np.full(end - first, plan.window.end(wid), np.int64) for wid, first, end in run])
         tagged = partials.take(pa.array(places)).append_column(WINDOW_END, pa.array(ends))
         tagged = tagged.append_column(WINDOW_START, pa.array(ends - plan.window.range)).select(names)
-        for item in finish.rows(0, merged(tagged.to_batches(), [*BOUNDS, *plan.group_by], what)):
-            if isinstance(item, pa.RecordBatch):
-                yield item
+        yield from through(stages, merged(tagged.to_batches(), [*BOUNDS, *plan.grain], what))
 
 
 def _by_operator(plan: QueryPlan, partials: pa.Table, counted: Counted) -> Iterator[pa.RecordBatch]:
     """Give the operator of the plan's window everything, and then the end."""
-    operator, finish = make_window_operator(plan), Finish(plan)
+    operator, (stages, _) = make_window_operator(plan), behind_windows(plan)
     found = [item for batch in partials.to_batches() for item in operator.rows(0, batch)]
     found += operator.punctuate(0, Punctuation(UNION, END))
     counted.received += operator.received
@@ -114,9 +112,8 @@ def _by_operator(plan: QueryPlan, partials: pa.Table, counted: Counted) -> Itera
     else:
         counted.closed = unite([*counted.closed, *closed])
     for batch in found:
-        for item in finish.rows(0, batch) if isinstance(batch, pa.RecordBatch) else ():
-            if isinstance(item, pa.RecordBatch):
-                yield item
+        if isinstance(batch, pa.RecordBatch):
+            yield from through(stages, batch)
 
 
 def runs(windows: Iterator[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
