@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.groups import ids, key_words, merging
+from highlevel.groups import ids, key_words, long_strings, merging
 from highlevel.groups.ids import NOBODY
 from highlevel.groups.key_words import Form
 from highlevel.groups.keys import Keys
@@ -28,6 +28,8 @@ NAN = math.nan
 KERNELS = (
     (ids, "find_ids"),
     (ids, "move_slots"),
+    (long_strings, "move_slots"),
+    (long_strings, "number_strings"),
     (key_words, "pack_strings"),
     (key_words, "unpack_strings"),
     (merging, "merge_values"),
@@ -67,7 +69,10 @@ KINDS: dict[str, tuple[pa.DataType, Any]] = {
     "binary": (pa.binary(), lambda random: strings(random, [0, 1, 4, 6, 7, 8, 15, 16, 17])),
     "large": (pa.large_binary(), lambda random: strings(random, [0, 4, 20])),
     "name": (pa.string(), lambda random: random.choice(["", "a", "Main1", "\0", "ä"])),
-    "text": (pa.string(), lambda random: random.choice(["", "a", "a.example.org", "b.example.org", "x" * 16])),
+    "text": (
+        pa.string(),
+        lambda random: random.choice(["", "a", "a.example.org", "b.example.org", "x" * 16, "y" * 40]),
+    ),
     "large text": (pa.large_string(), lambda random: random.choice(["", "a", "c.example.org"])),
 }
 
@@ -199,6 +204,16 @@ def test_many_groups_are_merged_as_arrow_merges_them() -> None:
     order = [("a", "ascending"), ("b", "ascending")]
     assert found.num_rows > 100_000
     assert found.sort_by(order).equals(expected.rename_columns(found.schema.names).sort_by(order))
+
+
+def test_many_long_strings_are_merged_as_arrow_merges_them() -> None:
+    random = np.random.default_rng(4)
+    names = [f"host-{number}.{'sub.' * (number % 5)}example.org" for number in range(20_000)]
+    texts = pa.array([None, "", *names]).take(pa.array(random.integers(0, 20_002, 60_000)))
+    table = pa.table([texts, pa.array(np.arange(60_000))], ["name", "sum"])
+    found = pa.Table.from_batches([merged(table.to_batches(7000), ["name"], [Accumulated(("sum",), Rule.SUM)])])
+    expected = table.group_by("name").aggregate([("sum", "sum")]).rename_columns(found.schema.names)
+    assert found.sort_by("name").equals(expected.sort_by("name"))
 
 
 def test_groups_leave_in_the_order_in_which_they_came() -> None:

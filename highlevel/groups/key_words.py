@@ -5,7 +5,7 @@
     NULLABLE   the same, with NULLs                          2: the value or 0, whether it is NULL
     SHORT      strings of up to 7 bytes: IPv4, MACs, names   1: the bytes, the length + 1 above them; 0 is NULL
     WIDE       strings of up to 16 bytes: IPv6               3: the bytes, then the length + 1; 0 is NULL
-    LONG       strings of any length                         1: a number per distinct string (`keys`); -1 is NULL
+    LONG       strings of any length                         1: its number (`long_strings`); -1 is NULL
 
 A column has the smallest form that its values allow, so that IPv4 addresses do not pay for IPv6. One NaN stands for
 all, and one zero for both.
@@ -89,8 +89,12 @@ def unpack_strings(packed, rows, words, offsets, data):  # type: ignore[no-untyp
 
 def is_string(kind: pa.DataType) -> bool:
     """Whether values are strings of bytes: text, addresses, MACs."""
-    types = pa.types
-    return bool(types.is_binary(kind) or types.is_string(kind) or _is_large(kind))
+    return is_text(kind) or bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether the bytes are text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _is_large(kind: pa.DataType) -> bool:
@@ -142,15 +146,28 @@ def pack(column: pa.Array, form: Form, out: Words) -> None:
         out[0] = numbers(column.fill_null(zero) if column.null_count else column)
         out[1] = np.asarray(column.is_null())
         return
-    offsets = _offsets(column)
-    data = np.frombuffer(column.buffers()[2] or b"", np.uint8) if rows else np.empty(0, np.uint8)
-    some_null = column.null_count > 0
-    if form is Form.SHORT and not some_null and rows and bool((offsets[1:] - offsets[:-1] == 4).all()):
+    offsets, data, valid = _offsets(column), string_bytes(column), present(column)
+    if form is Form.SHORT and not len(valid) and rows and bool((offsets[1:] - offsets[:-1] == 4).all()):
         out[0] = np.frombuffer(data, "<u4", rows, int(offsets[0]))
         out[0] |= 5 << 56
         return
-    valid = np.asarray(column.is_valid()).view(np.uint8) if some_null else np.empty(0, np.uint8)
-    pack_strings(data, offsets.astype(np.int64, copy=False), valid, some_null, rows, WIDTHS[form], out)
+    pack_strings(data, offsets.astype(np.int64, copy=False), valid, len(valid) > 0, rows, WIDTHS[form], out)
+
+
+def string_offsets(column: pa.Array) -> Words:
+    """Return where the strings of a column begin, and the end of the last, in `string_bytes`."""
+    return _offsets(column).astype(np.int64, copy=False)
+
+
+def string_bytes(column: pa.Array) -> npt.NDArray[np.uint8]:
+    """Return the bytes that the strings of a column lie in."""
+    data = column.buffers()[2] if len(column) else None
+    return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
+def present(column: pa.Array) -> npt.NDArray[np.uint8]:
+    """Return 0 for each NULL and 1 for each value; nothing where there is no NULL."""
+    return np.asarray(column.is_valid()).view(np.uint8) if column.null_count else np.empty(0, np.uint8)
 
 
 def unpack(words: Words, form: Form, kind: pa.DataType) -> pa.Array:

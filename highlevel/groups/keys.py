@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from highlevel.groups.ids import NOBODY, GroupIds
 from highlevel.groups.key_words import WIDTHS, Form, Words, form_of, is_string, pack, unpack
+from highlevel.groups.long_strings import LongStrings
 
 
 class Keys:
@@ -21,7 +21,7 @@ class Keys:
         self.kinds = list(kinds)
         self.forms = [Form.SHORT if is_string(kind) else Form.NUMBER for kind in kinds]
         self.ids = GroupIds(sum(WIDTHS[form] for form in self.forms))
-        self._texts = [pa.array([], kind) for kind in self.kinds]  # of LONG columns: what their numbers stand for
+        self._strings: dict[int, LongStrings] = {}  # of LONG columns, by their place
 
     @property
     def count(self) -> int:
@@ -36,7 +36,7 @@ class Keys:
     @property
     def bytes(self) -> int:
         """Memory of the groups."""
-        return self.ids.bytes + sum(int(texts.nbytes) for texts in self._texts)
+        return self.ids.bytes + sum(strings.bytes for strings in self._strings.values())
 
     def of(self, columns: Sequence[pa.Array], rows: int) -> Words:
         """Return the ids of the groups of some rows; new ones get the next numbers."""
@@ -59,11 +59,11 @@ class Keys:
         keys = self.ids.keys[: self.count] if ids is None else self.ids.keys[ids]
         found = []
         at = 0
-        for form, kind, texts in zip(self.forms, self.kinds, self._texts, strict=True):
+        for place, (form, kind) in enumerate(zip(self.forms, self.kinds, strict=True)):
             words = keys[:, at : at + WIDTHS[form]].T
             at += WIDTHS[form]
             if form is Form.LONG:
-                found.append(texts.take(pa.array(words[0], mask=words[0] == NOBODY)))
+                found.append(self._strings[place].take(words[0]))
             else:
                 found.append(unpack(words, form, kind))
         return found
@@ -88,23 +88,9 @@ class Keys:
             own = words[at : at + WIDTHS[form]]
             at += WIDTHS[form]
             if form is Form.LONG:
-                own[0] = self._numbers_of(place, column, add)
+                if place not in self._strings:
+                    self._strings[place] = LongStrings(self.kinds[place])
+                own[0] = self._strings[place].numbers(column, add)
             else:
                 pack(column, form, own)
         return words
-
-    def _numbers_of(self, place: int, column: pa.Array, add: bool) -> Words:
-        """Return a number for each string, the same for equal ones. Arrow hashes them."""
-        encoded = column.dictionary_encode()
-        known = pc.index_in(encoded.dictionary, value_set=self._texts[place])
-        numbers = known.fill_null(UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int64)
-        new = np.flatnonzero(numbers == UNKNOWN)
-        if add and len(new):
-            numbers[new] = np.arange(len(new)) + len(self._texts[place])
-            self._texts[place] = pa.concat_arrays([self._texts[place], encoded.dictionary.take(pa.array(new))])
-        places = encoded.indices.fill_null(len(numbers)).to_numpy(zero_copy_only=False)
-        return np.append(numbers, NOBODY)[places]
-
-
-UNKNOWN = -2
-"""Stands for a string that no group has; NULL is NOBODY."""

@@ -1,0 +1,140 @@
+"""Numbers of distinct strings of any length: the first seen is 0, the next new one 1, and so on.
+
+As `highlevel.groups.ids`, but what is compared are bytes on a heap, one string behind the other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from capture.native import helper, kernel
+from capture.prefetch import prefetch
+from highlevel.groups.ids import AHEAD, NOBODY, SMALLEST, move_slots
+from highlevel.groups.key_words import Words, is_text, present, string_bytes, string_offsets
+
+UNKNOWN = -2
+"""The number of a string that has not been seen; that of a NULL is NOBODY."""
+
+
+@helper
+def string_tag(data, first, end):  # type: ignore[no-untyped-def]
+    """Return 32 bits of hash of `data[first:end]`."""
+    mixed = np.uint64(end - first) + np.uint64(0x9E3779B97F4A7C15)
+    at = first
+    while at + 8 <= end:
+        word = np.uint64(0)
+        for place in range(8):
+            word |= np.uint64(data[at + place]) << np.uint64(8 * place)
+        mixed = (mixed ^ word) * np.uint64(0xFF51AFD7ED558CCD)
+        mixed ^= mixed >> np.uint64(32)
+        at += 8
+    word = np.uint64(0)
+    for place in range(end - at):
+        word |= np.uint64(data[at + place]) << np.uint64(8 * place)
+    mixed = (mixed ^ word) * np.uint64(0xC4CEB9FE1A85EC53)
+    return (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xFF51AFD7ED558CCD) >> np.uint64(32)
+
+
+@kernel("i64(u8*, i64*, u8*, i64, i64, i64, i64*, i64, u8*, i64, i64*, i64, i64, i64*, i64*, i64*)")
+def number_strings(  # type: ignore[no-untyped-def]
+    data, offsets, valid, some_null, begin, rows, slots, slot_count, heap, heap_size, ends, limit, add, count, tags, out
+):  # fmt: skip
+    """Write the numbers of strings `[begin, rows)` to `out`; return the row reached.
+
+    String i is `data[offsets[i]:offsets[i + 1]]`; where `some_null` it is one only if `valid[i]`. String number n is
+    `heap[ends[n]:ends[n + 1]]`; `ends` has limit + 1 places, `slots` slot_count (a power of two above limit), `tags`
+    AHEAD. Where `add`, the walk ends before a string for which `ends` or `heap` has no room.
+    """
+    mask = np.uint64(slot_count - 1)
+    half = np.uint64(32)
+    for first in range(begin, rows, AHEAD):
+        end = min(rows, first + AHEAD)
+        for row in range(first, end):
+            tag = string_tag(data, offsets[row], offsets[row + 1])
+            tags[row - first] = np.int64(tag)
+            prefetch(slots, np.int64(tag & mask))
+        for row in range(first, end):
+            if some_null and not valid[row]:
+                out[row] = NOBODY
+                continue
+            start = offsets[row]
+            length = offsets[row + 1] - start
+            tag = np.uint64(tags[row - first])
+            slot = np.int64(tag & mask)
+            found = np.int64(UNKNOWN)
+            while slots[slot] != NOBODY:
+                held = slots[slot]
+                number = held & 0xFFFFFFFF
+                if np.uint64(held) >> half == tag and ends[number + 1] - ends[number] == length:
+                    same = True
+                    for place in range(length):
+                        if heap[ends[number] + place] != data[start + place]:
+                            same = False
+                            break
+                    if same:
+                        found = number
+                        break
+                slot = (slot + 1) & np.int64(mask)
+            if found == UNKNOWN and add:
+                found = count[0]
+                if found == limit or ends[found] + length > heap_size:
+                    return row
+                for place in range(length):
+                    heap[ends[found] + place] = data[start + place]
+                ends[found + 1] = ends[found] + length
+                slots[slot] = np.int64(tag << half | np.uint64(found))
+                count[0] = found + 1
+            out[row] = found
+    return rows
+
+
+class LongStrings:
+    """The distinct strings of a column."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        """Know none; `kind` is the type of the column."""
+        self.kind = kind
+        self.heap = np.empty(16 * SMALLEST, np.uint8)
+        self.ends = np.zeros(SMALLEST + 1, np.int64)
+        self.slots = np.full(2 * SMALLEST, NOBODY, np.int64)
+        self._count = np.zeros(1, np.int64)
+        self._tags = np.empty(AHEAD, np.int64)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the strings."""
+        return int(self.heap.nbytes + self.ends.nbytes + self.slots.nbytes)
+
+    def numbers(self, column: pa.Array, add: bool) -> Words:
+        """Return the number of each string: of a new one the next where `add`, else UNKNOWN."""
+        offsets, data, valid = string_offsets(column), string_bytes(column), present(column)
+        rows = len(column)
+        out = np.empty(rows, np.int64)
+        done = 0
+        while done < rows:
+            done = number_strings(
+                data, offsets, valid, len(valid) > 0, done, rows, self.slots, len(self.slots), self.heap,
+                len(self.heap), self.ends, len(self.ends) - 1, add, self._count, self._tags, out,
+            )  # fmt: skip
+            if done < rows:
+                self._grow(int(offsets[done + 1] - offsets[done]))
+        return out
+
+    def _grow(self, length: int) -> None:
+        """Make room for another string, of so many bytes."""
+        count = int(self._count[0])
+        if int(self.ends[count]) + length > len(self.heap):
+            self.heap = np.append(self.heap, np.empty(len(self.heap) + length, np.uint8))
+        if count == len(self.ends) - 1:
+            self.ends = np.append(self.ends, np.zeros(count, np.int64))
+            wider = np.full(2 * len(self.slots), NOBODY, np.int64)
+            move_slots(self.slots, len(self.slots), wider, len(wider))
+            self.slots = wider
+
+    def take(self, numbers: Words) -> pa.Array:
+        """Return the strings of some numbers; NOBODY is NULL."""
+        wide = pa.large_string() if is_text(self.kind) else pa.large_binary()  # the heap may be beyond 2**31 bytes
+        buffers = [None, pa.py_buffer(self.ends), pa.py_buffer(self.heap)]
+        strings = pa.Array.from_buffers(wide, int(self._count[0]), buffers)
+        return strings.take(pa.array(numbers, mask=numbers == NOBODY)).cast(self.kind)
