@@ -120,7 +120,7 @@ class Extent:
         end = int(self._state[END])
         if end + rows.shape[1] > self._rows.shape[1]:
             held = len(self.times)
-            self._move(max(SMALLEST, 2 * held, held + rows.shape[1]))
+            self._move(max(SMALLEST, held + held // 2, held + rows.shape[1]))
             end = held
         places = slice(end, end + rows.shape[1])
         self._rows[:LINK, places] = rows[:LINK]
@@ -158,7 +158,7 @@ class Extent:
         )  # fmt: skip
         held = len(self.times)
         if 4 * max(held, SMALLEST if held else 0) < rows.shape[1]:
-            self._move(max(2 * held, SMALLEST) if held else 0)
+            self._move(max(held + held // 2, SMALLEST) if held else 0)
 
     def _move(self, capacity: int) -> None:
         """Move the rows held to the beginning of new memory."""
