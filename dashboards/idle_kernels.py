@@ -9,6 +9,7 @@ from capture.files.stream import StreamedCapture
 from capture.live.tpacket import RingFormat
 from capture.native import Kernel
 from highlevel.inline import InlineRun
+from lowlevel.expressions import Type
 
 OF_KINDS = {
     "capture.flows.": {"flows"},
@@ -45,6 +46,9 @@ class IdleKernels:
         self.unused.add("lowlevel.flush_kernels")  # nothing waits in a ring: entries leave at once
         if not any(column.endswith("payload") for plan in run.plans for column in plan.low.columns):
             self.unused.add("lowlevel.byte_functions")
+        texts = (key for plan in run.plans for key in plan.low.keys if key.expression.type is Type.TEXT)
+        if not any(texts) and not any("link" in plan.group_by for plan in run.plans):
+            self.unused.add("highlevel.groups.long_strings")
         captures = [lane.capture for lane in run.lanes]
         unknown = [isinstance(capture, StreamedCapture) and not capture.recognised for capture in captures]
         formats = {type(capture.format) for capture, waits in zip(captures, unknown, strict=True) if not waits}

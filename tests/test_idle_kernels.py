@@ -50,6 +50,14 @@ def test_kernels_of_other_formats_and_kinds_are_idle(tmp_path: Path) -> None:
     assert idle & {"decode_pcap", "scan_blocks", "guess_boundary", "update_table", "flush_table", "pack_word"} == set()
 
 
+def test_groups_without_texts_number_none(tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes(CONTENT)
+    for keys, expected in (("srcIP, destPort", True), ("link, srcIP", False)):
+        plan = compile_query(f"SELECT {keys}, count(*) FROM packets GROUP BY {keys}")
+        idle = IdleKernels(InlineRun([plan], bind_files([str(tmp_path)])))
+        assert {idle(each) for each in native.kernels if each.name == "number_strings"} == {expected}
+
+
 def test_what_a_search_and_a_slack_need_is_not_idle(tmp_path: Path) -> None:
     (tmp_path / "a.pcap.gz").write_bytes(gzip.compress(CONTENT))
     plan = compile_query("SELECT count(*) FROM packets WHERE contains(inner.payload, 'GET')")
