@@ -5,10 +5,12 @@ from __future__ import annotations
 from highlevel.landmark_aggregate import LandmarkAggregate
 from highlevel.plan import QueryPlan
 from highlevel.session_aggregate import SessionAggregate
+from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
 from highlevel.sliding_aggregate import SlidingAggregate
 from highlevel.window_operator import WindowOperator
 from highlevel.windows.landmark import LandmarkWindow
 from highlevel.windows.session import SessionWindow
+from highlevel.windows.slide_by_tuple import SlideByTuple
 from highlevel.windows.sliding import SlidingWindow
 
 
@@ -22,4 +24,6 @@ def make_window_operator(plan: QueryPlan) -> WindowOperator:
             return LandmarkAggregate(window, groups, subaggregates)
         case SessionWindow():
             return SessionAggregate(window, groups, subaggregates)
+        case SlideByTuple():
+            return SlideByTupleAggregate(window, groups, subaggregates)
     raise NotImplementedError(f"no operator for {window}")

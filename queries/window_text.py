@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from highlevel.windows.kind import WindowKind
 from highlevel.windows.landmark import LandmarkWindow
 from highlevel.windows.session import SessionWindow
+from highlevel.windows.slide_by_tuple import SlideByTuple
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.durations import UNITS
 
@@ -35,6 +36,8 @@ def pane_text(window: WindowKind) -> str:
             why = "the SLIDE; running totals take in a whole slide at a time"
         case SessionWindow():
             why = "the gap; rows of a group that are nearer than it are in one session"
+        case SlideByTuple():
+            why = "windows begin and end at rows, so that each goes up by itself"
         case _:
             raise NotImplementedError(f"no text for {window}")
     return f"{duration_text(window.pane)}: {why}"
@@ -57,6 +60,15 @@ def window_lines(window: WindowKind) -> Iterator[tuple[str, str]]:
         case SessionWindow():
             yield "windows", f"sessions of each group, ended by {duration_text(window.gap)} without a row"
             yield "roll up", "intervals from the first ts to the last; those nearer than the gap are one"
+        case SlideByTuple():
+            yield "windows", f"sliding by rows, RANGE {duration_text(window.range)} up to {_every(window)}"
+            yield "roll up", "rows wait until they are final; one sweep in the order of ts, a few merges for each"
+
+
+def _every(window: SlideByTuple) -> str:
+    if window.every == 1:
+        return "each row"
+    return f"one row in {window.every}, " + ("in the order of ts" if window.by_rank else "as they arrive")
 
 
 def _since(origin: int) -> str:
