@@ -30,6 +30,43 @@ class WindowQuery:
         return f"SELECT {bounds}, {self.select} FROM (SELECT *, {candidates} FROM packets) WHERE {extent} {self.rest}"
 
 
+@dataclass(frozen=True)
+class SessionQuery:
+    """Sessions: a row begins one where the row before it, of its `groups`, is the gap or more older."""
+
+    name: str
+    gsql: str
+    gap: int
+    groups: str
+    select: str
+
+    def definition(self) -> str:
+        """SQL text over the view `packets`; rows of one time are of one session, whatever their order."""
+        before = f"ts - lag(ts) OVER (PARTITION BY {self.groups} ORDER BY ts)"
+        begins = f"SELECT *, CASE WHEN {before} < {self.gap}L THEN 0 ELSE 1 END AS begins FROM packets"
+        number = f"sum(begins) OVER (PARTITION BY {self.groups} ORDER BY ts)"
+        bounds = f"min(ts) AS window_start, max(ts) + {self.gap}L AS window_end"
+        rows = f"SELECT *, {number} AS session FROM ({begins})"
+        return f"SELECT {bounds}, {self.select} FROM ({rows}) GROUP BY {self.groups}, session"
+
+
+@dataclass(frozen=True)
+class LandmarkQuery:
+    """All since the epoch, for each slide that has rows."""
+
+    name: str
+    gsql: str
+    slide: int
+    groups: str
+    select: str
+
+    def definition(self) -> str:
+        """SQL text over the view `packets`: a packet is joined with every window that ends after it."""
+        windows = f"SELECT DISTINCT (ts div {self.slide}L + 1) * {self.slide}L AS window_end FROM packets"
+        joined = f"FROM packets JOIN ({windows}) ON ts < window_end"
+        return f"SELECT 0L AS window_start, window_end, {self.select} {joined} GROUP BY window_end, {self.groups}"
+
+
 QUERIES = (
     WindowQuery(
         "pairs",
@@ -67,5 +104,21 @@ QUERIES = (
         MINUTE // 3,
         "count(*) AS packets, sum(caplen) AS bytes",
         "GROUP BY wid",
+    ),
+    SessionQuery(
+        "talks",
+        "SELECT srcIP, destIP, srcPort, destPort, protocol, count(*) AS packets, sum(len) AS bytes FROM packets "
+        "[SESSION 30 seconds, WA ts] GROUP BY srcIP, destIP, srcPort, destPort, protocol",
+        MINUTE // 2,
+        "srcIP, destIP, srcPort, destPort, protocol",
+        "srcIP, destIP, srcPort, destPort, protocol, count(*) AS packets, sum(len) AS bytes",
+    ),
+    LandmarkQuery(
+        "since",
+        "SELECT protocol, destPort, count(*) AS packets, sum(len) AS bytes, min(ts) AS earliest FROM packets "
+        "[RANGE ALL, SLIDE 5 minutes, WA ts] GROUP BY protocol, destPort",
+        5 * MINUTE,
+        "protocol, destPort",
+        "protocol, destPort, count(*) AS packets, sum(len) AS bytes, min(ts) AS earliest",
     ),
 )
