@@ -9,6 +9,7 @@ import pyarrow as pa
 from highlevel.finish import Finish
 from highlevel.operator import Operator
 from highlevel.plan import QueryPlan
+from highlevel.select_groups import SelectGroups
 from highlevel.summarise import Summarise
 
 
@@ -16,7 +17,8 @@ def behind_windows(plan: QueryPlan) -> tuple[list[Operator], Finish]:
     """Make the stages of a plan in their order, and the last of them."""
     finish = Finish(plan)
     details = [Summarise(plan)] if plan.details else []
-    return [*details, finish], finish
+    selections = [SelectGroups(plan)] if plan.selections else []
+    return [*details, *selections, finish], finish
 
 
 def through(stages: Sequence[Operator], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -53,8 +53,8 @@ def quantiles(values: ValueCounts, share: float) -> pa.Array:
             for rank in (low, high)
         )
         with np.errstate(invalid="ignore"):  # infinities on both sides of a position
-            between = (high - position) * smaller + (position - low) * greater
-        same = (smaller == greater) | (low == high)
+            between = smaller + (greater - smaller) * (position - low)
+        same = (smaller == greater) | (low == high) | np.isinf(smaller)
         found = np.where(same, smaller, between)
     return pa.array(found, mask=empty)
 

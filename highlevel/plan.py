@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from highlevel.detail import Detail
+from highlevel.selection import Selection
 from highlevel.windows.kind import WindowKind
 from highlevel.windows.sliding import WHOLE_INPUT
 from lowlevel.expressions import Expression, Type
@@ -39,7 +40,7 @@ class QueryPlan:
     plain names in `sql` mean. `partition` are the columns of `group_by` for whose values windows
     of a number of rows are counted. With `emit_late` rows that are late for a window are reported, as rows of that
     window which say so in the column `late` and are to be added to what was reported before. `details` are what is told
-    of all values of a group, as columns beside the sub-aggregates.
+    of all values of a group, as columns beside the sub-aggregates; `selections` compare the groups of a window.
     """
 
     name: str
@@ -54,6 +55,7 @@ class QueryPlan:
     partition: tuple[str, ...] = ()
     emit_late: bool = False
     details: tuple[Detail, ...] = ()
+    selections: tuple[Selection, ...] = ()
 
     @property
     def of_every_link(self) -> bool:
@@ -79,6 +81,8 @@ class QueryPlan:
     @property
     def parted_by(self) -> tuple[str, ...]:
         """Columns by whose values rows may be dealt to partitions that know nothing of each other; none: to one."""
+        if self.selections:
+            return ()
         return self.partition or (self.group_by if self.window.by_group else ())
 
     @property

@@ -31,6 +31,7 @@ from lowlevel.spread import is_counter
 from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
 from queries.details import Details
 from queries.expression_text import expression_text
+from queries.selections import Selections
 
 VARIANCES: dict[str, tuple[bool, bool]] = {
     "variance": (True, False),
@@ -60,6 +61,7 @@ class Aggregates:
         self.finished: dict[str, Expression] = {}
         """Expression over sub-aggregates by the name of the column that stands for the aggregate."""
         self.details = Details(self.finished)
+        self.selections = Selections(self.finished)
 
     def add(self, function: str, argument: Expression | None) -> Column:
         """Take one of BOUNDED of `argument`, None for `count(*)`; return its stand-in."""

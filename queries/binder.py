@@ -35,6 +35,7 @@ from queries.grammar import Item
 from queries.literals import number_literal
 from queries.precedence import Tree
 from queries.reserved_words import SUPPORTED
+from queries.selections import SELECTED
 from queries.tokens import Kind, Token
 
 MAX_DEPTH = 100
@@ -192,8 +193,10 @@ class Binder:
         name = name_token.text.lower()
         if name in FUNCTIONS:
             return call(self._sql, name_token, [self._operand(each, depth) for each in node.expressions])
+        if self._is_selection(name, node):
+            return self._selection(name_token, node, depth)
         if name not in BOUNDED and name not in DETAILED:
-            choices = (*BOUNDED, *DETAILED, *FUNCTIONS)
+            choices = (*BOUNDED, *DETAILED, *SELECTED, *FUNCTIONS)
             problem = f"unknown function '{name_token.text}'"
             raise QueryError(problem, self._sql, name_token.start, "an aggregate or a function", choices, name)
         if self._aggregates is None:
@@ -223,6 +226,16 @@ class Binder:
             )
             self._fail(f"{name}({bound.name}), {problem}", argument, "min, max or avg of it")
         return self._aggregates.add(name, bound)
+
+    def _is_selection(self, name: str, node: exp.Anonymous) -> bool:
+        """Whether a call compares the groups of a window; `top(x, 3)` tells of values, and `top(3, x)` of groups."""
+        return name in SELECTED and (name not in DETAILED or isinstance(node.expressions[0], exp.Literal))
+
+    def _selection(self, name: Token, node: exp.Anonymous, depth: int) -> Expression:
+        if self._aggregates is None or self._clause != "HAVING":
+            self._fail(f"{name.text.lower()} of groups in {self._clause}", node, "it in HAVING, of groups of a window")
+        operands = [self._operand(each, depth) for each in node.expressions]
+        return self._aggregates.selections.add(self._sql, name, operands, self._aggregates.add("count", None))
 
     def _argument_binder(self, function: str) -> Binder:
         """Return a binder of the same tree for what stands in the parentheses of an aggregate."""

@@ -58,6 +58,18 @@ CATALOGUE: dict[str, ReadyQuery] = {
             panes=10,
         ),
         ReadyQuery(
+            "heavy_hitters",
+            "sources of at least 5 % of the packets of ten slides, updated every slide (Q6-4 of the thesis)",
+            "SELECT srcIP, count(*) AS packets {window} FROM {streams} GROUP BY srcIP HAVING heavy(0.05)",
+            panes=10,
+        ),
+        ReadyQuery(
+            "scanners",
+            "the ten sources that reach the most addresses, and how evenly they try ports (entropy in bits)",
+            "SELECT srcIP, count(DISTINCT destIP) AS hosts, entropy(destPort) AS port_bits, count(*) AS packets "
+            "FROM {streams} {window} GROUP BY srcIP HAVING top(10, hosts)",
+        ),
+        ReadyQuery(
             "packets",
             "packets of all links together (Q1-2 of the thesis)",
             "SELECT count(*) {window} FROM {streams}",

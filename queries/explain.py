@@ -76,6 +76,9 @@ def _high(plan: QueryPlan) -> Iterator[str]:
         parameter = f", {detail.parameter:g}" if more else ""
         told = f"{detail.function}({_shown(plan, detail.key)}{parameter})"
         yield _line("detail", f"{detail.name} = {told}, each value {detail.count} times, once a window is final")
+    for selection in plan.selections:
+        compared = f"{selection.kind}({selection.parameter}, {expression_text(selection.value)})"
+        yield _line("select", f"{selection.name} = {compared} among the groups of a window, which meet in one place")
     if plan.having is not None:
         yield _line("having", expression_text(plan.having))
     if plan.windowed:

@@ -15,6 +15,7 @@ from capture.flows.sampling import HandRates
 from capture.packets.fields import INNER
 from highlevel.detail import Detail
 from highlevel.plan import LATE, Output, QueryPlan
+from highlevel.selection import Selection
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import WHOLE_INPUT
 from lowlevel.expressions import Column, Expression, Type, bits_of, columns_of
@@ -83,14 +84,20 @@ class _Compiler:
         scope.windowed = self._window != WHOLE_INPUT
         select = self._select(items)
         having = None
+        selections: tuple[Selection, ...] = ()
         if clauses.having is not None:
             item = ExpressionGrammar(self._sql, clauses.having).expression()
             binder = self._over_groups("HAVING", item, scope.in_having)
             having = self._condition(clauses.having, self._lift(binder.bind(), binder.columns, item))
+            selections = tuple(
+                replace(each, value=self._lift(each.value, binder.columns, item))
+                for each in self._aggregates.selections.asked.values()
+            )
         window = self._window
         if isinstance(window, SessionWindow):  # which are of one session is told by their times
             self._aggregates.keep(Kind.MIN, TS)
             self._aggregates.keep(Kind.MAX, TS)
+        self._aggregates.selections.check(self._sql, window, clauses.window.emit_late)
         details: tuple[Detail, ...] = ()
         if self._aggregates.details:
             self._aggregates.details.check(self._sql, window, clauses.window.emit_late)
@@ -122,6 +129,7 @@ class _Compiler:
             partition,
             clauses.window.emit_late,
             details,
+            selections,
         )
 
     def _without_bounds(self, items: list[Item]) -> list[Item]:

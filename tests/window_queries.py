@@ -13,7 +13,10 @@ MINUTE = 60_000_000_000
 
 @dataclass(frozen=True)
 class WindowQuery:
-    """`gsql` has the window; `by_definition` is a SELECT list and what follows FROM, over columns of packets."""
+    """`gsql` has the window; `select` is a SELECT list and `rest` what follows FROM, over columns of packets.
+
+    Where groups are compared, `kept` is the condition over the columns of the list, of which `total` is no result.
+    """
 
     name: str
     gsql: str
@@ -21,13 +24,15 @@ class WindowQuery:
     slide: int
     select: str
     rest: str
+    kept: str = ""
 
     def definition(self) -> str:
         """SQL text over the view `packets`; wids that can hold a time are listed, the definition picks among them."""
         extent = f"wid >= 0 AND (wid + 1) * {self.slide}L - {self.range}L <= ts AND ts < (wid + 1) * {self.slide}L"
         candidates = f"explode(sequence(ts div {self.slide} - 1, (ts + {self.range}) div {self.slide} + 1)) AS wid"
         bounds = f"(wid + 1) * {self.slide}L - {self.range}L AS window_start, (wid + 1) * {self.slide}L AS window_end"
-        return f"SELECT {bounds}, {self.select} FROM (SELECT *, {candidates} FROM packets) WHERE {extent} {self.rest}"
+        found = f"SELECT {bounds}, {self.select} FROM (SELECT *, {candidates} FROM packets) WHERE {extent} {self.rest}"
+        return f"SELECT * EXCEPT (total) FROM ({found}) WHERE {self.kept}" if self.kept else found
 
 
 @dataclass(frozen=True)
@@ -120,5 +125,26 @@ QUERIES = (
         5 * MINUTE,
         "protocol, destPort",
         "protocol, destPort, count(*) AS packets, sum(len) AS bytes, min(ts) AS earliest",
+    ),
+    WindowQuery(
+        "heavy",
+        "SELECT srcIP, count(*) AS packets FROM packets [RANGE 10 minutes, SLIDE 1 minute, WA ts] "
+        "GROUP BY srcIP HAVING heavy(0.15) AND packets > 2",
+        10 * MINUTE,
+        MINUTE,
+        "srcIP, count(*) AS packets, sum(count(*)) OVER (PARTITION BY wid) AS total",
+        "GROUP BY wid, srcIP",
+        "packets * 100 >= 15 * total AND packets > 2",
+    ),
+    WindowQuery(
+        "details",
+        "SELECT srcIP, count(*) AS packets, count(DISTINCT destPort) AS ports, count_distinct(destIP) AS hosts, "
+        "quantile(len, 0.9) AS long, median(srcPort) AS middle FROM packets "
+        "[RANGE 2 minutes, SLIDE 1 minute, WA ts] GROUP BY srcIP HAVING count_distinct(destIP) > 1",
+        2 * MINUTE,
+        MINUTE,
+        "srcIP, count(*) AS packets, count(DISTINCT destPort) AS ports, count(DISTINCT destIP) AS hosts, "
+        "percentile(len, 0.9) AS long, percentile(srcPort, 0.5) AS middle",
+        "GROUP BY wid, srcIP HAVING count(DISTINCT destIP) > 1",
     ),
 )
