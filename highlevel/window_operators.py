@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from highlevel.landmark_aggregate import LandmarkAggregate
+from highlevel.partitioned_aggregate import PartitionedAggregate
 from highlevel.plan import QueryPlan
 from highlevel.session_aggregate import SessionAggregate
 from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
 from highlevel.sliding_aggregate import SlidingAggregate
+from highlevel.tuple_aggregate import TupleAggregate
 from highlevel.window_operator import WindowOperator
 from highlevel.windows.landmark import LandmarkWindow
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.slide_by_tuple import SlideByTuple
 from highlevel.windows.sliding import SlidingWindow
+from highlevel.windows.tuples import TupleWindow
 
 
 def make_window_operator(plan: QueryPlan) -> WindowOperator:
@@ -26,4 +29,8 @@ def make_window_operator(plan: QueryPlan) -> WindowOperator:
             return SessionAggregate(window, groups, subaggregates)
         case SlideByTuple():
             return SlideByTupleAggregate(window, groups, subaggregates)
+        case TupleWindow() if window.partitioned:
+            return PartitionedAggregate(window, plan.partition, groups, subaggregates)
+        case TupleWindow():
+            return TupleAggregate(window, groups, subaggregates)
     raise NotImplementedError(f"no operator for {window}")

@@ -9,6 +9,7 @@ from highlevel.windows.landmark import LandmarkWindow
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.slide_by_tuple import SlideByTuple
 from highlevel.windows.sliding import SlidingWindow
+from highlevel.windows.tuples import TupleWindow
 from lowlevel.durations import UNITS
 
 _UNITS = ("days", "hours", "minutes", "seconds", "ms", "us", "ns")
@@ -38,6 +39,8 @@ def pane_text(window: WindowKind) -> str:
             why = "the gap; rows of a group that are nearer than it are in one session"
         case SlideByTuple():
             why = "windows begin and end at rows, so that each goes up by itself"
+        case TupleWindow():
+            why = "windows are of numbers of rows, so that each goes up by itself"
         case _:
             raise NotImplementedError(f"no text for {window}")
     return f"{duration_text(window.pane)}: {why}"
@@ -63,6 +66,25 @@ def window_lines(window: WindowKind) -> Iterator[tuple[str, str]]:
         case SlideByTuple():
             yield "windows", f"sliding by rows, RANGE {duration_text(window.range)} up to {_every(window)}"
             yield "roll up", "rows wait until they are final; one sweep in the order of ts, a few merges for each"
+        case TupleWindow():
+            pane = window.numbers.pane
+            whose = "each partition's rows" if window.partitioned else "rows"
+            yield "windows", f"of {whose} as they arrive, {_sizes(window)}"
+            yield (
+                "roll up",
+                f"panes of {rows_text(pane)}, {window.range // pane} per window, {_overlap(window.numbers)}",
+            )
+            if window.idle is not None:
+                yield "forget", f"a partition begins anew {duration_text(window.idle)} or more behind its newest row"
+
+
+def rows_text(count: int) -> str:
+    """Return a number of rows as people say it."""
+    return "1 row" if count == 1 else f"{count:,} rows"
+
+
+def _sizes(window: TupleWindow) -> str:
+    return f"RANGE {rows_text(window.range)}, SLIDE {rows_text(window.slide_rows)}"
 
 
 def _every(window: SlideByTuple) -> str:

@@ -1,0 +1,60 @@
+"""Kernels over partitions that count their own rows.
+
+A *life* of a partition is what is counted from 0: all its rows, or, where partitions are forgotten, those from one
+silence to the next. `current[partition]` is its life, NOBODY where it has none.
+"""
+
+from __future__ import annotations
+
+from capture.native import kernel
+
+NOBODY = -1
+"""No life."""
+
+
+@kernel("i64(i64*, i64*, i64, i64, i64, i64*, i64*, i64*, i64*, i64*, i64*)")
+def rank_rows(  # type: ignore[no-untyped-def]
+    partitions, times, rows, idle, known, current, partition_of, counts, newest, lives, ranks
+):  # fmt: skip
+    """Write the life of each row, and its number there, in the order of the rows; return how many lives are known.
+
+    A row that is `idle` ns or more later than the newest of its partition begins another life. `partition_of, counts`
+    and `newest` are of lives, `known` so far, and have room for one more per row.
+    """
+    for row in range(rows):
+        partition = partitions[row]
+        life = current[partition]
+        if life == NOBODY or times[row] - newest[life] >= idle:
+            life = known
+            known += 1
+            current[partition] = life
+            partition_of[life] = partition
+            counts[life] = 0
+            newest[life] = times[row]
+        lives[row] = life
+        ranks[row] = counts[life]
+        counts[life] += 1
+        newest[life] = max(newest[life], times[row])
+    return known
+
+
+@kernel("i64(i64*, i64*, i64, i64, i64, i64, i64*, i64*, i64*, i64*)")
+def closing_windows(  # type: ignore[no-untyped-def]
+    lives, panes, rows, pane, range_, slide, reported, final, first, counts
+):  # fmt: skip
+    """Write in which windows each partial is that are final and not reported: `counts` of them from `first` on.
+
+    `panes` are of `pane` rows. Window ids below `final[life]` are final, those below `reported[life]` are reported.
+    Return how many partials are in no later window.
+    """
+    over = 0
+    for row in range(rows):
+        life = lives[row]
+        number = panes[row] * pane
+        begin = max(number // slide, reported[life])
+        after = (number + range_) // slide
+        first[row] = begin
+        counts[row] = max(0, min(after, final[life]) - begin)
+        if after <= final[life]:
+            over += 1
+    return over

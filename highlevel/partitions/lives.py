@@ -1,0 +1,141 @@
+"""Who is counted: partitions, their lives, and how many rows each has had."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.groups.key_words import Words
+from highlevel.groups.keys import Keys
+from highlevel.partitions.kernels import NOBODY, rank_rows
+from highlevel.windows.sliding import SlidingWindow
+from lowlevel.subaggregates import INT_MAX, INT_MIN
+
+COUNT, NEWEST = "rows counted", "newest ts"
+"""Columns of a snapshot behind those of the partition; no column of a query has such a name."""
+
+PARTITION_OF, COUNTS, NEWEST_OF, REPORTED = range(4)
+"""Rows of the array of lives."""
+
+FEW = 1024
+"""Lives that ended that may stay beyond as many as go on."""
+
+
+class Lives:
+    """Numbers the rows of each partition, and says how far its windows are final and reported.
+
+    Memory is that of the partitions that are known; a life that has ended is forgotten with the next `forget`.
+    """
+
+    def __init__(self, kinds: Sequence[pa.DataType], idle: int | None) -> None:
+        """Know no partition; columns have these types. `idle` ns without a row end a life, None never does."""
+        self.idle = INT_MAX if idle is None else idle
+        self.keys = Keys(kinds)
+        self.known = 0
+        self._current = np.empty(0, np.int64)
+        self._lives = np.zeros((4, 0), np.int64)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of partitions and lives."""
+        return self.keys.bytes + int(self._current.nbytes + self._lives.nbytes)
+
+    @property
+    def counts(self) -> Words:
+        """Rows that each life has had."""
+        return self._lives[COUNTS, : self.known]
+
+    @property
+    def reported(self) -> Words:
+        """Of each life the first window that has not been reported; `report` moves it on."""
+        return self._lives[REPORTED, : self.known]
+
+    @property
+    def going_on(self) -> npt.NDArray[np.bool_]:
+        """Which lives the next row of their partition belongs to."""
+        return self._current[self._lives[PARTITION_OF, : self.known]] == np.arange(self.known)
+
+    def rank(self, columns: Sequence[pa.Array], times: Words) -> tuple[Words, Words]:
+        """Return the life and the number in it of each of some rows, which are in the order of arrival."""
+        rows = len(times)
+        partitions = self.keys.of(columns, rows)
+        self._current = _longer(self._current, self.keys.count, NOBODY)
+        if self._lives.shape[1] < self.known + rows:
+            room = max(2 * self._lives.shape[1], self.known + rows)
+            self._lives = np.stack([_longer(each, room, 0) for each in self._lives])
+        lives, ranks = np.empty((2, rows), np.int64)
+        of, counts, newest, reported = self._lives
+        before = self.known
+        self.known = rank_rows(
+            partitions, times, rows, self.idle, before, self._current, of, counts, newest, lives, ranks
+        )
+        reported[before : self.known] = 0
+        return lives, ranks
+
+    def fall_silent(self, low: int) -> None:
+        """End the lives whose next row would begin another, as no row is older than `low` (ns) any more."""
+        before = max(INT_MIN, low - self.idle)
+        silent = np.flatnonzero(self.going_on & (self._lives[NEWEST_OF, : self.known] <= before))
+        self._current[self._lives[PARTITION_OF, silent]] = NOBODY
+
+    def end(self) -> None:
+        """End all lives."""
+        self._current[:] = NOBODY
+
+    def final(self, window: SlidingWindow) -> Words:
+        """Return of each life the first window that is not final: it waits for rows."""
+        counts = self.counts
+        return np.where(self.going_on, counts // window.slide, (counts - 1 + window.range) // window.slide)
+
+    def report(self, final: Words) -> None:
+        """Take it that all windows below `final` have been reported."""
+        self._lives[REPORTED, : self.known] = final
+
+    def partitions(self, lives: Words) -> list[pa.Array]:
+        """Return the columns of the partitions of some lives."""
+        return self.keys.columns(self._lives[PARTITION_OF, lives])
+
+    def forget(self, least: int = FEW) -> Words | None:
+        """Forget lives that ended, where they are many: None, or the new number of each life, NOBODY of one that ended.
+
+        Partitions without a life are forgotten with them.
+        """
+        going_on = self.going_on
+        kept = np.flatnonzero(going_on)
+        if self.known - len(kept) <= least + (len(kept) if least else 0):
+            return None
+        self.keys = self.keys.only(self._lives[PARTITION_OF, kept])
+        self._lives = self._lives[:, kept].copy()
+        self._lives[PARTITION_OF] = np.arange(len(kept))
+        self._current = np.arange(len(kept))
+        numbers = np.full(self.known, NOBODY)
+        numbers[kept] = np.arange(len(kept))
+        self.known = len(kept)
+        return numbers
+
+    def snapshot(self, names: Sequence[str]) -> pa.Table:
+        """Return a row for each life, all of which go on, under these names of the columns of partitions."""
+        counted = [pa.array(self._lives[row, : self.known].copy()) for row in (COUNTS, NEWEST_OF)]
+        columns = self.partitions(np.arange(self.known))
+        return pa.Table.from_arrays([*columns, *counted], names=[*names, COUNT, NEWEST])
+
+    def restore(self, table: pa.Table, window: SlidingWindow) -> None:
+        """Take over the lives of a snapshot, the first row is life 0."""
+        for batch in table.combine_chunks().to_batches():
+            *columns, counts, newest = batch.columns
+            before = self.known
+            self.rank(columns, newest.to_numpy())
+            self._lives[COUNTS, before : self.known] = counts.to_numpy()
+        self.report(self.counts // window.slide)
+
+
+def _longer(array: Words, length: int, fill: int) -> Words:
+    """Return an array with room for `length`."""
+    if len(array) >= length:
+        return array
+    longer = np.full(max(length, 2 * len(array)), fill, np.int64)
+    longer[: len(array)] = array
+    return longer

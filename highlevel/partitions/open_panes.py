@@ -1,0 +1,138 @@
+"""What is kept of the windows that are open: partials of panes of rows, in chunks of falling sizes.
+
+New partials are the last chunk. One that has become half as large as the chunk before it is merged with that, and what
+is in no open window is left out: so a partial is merged as often as the number of partials has doubled, chunks are few,
+and no more memory is held than for twice the partials of open windows, or of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.groups.key_words import Words
+from highlevel.groups.merging import Accumulated
+from highlevel.groups.table import merged
+from highlevel.partitions.kernels import NOBODY, closing_windows
+from highlevel.windows.sliding import SlidingWindow
+
+LIFE, PANE, WID = "life", "pane", "wid"
+
+EXPANDED = 1 << 20
+"""Partials of windows that are merged at a time, or those of one window where they are more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """Partials of one chunk that are in windows that are final: their places, first windows and numbers of windows."""
+
+    batch: pa.RecordBatch
+    places: Words
+    lives: Words
+    first: Words
+    counts: Words
+
+
+class OpenPanes:
+    """Partials by life, pane and group. The lives' numbers are those of `Lives`."""
+
+    def __init__(self, window: SlidingWindow, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
+        """Keep none; `groups` are the columns of groups within a partition."""
+        self.window = window
+        self.groups = list(groups)
+        self.what = list(what)
+        self.chunks: list[pa.RecordBatch] = []
+        self.closed = 0
+        """Windows with rows that have closed."""
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the partials."""
+        return sum(int(chunk.nbytes) for chunk in self.chunks)
+
+    def add(self, batch: pa.RecordBatch, reported: Words) -> None:
+        """Take in partials with the columns LIFE and PANE, at least one; `reported` is that of `Lives`."""
+        self.chunks.append(merged([batch], [LIFE, PANE, *self.groups], self.what))
+        while len(self.chunks) > 1 and 2 * self.chunks[-1].num_rows >= self.chunks[-2].num_rows:
+            last, before = self.chunks.pop(), self.chunks.pop()
+            parts = [part for each in (before, last) if (part := self._open(each, reported)).num_rows]
+            if parts:
+                self.chunks.append(merged(parts, [LIFE, PANE, *self.groups], self.what))
+
+    def _open(self, chunk: pa.RecordBatch, reported: Words) -> pa.RecordBatch:
+        """Return the partials that are in a window which has not been reported."""
+        after = (chunk.column(PANE).to_numpy() * self.window.pane + self.window.range) // self.window.slide
+        kept = after > reported[chunk.column(LIFE).to_numpy()]
+        return chunk if kept.all() else chunk.filter(pa.array(kept))
+
+    def close(self, reported: Words, final: Words) -> list[pa.RecordBatch]:
+        """Return what windows from `reported` up to `final` of each life hold, merged: LIFE, WID, groups, the rest."""
+        window = self.window
+        closing, chunks = [], []
+        for chunk in self.chunks:
+            lives, panes = (chunk.column(name).to_numpy() for name in (LIFE, PANE))
+            first, counts = np.empty((2, chunk.num_rows), np.int64)
+            over = closing_windows(
+                lives, panes, len(lives), window.pane, window.range, window.slide, reported, final, first, counts
+            )
+            places = np.flatnonzero(counts)
+            if len(places):
+                closing.append(Closing(chunk, places, lives[places], first[places], counts[places]))
+            if 2 * over < chunk.num_rows:
+                chunks.append(chunk)
+            elif over < chunk.num_rows:
+                chunks.append(self._open(chunk, final))
+        self.chunks = chunks
+        return list(self._windows(closing, reported, final))
+
+    def _windows(self, closing: Sequence[Closing], reported: Words, final: Words) -> Iterator[pa.RecordBatch]:
+        """Merge partials by window: all windows that close in one row, cut where they would be too much at once."""
+        total = sum(int(each.counts.sum()) for each in closing)
+        if total == 0:
+            return
+        windows = np.maximum(final - reported, 0)
+        before = np.cumsum(windows) - windows  # of each life: where its windows are in the row of all
+        length = int(windows.sum())
+        step = max(1, EXPANDED * length // total)
+        shifts = before - reported
+        for begin in range(0, length, step):
+            parts = [part for each in closing if (part := self._part(each, shifts, begin, begin + step)).num_rows]
+            if parts:
+                found = merged(parts, [LIFE, WID, *self.groups], self.what)
+                seen = np.zeros(step, np.bool_)
+                seen[shifts[found.column(LIFE).to_numpy()] + found.column(WID).to_numpy() - begin] = True
+                self.closed += int(np.count_nonzero(seen))
+                yield found
+
+    def _part(self, closing: Closing, shifts: Words, begin: int, end: int) -> pa.RecordBatch:
+        """Return a partial for each window that one of a chunk is in, of the windows `[begin, end)` of the row."""
+        first = closing.first + shifts[closing.lives]
+        low, high = np.maximum(first, begin), np.minimum(first + closing.counts, end)
+        counts = np.maximum(high - low, 0)
+        which = np.repeat(np.arange(len(counts)), counts)
+        within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+        lives = closing.lives[which]
+        wids = low[which] + within - shifts[lives]
+        names = [*self.groups, *(name for each in self.what for name in each.columns)]
+        rows = closing.batch.select(names).take(pa.array(closing.places[which]))
+        return rows.append_column(LIFE, pa.array(lives)).append_column(WID, pa.array(wids))
+
+    def renumber(self, numbers: Words) -> None:
+        """Take over new numbers of lives; partials of those that are NOBODY are dropped."""
+        chunks = []
+        for chunk in self.chunks:
+            lives = numbers[chunk.column(LIFE).to_numpy()]
+            renamed = chunk.set_column(chunk.schema.get_field_index(LIFE), LIFE, pa.array(lives))
+            kept = renamed.filter(pa.array(lives != NOBODY))
+            if kept.num_rows:
+                chunks.append(kept)
+        self.chunks = chunks
+
+    def snapshot(self, reported: Words) -> pa.RecordBatch | None:
+        """Return what is in open windows, in one batch; None where there is nothing."""
+        parts = [part for each in self.chunks if (part := self._open(each, reported)).num_rows]
+        self.chunks = [merged(parts, [LIFE, PANE, *self.groups], self.what)] if parts else []
+        return self.chunks[0] if self.chunks else None

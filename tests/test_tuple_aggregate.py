@@ -1,0 +1,90 @@
+"""Windows of a number of rows: what random streams make of them, in any batches, against the definition.
+
+It can catch rows that are numbered twice or not at all, windows that close before their last row or long after it,
+times that close a window, promises of numbers that are broken, and a count that a restart loses.
+"""
+
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from highlevel.tuple_aggregate import NUMBERS, TupleAggregate
+from highlevel.wid_ranges import count
+from highlevel.window_operator import WINDOW_END
+from highlevel.windows.tuples import TupleWindow
+from lowlevel.punctuation import END, Item, Punctuation
+from lowlevel.subaggregates import Kind, SubAggregate
+from tests.operator_contract import all_rows, batched, feed, through_ipc
+from tests.tuple_windows_twin import aggregates
+from tests.windows_oracle import Arrival, random_stream
+
+SUBS = [SubAggregate(f"s{n}", kind) for n, kind in enumerate((Kind.COUNT, Kind.SUM, Kind.MIN, Kind.MAX))]
+SCHEMA = pa.schema([(name, pa.int64()) for name in ("pane", "p", "k", "s0", "s1", "s2", "s3")])
+
+
+def partials(arrivals: list[Arrival], partitions: int = 1) -> pa.RecordBatch:
+    rows = [(each.ts, each.number % partitions, each.group, 1, *[each.number] * 3) for each in arrivals]
+    return pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
+
+
+def window_of(random: Random) -> TupleWindow:
+    slide = random.randint(1, 12)
+    return TupleWindow(random.choice([random.randint(1, 40), slide * random.randint(1, 5)]), slide)
+
+
+def check_promises(window: TupleWindow, events: list, trace: list[list[Item]]) -> None:
+    """What is said after each event is the end of the last window that has all its rows; END at the end."""
+    said, rows = None, 0
+    for (_, event), items in zip(events, trace, strict=True):
+        rows += 0 if isinstance(event, Punctuation) else event.num_rows
+        for item in items:
+            if isinstance(item, Punctuation):
+                assert said is None or item.low > said
+                said = item.low
+            else:
+                assert said is None or min(item[WINDOW_END].to_pylist()) > said
+        closed = rows // window.slide_rows
+        ended = isinstance(event, Punctuation) and event.low == END
+        assert said == (END if ended else window.bounds(closed - 1)[1] if closed else None)
+
+
+@pytest.mark.parametrize("seed", range(1000))
+def test_windows_are_those_of_the_definition_in_the_order_of_arrival(seed: int) -> None:
+    random = Random(seed)
+    window, stream = window_of(random), random_stream(random)
+    arrivals = [each for each in stream if not isinstance(each, int)]
+    events = batched(random, [(0, each) for each in stream], partials)
+    operator = TupleAggregate(window, ["p", "k"], SUBS)
+    place = random.randrange(len(events))
+    trace = [feed(operator, event) for event in events[:place]]
+    restarted = TupleAggregate(window, ["p", "k"], SUBS)
+    restarted.restore(through_ipc(operator.snapshot()))
+    assert restarted.open_windows() == operator.open_windows()
+    trace += [feed(restarted, event) for event in events[place:]]
+    check_promises(window, events, trace)
+    assert all_rows(trace) == aggregates(window, arrivals, 1)
+    assert all(table.num_rows == 0 for name, table in restarted.snapshot().items() if name not in ("closed", NUMBERS))
+
+
+def test_a_window_is_final_with_its_last_row_and_times_say_nothing() -> None:
+    operator = TupleAggregate(TupleWindow(6, 4), ["k"], SUBS)
+    row = Arrival(5, 0, 1)
+    assert feed(operator, (0, partials([row] * 3))) == []
+    assert feed(operator, (0, Punctuation("M", 10**9))) == []
+    assert count(operator.open_windows()) == 2  # [-2, 4) and [2, 8)
+    rows, mark = feed(operator, (0, partials([row])))
+    assert (rows["s0"].to_pylist(), mark.low) == ([4], 4)
+    (rows, mark) = feed(operator, (0, Punctuation("M", END)))
+    assert rows.select([0, 1]).to_pylist() == [{"window_start": 2, "window_end": 8}]
+    assert mark.low == END
+    assert operator.take_closed() == [(0, 2)]
+    assert operator.bytes == 0
+
+
+def test_rows_between_windows_are_counted() -> None:
+    operator = TupleAggregate(TupleWindow(2, 5), ["k"], SUBS)  # [3, 5), [8, 10), …
+    for times in (7, 6):
+        feed(operator, (0, partials([Arrival(5, 0, 1)] * times)))
+    assert (operator.received, operator.outside, operator.late, operator.late_rows) == (13, 9, 0, 0)
+    assert operator.take_closed() == [(0, 2)]
