@@ -1,0 +1,273 @@
+"""Windows that slide by rows: the sweep of the operator against the bins of the thesis, on one core.
+
+Rows come a microsecond apart and up to 50 ms late; each block of them ends with the promise that a file makes. An open
+bin is a place where the contents of windows change that are not final: where a row comes in, and where it goes out. The
+bins are a kernel too, an ordered array of places and counts; they are fed the same rows in the same blocks. All figures
+are the least processor time of several runs, by turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from bench.one_core import on_one_core
+from bench.report import Report
+from bench.setting import Setting
+from bench.undisturbed import step
+from capture.native import kernel
+from highlevel.groups.key_words import Words
+from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
+from highlevel.windows.slide_by_tuple import SlideByTuple
+from lowlevel.expressions import Column, Type
+from lowlevel.punctuation import END, Punctuation
+from lowlevel.subaggregates import Kind, SubAggregate
+
+MICROSECOND = 1000
+BLOCK = 16_384
+COUNT = SubAggregate("rows", Kind.COUNT)
+LENGTH = Column("len", Type.INT)
+MORE = (COUNT, SubAggregate("bytes", Kind.SUM, LENGTH), SubAggregate("most", Kind.MAX, LENGTH))
+FEW, MANY = 1_000, 100_000
+"""Open bins."""
+
+PLACE, VALUE, ROWS = 0, 1, 2
+"""Words of a bin: where it is, how many rows windows there hold, and how many rows begin there."""
+
+
+@kernel("i64(i64*, i64, i64, i64*, i64, i64)")
+def add_to_bins(bins, room, count, times, rows, reach):  # type: ignore[no-untyped-def]
+    """Add rows to `count` bins, a matrix of words x room in the order of places; return how many bins there are then.
+
+    Bin 0 is the base: it is below all times.
+    """
+    for row in range(rows):
+        first = 0
+        for side in range(2):
+            place = times[row] + side * reach
+            low = 0
+            high = count
+            while high - low > 1:
+                middle = (low + high) // 2
+                if bins[PLACE * room + middle] <= place:
+                    low = middle
+                else:
+                    high = middle
+            at = low
+            if bins[PLACE * room + low] != place:
+                at = low + 1
+                for word in range(3):
+                    for moved in range(count, at, -1):
+                        bins[word * room + moved] = bins[word * room + moved - 1]
+                bins[PLACE * room + at] = place
+                bins[VALUE * room + at] = bins[VALUE * room + low]
+                bins[ROWS * room + at] = 0
+                count += 1
+            if side == 0:
+                first = at
+                bins[ROWS * room + at] += 1
+            else:
+                for each in range(first, at):
+                    bins[VALUE * room + each] += 1
+    return count
+
+
+class Bins:
+    """Counts of windows, by the bins of Li 2008, Fig. 6-7, with its errata."""
+
+    def __init__(self, reach: int, room: int) -> None:
+        self.reach = reach
+        self.bins = np.zeros((3, room), np.int64)
+        self.bins[PLACE, 0] = -(2**62)
+        self.count = 1
+        self.total = 0
+
+    def take(self, times: Words, low: int) -> None:
+        """Add rows, and report the windows below the promise."""
+        self.count = add_to_bins(self.bins, self.bins.shape[1], self.count, times, len(times), self.reach)
+        final = int(np.searchsorted(self.bins[PLACE, : self.count], low))
+        self.total += int(self.bins[VALUE, 1:final][self.bins[ROWS, 1:final] > 0].sum())
+        kept = self.bins[:, final : self.count].copy()
+        self.bins[VALUE, 0] = self.bins[VALUE, final - 1]
+        self.bins[:, 1 : kept.shape[1] + 1] = kept
+        self.count = kept.shape[1] + 1
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Blocks of times, and the promise behind each."""
+
+    blocks: list[tuple[Words, int]]
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return sum(len(times) for times, _ in self.blocks)
+
+
+def stream(rows: int, late: int) -> Stream:
+    """Rows a microsecond apart, each late by up to `late` of them."""
+    random = np.random.default_rng(1)
+    times = np.arange(rows) * MICROSECOND + random.integers(0, late * MICROSECOND + 1, rows)
+    lows = np.append(np.minimum.accumulate(times[::-1])[::-1], END)
+    ends = [min(first + BLOCK, rows) for first in range(0, rows, BLOCK)]
+    return Stream(
+        [(times[end - BLOCK if end % BLOCK == 0 else end - end % BLOCK : end], int(lows[end])) for end in ends]
+    )
+
+
+def batches(of: Stream, groups: int, subs: Iterable[SubAggregate]) -> list[pa.RecordBatch]:
+    """The same rows as partials."""
+    random = np.random.default_rng(2)
+    found = []
+    for times, _ in of.blocks:
+        columns = {"pane": pa.array(times)}
+        if groups > 1:
+            columns["group"] = pa.array(random.integers(groups, size=len(times)))
+        values = pa.array(random.integers(1, 1500, len(times)))
+        columns |= {sub.name: pa.array(np.ones(len(times), np.int64)) if sub is COUNT else values for sub in subs}
+        found.append(pa.RecordBatch.from_pydict(columns))
+    return found
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Processor seconds; bins or rows open, and their bytes, before the end; sum of the counts of all windows."""
+
+    seconds: float
+    open_bins: int
+    open_rows: int
+    bytes: int
+    total: int
+
+
+def sweep(window: SlideByTuple, of: Stream, groups: int = 1, subs: tuple[SubAggregate, ...] = (COUNT,)) -> Ran:
+    """Run the operator."""
+    fed = batches(of, groups, subs)
+    operator = SlideByTupleAggregate(window, ["group"] if groups > 1 else [], subs)
+    found = [0, 0, 0, 0]
+
+    def once() -> None:
+        for batch, (_, low) in zip(fed, of.blocks, strict=True):
+            for _ in operator.rows(0, batch):
+                pass
+            if low == END:
+                snapshot = operator.snapshot()
+                pending, held = snapshot["pending"].num_rows, snapshot["held"].num_rows
+                found[:3] = 2 * pending + held, pending + held, operator.bytes
+            for item in operator.punctuate(0, Punctuation("link", low)):
+                if isinstance(item, pa.RecordBatch):
+                    found[3] += int(item.column(COUNT.name).to_numpy().sum())
+
+    seconds = step(once).processor
+    return Ran(seconds, *found)
+
+
+def by_bins(reach: int, of: Stream, room: int) -> Ran:
+    """Run the bins."""
+    bins = Bins(reach, room)
+    most = 0
+
+    def once() -> None:
+        nonlocal most
+        for times, low in of.blocks:
+            bins.take(times, low)
+            most = max(most, bins.count)
+
+    seconds = step(once).processor
+    return Ran(seconds, most, 0, 0, bins.total)
+
+
+FORMS = {
+    "each row": (SlideByTuple(1), 1, (COUNT,)),
+    "each row; count, sum, max": (SlideByTuple(1), 1, MORE),
+    "each row, by two groups": (SlideByTuple(1), 2, (COUNT,)),
+    "each 5th that arrives": (SlideByTuple(1, 5), 1, (COUNT,)),
+    "each 5th in the order of ts": (SlideByTuple(1, 5, by_rank=True), 1, (COUNT,)),
+}
+
+
+def at_many(rows: int, runs: int) -> dict[str, list[Ran]]:
+    """Run each form with many open bins."""
+    of, reach = stream(rows, MANY // 2), MANY * 6 // 10 * MICROSECOND
+    found: dict[str, list[Ran]] = {name: [] for name in FORMS}
+    for _ in range(runs):
+        for name, (form, groups, subs) in FORMS.items():
+            found[name].append(sweep(SlideByTuple(reach, form.every, form.by_rank), of, groups, subs))
+    return found
+
+
+def against_bins(bins: int, rows: int, runs: int) -> tuple[list[Ran], list[Ran]]:
+    """Run operator and bins, by turns, over the same rows. Answers are compared."""
+    of, reach = stream(rows, bins // 2), bins * 6 // 10 * MICROSECOND
+    found: tuple[list[Ran], list[Ran]] = [], []
+    for _ in range(runs):
+        found[0].append(sweep(SlideByTuple(reach), of))
+        found[1].append(by_bins(reach, of, 2 * (rows + 2) if bins == MANY else 4 * (BLOCK + bins)))
+        if found[0][-1].total != found[1][-1].total:
+            raise RuntimeError(f"the sweep counts {found[0][-1].total} rows in all windows, bins {found[1][-1].total}")
+    return found
+
+
+def least(runs: list[Ran]) -> float:
+    """Processor seconds of the fastest run."""
+    return min(run.seconds for run in runs)
+
+
+def run(setting: Setting) -> Report:
+    """Measure the forms, and the sweep against bins."""
+    rows, runs = setting.packets(1_000_000), setting.runs(3)
+    forms = on_one_core(at_many, rows, runs)
+    report = Report("slide_by_tuple")
+    report.table(
+        f"{rows:,} rows, blocks of {BLOCK:,}",
+        ("windows", "M rows/s", "open bins", "open rows", "bytes each"),
+        [
+            (
+                name,
+                f"{rows / least(found) / 1e6:.2f}",
+                f"{found[0].open_bins:,}",
+                f"{found[0].open_rows:,}",
+                f"{found[0].bytes / found[0].open_rows:.1f}",
+            )
+            for name, found in forms.items()
+        ],
+    )
+    compared = {
+        FEW: on_one_core(against_bins, FEW, setting.packets(300_000), runs),
+        MANY: on_one_core(against_bins, MANY, 20_000 if setting.quick else 150_000, setting.runs(2)),
+    }
+    report.table(
+        "the sweep against bins, the same rows",
+        ("open bins", "sweep, M rows/s", "bins, M rows/s", "sweep / bins"),
+        [
+            (
+                f"{bins[0].open_bins:,}",
+                f"{count / least(swept) / 1e6:.2f}",
+                f"{count / least(bins) / 1e6:.3f}",
+                f"{least(bins) / least(swept):.1f}",
+            )
+            for (swept, bins), count in zip(
+                compared.values(), (setting.packets(300_000), 20_000 if setting.quick else 150_000), strict=True
+            )
+        ],
+    )
+    plain, by_two = forms["each row"], forms["each row, by two groups"]
+    full = not setting.quick
+    report.require("100 000 open bins, one core, M tuples/s", rows / least(plain) / 1e6, ">= 1", full)
+    slowest = min(rows / least(forms[name]) / 1e6 for name in FORMS)
+    report.require("the slowest of the forms, M tuples/s", slowest, ">= 1", full)
+    report.require(
+        "open bins of each form, the fewest", min(each[0].open_bins for each in forms.values()), ">= 100000", full
+    )
+    swept, bins = compared[FEW]
+    report.require("tuples/s, sweep / bins, 1 000 open bins", least(bins) / least(swept), ">= 1", full)
+    swept, bins = compared[MANY]
+    report.require("tuples/s, sweep / bins, 100 000 open bins", least(bins) / least(swept), ">= 50", full)
+    report.require(
+        "bytes beside the key of an open row, one count", by_two[0].bytes / by_two[0].open_rows, "<= 64", full
+    )
+    return report
