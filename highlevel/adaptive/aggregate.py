@@ -162,7 +162,7 @@ class AdaptiveAggregate:
             if len(due):
                 yield self._result(due)
         self.closed = low
-        self.store.expire(low)
+        self.store.close_gaps()
         self.extents.close(low)
         self._choose()
         self.to_lazy += self.store.settle(self.down)
@@ -172,8 +172,14 @@ class AdaptiveAggregate:
 
         `[first, end)` are the windows of the tuples. Windows that no tuple is in cost nothing, however many they are.
         """
-        starts, stops = np.sort(np.maximum(first, self.closed)), np.sort(end)
-        held = unite((int(start), min(int(stop), low)) for start, stop in np.unique(np.stack([first, end], 1), axis=0))
+        if len(first) == 0:
+            yield low
+            return
+        order = np.argsort(first, kind="stable")
+        starts, stops = first[order], np.sort(end)
+        heads = np.flatnonzero(np.append(True, starts[1:] != starts[:-1]))
+        reached = np.minimum(np.maximum.reduceat(end[order], heads), low)
+        held = unite(zip(starts[heads].tolist(), reached.tolist(), strict=True))
         memberships = 0
         for start, stop in held:
             wids = np.arange(max(start, self.closed), stop)

@@ -48,13 +48,13 @@ class Extents:
         highs = np.maximum.accumulate(np.maximum(times, self.furthest))
         self.high[source] = max(self.high[source], int(times.max()))
         known = self.covered[-1] if self.covered else (0, 0)
-        new = np.flatnonzero((firsts < known[0]) | (ends > known[1]))
-        if len(new) == 0:
-            return
-        pairs, places = np.unique(np.stack([firsts[new], ends[new]], 1), axis=0, return_index=True)
-        for place in np.argsort(places).tolist():
-            first, end = pairs[place].tolist()
-            self._open(first, end, int(highs[new[places[place]]]))
+        other = (firsts[1:] != firsts[:-1]) | (ends[1:] != ends[:-1])  # than the tuple before: the first of its windows
+        new = np.flatnonzero(np.append(True, other) & ((firsts < known[0]) | (ends > known[1])))
+        seen: set[tuple[int, int]] = set()
+        for first, end, high in zip(firsts[new].tolist(), ends[new].tolist(), highs[new].tolist(), strict=True):
+            if (first, end) not in seen:
+                self._open(first, end, high)
+                seen.add((first, end))
 
     def _open(self, first: int, end: int, high: int) -> None:
         at = first

@@ -176,12 +176,16 @@ def take_tuples(  # type: ignore[no-untyped-def]
     return rows
 
 
-@kernel("i64(i64*, f64*, i64, i64, i64, i64, i64*, f64*, i64, i64*, i64, i64*, i64, i64*)")
+@kernel("i64(i64*, f64*, i64, i64, i64, i64, i64*, i64*, f64*, i64, i64*, i64, i64*, i64, i64*)")
 def add_due(  # type: ignore[no-untyped-def]
-    tuples, tuples_float, begin, rows, low, high, partials, partials_float, partial_capacity, slots, slot_count, ops,
-    op_count, state,
+    tuples, tuples_float, begin, rows, low, high, groups, partials, partials_float, partial_capacity, slots, slot_count,
+    ops, op_count, state,
 ):  # fmt: skip
-    """Add the tuples in the buffer to their windows `[low, high)`; return the row for which there was no room."""
+    """Add the tuples in the buffer to their windows `[low, high)`; return the row for which there was no room.
+
+    Those that have no other leave the buffer, so that nobody is held twice for the sake of a result. The links of the
+    tuples that stay are made anew afterwards.
+    """
     mask = np.uint64(slot_count - 1)
     tuple_width = VALUES + op_count
     for row in range(begin, rows):
@@ -199,4 +203,8 @@ def add_due(  # type: ignore[no-untyped-def]
             partials, partials_float, ACCUMULATORS + op_count, slots, mask, state, ops, op_count, tuples, tuples_float,
             at + VALUES, tuples[at + GROUP], first, end,
         )  # fmt: skip
+        if tuples[at + END] <= high:
+            groups[tuples[at + GROUP] * GROUP_WORDS + VOLUME] -= 1
+            tuples[at + GROUP] = NONE
+            state[HELD] -= 1
     return rows

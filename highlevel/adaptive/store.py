@@ -15,7 +15,6 @@ import pyarrow as pa
 from highlevel.adaptive.kernels import (
     ACCUMULATORS,
     EAGER,
-    END,
     FREE,
     GROUP,
     GROUP_WORDS,
@@ -119,14 +118,17 @@ class Store:
             self._make_room()
 
     def add_due(self, low: int, high: int) -> None:
-        """Add tuples of the buffer to their windows `[low, high)`, which are about to close."""
+        """Add tuples of the buffer to their windows `[low, high)`, which are about to close.
+
+        Those of no other window are dropped; `close_gaps` has to follow.
+        """
         done = 0
         rows = int(self.state[TUPLES])
-        tuples = self.tuples.reshape(-1)
+        tuples, groups = self.tuples.reshape(-1), self.groups.reshape(-1)
         while True:
             partials = self.partials.reshape(-1)
             done = add_due(
-                tuples, tuples.view(np.float64), done, rows, low, high, partials, partials.view(np.float64),
+                tuples, tuples.view(np.float64), done, rows, low, high, groups, partials, partials.view(np.float64),
                 len(self.partials), self.partial_index, len(self.partial_index), self.ops, len(self.ops), self.state,
             )  # fmt: skip
             if done == rows:
@@ -142,13 +144,9 @@ class Store:
         self._keep_partials(rows[~due])
         return taken
 
-    def expire(self, low: int) -> None:
-        """Drop the tuples whose windows are all below `low`, and close the gaps that others left in the buffer."""
-        rows = self.held()
-        kept = rows[:, END] > low
-        expired = rows[~kept, GROUP]
-        self._fewer_groups(expired, np.ones(len(expired), np.int64))
-        self._keep_tuples(rows[kept])
+    def close_gaps(self) -> None:
+        """Close the gaps that tuples left in the buffer."""
+        self._keep_tuples(self.held())
 
     def settle(self, down: int) -> int:
         """Make eager groups of fewer than `down` tuples lazy, but for the partials they have; returns how many.

@@ -1,0 +1,134 @@
+"""WID against the buffering aggregate where everything is in order (Li 2008, Figure 6-10), with Paned-WID beside.
+
+max over RANGE 4000 rows, the slide from 1 row to 4000. WID adds a row to RANGE/SLIDE partials, buffering looks at it
+RANGE/SLIDE times, in one loop over numbers that lie side by side; Paned-WID keeps one partial for each pane. All take
+the same batches; what making those costs is the scan, told beside.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from bench.disorder import Stream
+from bench.one_core import on_one_core
+from bench.plots import scatter
+from bench.report import Report
+from bench.setting import Setting
+from bench.undisturbed import step
+from highlevel.adaptive.aggregate import AdaptiveAggregate
+from highlevel.adaptive.thresholds import ALWAYS_EAGER
+from highlevel.aggregate import Aggregate
+from highlevel.inorder.buffering import BufferingAggregate
+from highlevel.operator import Operator
+from highlevel.windows.sliding import SlidingWindow
+from lowlevel.expressions import Column, Type
+from lowlevel.punctuation import END, Punctuation
+from lowlevel.subaggregates import Kind, SubAggregate
+
+RANGE = 4000
+SLIDES = (1, 4, 16, 40, 100, 400, 1000, 2000, 4000)
+BATCH = 4000
+"""Rows; a promise is behind each."""
+
+FEW = 12_000
+"""Rows where each is a pane of its own: Paned-WID takes a hundred µs and more for one."""
+
+MOST = [SubAggregate("value", Kind.MAX, Column("value", Type.INT))]
+NAMES = ("buffering", "WID", "Paned-WID")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """ns for a row by operator and of the scan alone, and what was held at most: tuples, partials of WID."""
+
+    ns: dict[str, float]
+    scan: float
+    tuples: int
+    partials: int
+
+
+def batches_of(stream: Stream, window: SlidingWindow) -> list[pa.RecordBatch]:
+    """Cut the stream."""
+    return [stream.batch(first, first + BATCH, window) for first in range(0, len(stream), BATCH)]
+
+
+def through(operator: Operator, batches: list[pa.RecordBatch], window: SlidingWindow) -> tuple[int, int]:
+    """Feed an operator; return a checksum of its results, and how many."""
+    total = count = 0
+    for place, batch in enumerate([*batches, None]):
+        items = [] if batch is None else list(operator.rows(0, batch))
+        times = isinstance(operator, BufferingAggregate)  # it is told times, the others window ids
+        row = (place + 1) * BATCH
+        low = END if batch is None else row if times else window.closed_before(row)
+        items += operator.punctuate(0, Punctuation("*", low))
+        for item in items:
+            if isinstance(item, pa.RecordBatch):
+                total += int(item.column("value").to_numpy().sum())
+                count += item.num_rows
+    return total, count
+
+
+def measure(rows: int, runs: int) -> dict[int, Figures]:
+    """Measure all operators at all slides, by turns; the least of some runs."""
+    random = np.random.default_rng(1)
+    numbers = np.arange(rows)
+    columns = (numbers, numbers, np.zeros(rows, np.int64), random.integers(1 << 40, size=rows))
+    whole = Stream(*columns)
+    found = {}
+    for slide in SLIDES:
+        stream = whole if slide > 1 else Stream(*(each[:FEW] for each in columns))
+        rows = len(stream)
+        window = SlidingWindow(RANGE, slide)
+        made: dict[str, Callable[[], Operator]] = {
+            "buffering": partial(BufferingAggregate, [], MOST, window),
+            "WID": partial(AdaptiveAggregate, [], MOST, RANGE, slide, policy=ALWAYS_EAGER),
+            "Paned-WID": partial(Aggregate, [], MOST),
+        }
+        ns = dict.fromkeys(NAMES, float("inf"))
+        scan = float("inf")
+        answers = set()
+        for _ in range(runs):
+            scan = min(scan, step(partial(batches_of, stream, window)).processor)
+            batches = batches_of(stream, window)
+            for name, make in made.items():
+                before = time.process_time()
+                answers.add(through(make(), batches, window))
+                ns[name] = min(ns[name], (time.process_time() - before) / rows * 1e9)
+        if len(answers) != 1:
+            raise ValueError(f"the operators do not say the same at SLIDE {slide}: {answers}")
+        found[slide] = Figures(ns, scan / rows * 1e9, RANGE, -(-RANGE // slide))
+    return found
+
+
+def run(setting: Setting) -> Report:
+    """Compare the operators."""
+    rows = 12_000 if setting.quick else 40_000
+    found = on_one_core(measure, rows, setting.runs(2))
+    report = Report("X1")
+    report.table(
+        f"max over {RANGE} rows, {rows:,} rows: ns for a row, and what is held",
+        ("SLIDE", *NAMES, "scan", "WID / buffering", "Paned-WID / buffering", "tuples buffered", "partials of WID"),
+        [
+            (
+                str(slide),
+                *(f"{each.ns[name]:,.0f}" for name in NAMES),
+                f"{each.scan:.0f}",
+                *(f"{each.ns[name] / each.ns['buffering']:.2f}" for name in NAMES[1:]),
+                str(each.tuples),
+                str(each.partials),
+            )
+            for slide, each in found.items()
+        ],
+    )
+    if setting.plots:
+        points = {name: [(slide, each.ns[name]) for slide, each in found.items()] for name in NAMES}
+        points["scan"] = [(slide, each.scan) for slide, each in found.items()]
+        labels = ("SLIDE, rows", "ns for a row")
+        scatter(setting.plots / "x1.svg", "max over 4000 rows, in order", points, labels, logarithmic=True)
+    return report

@@ -1,0 +1,133 @@
+"""Panes: what a window costs that is made of panes, against one that is made of tuples (Li 2008, Figure 6-15).
+
+max by group; each group has as many tuples in each pane, and a window slides by a pane. Without panes a tuple is added
+to all its windows; with them it is added to its pane, what comes out of the pane is read, and added to the windows.
+In units of one such step, n tuples to a pane and P panes to a window, panes cost `(n + 1 + P) / (n * P)` of the other
+way. The steps are counted by the operators and compared with that. Time is told beside, less that of a scan: a step of
+a pane's result costs more than one of a tuple, by Arrow and by Python around each pane.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from bench.disorder import Stream
+from bench.one_core import on_one_core
+from bench.plots import curves
+from bench.report import Report
+from bench.setting import Setting
+from highlevel.adaptive.aggregate import AdaptiveAggregate
+from highlevel.adaptive.panes import PanedAdaptiveAggregate
+from highlevel.adaptive.thresholds import ALWAYS_EAGER
+from highlevel.groups.keys import Keys
+from highlevel.windows.sliding import SlidingWindow
+from lowlevel.expressions import Column, Type
+from lowlevel.punctuation import END, Item, Punctuation
+from lowlevel.subaggregates import Kind, SubAggregate
+
+TUPLES = (1, 2, 5, 10, 20, 50)
+"""Of a group in a pane."""
+
+PANES = (1, 2, 5, 10, 20)
+"""In a window."""
+
+LENGTH = 1000
+"""Of a pane."""
+
+ENOUGH = 10
+"""Tuples in a pane from which on the model is to hold."""
+
+MOST = [SubAggregate("value", Kind.MAX, Column("value", Type.INT))]
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """With panes / without, of steps and of time less that of a scan; and what the model says."""
+
+    steps: float
+    time: float
+    model: float
+
+
+def stream_of(tuples: int, panes: int, groups: int) -> Stream:
+    """So many panes, each with all tuples of all groups in random order."""
+    random = np.random.default_rng(tuples)
+    times = np.repeat(np.arange(panes) * LENGTH, tuples * groups)
+    names = np.concatenate([random.permutation(np.repeat(np.arange(groups), tuples)) for _ in range(panes)])
+    return Stream(times, times, names, random.integers(1 << 40, size=len(times)))
+
+
+def fed(operator: AdaptiveAggregate | PanedAdaptiveAggregate, batches: list[pa.RecordBatch]) -> tuple[float, int]:
+    """Feed panes, a promise behind each; return seconds and a checksum of the results."""
+    items: list[Item] = []
+    paned = isinstance(operator, PanedAdaptiveAggregate)
+    before = time.process_time()
+    for place, batch in enumerate(batches):
+        items += operator.rows(0, batch)
+        items += operator.punctuate(0, Punctuation("*", (place + 1) * (LENGTH if paned else 1)))
+    items += operator.punctuate(0, Punctuation("*", END))
+    took = time.process_time() - before
+    return took, sum(int(item.column("value").to_numpy().sum()) for item in items if isinstance(item, pa.RecordBatch))
+
+
+def compare(tuples: int, panes: int, groups: int, slides: int, runs: int) -> Ratios:
+    """Measure one cell, by turns."""
+    window = SlidingWindow(panes * LENGTH, LENGTH)
+    each = tuples * groups
+    stream = stream_of(tuples, slides, groups)
+    places = range(0, len(stream), each)
+    bare = [stream.batch(first, first + each) for first in places]
+    tagged = [stream.batch(first, first + each, window) for first in places]
+    least = [float("inf")] * 3
+    for _ in range(runs):
+        wid = AdaptiveAggregate(["group"], MOST, window.range, window.slide, policy=ALWAYS_EAGER)
+        paned = PanedAdaptiveAggregate(["group"], MOST, window, policy=ALWAYS_EAGER)
+        (plain_time, plain_sum), (paned_time, paned_sum) = fed(wid, tagged), fed(paned, bare)
+        if plain_sum != paned_sum:
+            raise ValueError(f"windows of panes differ from windows of tuples: {paned_sum} and {plain_sum}")
+        took = (scan(tagged), plain_time, paned_time)
+        least = [min(before, now) for before, now in zip(least, took, strict=True)]
+    steps = (paned.updates + paned.windows.received) / wid.updates
+    return Ratios(steps, (least[2] - least[0]) / (least[1] - least[0]), (tuples + 1 + panes) / (tuples * panes))
+
+
+def scan(batches: list[pa.RecordBatch]) -> float:
+    """Return the seconds for what is done once for each tuple in either way: finding its group."""
+    keys = Keys([pa.int64()])
+    before = time.process_time()
+    for batch in batches:
+        keys.of([batch.column("group")], batch.num_rows)
+    return time.process_time() - before
+
+
+def measure(groups: int, slides: int, runs: int) -> dict[tuple[int, int], Ratios]:
+    """Measure all cells."""
+    return {(tuples, panes): compare(tuples, panes, groups, slides, runs) for tuples in TUPLES for panes in PANES}
+
+
+def run(setting: Setting) -> Report:
+    """Compare the two ways with each other, and with the model."""
+    groups, slides = (100, 40) if setting.quick else (1000, 24)
+    found = on_one_core(measure, groups, slides, setting.runs(2))
+    report = Report("X4")
+    columns = ("tuples of a group in a pane", *(f"{panes} panes" for panes in PANES))
+    cells = {key: (f"{each.steps:.3f} ({each.model:.3f})", f"{each.time:.2f}") for key, each in found.items()}
+    for number, what in enumerate(("steps (the model), judged", "processor time less that of a scan, not judged")):
+        report.table(
+            f"with panes / without, {what}: max by {groups:,} groups, {slides} panes",
+            columns,
+            [(str(tuples), *(cells[tuples, panes][number] for panes in PANES)) for tuples in TUPLES],
+        )
+    enough = [each for (tuples, _), each in found.items() if tuples >= ENOUGH]
+    furthest = max(abs(each.steps - each.model) for each in enough)
+    report.require("steps, with panes / without, furthest from the model", furthest, "<= 0.1")
+    if setting.plots:
+        lines = {f"{panes} panes": [found[tuples, panes].time for tuples in TUPLES] for panes in PANES}
+        lines |= {f"{panes} panes, model": [found[tuples, panes].model for tuples in TUPLES] for panes in (5,)}
+        labels = ("tuples of a group in a pane", "time with panes / without")
+        curves(setting.plots / "x4.svg", "Windows of panes", [str(each) for each in TUPLES], lines, labels)
+    return report

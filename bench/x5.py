@@ -1,0 +1,183 @@
+"""AdaptWID against always eager (WID) and always lazy (tuples until their windows close): Li 2008, Figure 6-19.
+
+a) sum over tumbling seconds of DS1 to DS5, in which groups of one record hold 1 to 9 % of the data and are 39 to 85 %
+   of the groups. b) count over RANGE 10 s, SLIDE 1 s of two mains of 4000 tuples/s and an almost silent control link
+   that is behind by 0 to 10 s, by groups of a Zipf law.
+
+All three are the same operator with other thresholds. Memory is what it holds at most: groups, tuples, partials, with
+the index of each. WID of the product, Aggregate, keeps panes instead of windows: it is told beside.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from bench.disorder import SECOND, SMALL_SHARES, Numbers, Stream, skewed
+from bench.one_core import on_one_core
+from bench.plots import curves
+from bench.report import Report
+from bench.setting import Setting
+from highlevel.adaptive.aggregate import AdaptiveAggregate
+from highlevel.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel, Policy
+from highlevel.aggregate import Aggregate
+from highlevel.meld import Meld
+from highlevel.windows.sliding import SlidingWindow
+from lowlevel.expressions import Column, Type
+from lowlevel.punctuation import END, Item, Punctuation
+from lowlevel.subaggregates import Kind, SubAggregate
+
+POLICIES: dict[str, Policy] = {"eager": ALWAYS_EAGER, "lazy": ALWAYS_LAZY, "adaptive": MemoryModel()}
+SKEWS = (0, 2, 5, 10)
+"""Seconds that the control link is behind."""
+
+RATE = 4000
+TICK = SECOND // 10
+"""Data time of a batch."""
+
+SUM = [SubAggregate("value", Kind.SUM, Column("value", Type.INT))]
+COUNT = [SubAggregate("packets", Kind.COUNT)]
+
+Event = tuple[int, pa.RecordBatch | int]
+"""A source, and what it sends: a batch, or that nothing before a time follows."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Bytes and items (tuples, partials) at most, ns for a tuple, and ms from a promise to its results."""
+
+    bytes: int
+    items: int
+    ns: float
+    latency: float
+
+
+def events_of(streams: Sequence[Stream], delays: Sequence[int], window: SlidingWindow) -> Iterator[Event]:
+    """Sources side by side, each behind by its delay in µs: batches of a TICK, and promises behind them."""
+    last = max(int(stream.times[-1]) + delay for stream, delay in zip(streams, delays, strict=True))
+    for tick in range(0, last + TICK, TICK):
+        for source, (stream, delay) in enumerate(zip(streams, delays, strict=True)):
+            first, end = np.searchsorted(stream.times, [tick - delay, tick - delay + TICK]).tolist()
+            if first < end:
+                yield source, stream.batch(first, end, window)
+            yield source, tick - delay + TICK
+    for source in range(len(streams)):
+        yield source, END
+
+
+def fed(
+    operator: AdaptiveAggregate | Aggregate, events: Sequence[Event], sources: int, window: SlidingWindow
+) -> Figures:
+    """Feed an operator, and watch what it holds."""
+    meld = Meld(sources)
+    items = most = rows = 0
+    peak = 0
+    spent = 0.0
+    latencies = []
+    for source, event in events:
+        before = time.process_time()
+        found: list[Item] = []
+        if isinstance(event, int):
+            mark = Punctuation("", event if event == END else window.closed_before(event))
+            if isinstance(operator, AdaptiveAggregate):
+                found += operator.punctuate(source, mark)
+            else:
+                for least in meld.punctuate(source, mark):
+                    assert isinstance(least, Punctuation)
+                    found += operator.punctuate(0, least)
+        else:
+            rows += event.num_rows
+            if isinstance(operator, AdaptiveAggregate):
+                found += operator.rows(source, event)
+                items = operator.tuples + operator.partials
+            else:
+                found += operator.rows(0, event.drop_columns(["ts"]))
+        took = time.process_time() - before
+        spent += took
+        if found:
+            latencies.append(took * 1000)
+        peak = max(peak, operator.peak_bytes if isinstance(operator, AdaptiveAggregate) else operator.bytes)
+        most = max(most, items)
+    return Figures(peak, most, spent / rows * 1e9, float(np.median(latencies)))
+
+
+def compare(
+    streams: Sequence[Stream], delays: Sequence[int], window: SlidingWindow, subs: list[SubAggregate]
+) -> dict[str, Figures]:
+    """Run all policies, and the aggregate of the product, over the same events."""
+    events = list(events_of(streams, delays, window))
+    found = {}
+    for name, policy in POLICIES.items():
+        operator = AdaptiveAggregate(["group"], subs, window.range, window.slide, len(streams), policy)
+        found[name] = fed(operator, events, len(streams), window)
+    found["Aggregate"] = fed(Aggregate(["group"], subs), events, len(streams), window)
+    return found
+
+
+def tumbling(records: int) -> dict[str, dict[str, Figures]]:
+    """Experiment a, by data set."""
+    window = SlidingWindow(SECOND, SECOND)
+    return {name: compare([skewed(name, records, 60, seed=1)], [0], window, SUM) for name in SMALL_SHARES}
+
+
+def sliding(seconds: int) -> dict[str, dict[str, Figures]]:
+    """Experiment b, by seconds that the control link is behind."""
+    window = SlidingWindow(10 * SECOND, SECOND)
+    random = np.random.default_rng(1)
+    streams = [zipf(random, seconds, rate) for rate in (RATE, RATE, 1)]
+    return {f"{skew} s": compare(streams, [0, 0, skew * SECOND], window, COUNT) for skew in SKEWS}
+
+
+def zipf(random: np.random.Generator, seconds: int, rate: int, groups: int = 100_000) -> Stream:
+    """A link whose groups follow a Zipf law."""
+    weights = 1.0 / np.arange(1, groups + 1)
+    names: Numbers = np.searchsorted(np.cumsum(weights) / weights.sum(), random.random(seconds * rate))
+    times = np.sort(random.integers(seconds * SECOND, size=len(names)))
+    return Stream(times, times, names, np.ones_like(times))
+
+
+def run(setting: Setting) -> Report:
+    """Compare the policies."""
+    report = Report("X5")
+    records, seconds = (20_000, 12) if setting.quick else (60_000, 15)
+    one, two = on_one_core(tumbling, records), on_one_core(sliding, seconds)
+    for what, title, found in (
+        ("a", f"sum over tumbling seconds, {records:,} records in 60 s", one),
+        ("b", f"count over 10 s each second, {2 * RATE * seconds:,} tuples, control behind", two),
+    ):
+        names = list(next(iter(found.values())))
+        report.table(
+            f"{what}) {title}: KB at most (tuples and partials), ns for a tuple, ms to results",
+            (what, *names, "adaptive / better"),
+            [
+                (
+                    place,
+                    *(
+                        f"{each.bytes / 1e3:,.0f} ({each.items:,}) {each.ns:.0f} {each.latency:.2f}"
+                        for each in row.values()
+                    ),
+                    f"{share(row):.2f}",
+                )
+                for place, row in found.items()
+            ],
+        )
+        if setting.plots:
+            lines = {name: [row[name].bytes / 1e3 for row in found.values()] for name in POLICIES}
+            labels = ("data set" if what == "a" else "control link behind", "KB held at most")
+            curves(setting.plots / f"x5{what}.svg", title, list(found), lines, labels)
+    report.require(
+        "a, memory, adaptive / the better of eager and lazy, the most", max(map(share, one.values())), "<= 1.05"
+    )
+    report.require(
+        "b, memory, adaptive / the better of eager and lazy, the most", max(map(share, two.values())), "<= 1.05"
+    )
+    return report
+
+
+def share(row: dict[str, Figures]) -> float:
+    """Memory of AdaptWID by that of the better of the other two."""
+    return row["adaptive"].bytes / min(row["eager"].bytes, row["lazy"].bytes)
