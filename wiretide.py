@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from lowlevel.layers import Layer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["app", "explain", "main", "packets", "query", "watch"]
+__all__ = ["aggregate", "app", "explain", "main", "packets", "query", "watch"]
 
 
 def query(
@@ -110,6 +110,25 @@ def packets(
     from lowlevel.row_batches import row_batches
 
     return map(readable, row_batches(Path(path), columns, kind))
+
+
+def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]) -> None:
+    """Define an aggregate of one argument for the queries of this process, or define it anew.
+
+    `parts` are aggregates in GSQL with parts of a fixed size (count, sum, min, max, avg, …) over the argument `x`, or
+    arithmetic over such; they are kept next to the packets. `finish` is called with them by their names once windows
+    are final, as numpy arrays over all their groups, and returns an array of as many numbers:
+
+        wiretide.aggregate("rms", {"n": "count(x)", "q": "sum(x * x)"}, lambda n, q: numpy.sqrt(q / n))
+        wiretide.query("SELECT srcIP, rms(len) FROM packets GROUP BY srcIP", "trace.pcap")
+
+    A group of which a part is NULL (`max(x)` over no value) is NULL without a call, and so is a result that is NaN. On
+    Spark the function is pickled with what it refers to. Raises AggregateError for what is no such definition; a query
+    raises it where `finish` returns another number of values.
+    """
+    from queries.user_aggregates import define
+
+    define(name, parts, finish)
 
 
 def explain(sql: str, layer: str = Layer.OUTER) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from highlevel.add_user_columns import AddUserColumns
 from highlevel.finish import Finish
 from highlevel.operator import Operator
 from highlevel.plan import QueryPlan
@@ -18,7 +19,8 @@ def behind_windows(plan: QueryPlan) -> tuple[list[Operator], Finish]:
     finish = Finish(plan)
     details = [Summarise(plan)] if plan.details else []
     selections = [SelectGroups(plan)] if plan.selections else []
-    return [*details, *selections, finish], finish
+    user_columns = [AddUserColumns(plan)] if plan.user_columns else []
+    return [*details, *user_columns, *selections, finish], finish
 
 
 def through(stages: Sequence[Operator], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from highlevel.detail import Detail
 from highlevel.selection import Selection
+from highlevel.user_column import UserColumn
 from highlevel.windows.kind import WindowKind
 from highlevel.windows.sliding import WHOLE_INPUT
 from lowlevel.expressions import Expression, Type
@@ -40,7 +41,8 @@ class QueryPlan:
     plain names in `sql` mean. `partition` are the columns of `group_by` for whose values windows
     of a number of rows are counted. With `emit_late` rows that are late for a window are reported, as rows of that
     window which say so in the column `late` and are to be added to what was reported before. `details` are what is told
-    of all values of a group, as columns beside the sub-aggregates; `selections` compare the groups of a window.
+    of all values of a group, as columns beside the sub-aggregates; `selections` compare the groups of a window, and
+    `user_columns` are what users' functions make of merged sub-aggregates.
     """
 
     name: str
@@ -56,6 +58,7 @@ class QueryPlan:
     emit_late: bool = False
     details: tuple[Detail, ...] = ()
     selections: tuple[Selection, ...] = ()
+    user_columns: tuple[UserColumn, ...] = ()
 
     @property
     def of_every_link(self) -> bool:

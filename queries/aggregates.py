@@ -32,6 +32,7 @@ from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
 from queries.details import Details
 from queries.expression_text import expression_text
 from queries.selections import Selections
+from queries.user_aggregates import UserColumns
 
 VARIANCES: dict[str, tuple[bool, bool]] = {
     "variance": (True, False),
@@ -62,6 +63,7 @@ class Aggregates:
         """Expression over sub-aggregates by the name of the column that stands for the aggregate."""
         self.details = Details(self.finished)
         self.selections = Selections(self.finished)
+        self.user_columns = UserColumns(self.finished)
 
     def add(self, function: str, argument: Expression | None) -> Column:
         """Take one of BOUNDED of `argument`, None for `count(*)`; return its stand-in."""

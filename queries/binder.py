@@ -37,6 +37,7 @@ from queries.precedence import Tree
 from queries.reserved_words import SUPPORTED
 from queries.selections import SELECTED
 from queries.tokens import Kind, Token
+from queries.user_aggregates import DEFINED
 
 MAX_DEPTH = 100
 """Levels of a tree, at most: both levels evaluate it by recursion."""
@@ -195,8 +196,8 @@ class Binder:
             return call(self._sql, name_token, [self._operand(each, depth) for each in node.expressions])
         if self._is_selection(name, node):
             return self._selection(name_token, node, depth)
-        if name not in BOUNDED and name not in DETAILED:
-            choices = (*BOUNDED, *DETAILED, *SELECTED, *FUNCTIONS)
+        if name not in BOUNDED and name not in DETAILED and name not in DEFINED:
+            choices = (*BOUNDED, *DETAILED, *SELECTED, *DEFINED, *FUNCTIONS)
             problem = f"unknown function '{name_token.text}'"
             raise QueryError(problem, self._sql, name_token.start, "an aggregate or a function", choices, name)
         if self._aggregates is None:
@@ -218,6 +219,8 @@ class Binder:
             return self._aggregates.add(name, None)
         inner = self._argument_binder(name)
         bound = inner._bind(argument, depth + 1)
+        if name in DEFINED:
+            return self._aggregates.user_columns.add(self._sql, name_token, bound, self._aggregates)
         if name != "count":
             self._need((Type.INT,) if name in INTEGERS_ALONE else _NUMBERS, bound, argument, name)
         if name in ("sum", *VARIANCES) and isinstance(bound, Column) and self._aggregates.holds_time(bound):

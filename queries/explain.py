@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from capture.flows.sampling import HandRates
 from highlevel.detail import DetailFunction
 from highlevel.plan import QueryPlan
+from highlevel.strategy import incremental
+from highlevel.windows.sliding import SlidingWindow
 from lowlevel.expressions import Type
 from lowlevel.keys import KeyLayout, code_widths
 from lowlevel.kinds import columns_of_kind
@@ -63,6 +65,8 @@ def _high(plan: QueryPlan) -> Iterator[str]:
     if plan.windowed:
         for what, text in window_lines(plan.window):
             yield _line(what, text)
+        if isinstance(plan.window, SlidingWindow) and plan.window.range > plan.window.pane:
+            yield _line("by cost", f"{incremental(plan.low.subaggregates)}; small windows anew")
     if len(plan.streams) > 1:
         yield _line("meld", f"{len(plan.streams)} streams: progress is that of the slowest link")
     group = ", ".join(_shown(plan, name) for name in plan.group_by)
@@ -76,6 +80,9 @@ def _high(plan: QueryPlan) -> Iterator[str]:
         parameter = f", {detail.parameter:g}" if more else ""
         told = f"{detail.function}({_shown(plan, detail.key)}{parameter})"
         yield _line("detail", f"{detail.name} = {told}, each value {detail.count} times, once a window is final")
+    for column in plan.user_columns:
+        parts = ", ".join(f"{part} = {expression_text(value)}" for part, value in column.parts)
+        yield _line("user's", f"{column.name} = {column.shown} of {parts}, by a function in Python")
     for selection in plan.selections:
         compared = f"{selection.kind}({selection.parameter}, {expression_text(selection.value)})"
         yield _line("select", f"{selection.name} = {compared} among the groups of a window, which meet in one place")

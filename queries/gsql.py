@@ -97,6 +97,10 @@ class _Compiler:
         if isinstance(window, SessionWindow):  # which are of one session is told by their times
             self._aggregates.keep(Kind.MIN, TS)
             self._aggregates.keep(Kind.MAX, TS)
+        user_columns = tuple(
+            replace(each, parts=tuple((part, self._over_parts(value)) for part, value in each.parts))
+            for each in self._aggregates.user_columns.asked.values()
+        )
         self._aggregates.selections.check(self._sql, window, clauses.window.emit_late)
         details: tuple[Detail, ...] = ()
         if self._aggregates.details:
@@ -130,6 +134,7 @@ class _Compiler:
             clauses.window.emit_late,
             details,
             selections,
+            user_columns,
         )
 
     def _without_bounds(self, items: list[Item]) -> list[Item]:
@@ -249,6 +254,10 @@ class _Compiler:
             name: self._lift(child, places, item) for name, child in children.items() if isinstance(child, Expression)
         }
         return replace(expression, **lifted) if lifted else expression
+
+    def _over_parts(self, expression: Expression) -> Expression:
+        """Put what the high level has in place of the stand-ins in a part of a user's aggregate."""
+        return self._lift(expression, {}, Item((), None))
 
     def _error(self, problem: str, token: Token, expected: str) -> QueryError:
         return QueryError(problem, self._sql, token.start, expected)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
@@ -62,8 +63,11 @@ class StreamSpec:
     max_bytes: int = MAX_BYTES
 
     def save(self, path: Path) -> None:
-        """Write to a file: Spark matches long options against a recursive pattern, and its stack overflows."""
-        replace(path, pickle.dumps(self))
+        """Write to a file: Spark matches long options against a recursive pattern, and its stack overflows.
+
+        As Spark does it for its tasks: a plan may hold functions of users.
+        """
+        replace(path, cloudpickle.dumps(self))  # type: ignore[no-untyped-call]
 
     @classmethod
     def load(cls, path: Path) -> StreamSpec:
