@@ -210,3 +210,11 @@ def test_a_smoke_run_of_rollup_says_how_each_window_is_made(tmp_path: Path) -> N
     assert [(each["target"], each["pass"]) for each in criteria] == [
         (target, None) for target in (">= 10", "<= 1.5", "<= 1.05", "<= 64")
     ]
+
+
+def test_a_smoke_run_of_sessions_tells_what_is_promised_of_them(tmp_path: Path) -> None:
+    ran = bench("--quick", "sessions", "--data", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "100,000 partials of 100,000 sessions per 5-tuple, 100,000 open at most" in ran.stdout
+    criteria = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert [(each["target"], each["pass"]) for each in criteria] == [(">= 0.5", None), (">= 2", None)]

@@ -27,6 +27,7 @@ each row is counted once
 high level: over partials, in any order of arrival, up to what punctuation has closed
   windows         sliding, RANGE 5 minutes, SLIDE 2 minutes, from the epoch
   roll up         5 panes per window, each row in 2 or 3 windows
+  by cost         running totals: panes that come in are added, panes that go out subtracted; small windows anew
   meld            2 streams: progress is that of the slowest link
   group by        k0 = destIP, k1 = destPort, link
   merge           s0 by sum
@@ -76,6 +77,22 @@ def test_explain_says_how_flows_are_spread() -> None:
     assert not any(line.startswith("  layer") for line in lines)
     assert "  columns         bytes, start_ts, ts: all that is decoded" in lines
     assert "  spread          counters of a row are divided among the panes from its start_ts to its end_ts" in lines
+
+
+def test_explain_says_what_sessions_and_landmark_windows_are_made_of() -> None:
+    lines = explain(compile_query("SELECT srcIP, count(*) FROM M [SESSION 30 seconds] GROUP BY srcIP")).split("\n")
+    assert [line for line in lines if line.split()[0:1] in (["pane"], ["windows"], ["roll"])] == [
+        "  pane            30 seconds: the gap; rows of a group that are nearer than it are in one session",
+        "  windows         sessions of each group, ended by 30 seconds without a row",
+        "  roll up         intervals from the first ts to the last; those nearer than the gap are one",
+    ]
+    assert lines.count("  keep per group  s1 = min(ts)") == lines.count("  keep per group  s2 = max(ts)") == 1
+    lines = explain(compile_query("SELECT count(*) FROM M [RANGE ALL, SLIDE 1 minute, CAP 5000]")).split("\n")
+    assert [line for line in lines if line.split()[0:1] in (["pane"], ["windows"], ["roll"])] == [
+        "  pane            1 minute: the SLIDE; running totals take in a whole slide at a time",
+        "  windows         landmark, all since the epoch, SLIDE 1 minute",
+        "  roll up         running totals of up to 5,000 groups, told for each slide that has rows",
+    ]
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

@@ -17,11 +17,13 @@ import pytest
 
 from highlevel import landmark_aggregate
 from highlevel.landmark_aggregate import LandmarkAggregate
+from highlevel.spark.closed_windows import Counted, finished_windows
 from highlevel.wid_ranges import count
 from highlevel.window_operator import WINDOW_END, CappedOperator, beyond_cap
 from highlevel.windows.landmark import MOST_GROUPS, LandmarkWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from queries.gsql import compile_query
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, feed, reordered, rows_of
 from tests.windows_oracle import Arrival, random_stream
 
@@ -214,3 +216,17 @@ def test_a_slide_is_merged_as_it_grows() -> None:
         most = max(most, operator.bytes)
     assert most < 2 * landmark_aggregate.MERGE_ROWS * 7 * 8
     assert sum(rows_of(feed(operator, (0, Punctuation("a", END)))).values()) == 10
+
+
+def test_a_finite_answer_counts_what_is_beyond_the_cap_and_is_made_in_one_partition() -> None:
+    plan = compile_query("SELECT len, count(*) AS n FROM M [RANGE ALL, SLIDE 10 s, ORIGIN 0, CAP 2] GROUP BY len")
+    assert plan.parted_by == ()
+    names = ["pane", plan.group_by[0], plan.low.subaggregates[0].name]
+    rows = [(1, 5, 2), (0, 7, 3), (1, 9, 4), (-1, 5, 6), (1, 9, 8), (0, 7, 16)]
+    columns = [pa.array(column, pa.int64()) for column in zip(*rows, strict=True)]
+    counted = Counted()
+    found = list(finished_windows(plan, pa.table(columns, names), counted))
+    second = 10**9
+    assert rows_of(found) == {(0, 10 * second, 7, 19): 1, (0, 20 * second, 7, 19): 1, (0, 20 * second, 5, 2): 1}
+    assert (counted.received, counted.outside, counted.beyond_cap) == (6, 1, (2, 12))
+    assert counted.closed == [(0, 2)]

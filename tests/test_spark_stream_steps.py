@@ -20,9 +20,11 @@ from capture.packets.fields import SKIPPED
 from highlevel.inline import InlineRun, Input
 from highlevel.metrics import (
     LATE_PARTIALS,
+    PARTIALS_BEYOND_CAP,
     PARTIALS_RECEIVED,
     PUNCTUATION_LAG,
     RESULT_ROWS,
+    ROWS_BEYOND_CAP,
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
@@ -133,6 +135,26 @@ def test_stream_and_inline_give_the_same_rows_and_counters(seed: int, tmp_path: 
     assert totals.samples.total(PARTIALS_RECEIVED) == left
     assert totals.samples.total(LATE_PARTIALS) == totals.samples.total(WINDOWS_OPEN) == 0
     assert totals.finished(len(inputs))
+
+
+def test_a_cap_is_one_for_all_partitions_and_what_is_beyond_it_is_counted(tmp_path: Path) -> None:
+    sql = (
+        "SELECT srcIP, count(*) AS n FROM packets [RANGE ALL, SLIDE 2 minutes, WA ts, "
+        "ORIGIN '2020-01-01', CAP 4] GROUP BY srcIP"
+    )
+    plan = compile_query(sql, "since")
+    inputs = write_links(tmp_path, 8)
+    answers, run = inline([plan], inputs)
+    made = StreamSpec(Feeds.of([plan], inputs), 3, 64, 100, 3, None, 2)
+    got: list[pa.Table] = []
+    totals = Totals()
+    for results, after in steps(made, tmp_path / "state", Random(0)):
+        totals = after
+        got += results.values()
+    assert same_rows(pa.concat_tables(got), answers["since"])
+    assert len(set(answers["since"]["srcIP"].to_pylist())) == 4
+    assert run.samples().total(ROWS_BEYOND_CAP) == totals.samples.total(ROWS_BEYOND_CAP) > 0
+    assert totals.samples.total(PARTIALS_BEYOND_CAP) > 0
 
 
 def test_a_window_closes_in_the_micro_batch_that_brings_the_promise(tmp_path: Path) -> None:
