@@ -70,7 +70,7 @@ def scatter(
     axes.set(title=title, xlabel=labels[0], ylabel=labels[1])
     if logarithmic:
         axes.set(xscale="log", yscale="log")
-    else:
+    elif min(x for line in points.values() for x, _ in line) >= 0:
         axes.set(xlim=(0, None))
     axes.legend()
     axes.spines[["top", "right"]].set_visible(False)

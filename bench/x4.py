@@ -126,8 +126,9 @@ def run(setting: Setting) -> Report:
     furthest = max(abs(each.steps - each.model) for each in enough)
     report.require("steps, with panes / without, furthest from the model", furthest, "<= 0.1")
     if setting.plots:
-        lines = {f"{panes} panes": [found[tuples, panes].time for tuples in TUPLES] for panes in PANES}
-        lines |= {f"{panes} panes, model": [found[tuples, panes].model for tuples in TUPLES] for panes in (5,)}
-        labels = ("tuples of a group in a pane", "time with panes / without")
-        curves(setting.plots / "x4.svg", "Windows of panes", [str(each) for each in TUPLES], lines, labels)
+        places = [str(tuples) for tuples in TUPLES]
+        for name in ("steps", "time"):
+            lines = {f"P = {panes}": [getattr(found[tuples, panes], name) for tuples in TUPLES] for panes in PANES}
+            labels = ("tuples of a group in a pane", f"{name} with panes / without")
+            curves(setting.plots / f"x4{name}.svg", "Windows of P panes", places, lines, labels)
     return report
