@@ -223,4 +223,3 @@ class SlideByTupleAggregate:
             held = self._as_rows(batch)
             rows.extent.reserve(rows.keys.room)
             rows.extent.add(held)
-        rows.extent.enter(self.passed)
