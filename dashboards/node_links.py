@@ -13,6 +13,8 @@ from capture.files.capture import open_capture
 from capture.files.positions import positions
 from capture.files.stream import StreamedCapture
 from dashboards.spelled import spelled_bytes
+from highlevel.arrival_order import check_one_input
+from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 from lowlevel.capturing import Capturing
 from lowlevel.durations import SECOND
@@ -92,6 +94,7 @@ def open_links(
 
     Raises PipelineError where the bounds contradict each other, InputError and SpoolError where a link cannot be had.
     """
+    check_one_input(plans, pipeline.spools)
     fed = fed_links(pipeline, plans, links)
     for link in links:
         if not fed[link.name]:
@@ -114,7 +117,9 @@ def _open(link: SpooledLink, node: NodeSettings, plans: Sequence[QueryPlan], mem
     low = [plan.low for plan in plans]
     slots = table_slots(link, memory, plans)
     tables = bytes_at_most(slots, low)
-    capture = open_capture(link.capture, follow=is_many(link.capture))
+    many = is_many(link.capture)
+    check_one_input(plans, [Input(link.name, Path(link.capture), link.name, many)])
+    capture = open_capture(link.capture, follow=many)
     live = isinstance(capture, StreamedCapture) and capture.live
     again = positions(capture) is not None
     if again and node.spool_bytes < (least := 4 * node.segment_bytes + 2 * tables):

@@ -19,6 +19,7 @@ from capture.files.stream import StreamedCapture
 from capture.metrics import FLOW_SESSIONS, FLOW_SETS_WAITING, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
 from highlevel.ahead import ahead
+from highlevel.arrival_order import check_one_input
 from highlevel.lanes import Lane, Port
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.pipeline import Pipeline
@@ -127,6 +128,7 @@ class InlineRun:
         for each in self.inputs:
             if each.spool:
                 raise InputError(f"{each.name} is a spool: expected a capture; spools are read by wiretide run")
+        check_one_input(plans, self.inputs)
         allow_open_files(len(self.inputs))
         captures = [open_capture(each.path, each.follow) for each in self.inputs]
         self.live = any(isinstance(capture, StreamedCapture) and capture.live for capture in captures)

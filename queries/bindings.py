@@ -13,6 +13,7 @@ from capture.errors import InputError
 from capture.files.beside import TEMPLATES
 from capture.files.byte_source import STANDARD_INPUT
 from capture.live.interface_path import interface_name, is_interface
+from highlevel.arrival_order import check_one_input
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 
@@ -129,15 +130,17 @@ def _split(place: Path) -> tuple[Path, str]:
 def check_streams(plans: Iterable[QueryPlan], inputs: Iterable[Input]) -> None:
     """Raise InputError where a name in FROM has no file, and would be silent for ever, or has one file twice.
 
-    And where standard input is a terminal, or something that can be read once is to be read twice.
+    And where standard input is a terminal, or something that can be read once is to be read twice; and where a query
+    that depends on the order of arrival would read several inputs.
     """
-    inputs = list(inputs)
+    inputs, plans = list(inputs), list(plans)
     _check_pipes(inputs)
     _check_folders(inputs)
     _check_once(inputs)
     streams = [each.stream for each in inputs if each.stream is not None]
     if len(streams) == len(inputs):
         check_names(plans, streams)
+    check_one_input(plans, inputs)
 
 
 def check_names(plans: Iterable[QueryPlan], names: Iterable[str]) -> None:

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from capture.files.capture import Capture, allow_open_files, open_finite
 from capture.files.split import ByteRange, joined
 from capture.metrics import Samples
+from highlevel.arrival_order import check_one_input
 from highlevel.inline import ALL_METRICS, Input
 from highlevel.metrics import (
     LATE_PARTIALS,
@@ -42,6 +43,7 @@ from highlevel.spark.byte_ranges import (
     Task,
     exact_tasks,
     guessed_tasks,
+    place_of,
     size_of,
     whole_tasks,
 )
@@ -76,6 +78,9 @@ class Merger:
                     told.append(payload.as_py())
                 else:
                     parts.setdefault(part, []).append(unpack(payload.as_buffer()))
+        if self.plan.low.in_arrival_order:
+            for tables in parts.values():
+                tables.sort(key=place_of)
         counted = Counted()
         for part, tables in sorted(parts.items()):
             rows = finished_windows(self.plan, pa.concat_tables(tables), counted)
@@ -109,6 +114,7 @@ class BatchRun:
     def __post_init__(self) -> None:
         """Open and check the inputs that the query reads."""
         read = [each for each in self.inputs if each.feeds(self.plan)]
+        check_one_input([self.plan], read)
         allow_open_files(len(read))
         self.files = [open_finite(each.path, "the batch engine") for each in read]
         self.inputs = [Input(each.link, Path(each.path).absolute(), each.stream) for each in read]

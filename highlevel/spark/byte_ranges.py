@@ -45,6 +45,9 @@ LARGEST = 4 << 30
 AHEAD = 64 << 20
 """Bytes of a capture that are mapped at a time."""
 
+PLACE = b"wiretide.place"
+"""Metadata of what one task hands on: its place among all that, where the order of arrival means something."""
+
 LEAVE_ROWS = 1 << 20
 """Partials that a task gathers before it hands them on: 13 to some 40 MB for a pair of addresses."""
 
@@ -106,6 +109,11 @@ def exact_tasks(files: Sequence[AnyCapture], tasks: int) -> list[Task]:
 def whole_tasks(files: Sequence[AnyCapture]) -> list[Task]:
     """Make one task of each input, for rows that are read with what stands before them."""
     return [task for number, file in enumerate(files) for task in _exact(number, file, 1)]
+
+
+def place_of(partials: pa.Table) -> int:
+    """Return the place of partials among those that their task has handed on."""
+    return int(partials.schema.metadata[PLACE])
 
 
 def size_of(file: AnyCapture) -> int:
@@ -183,6 +191,7 @@ class RangeReader:
         walked = ByteRange(-1, -1)
         partials: list[pa.RecordBatch] = []
         gathered = 0
+        place = 0
         if scan is not None:
             expected = 0
             for block in scan:
@@ -193,8 +202,8 @@ class RangeReader:
                 partials += left
                 gathered += sum(batch.num_rows for batch in left)
                 if gathered >= LEAVE_ROWS:
-                    yield self._packed(partials)
-                    partials, gathered = [], 0
+                    yield self._packed(partials, place)
+                    partials, gathered, place = [], 0, place + 1
             walked = scan.range
         partials += [item for _, item in node.flush() if isinstance(item, pa.RecordBatch)]
         samples = node.samples([self.plan.name], walked.damage)
@@ -203,8 +212,10 @@ class RangeReader:
             "walked": asdict(walked),
             "samples": [[name, labels, value] for (name, labels), value in samples.items()],
         }
-        yield [*self._packed(partials), (COUNTERS, json.dumps(told).encode())]
+        yield [*self._packed(partials, place), (COUNTERS, json.dumps(told).encode())]
 
-    def _packed(self, partials: list[pa.RecordBatch]) -> list[tuple[int, bytes]]:
+    def _packed(self, partials: list[pa.RecordBatch], place: int) -> list[tuple[int, bytes]]:
+        if self.plan.low.in_arrival_order:  # a shuffle promises none
+            partials = [batch.replace_schema_metadata({PLACE: str(place)}) for batch in partials]
         shares = enumerate(split_by_part(self.plan, partials, self.parts))
         return [(part, payload) for part, payload in shares if payload is not None]

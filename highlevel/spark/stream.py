@@ -32,6 +32,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from capture.errors import InputError
 from capture.files.capture import open_finite
 from capture.metrics import Samples
+from highlevel.arrival_order import check_one_input
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 from highlevel.spark.compiled import compile_kernels
@@ -97,6 +98,7 @@ class StreamRun:
             raise ValueError(f"queries of one run need names of their own, got {', '.join(names)}")
         self.spark = spark
         read = [each for each in inputs if any(each.feeds(plan) for plan in plans)]
+        check_one_input(plans, read)
         for plan in plans:
             if not plan.low.exact_low and any(each.feeds(plan) and not each.spool for each in read):
                 problem = f"query {plan.name}: {plan.low.kind} are read in one go, from first to last"
