@@ -114,7 +114,7 @@ class Exporter:
         about = Samples()
         for one in self._series:
             if window := windows.get(one.plan.name):
-                if one.plan.windowed:
+                if one.plan.windowed and one.plan.window.timed:
                     about.set(WINDOW_START, window.start / 1e9, one.plan.name)
                     about.set(WINDOW_END, window.end / 1e9, one.plan.name)
                 about.set(GROUPS, window.shown.groups, one.plan.name)

@@ -75,12 +75,18 @@ def readable_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def write_results(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, kind: Format, sink: BinaryIO, *, live: bool = False
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    kind: Format,
+    sink: BinaryIO,
+    *,
+    live: bool = False,
+    timed: bool = True,
 ) -> None:
     """Write result batches as they come, so that what is final can be read at once in every format but Parquet.
 
     `schema` is the plan's: it makes the header even where there are no rows. `live` says that batches come over hours,
-    a few rows each: a table then has one header for many of them.
+    a few rows each: a table then has one header for many of them. `timed` says that bounds of windows are times.
     """
     if kind is Format.CSV:
         _write_csv(batches, schema, sink)
@@ -89,7 +95,7 @@ def write_results(
         _write_json(map(readable, batches), sink)
         return
     writers: dict[Format, Callable[[Iterable[pa.RecordBatch], pa.Schema, BinaryIO], None]] = {
-        Format.TABLE: partial(_write_table, live=live),
+        Format.TABLE: partial(_write_table, live=live, timed=timed),
         Format.PARQUET: _write_parquet,
         Format.ARROW: _write_arrow,
     }
@@ -142,12 +148,14 @@ def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Bin
             sink.flush()
 
 
-def _write_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, *, live: bool) -> None:
+def _write_table(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, *, live: bool, timed: bool
+) -> None:
     """Write aligned columns: a block for each batch, or, of a live run, all under each other."""
-    table = LiveTable()
+    table = LiveTable(timed=timed)
     empty = True
     for batch in batches:
-        sink.write((table.lay_out(batch) if live else aligned(batch)).encode())
+        sink.write((table.lay_out(batch) if live else aligned(batch, timed=timed)).encode())
         sink.flush()
         empty = False
     if empty:

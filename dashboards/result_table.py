@@ -11,26 +11,28 @@ HEADER_EVERY = 40
 """Rows under one header of a live table, at least, before it is said again."""
 
 
-def aligned(batch: pa.RecordBatch) -> str:
-    """Lay one batch out by itself: a header, a rule, the rows, a blank line."""
-    return LiveTable().lay_out(batch) + "\n"
+def aligned(batch: pa.RecordBatch, *, timed: bool = True) -> str:
+    """Lay one batch out by itself: a header, a rule, the rows, a blank line. `timed` is as for `LiveTable`."""
+    return LiveTable(timed=timed).lay_out(batch) + "\n"
 
 
 class LiveTable:
     """Lays batches out one below the other, in columns that stay where they are.
 
-    The header is said again when a column has to be wider, and with the first batch after HEADER_EVERY rows.
+    The header is said again when a column has to be wider, and with the first batch after HEADER_EVERY rows. Bounds of
+    windows are spelled as times where they are `timed`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, timed: bool = True) -> None:
         """Begin with a header."""
+        self._times = BOUNDS if timed else ()
         self._widths: list[int] = []
         self._rows = 0  # under the last header
 
     def lay_out(self, batch: pa.RecordBatch) -> str:
         """Return the lines of a batch, below a header where one is due."""
         texts = [
-            _iso(column) if name in BOUNDS else _texts(column)
+            _iso(column) if name in self._times else _texts(column)
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         ]
         longest = [pc.max(pc.utf8_length(column)).as_py() or 0 for column in texts]
@@ -42,7 +44,8 @@ class LiveTable:
         self._widths = widths
         columns = []
         for field, column, width in zip(batch.schema, texts, widths, strict=True):
-            right = field.name not in BOUNDS and (pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
+            number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+            right = number and field.name not in self._times
             pad = pc.utf8_lpad if right else pc.utf8_rpad
             head = [field.name.rjust(width) if right else field.name.ljust(width), "-" * width]
             columns.append(pa.concat_arrays([pa.array(head if due else [], pa.string()), pad(column, width)]))

@@ -23,12 +23,16 @@ def window_lines(plan: QueryPlan, table: pa.Table, shown: int = SHOWN) -> Iterat
         yield f"{'':20}  {plan.name}: {len(ends) - shown} earlier windows"
     for end in ends[-shown:]:
         rows = table.filter(pc.equal(table["window_end"], end)).drop_columns(["window_start", "window_end"])
-        yield f"{_clock(end)}  {plan.name}: {_groups(rows)}{_largest(plan, rows)}"
+        yield f"{_clock(end) if plan.window.timed else _row(end)}  {plan.name}: {_groups(rows)}{_largest(plan, rows)}"
 
 
 def _clock(time: int) -> str:
     seconds = pa.scalar(time // 1_000_000_000, pa.timestamp("s"))
     return pc.strftime(seconds, "%Y-%m-%dT%H:%M:%SZ").as_py()
+
+
+def _row(number: int) -> str:
+    return f"row {number:,}".rjust(20)
 
 
 def _groups(rows: pa.Table) -> str:

@@ -296,6 +296,16 @@ def test_a_query_without_a_window_has_no_bounds_and_adds_up() -> None:
     assert samples(exporter, "wiretide_query_window_end_seconds") == []
 
 
+def test_windows_of_a_number_of_rows_have_no_times() -> None:
+    query = compile_query("SELECT protocol, count(*) AS packets FROM M [RANGE 9 rows] GROUP BY protocol", "talkers")
+    exporter = Exporter([query], [])
+    exporter.results("talkers", pa.Table.from_pylist([dict(zip(query.schema.names, (0, 9, 6, 9), strict=True))]))
+    exporter.progress("talkers", 2**62)
+    assert samples(exporter, PACKETS) == ['{protocol="6"} 9.0']
+    assert samples(exporter, "wiretide_query_window_start_seconds") == []
+    assert samples(exporter, "wiretide_query_window_end_seconds") == []
+
+
 COUNTS = st.integers(-(2**40), 2**40)
 LINKS = st.sampled_from([None, "", "other", "a", "b", "Main1"])
 PORTS = st.sampled_from([None, 0, 1, 53, 80, 443])

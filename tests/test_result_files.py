@@ -103,6 +103,19 @@ def test_a_table_is_aligned_with_times_in_iso() -> None:
     )
 
 
+def test_bounds_that_are_numbers_of_rows_are_numbers_in_a_table() -> None:
+    batch = pa.record_batch({"window_start": [-990, 10], "window_end": [10, 1010], "n": [5, 7]})
+    for live in (False, True):
+        sink = io.BytesIO()
+        write_results(iter([batch]), batch.schema, Format.TABLE, sink, live=live, timed=False)
+        assert sink.getvalue().decode().splitlines()[:4] == [
+            "window_start  window_end  n",
+            "------------  ----------  -",
+            "        -990          10  5",
+            "          10        1010  7",
+        ]
+
+
 MACS = pa.record_batch({"mac": pa.array([bytes.fromhex("0011223344ff"), None, bytes(6)], pa.binary()), "n": [1, 2, 3]})
 
 

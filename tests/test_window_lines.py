@@ -34,6 +34,12 @@ def test_many_windows_are_counted_and_the_newest_shown() -> None:
     assert [line[:20] for line in lines[1:]] == ["1970-01-01T00:04:00Z", "1970-01-01T00:05:00Z"]
 
 
+def test_windows_of_rows_end_at_a_row() -> None:
+    plan = compile_query("SELECT count(*) AS packets FROM M [RANGE 2000 rows]", "counted")
+    rows = pa.Table.from_pylist([{"window_start": 0, "window_end": 2000, "packets": 2000}], schema=plan.schema)
+    assert list(window_lines(plan, rows)) == ["           row 2,000  counted: 1 row, packets 2,000"]
+
+
 def test_a_table_without_rows_has_no_line() -> None:
     assert list(window_lines(PLAN, table())) == []
 

@@ -134,7 +134,7 @@ def query(
             open_output(output, live=growing) as sink,
         ):
             found.show(progress)
-            write_results(found.batches, plan.schema, format, sink, live=found.live)
+            write_results(found.batches, plan.schema, format, sink, live=found.live, timed=plan.window.timed)
         report(found.samples(), found.warnings(), stats=stats)
 
 
