@@ -37,7 +37,6 @@ class OpenSessions:
         """Hold none; `schema` is that of the partials."""
         self.gap = gap
         self.columns = columns
-        self.schema = schema
         self.low = BEGINNING
         self.keys = Keys([schema.field(name).type for name in columns.groups])
         self.accumulators = [
@@ -49,7 +48,23 @@ class OpenSessions:
         self._free = np.empty(0, np.int64)
         self._free_count = np.zeros(1, np.int64)
         self._least = FREE  # no session that is open has a smaller last time
-        self._purge_at = SMALLEST
+        self._many_groups = SMALLEST
+
+    @classmethod
+    def of(
+        cls, gap: int, columns: SessionColumns, sessions: pa.RecordBatch, answered: pa.RecordBatch, low: int
+    ) -> OpenSessions:
+        """Hold what `all` and `answered` returned, at the promise `low`."""
+        made = cls(gap, columns, sessions.schema)
+        if sessions.num_rows:
+            made.add(sessions)
+        if answered.num_rows:
+            ids = made.keys.of([answered.column(name) for name in columns.groups], answered.num_rows)
+            made._reserve(0)
+            made.groups[1, ids] = answered.column(columns.last).to_numpy()
+        made.low = low
+        made._many_groups += 2 * made.keys.count
+        return made
 
     @property
     def count(self) -> int:
@@ -96,12 +111,8 @@ class OpenSessions:
         Columns: groups, first and last time, the others. None where there is no such session.
         """
         self.low = low
-        rows = None if self._least == FREE or self._least + self.gap > low else self._take_final(low)
-        if self.keys.count > self._purge_at:
-            self._purge()
-        return rows
-
-    def _take_final(self, low: int) -> pa.RecordBatch | None:
+        if self._least == FREE or self._least + self.gap > low:
+            return None
         final, least = np.empty(self.count, np.int64), np.empty(1, np.int64)
         _, last, newer, older, group_of = self.slots
         found = take_final(last, len(last), self.gap, low, newer, older, group_of, *self.groups, final, least)
@@ -120,16 +131,16 @@ class OpenSessions:
 
     def answered(self) -> pa.RecordBatch:
         """Return groups, and the last time of the newest session that was answered, where a row may be late for it."""
-        ids = self._remembered()
-        ids = ids[self.groups[1, ids] != NEVER]
+        last = self.groups[1, : self.keys.count]
+        oldest = max(self.low - REMEMBERED * self.gap, NEVER)
+        ids = np.flatnonzero((last > oldest) | ((last != NEVER) & (self.groups[0, : self.keys.count] != NOBODY)))
         columns = [*self.keys.columns(ids), pa.array(self.groups[1, ids])]
         return pa.RecordBatch.from_arrays(columns, [*self.columns.groups, self.columns.last])
 
-    def answer(self, answered: pa.RecordBatch) -> None:
-        """Take over what `answered` returned."""
-        ids = self.keys.of([answered.column(name) for name in self.columns.groups], answered.num_rows)
-        self._reserve(0)
-        self.groups[1, ids] = answered.column(self.columns.last).to_numpy()
+    @property
+    def sparse(self) -> bool:
+        """Whether most of the memory is for groups that are over, or for sessions that were."""
+        return self.keys.count > self._many_groups or self.slots.shape[1] > 4 * (self.count + SMALLEST)
 
     def _rows(self, slots: Words) -> pa.RecordBatch:
         first, last, _, _, group_of = self.slots
@@ -168,23 +179,3 @@ class OpenSessions:
         free = int(self._free_count[0])
         self._free[free : free + len(slots)] = slots
         self._free_count[0] = free + len(slots)
-
-    def _remembered(self) -> Words:
-        """Return the groups that have a session, or that a late row may have had one of."""
-        slot, answered = self.groups[:, : self.keys.count]
-        oldest = max(self.low - REMEMBERED * self.gap, BEGINNING)
-        return np.flatnonzero((slot != NOBODY) | (answered > oldest))
-
-    def _purge(self) -> None:
-        """Forget the other groups; those that stay get new ids."""
-        ids = self._remembered()
-        if 2 * len(ids) < self.keys.count:
-            keys = Keys(self.keys.kinds)
-            keys.of(self.keys.columns(ids), len(ids))
-            renumbered = np.full(self.keys.count, NOBODY)
-            renumbered[ids] = np.arange(len(ids))
-            used = self.slots[1] != FREE
-            self.slots[4, used] = renumbered[self.slots[4, used]]
-            self.groups = np.ascontiguousarray(self.groups[:, ids])
-            self.keys = keys
-        self._purge_at = 2 * self.keys.count + SMALLEST

@@ -86,7 +86,11 @@ class SessionAggregate:
         if mark.low <= self.low:
             return
         self.low = mark.low
-        rows = None if self.sessions is None else self.sessions.close(mark.low)
+        rows = None
+        if self.sessions is not None:
+            rows = self.sessions.close(mark.low)
+            if self.sessions.sparse:
+                self._hold(self.sessions.all(), self.sessions.answered())
         if rows is not None:
             self._closed += rows.num_rows
             ends = rows.column(self.columns.last).to_numpy() + self.window.gap
@@ -107,14 +111,10 @@ class SessionAggregate:
         """Take over the state of a snapshot."""
         self.low = tables[LOW][LOW][0].as_py()
         if OPEN in tables:
-            sessions = OpenSessions(self.window.gap, self.columns, tables[OPEN].schema)
-            for batch in tables[OPEN].to_batches():
-                if batch.num_rows:
-                    sessions.add(batch)
-            for batch in tables[ANSWERED].to_batches():
-                sessions.answer(batch)
-            sessions.low = self.low
-            self.sessions = sessions
+            self._hold(_batch(tables[OPEN]), _batch(tables[ANSWERED]))
+
+    def _hold(self, sessions: pa.RecordBatch, answered: pa.RecordBatch) -> None:
+        self.sessions = OpenSessions.of(self.window.gap, self.columns, sessions, answered, self.low)
 
     def _sessions(self, schema: pa.Schema) -> OpenSessions:
         if self.sessions is None:
@@ -126,3 +126,10 @@ class SessionAggregate:
 def _of_time(subaggregates: Sequence[SubAggregate], kind: Kind) -> str:
     """Return the name of MIN or MAX of ts."""
     return next(sub.name for sub in subaggregates if sub.kind is kind and sub.argument == TS)
+
+
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    """Return a table as one batch."""
+    return pa.RecordBatch.from_arrays(
+        [pa.concat_arrays([pa.array([], column.type), *column.chunks]) for column in table.columns], table.column_names
+    )

@@ -239,6 +239,16 @@ def test_groups_that_are_over_are_forgotten_and_memory_stays_bounded() -> None:
     assert most < 1_000_000  # 200 000 groups would be tens of megabytes
 
 
+def test_memory_of_a_flood_is_given_back_when_it_is_over() -> None:
+    operator = make(10)
+    feed(operator, (0, partials(10, [Arrival(5, number, 1) for number in range(50_000)], False)))
+    at_most = operator.bytes
+    feed(operator, (0, partials(10, [Arrival(ts, 1, 1) for ts in range(6, 100)], False)))
+    assert sum(rows_of(feed(operator, (0, Punctuation("a", 90)))).values()) == 49_999
+    assert operator.bytes < at_most / 20
+    assert rows_of(feed(operator, (0, Punctuation("a", END)))) == {(5, 109, 1, 95, 95, 5, 99, 1): 1}
+
+
 def test_late_rows_alone_leave_no_groups_behind() -> None:
     operator = make(10)
     feed(operator, (0, Punctuation("a", 1_000_000)))
