@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import reduce
 
 import numpy as np
 
 from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Binary, Expression, Op, Type, columns_of
+from lowlevel.interval_tests import interval_test
 from lowlevel.vectors import AnyVector, BytesVector, Columns, Mask, Vector
 
 
@@ -17,7 +17,7 @@ class Condition:
     """A condition, made ready to be tested block after block. Queries that have the same may ask the same object.
 
     Of conditions joined by AND, those that look into byte strings are evaluated last, and look only into those of rows
-    that the others let pass: a search costs more than all else.
+    that the others let pass: a search costs more than all else. Interval tests are made in one pass each.
     """
 
     def __init__(self, expression: Expression) -> None:
@@ -25,17 +25,20 @@ class Condition:
         self._last: tuple[Columns, Mask] | None = None  # what was asked last, for whoever asks it again
         parts = list(_conjuncts(expression))
         self._searches = [part for part in parts if _looks_into_bytes(part)]
-        others = [part for part in parts if not _looks_into_bytes(part)]
-        if not self._searches:
-            self._first: Expression | None = expression
-        else:
-            self._first = reduce(lambda one, other: Binary(Op.AND, one, other), others) if others else None
+        tests = [(part, interval_test(part)) for part in parts if not _looks_into_bytes(part)]
+        self._tests = [test for _, test in tests if test is not None]
+        self._others = [part for part, test in tests if test is None]
 
     def true_rows(self, columns: Columns, rows: int) -> Mask:
         """Return where it is TRUE (neither FALSE nor NULL), as one bool per row, which is not to be changed."""
         if self._last is not None and self._last[0] is columns:
             return self._last[1]
-        passed = np.ones(rows, np.bool_) if self._first is None else _true(self._first, columns, rows)
+        passed = np.ones(rows, np.bool_)
+        for test in self._tests:
+            if not test.narrow(columns, passed):
+                passed = passed & _true(test.expression, columns, rows)
+        for other in self._others:
+            passed = passed & _true(other, columns, rows)
         for search in self._searches:
             passed = passed & _true(search, _Passed(columns, passed), rows)
         self._last = columns, passed

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lowlevel.chosen_rows import SHARE, ChosenRows
 from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Type
@@ -116,9 +117,12 @@ class QueryTables:
             for pieces in self.spreader.cut(rows.columns, count, chosen):
                 yield from self._book(pieces.columns, pieces.times, pieces.earliest, None)
             return
-        times = rows.columns["ts"]
+        columns = rows.columns
+        if chosen is not None and accepted * SHARE <= count:
+            columns, chosen = ChosenRows(columns, np.flatnonzero(chosen)), None
+        times = columns["ts"]
         assert isinstance(times, Vector)
-        yield from self._book(rows.columns, times.data, rows.earliest, chosen)
+        yield from self._book(columns, times.data, rows.earliest, chosen)
 
     def _book(
         self, columns: Columns, times: npt.NDArray[np.int64], earliest: int, chosen: Mask | None

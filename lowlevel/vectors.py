@@ -102,7 +102,7 @@ def taken(vector: AnyVector, places: npt.NDArray[np.int64]) -> AnyVector:
     valid = None if vector.valid is None else at(vector.valid)
     match vector:
         case Vector():
-            return Vector(at(vector.data), valid)
+            return replace(vector, data=at(vector.data), valid=valid)
         case AddressVector(version, high, low):
             return AddressVector(at(version), at(high), at(low), valid)
         case TextVector():
