@@ -20,14 +20,22 @@ class DetailFunction(StrEnum):
     MODE = "mode"
     ENTROPY = "entropy"
     TOP = "top"
+    APPROX_COUNT_DISTINCT = "approx_count_distinct"
+    APPROX_QUANTILE = "approx_quantile"
+    APPROX_TOP = "approx_top"
+
+
+FOLDED = frozenset({DetailFunction.APPROX_COUNT_DISTINCT, DetailFunction.APPROX_QUANTILE, DetailFunction.APPROX_TOP})
+"""Functions that are told from sketches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
     """One such aggregate. Its result is the column `name`.
 
-    The values are of `kind`, in the column `key` of the partials; `count` is the sub-aggregate that counts the rows
-    behind each. `parameter` is the share of a quantile, 0 to 1, or how many values `top` names.
+    The values are of `kind`, in the column `key` of the partials; of functions in FOLDED that has the sketches that
+    were made of them. `count` is the sub-aggregate that counts the rows behind each. `parameter` is the share of a
+    quantile, 0 to 1, or how many values `top` names.
     """
 
     name: str
@@ -43,14 +51,24 @@ class Detail:
         return result_type(self.function, self.kind)
 
 
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """A sketch, for `function`, of the values of a column `source` of the partials; its column is `column`."""
+
+    function: DetailFunction
+    source: str
+    column: str
+    count: str
+
+
 def result_type(function: DetailFunction, kind: Type) -> Type:
     """Return the type of what is told of values of a kind."""
     match function:
-        case DetailFunction.COUNT_DISTINCT:
+        case DetailFunction.COUNT_DISTINCT | DetailFunction.APPROX_COUNT_DISTINCT:
             return Type.INT
-        case DetailFunction.QUANTILE | DetailFunction.ENTROPY:
+        case DetailFunction.QUANTILE | DetailFunction.APPROX_QUANTILE | DetailFunction.ENTROPY:
             return Type.FLOAT
         case DetailFunction.MODE:
             return kind
-        case DetailFunction.TOP:
+        case DetailFunction.TOP | DetailFunction.APPROX_TOP:
             return Type.TEXT

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from highlevel.detail import Detail
+from highlevel.detail import Detail, Folding
 from highlevel.selection import Selection
 from highlevel.user_column import UserColumn
 from highlevel.windows.kind import WindowKind
@@ -42,7 +42,8 @@ class QueryPlan:
     of a number of rows are counted. With `emit_late` rows that are late for a window are reported, as rows of that
     window which say so in the column `late` and are to be added to what was reported before. `details` are what is told
     of all values of a group, as columns beside the sub-aggregates; `selections` compare the groups of a window, and
-    `user_columns` are what users' functions make of merged sub-aggregates.
+    `user_columns` are what users' functions make of merged sub-aggregates. `foldings` are the sketches that values
+    become in the high level, where not all of them are to be kept.
     """
 
     name: str
@@ -59,6 +60,7 @@ class QueryPlan:
     details: tuple[Detail, ...] = ()
     selections: tuple[Selection, ...] = ()
     user_columns: tuple[UserColumn, ...] = ()
+    foldings: tuple[Folding, ...] = ()
 
     @property
     def of_every_link(self) -> bool:
@@ -74,6 +76,12 @@ class QueryPlan:
     def grain(self) -> tuple[str, ...]:
         """Columns by which partials merge: those of the groups, and those of the values that details are told of."""
         return tuple(dict.fromkeys([*self.group_by, *(detail.key for detail in self.details)]))
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """Columns of the partials beside pane and sub-aggregates: `grain` with the values in place of sketches."""
+        sources = {folding.column: folding.source for folding in self.foldings}
+        return tuple(dict.fromkeys(sources.get(name, name) for name in self.grain))
 
     @property
     def macs(self) -> frozenset[str]:

@@ -16,11 +16,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from highlevel.detail_functions import told
+from highlevel.fold import told_of_sketches
 from highlevel.groups.merging import accumulated
 from highlevel.groups.table import GroupTable
 from highlevel.plan import QueryPlan
 from highlevel.value_counts import ValueCounts
 from highlevel.window_operator import WINDOW_END, WINDOW_START
+from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import Item, Punctuation
 
 
@@ -30,6 +32,7 @@ class Summarise:
     def __init__(self, plan: QueryPlan) -> None:
         """Summarise for `plan`."""
         self.details = plan.details
+        self.foldings = plan.foldings
         self.groups = [WINDOW_START, WINDOW_END, *plan.group_by]
         self.what = accumulated(plan.low.subaggregates)
 
@@ -38,11 +41,16 @@ class Summarise:
         if batch.num_rows == 0:
             return
         table = GroupTable(batch.schema, self.groups, self.what)
-        ids = table.keys.of([batch.column(name) for name in self.groups], batch.num_rows)
-        table.layer.merge(ids, batch, table.keys.room)
+        ids = table.merge(batch)
         found = table.to_arrow()
+        foldings = {folding.column: folding for folding in self.foldings}
         sorted_values: dict[tuple[str, str], ValueCounts] = {}
         for detail in self.details:
+            if detail.key in foldings:
+                sketches = batch.column(detail.key)
+                results = told_of_sketches(foldings[detail.key], detail.parameter, ids, found.num_rows, sketches)
+                found = found.append_column(detail.name, pa.array(results, ARROW_TYPES[detail.type]))
+                continue
             of = detail.key, detail.count
             if of not in sorted_values:
                 counts = batch.column(detail.count).to_numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from highlevel.folding_windows import FoldingWindows
 from highlevel.landmark_aggregate import LandmarkAggregate
 from highlevel.partitioned_aggregate import PartitionedAggregate
 from highlevel.plan import QueryPlan
@@ -22,7 +23,8 @@ def make_window_operator(plan: QueryPlan) -> WindowOperator:
     window, groups, subaggregates = plan.window, plan.grain, plan.low.subaggregates
     match window:
         case SlidingWindow():
-            return SlidingAggregate(window, plan.low.pane, groups, subaggregates, plan.emit_late)
+            sliding = SlidingAggregate(window, plan.low.pane, groups, subaggregates, plan.emit_late)
+            return FoldingWindows(plan, sliding) if plan.foldings else sliding
         case LandmarkWindow():
             return LandmarkAggregate(window, groups, subaggregates)
         case SessionWindow():

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from highlevel.detail import Detail, DetailFunction, result_type
+from highlevel.detail import FOLDED, Detail, DetailFunction, Folding, result_type
 from highlevel.plan import LINK
 from highlevel.windows.kind import WindowKind
 from highlevel.windows.session import SessionWindow
+from highlevel.windows.sliding import SlidingWindow
 from lowlevel.expressions import Column, Expression, Literal, Type, columns_of
 from lowlevel.plan import Key
 from queries.comparisons import Operand
@@ -30,6 +31,9 @@ DETAILED: dict[str, str] = {
     DetailFunction.MODE: "mode(x)",
     DetailFunction.ENTROPY: "entropy(x)",
     DetailFunction.TOP: "top(x, 10)",
+    DetailFunction.APPROX_COUNT_DISTINCT: "approx_count_distinct(x)",
+    DetailFunction.APPROX_QUANTILE: "approx_quantile(x, 0.99)",
+    DetailFunction.APPROX_TOP: "approx_top(x, 10)",
 }
 """How each of them is called, by its name."""
 
@@ -54,6 +58,7 @@ class Details:
         self._finished = finished
         self._asked: dict[_Asked, str] = {}
         self._first: Token | None = None
+        self._folded: Token | None = None
 
     def __bool__(self) -> bool:
         """Whether there are any."""
@@ -63,9 +68,11 @@ class Details:
         """Take the one called `name`; returns its stand-in. QueryError for arguments that do not fit."""
         asked = _asked(sql, name, operands)
         self._first = self._first or name
+        if asked.function in FOLDED:
+            self._folded = self._folded or name
         column = self._asked.setdefault(asked, f"d{len(self._asked)}")
         kind = result_type(asked.function, asked.argument.type)
-        nullable = asked.function is not DetailFunction.COUNT_DISTINCT
+        nullable = asked.function not in (DetailFunction.COUNT_DISTINCT, DetailFunction.APPROX_COUNT_DISTINCT)
         shown = ", ".join(expression_text(each.bound) for each in operands)
         stand_in = f"{name.text.lower()}({shown})"
         self._finished[stand_in] = Column(column, kind, nullable)
@@ -79,6 +86,11 @@ class Details:
         if isinstance(window, SessionWindow):
             # Which rows are of one session is told of a group, not of a group's values.
             raise QueryError(shown + "sessions", sql, self._first.start, "windows of another kind, or other aggregates")
+        if self._folded is not None and not isinstance(window, SlidingWindow):
+            # Only panes of time are complete before the windows that they are in.
+            called = self._folded.text.lower()
+            expected = "tumbling or sliding windows of time, or what is exact"
+            raise QueryError(f"{called} over windows of this kind", sql, self._folded.start, expected)
         if emit_late:
             raise QueryError(
                 shown + "rows that are late", sql, self._first.start, "LATE DROP: what it says cannot be added up"
@@ -86,21 +98,26 @@ class Details:
 
     def place(
         self, keys: Sequence[Key], groups: Mapping[Expression, Column], count: str
-    ) -> tuple[tuple[Key, ...], tuple[Detail, ...]]:
-        """Return `keys` with those of the values behind them, and the details.
+    ) -> tuple[tuple[Key, ...], tuple[Detail, ...], tuple[Folding, ...]]:
+        """Return `keys` with those of the values behind them, the details, and the sketches that they are told from.
 
         `groups` has the columns grouped by, and `count` is the sub-aggregate that counts rows.
         """
         keys, columns = list(keys), {each: column.name for each, column in groups.items()}
         columns[Column(LINK, Type.TEXT)] = LINK
         details = []
+        foldings: dict[tuple[DetailFunction, str], Folding] = {}
         for asked, name in self._asked.items():
             argument = asked.argument
             if argument not in columns:
                 columns[argument] = f"k{len(keys)}"
                 keys.append(Key(columns[argument], argument))
-            details.append(Detail(name, asked.function, columns[argument], argument.type, count, asked.parameter))
-        return tuple(keys), tuple(details)
+            column = columns[argument]
+            if asked.function in FOLDED:
+                of = asked.function, column
+                column = foldings.setdefault(of, Folding(*of, f"h{len(foldings)}", count)).column
+            details.append(Detail(name, asked.function, column, argument.type, count, asked.parameter))
+        return tuple(keys), tuple(details), tuple(foldings.values())
 
 
 def _asked(sql: str, name: Token, operands: Sequence[Operand]) -> _Asked:
@@ -116,11 +133,12 @@ def _asked(sql: str, name: Token, operands: Sequence[Operand]) -> _Asked:
     if not any(columns_of(subject.bound)):
         subject.fail(f"{called} over a constant", usage)
     function = DetailFunction.QUANTILE if called == MEDIAN else DetailFunction(called)
-    if function is DetailFunction.QUANTILE and subject.type not in _NUMBERS:
+    quantile = function in (DetailFunction.QUANTILE, DetailFunction.APPROX_QUANTILE)
+    if quantile and subject.type not in _NUMBERS:
         subject.fail(f"{called} over a value of type {subject.type}", " or ".join(_NUMBERS))
     parameter = 0.5 if called == MEDIAN else 0.0
     if len(operands) > 1:
-        parameter = _share(operands[1]) if function is DetailFunction.QUANTILE else _most(operands[1])
+        parameter = _share(operands[1]) if quantile else _most(operands[1])
     return _Asked(function, subject.bound, parameter)
 
 

@@ -18,6 +18,9 @@ from lowlevel.subaggregates import MERGE, SubAggregate
 from queries.expression_text import expression_text
 from queries.window_text import pane_text, window_lines
 
+WITH_PARAMETER = frozenset(function for function in DetailFunction if "quantile" in function or "top" in function)
+"""Functions with a second argument."""
+
 
 def explain(plan: QueryPlan) -> str:
     """Return the plan as lines of text, without a line end behind the last."""
@@ -44,7 +47,7 @@ def _low(plan: QueryPlan) -> Iterator[str]:
     for key in low.keys:
         width = f": {_width(key)}" if low.reduced else ""
         yield _line(
-            "value" if key.name in plan.grain[len(plan.group_by) :] else "key",
+            "value" if key.name in plan.carried[len(plan.group_by) :] else "key",
             f"{key.name} = {expression_text(key.expression)}{width}",
         )
     if low.reduced:
@@ -75,11 +78,17 @@ def _high(plan: QueryPlan) -> Iterator[str]:
         yield _line("late rows", "rows of their own of the windows they are late for, marked in the column late")
     for sub in plan.low.subaggregates:
         yield _line("merge", f"{sub.name} by {MERGE[sub.kind]}")
+    for folding in plan.foldings:
+        text = (
+            f"{folding.column} = a sketch for {folding.function} of {_shown(plan, folding.source)}, per pane and group"
+        )
+        yield _line("fold", text)
     for detail in plan.details:
-        more = detail.function in (DetailFunction.QUANTILE, DetailFunction.TOP)
-        parameter = f", {detail.parameter:g}" if more else ""
-        told = f"{detail.function}({_shown(plan, detail.key)}{parameter})"
-        yield _line("detail", f"{detail.name} = {told}, each value {detail.count} times, once a window is final")
+        sources = {folding.column: folding.source for folding in plan.foldings}
+        parameter = "" if detail.function not in WITH_PARAMETER else f", {detail.parameter:g}"
+        told = f"{detail.function}({_shown(plan, sources.get(detail.key, detail.key))}{parameter})"
+        how = f"from {detail.key}" if detail.key in sources else f"each value {detail.count} times"
+        yield _line("detail", f"{detail.name} = {told}, {how}, once a window is final")
     for column in plan.user_columns:
         parts = ", ".join(f"{part} = {expression_text(value)}" for part, value in column.parts)
         yield _line("user's", f"{column.name} = {column.shown} of {parts}, by a function in Python")

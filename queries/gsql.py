@@ -13,7 +13,7 @@ from typing import Any
 
 from capture.flows.sampling import HandRates
 from capture.packets.fields import INNER
-from highlevel.detail import Detail
+from highlevel.detail import Detail, Folding
 from highlevel.plan import LATE, Output, QueryPlan
 from highlevel.selection import Selection
 from highlevel.windows.session import SessionWindow
@@ -103,9 +103,12 @@ class _Compiler:
         )
         self._aggregates.selections.check(self._sql, window, clauses.window.emit_late)
         details: tuple[Detail, ...] = ()
+        foldings: tuple[Folding, ...] = ()
         if self._aggregates.details:
             self._aggregates.details.check(self._sql, window, clauses.window.emit_late)
-            keys, details = self._aggregates.details.place(keys, scope.groups, self._aggregates.count_of_rows())
+            keys, details, foldings = self._aggregates.details.place(
+                keys, scope.groups, self._aggregates.count_of_rows()
+            )
         low = LowLevelPlan(
             where,
             keys,
@@ -135,6 +138,7 @@ class _Compiler:
             details,
             selections,
             user_columns,
+            foldings,
         )
 
     def _without_bounds(self, items: list[Item]) -> list[Item]:

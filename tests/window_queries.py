@@ -136,6 +136,15 @@ QUERIES = (
         "GROUP BY wid, srcIP",
         "packets * 100 >= 15 * total AND packets > 2",
     ),
+    WindowQuery(  # of so few values that sketches hold them all
+        "sketches",
+        "SELECT srcIP, count(*) AS packets, approx_count_distinct(destIP) AS hosts FROM packets "
+        "[RANGE 3 minutes, SLIDE 1 minute, WA ts] GROUP BY srcIP",
+        3 * MINUTE,
+        MINUTE,
+        "srcIP, count(*) AS packets, count(DISTINCT destIP) AS hosts",
+        "GROUP BY wid, srcIP",
+    ),
     WindowQuery(
         "details",
         "SELECT srcIP, count(*) AS packets, count(DISTINCT destPort) AS ports, count_distinct(destIP) AS hosts, "

@@ -75,7 +75,7 @@ def finished_windows(plan: QueryPlan, partials: pa.Table, counted: Counted) -> I
     """
     if partials.num_rows == 0:
         return
-    if not isinstance(plan.window, SlidingWindow):
+    if plan.foldings or not isinstance(plan.window, SlidingWindow):
         yield from _by_operator(plan, partials, counted)
         return
     panes = partials.column("pane").to_numpy()

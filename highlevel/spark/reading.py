@@ -158,7 +158,7 @@ def rows_of(feeds: Feeds, read: Read, parts: int) -> pa.RecordBatch:
 
 def split_by_part(plan: QueryPlan, batches: list[pa.RecordBatch], parts: int) -> list[bytes | None]:
     """Pack the partials of each operator partition; only the columns that the high level reads."""
-    columns = ["pane", *plan.grain, *(sub.name for sub in plan.low.subaggregates)]
+    columns = ["pane", *plan.carried, *(sub.name for sub in plan.low.subaggregates)]
     batches = [batch.select(columns) for batch in batches if batch.num_rows]
     if not batches:
         return [None] * parts
