@@ -124,6 +124,21 @@ def test_both_spellings_of_a_session_are_the_same_and_a_row_on_the_gap_is_of_the
         assert tuples(wiretide.query(sql, path)) == expected
 
 
+@pytest.mark.parametrize("clause", ["SESSION 30 s", "RANGE ALL, SLIDE 2 minutes"])
+def test_first_and_last_values_go_with_their_times_when_windows_grow(clause: str, tmp_path: Path) -> None:
+    frames = {seconds: icmp("10.0.0.1", "10.0.0.2") + bytes(seconds) for seconds in (7, 21, 40, 58, 80, 93, 115)}
+    random = Random(clause)
+    orders = []
+    for _ in range(4):
+        path = tmp_path / "s.pcap"
+        records = [(seconds * NS, frame) for seconds, frame in frames.items()]
+        random.shuffle(records)
+        path.write_bytes(pcap_bytes(records, RAW_IP))
+        orders.append(tuples(wiretide.query(f"SELECT first(caplen) AS a, last(caplen) AS b FROM M [{clause}]", path)))
+    bounds = (7 * NS, 145 * NS) if clause.startswith("SESSION") else (0, 120 * NS)
+    assert orders == [[(*bounds, len(frames[7]), len(frames[115]))]] * 4
+
+
 def landmarks(rows: list[Row], slide: int, origin: int) -> list[tuple]:
     rows = [row for row in rows if row["ts"] >= origin]
     found = []
