@@ -191,7 +191,7 @@ def test_the_printed_trace_of_a_sum_that_switches_twice() -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_any_stream_and_any_switching_give_what_wid_gives(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     switched = 0
-    for seed in range(part, 1200, 4):
+    for seed in range(part, 1000, 4):
         random = Random(seed)
         monkeypatch.setattr(module, "CLOSE_ROWS", random.choice([1, 5, 65_536]))
         spec = random_spec(random)
@@ -211,7 +211,7 @@ def test_any_stream_and_any_switching_give_what_wid_gives(part: int, monkeypatch
         assert max(found.values(), default=1) == 1
         if seed % 8 < 4 and spec.range < 4 * spec.slide:
             assert found == rows_of(by_wid(events)), seed
-        if seed % 3 == 0:
+        if seed % 5 == 0:
             check_restart(made, events, trace, random.randint(0, len(events)), ipc=seed % 2 == 0)
         assert operator.bytes == 0, seed
         switched += operator.to_lazy
