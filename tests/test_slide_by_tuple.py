@@ -143,6 +143,7 @@ def test_rows_below_the_promise_are_counted_and_are_in_the_windows_that_are_open
             if isinstance(each, int) and each != END:
                 some = range(random.choice([0, 0, 1, 3]))
                 order += [Arrival(each - random.randint(1, 120), random.choice([None, 0, 7]), 1) for _ in some]
+        order += [*(Arrival(random.randint(0, 200), 0, 1) for _ in range(random.choice([0, 4]))), END]
         operator = make(window)
         found = []
         for event in batched(random, [(0, each) for each in order], partials):
@@ -161,6 +162,7 @@ def test_rows_below_the_promise_are_counted_and_are_in_the_windows_that_are_open
         assert (operator.late, operator.late_rows) == (len(twin.late), len(twin.late)), seed
         assert operator.outside == twin.outside, seed
         assert operator.take_closed() == twin.closed
+        assert contract(window).held(operator.snapshot()) == 0
         told += len(twin.late)
     assert told > 50
 

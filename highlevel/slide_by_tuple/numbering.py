@@ -32,12 +32,8 @@ class Numbering(Protocol):
         """Times of rows that have a window and are not final, where they are kept apart from the rows."""
         ...
 
-    def arrive(self, times: Values) -> None:
-        """Count rows that arrive, in this order."""
-        ...
-
-    def lose(self, count: int) -> None:
-        """Count rows that came too late for any window that is open."""
+    def arrive(self, times: Values, reached: int) -> None:
+        """Count rows that arrive, in this order; those up to the time `reached` are too late for any open window."""
         ...
 
     def missed(self, low: int, late: Values, held: Values) -> int | None:
@@ -80,14 +76,12 @@ class ByArrival:
         """Take over the times of rows that have a window."""
         self._marks.add(times.reshape(1, -1).copy())
 
-    def arrive(self, times: Values) -> None:
+    def arrive(self, times: Values, reached: int) -> None:
         """Number rows, and note the times of those that have a window."""
         if self.every > 1:
-            self.mark(times[(-self.number - 1) % self.every :: self.every])
+            wids = times[(-self.number - 1) % self.every :: self.every]
+            self.mark(wids[wids > reached])
         self.number += len(times)
-
-    def lose(self, count: int) -> None:
-        """Do nothing: rows were counted when they arrived."""
 
     def missed(self, low: int, late: Values, held: Values) -> int | None:
         """Return the time of the last late row that has a window."""
@@ -125,12 +119,9 @@ class ByRank:
     def mark(self, times: Values) -> None:
         """Have nothing to take over."""
 
-    def arrive(self, times: Values) -> None:
-        """Do nothing: what rank a row has is known when it is final."""
-
-    def lose(self, count: int) -> None:
-        """Count rows that are before all that are held."""
-        self.number += count
+    def arrive(self, times: Values, reached: int) -> None:
+        """Count the rows that are before all that are held; what rank the others have is known when they are final."""
+        self.number += int(np.count_nonzero(times <= reached))
 
     def missed(self, low: int, late: Values, held: Values) -> int | None:
         """Count rows among those that are final, and return the last that has a window now."""

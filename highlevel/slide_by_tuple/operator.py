@@ -95,11 +95,11 @@ class SlideByTupleAggregate:
             return iter(())
         self.received += batch.num_rows
         times = batch.column(PANE).to_numpy()
-        self.numbering.arrive(times)
-        lost = times <= self._reached(self.low)
-        if self.low != BEGINNING and lost.any():
+        reached = self._reached(self.low)
+        self.numbering.arrive(times, reached)
+        lost = times <= reached
+        if lost.any():
             self._count_late(batch.filter(pa.array(lost)))
-            self.numbering.lose(int(lost.sum()))
             batch = batch.filter(pa.array(~lost))
         if batch.num_rows:
             rows = self._as_rows(batch)
