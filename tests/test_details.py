@@ -302,3 +302,36 @@ def test_summarise_promises_what_it_was_promised() -> None:
     pipeline = Pipeline(plan, ["a"])
     assert list(pipeline.punctuate(0, Punctuation("a", 25))) == [Punctuation("*", 20)]
     assert list(pipeline.punctuate(0, Punctuation("a", END))) == [Punctuation("*", END)]
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        "RANGE 100 rows, SLIDE 30 rows",
+        "RANGE 7 rows, SLIDE 10 rows",
+        "RANGE 20 rows, SLIDE 10 rows, PA srcIP",
+        "RANGE 2 minutes, RATTR ts, SLIDE 1 row",
+        "RANGE 2 minutes, RATTR ts, SLIDE 25 rows",
+        "RANGE 2 minutes, RATTR ts, SLIDE 25 rows, SATTR rank(ts)",
+    ],
+)
+def test_queries_over_windows_of_rows_say_what_their_packets_say(window: str, tmp_path: Path) -> None:
+    (path,) = (Path(each.path) for each in write_links(tmp_path, 5) if "main2b" in str(each.path))
+    rows = packets([path])
+    sql = f"SELECT srcIP, {DETAILS} FROM packets [{window}] GROUP BY srcIP"
+    kind = compile_query(sql).window
+    partitions = defaultdict(list)
+    for row in rows:
+        partitions[row["srcIP"] if "PA" in window else None].append(row)
+    want = []
+    for its in partitions.values():
+        values = np.array([row["ts"] for row in its]) if kind.timed else np.arange(len(its))
+        for wid in kind.windows(values).tolist():
+            of_source = defaultdict(list)
+            for place in np.flatnonzero(kind.extent(wid, values)).tolist():
+                of_source[its[place]["srcIP"]].append(its[place])
+            for source, chosen in of_source.items():
+                start, end = kind.bounds(wid)
+                want.append({"window_start": start, "window_end": end, "srcIP": source, **summary(chosen)})
+    assert len(want) > 40
+    assert equal(wiretide.query(sql, path).to_pylist(), want)
