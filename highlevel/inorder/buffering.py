@@ -12,23 +12,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from highlevel.adaptive.aggregate import OPERATIONS
 from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
 from highlevel.inorder.buffer_kernels import scan_windows
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.expressions import Type
-from lowlevel.opcodes import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM, SUM_FLOAT
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import MERGE, SubAggregate
 
-OPERATIONS = {
-    ("sum", Type.INT): SUM,
-    ("min", Type.INT): MIN,
-    ("max", Type.INT): MAX,
-    ("sum", Type.FLOAT): SUM_FLOAT,
-    ("min", Type.FLOAT): MIN_FLOAT,
-    ("max", Type.FLOAT): MAX_FLOAT,
-}
 LEAST = 1024
 """Tuples there is room for at first."""
 
