@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -30,16 +31,32 @@ TEXT_BITS = 32
 
 MAC_BITS = 48
 
+TOGETHER = 3
+"""Codes that are laid into a word in one pass."""
 
-@kernel("i64(i64*, i64*, i64, i64, i64, i64)")
-def pack_word(word, codes, rows, shift, add, keep):  # type: ignore[no-untyped-def]
-    """Lay `codes[i] + add` into `word[i]` from bit `shift` up; what the word held stays only if `keep`."""
+
+@kernel("i64(i64*, i64, i64*, i64, i64, i64*, i64, i64, i64*, i64, i64, i64, i64)")
+def pack_word(  # type: ignore[no-untyped-def]
+    word, keep, codes, shift, add, second, second_shift, second_add, third, third_shift, third_add, count, rows
+):  # fmt: skip
+    """Lay `codes[i] + add` into `word[i]` from bit `shift` up; what the word held stays only if `keep`.
+
+    Where nothing is kept and `count` is 2 or 3, so are the `second` codes, and the `third`: in one pass, as a word that
+    is written, read again and written costs as much as the column that is laid into it.
+    """
     if keep:
         for row in range(rows):
             word[row] |= (codes[row] + add) << shift
-    else:
+    elif count == 1:
         for row in range(rows):
             word[row] = (codes[row] + add) << shift
+    elif count == 2:
+        for row in range(rows):
+            word[row] = ((codes[row] + add) << shift) | ((second[row] + second_add) << second_shift)
+    else:
+        for row in range(rows):
+            first_two = ((codes[row] + add) << shift) | ((second[row] + second_add) << second_shift)
+            word[row] = first_two | ((third[row] + third_add) << third_shift)
     return rows
 
 
@@ -124,10 +141,17 @@ class KeyLayout:
 
     def pack(self, columns: Columns, rows: int, words: npt.NDArray[np.int64]) -> None:
         """Evaluate the keys over `rows` rows into `words` (number of words x capacity)."""
+        of_words: list[list[tuple[npt.NDArray[np.int64], int, int]]] = [[] for _ in range(self.words)]
         for key, version, places in zip(self.keys, self.versions, self.slices, strict=True):
             codes = self._codes(key, version, columns, rows, len(places))
             for place, (code, add) in zip(places, codes, strict=True):
-                pack_word(words[place.word], code, rows, place.shift, add, place.shift > 0)
+                of_words[place.word].append((code, place.shift, add))
+        for word, pieces in zip(words, of_words, strict=False):
+            first = pieces[:TOGETHER]
+            unread = pieces[:1] * (TOGETHER - len(first))
+            pack_word(word, False, *chain.from_iterable(first + unread), len(first), rows)
+            for piece in pieces[TOGETHER:]:
+                pack_word(word, True, *piece * TOGETHER, 1, rows)
 
     def _codes(
         self, key: Key, version: int, columns: Columns, rows: int, count: int

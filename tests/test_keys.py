@@ -136,16 +136,22 @@ def test_bytes_are_refused_as_a_key() -> None:
         KeyLayout([Key("payload", Column("payload", Type.BYTES))])
 
 
-def test_the_kernel_as_plain_python_agrees_with_its_machine_code() -> None:
-    random = Random(3)
-    codes = np.array([random.getrandbits(16) for _ in range(20)], np.int64)
-    for shift, add, keep in [(0, 1, 0), (20, 0, 1), (47, 1, 1)]:
-        start = np.array([random.getrandbits(16) for _ in range(20)], np.int64)
-        fast, slow = start.copy(), start.copy()
-        assert (
-            pack_word(fast, codes, 20, shift, add, keep) == pack_word.function(slow, codes, 20, shift, add, keep) == 20
-        )
-        assert np.array_equal(fast, slow)
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_kernel_as_plain_python_agrees_with_its_machine_code(keep: int, count: int) -> None:
+    random = Random(keep + count)
+    pieces: list[Any] = []
+    for shift, add in ((0, 1), (20, 0), (40, 1)):
+        pieces += [np.array([random.randrange(1 << 10) - add for _ in range(20)], np.int64), shift, add]
+    fast = np.full(20, 1 << 60, np.int64)
+    slow = fast.copy()
+    assert pack_word(fast, keep, *pieces, count, 20) == pack_word.function(slow, keep, *pieces, count, 20) == 20
+    laid = 1 if keep else count  # what is kept is laid over by one column
+    expected = np.full(20, keep << 60, np.int64)
+    for place in range(laid):
+        codes, shift, add = pieces[3 * place : 3 * place + 3]
+        expected |= (codes + add) << shift
+    assert fast.tolist() == slow.tolist() == expected.tolist()
 
 
 def test_codes_are_read_out_of_the_words_of_entries() -> None:
