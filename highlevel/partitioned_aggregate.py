@@ -7,6 +7,8 @@
 A window is final with the last row of its partition. With IDLE a partition of which a row comes that much later than
 the newest before it begins anew, with row 0: its windows so far are then final as they are. It is forgotten as soon as
 promises say that any row would be so late; this changes no result, only when it is known.
+
+Without columns all rows are one partition, and how many have come is a promise: no later window ends there or before.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.groups.merging import accumulated
+from highlevel.meld import UNION
 from highlevel.partitions.lives import Lives
 from highlevel.partitions.open_panes import LIFE, PANE, WID, OpenPanes
 from highlevel.window_operator import WINDOW_END, WINDOW_START
@@ -31,7 +34,7 @@ PARTITIONS, OPEN = "partitions", "open"
 class PartitionedAggregate:
     """A `WindowOperator` over partials of single rows, in the order in which they come.
 
-    Bounds are numbers of rows. A partition may begin at any time, so nothing is promised but the end.
+    Bounds are numbers of rows. A partition may begin at any time, so of several nothing is promised but the end.
     """
 
     late = 0
@@ -92,7 +95,12 @@ class PartitionedAggregate:
             self.outside += batch.num_rows - kept.num_rows
         if kept.num_rows:
             self.panes.add(kept, self.lives.reported)
+        before = self.lives.reported.copy()
         yield from self._close(self.lives)
+        if not self.partition:
+            (wid,) = self.lives.reported.tolist()
+            if wid > (before.tolist() or [0])[0]:
+                yield Punctuation(UNION, wid * self.window.slide_rows)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
         """Forget partitions that are idle, at the end all, and emit their windows as they are."""

@@ -1,4 +1,4 @@
-"""Windows of a number of rows: rows are numbered as they come, and are in sliding windows over their numbers.
+"""Long windows of a number of rows: rows are numbered as they come, and are in sliding windows over their numbers.
 
     row          0 1 2 3 4 5 6 7 8 9 …      RANGE 6 rows, SLIDE 4 rows: panes of 2 rows
     window 0     x x x x                    [-2, 4)   begins before the first row
@@ -6,6 +6,9 @@
 
 How many rows have come is all the progress there is: a window is final with its last row. Times only say when the input
 has ended, and then the windows are final that have not got all their rows.
+
+A window costs some calls here, and what one slide holds; in `highlevel.partitioned_aggregate`, which takes short ones,
+all partials of its RANGE but no call.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ from highlevel.wid_ranges import Ranges
 from highlevel.windows.tuples import TupleWindow
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate
+
+LONG = 8192
+"""Rows of RANGE beyond which a window is cheaper here: measured, a call for each window against 0.2 us for each row."""
 
 NUMBERS = "numbers"
 """The table of a snapshot that has the number of the next row."""

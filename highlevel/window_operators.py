@@ -9,7 +9,7 @@ from highlevel.plan import QueryPlan
 from highlevel.session_aggregate import SessionAggregate
 from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
 from highlevel.sliding_aggregate import SlidingAggregate
-from highlevel.tuple_aggregate import TupleAggregate
+from highlevel.tuple_aggregate import LONG, TupleAggregate
 from highlevel.window_operator import WindowOperator
 from highlevel.windows.landmark import LandmarkWindow
 from highlevel.windows.session import SessionWindow
@@ -31,7 +31,7 @@ def make_window_operator(plan: QueryPlan) -> WindowOperator:
             return SessionAggregate(window, groups, subaggregates)
         case SlideByTuple():
             return SlideByTupleAggregate(window, groups, subaggregates)
-        case TupleWindow() if window.partitioned:
+        case TupleWindow() if window.partitioned or window.range < LONG:
             return PartitionedAggregate(window, plan.partition, groups, subaggregates)
         case TupleWindow():
             return TupleAggregate(window, groups, subaggregates)

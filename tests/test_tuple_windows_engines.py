@@ -124,6 +124,10 @@ QUERIES: dict[str, tuple[str, Callable[[], Counter[tuple]]]] = {
             lambda row: row.length < 500,
         ),
     ),
+    "long": (
+        "SELECT srcIP, max(len) FROM Main [RANGE 9000 rows, SLIDE 300 rows] GROUP BY srcIP",
+        lambda: by_lists(TupleWindow(9000, 300), lambda row: None, lambda row: (row.source,), longest),
+    ),
     "gapped": (
         "SELECT count(*), min(ts), max(ts) FROM Main [RANGE 3 rows, SLIDE 7 rows, WA row-num]",
         lambda: by_lists(
