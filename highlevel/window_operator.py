@@ -15,7 +15,8 @@ class WindowOperator(Operator, Protocol):
     """Takes partials, and promises about their time in ns; emits the merged partials of windows that are final.
 
     Rows of the result: `window_start, window_end`, the groups, the merged sub-aggregates. Its promises are of results:
-    no later one has a `window_end` at or below it.
+    no later one has a `window_end` at or below it. All rows of a window that groups share leave in one batch, save what
+    is late.
     """
 
     @property

@@ -23,6 +23,7 @@ from highlevel.detail import DetailFunction
 from highlevel.detail_functions import told
 from highlevel.inline import InlineRun
 from highlevel.pipeline import Pipeline
+from highlevel.slide_by_tuple import extent
 from highlevel.value_counts import ValueCounts
 from lowlevel.punctuation import END, Punctuation
 from queries.errors import QueryError
@@ -315,7 +316,10 @@ def test_summarise_promises_what_it_was_promised() -> None:
         "RANGE 2 minutes, RATTR ts, SLIDE 25 rows, SATTR rank(ts)",
     ],
 )
-def test_queries_over_windows_of_rows_say_what_their_packets_say(window: str, tmp_path: Path) -> None:
+def test_queries_over_windows_of_rows_say_what_their_packets_say(
+    window: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extent, "OUT_ROWS", 7)  # less than a window has
     (path,) = (Path(each.path) for each in write_links(tmp_path, 5) if "main2b" in str(each.path))
     rows = packets([path])
     sql = f"SELECT srcIP, {DETAILS} FROM packets [{window}] GROUP BY srcIP"

@@ -12,12 +12,13 @@
 
 from random import Random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from highlevel.slide_by_tuple import extent, runs
 from highlevel.slide_by_tuple import operator as by_tuple
-from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
+from highlevel.slide_by_tuple.operator import SlideByTupleAggregate, whole_windows
 from highlevel.window_operator import WINDOW_END
 from highlevel.windows.slide_by_tuple import SlideByTuple
 from lowlevel.punctuation import END, Punctuation
@@ -236,3 +237,15 @@ def test_ranks_are_the_same_however_ties_are_broken() -> None:
         feed(operator, (0, partials([Arrival(ts, 0, ts) for ts in times])))
         found = rows_of(feed(operator, (0, Punctuation("M", END))))
         assert set(found) == {(0, 4, 0, 4, 12, 3, 3), (6, 10, 0, 3, 27, 9, 9)}, seed
+
+
+def test_windows_that_come_in_pieces_leave_whole() -> None:
+    for seed in range(300):
+        random = Random(seed)
+        wids = np.repeat(np.arange(random.randrange(1, 6)) * 3, random.choice([1, 2, 9]))
+        matrix = np.stack([wids, np.arange(len(wids))])
+        cuts = sorted(random.randrange(len(wids) + 1) for _ in range(random.randrange(5)))
+        found = list(whole_windows(np.split(matrix, cuts, axis=1)))
+        assert np.array_equal(np.concatenate(found, axis=1), matrix)
+        per_piece = [np.unique(piece[0]).tolist() for piece in found]
+        assert sum(map(len, per_piece)) == len(np.unique(wids)), seed

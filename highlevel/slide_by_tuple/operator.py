@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
 from highlevel.groups.merging import accumulated, words_of
 from highlevel.slide_by_tuple.extent import Extent
+from highlevel.slide_by_tuple.kernels import WID
 from highlevel.slide_by_tuple.numbering import ByArrival, ByRank
 from highlevel.slide_by_tuple.runs import TIME, Runs
 from highlevel.window_operator import WINDOW_END, WINDOW_START
@@ -138,7 +139,7 @@ class SlideByTupleAggregate:
             return
         self._closed += len(wids)
         self.passed = int(wids[-1])
-        for found in extent.windows(wids):
+        for found in whole_windows(extent.windows(wids)):
             yield self._result(rows, found)
 
     def _purge(self, rows: Rows, low: int) -> None:
@@ -223,3 +224,18 @@ class SlideByTupleAggregate:
             held = self._as_rows(batch)
             rows.extent.reserve(rows.keys.room)
             rows.extent.add(held)
+
+
+def whole_windows(pieces: Iterable[Words]) -> Iterator[Words]:
+    """Yield the rows of rising windows, which come in pieces, in pieces that no window is cut by."""
+    rest: list[Words] = []  # of one window
+    for piece in pieces:
+        if piece.shape[1] == 0:
+            continue
+        last = int(np.searchsorted(piece[WID], piece[WID, -1]))
+        if last or (rest and rest[0][WID, 0] != piece[WID, 0]):
+            yield np.concatenate([*rest, piece[:, :last]], axis=1) if rest else piece[:, :last]
+            rest = []
+        rest.append(piece[:, last:])
+    if rest:
+        yield np.concatenate(rest, axis=1)
