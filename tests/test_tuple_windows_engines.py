@@ -280,6 +280,25 @@ def test_spark_streams_say_and_count_the_same(partitions: int, spark, capture: P
 
 
 @pytest.mark.spark
+def test_a_spool_keeps_the_order(spark, capture: Path, tmp_path: Path) -> None:
+    """Many small segments, several to a task and several tasks to a micro-batch."""
+    from highlevel.spark.stream import StreamRun
+    from tests.spool_node import write_spools
+    from tests.test_spark_engines import read_results
+
+    plans = list(PLANS.values())
+    spools = write_spools([Input("Main", capture)], tmp_path / "spools", plans, Random(1), block_records=100)
+    run = StreamRun(spark, plans, spools, tmp_path / "run", partitions=2, max_bytes=100_000)
+    run.start()
+    try:
+        assert run.wait()
+    finally:
+        run.stop()
+    for plan in plans:
+        assert answer(read_results(tmp_path / "run", plan)) == QUERIES[plan.name][1]()
+
+
+@pytest.mark.spark
 def test_spark_refuses_several_inputs(spark, capture: Path, tmp_path: Path) -> None:
     from highlevel.spark.batch import BatchRun
     from highlevel.spark.stream import StreamRun
