@@ -95,12 +95,10 @@ class PartitionedAggregate:
             self.outside += batch.num_rows - kept.num_rows
         if kept.num_rows:
             self.panes.add(kept, self.lives.reported)
-        before = self.lives.reported.copy()
+        before = int(self.lives.reported[0])
         yield from self._close(self.lives)
-        if not self.partition:
-            (wid,) = self.lives.reported.tolist()
-            if wid > (before.tolist() or [0])[0]:
-                yield Punctuation(UNION, wid * self.window.slide_rows)
+        if not self.partition and (wid := int(self.lives.reported[0])) > before:
+            yield Punctuation(UNION, wid * self.window.slide_rows)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
         """Forget partitions that are idle, at the end all, and emit their windows as they are."""
