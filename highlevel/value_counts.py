@@ -7,8 +7,6 @@ count    1  3  2  4  4
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -29,7 +27,7 @@ class ValueCounts:
         rows = np.flatnonzero((counts > 0) & np.asarray(column.is_valid()))
         ranks = _ranks(column)[rows]
         ids = ids[rows]
-        order = np.lexsort((ranks, ids))
+        order = _order(ids, ranks, groups)
         rows, ranks, ids = rows[order], ranks[order], ids[order]
         starts = np.flatnonzero(np.append(True, (np.diff(ids) != 0) | (np.diff(ranks) != 0))[: len(ids)])
         self.group_count = groups
@@ -63,7 +61,18 @@ class ValueCounts:
         return self.column.take(pa.array(self.places)).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
-def _ranks(column: pa.Array) -> npt.NDArray[Any]:
+def _order(ids: Numbers, ranks: Numbers, groups: int) -> Numbers:
+    """Return the order by group, then by value; of equals any."""
+    if len(ids) == 0:
+        return ids
+    least = int(ranks.min())
+    values = int(ranks.max()) - least + 1
+    if groups * values < 2**63:  # one word tells both, and one sort is a fraction of two
+        return np.argsort(ids * values + (ranks - least))
+    return np.lexsort((ranks, ids))
+
+
+def _ranks(column: pa.Array) -> Numbers:
     """Return numbers in the order of the values: equal for equal ones; any number for a NULL."""
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
@@ -78,4 +87,5 @@ def _ranks(column: pa.Array) -> npt.NDArray[Any]:
     zero = pa.scalar(False if pa.types.is_boolean(kind) else 0, kind)
     numbers = column.fill_null(zero).to_numpy(zero_copy_only=False)
     # Floats have two zeros, and NaN that no comparison finds equal.
-    return np.unique(numbers, return_inverse=True)[1] if numbers.dtype == np.float64 else numbers
+    ranks = np.unique(numbers, return_inverse=True)[1] if numbers.dtype == np.float64 else numbers
+    return ranks.astype(np.int64, copy=False)
