@@ -58,18 +58,24 @@ PAIRS = [
     ("sum(len / ttl) FROM M", " |  | s0=sum(len / ttl) s1=count(len / ttl) |  |  | column_1=(s0 if s1 > 0)"),
     (
         "stddev(len), var_pop(len) FROM M",
-        " |  | s0=sum(len * 1.0) s1=sum(len * 1.0 * (len * 1.0)) s2=count(*) |  |  | "
-        "stddev_len=stddev_samp(s0, s1, s2) var_pop_len=var_pop(s0, s1, s2)",
+        (
+            " |  | s0=sum(len * 1.0) s1=sum(len * 1.0 * (len * 1.0)) s2=count(*) |  |  | "
+            "stddev_len=stddev_samp(s0, s1, s2) var_pop_len=var_pop(s0, s1, s2)"
+        ),
     ),
     (
         "bit_or(tcp_flags), bit_and(len), bit_xor(ttl) FROM M",
-        " |  | s0=bit_or(tcp_flags) s1=count(tcp_flags) s2=bit_and(len) s3=bit_xor(ttl) |  |  | "
-        "bit_or_tcp_flags=(s0 if s1 > 0) bit_and_len=s2 bit_xor_ttl=s3",
+        (
+            " |  | s0=bit_or(tcp_flags) s1=count(tcp_flags) s2=bit_and(len) s3=bit_xor(ttl) |  |  | "
+            "bit_or_tcp_flags=(s0 if s1 > 0) bit_and_len=s2 bit_xor_ttl=s3"
+        ),
     ),
     (
         "first(len), last(vlan), last(len) FROM M",
-        " |  | s0=earliest(len) s1=first(len) s2=latest(vlan) s3=last(vlan) s4=count(vlan) s5=latest(len) s6=last(len) "
-        "|  |  | first_len=s1 last_vlan=(s3 if s4 > 0) last_len=s6",
+        (
+            " |  | s0=earliest(len) s1=first(len) s2=latest(vlan) s3=last(vlan) s4=count(vlan) s5=latest(len) s6=last(len) "
+            "|  |  | first_len=s1 last_vlan=(s3 if s4 > 0) last_len=s6"
+        ),
     ),
     # keys go low, the link never does
     ("srcIP, count(*) FROM M GROUP BY srcIP", " | k0=srcIP | s0=count(*) | k0 |  | srcIP=k0 count=s0"),
