@@ -73,8 +73,8 @@ PAIRS = [
     (
         "first(len), last(vlan), last(len) FROM M",
         (
-            " |  | s0=earliest(len) s1=first(len) s2=latest(vlan) s3=last(vlan) s4=count(vlan) s5=latest(len) s6=last(len) "
-            "|  |  | first_len=s1 last_vlan=(s3 if s4 > 0) last_len=s6"
+            " |  | s0=earliest(len) s1=first(len) s2=latest(vlan) s3=last(vlan) s4=count(vlan) s5=latest(len) "
+            "s6=last(len) |  |  | first_len=s1 last_vlan=(s3 if s4 > 0) last_len=s6"
         ),
     ),
     # keys go low, the link never does
