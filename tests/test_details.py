@@ -25,6 +25,7 @@ from highlevel.inline import InlineRun
 from highlevel.pipeline import Pipeline
 from highlevel.slide_by_tuple import extent
 from highlevel.value_counts import ValueCounts
+from lowlevel.expressions import AtEnd
 from lowlevel.punctuation import END, Punctuation
 from queries.errors import QueryError
 from queries.explain import explain
@@ -339,3 +340,10 @@ def test_queries_over_windows_of_rows_say_what_their_packets_say(
                 want.append({"window_start": start, "window_end": end, "srcIP": source, **summary(chosen)})
     assert len(want) > 40
     assert equal(wiretide.query(sql, path).to_pylist(), want)
+
+
+def test_a_flow_that_is_spread_counts_where_it_ends() -> None:
+    plan = compile_query("SELECT exporter, mode(destPort) FROM flows [RANGE 1 minute, SPREAD] GROUP BY exporter")
+    (detail,) = plan.details
+    (count,) = (sub for sub in plan.low.subaggregates if sub.name == detail.count)
+    assert isinstance(count.argument, AtEnd)
