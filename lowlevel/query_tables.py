@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lowlevel.arguments import argument_values
 from lowlevel.chosen_rows import SHARE, ChosenRows
 from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
@@ -15,13 +16,12 @@ from lowlevel.expressions import Type
 from lowlevel.flushing import Flushing, Policy
 from lowlevel.flushing_table import FlushingTable, make_table
 from lowlevel.keys import KeyLayout, codes_of, whole_words
-from lowlevel.opcodes import IDENTITIES, opcode
 from lowlevel.plan import LowLevelPlan
 from lowlevel.projection import Projection
 from lowlevel.punctuation import BEGINNING, END
 from lowlevel.readers import Rows
 from lowlevel.spread import Spreader
-from lowlevel.subaggregates import INT_MAX, INT_MIN, Kind
+from lowlevel.subaggregates import INT_MAX, INT_MIN
 from lowlevel.table import Table
 from lowlevel.tally import Tally, together
 from lowlevel.vectors import AddressVector, Columns, Mask, Vector
@@ -170,18 +170,8 @@ class QueryTables:
             yield from self._partials(layout, table, table.take_evicted())
         layout.pack(columns, rows, table.words)
         for number, sub in enumerate(self.plan.subaggregates):
-            if sub.argument is None:
-                continue
-            vector = evaluate(sub.argument, columns)
-            argument = table.args[number, :rows]
-            if sub.type is Type.FLOAT:
-                argument = argument.view(np.float64)
-            if sub.kind is Kind.COUNT:
-                argument[:] = True if vector.valid is None else vector.valid
-            else:
-                argument[:] = vector.data  # type: ignore[union-attr]  # the compiler admits no address here
-                if vector.valid is not None:
-                    argument[~np.broadcast_to(vector.valid, rows)] = IDENTITIES[opcode(sub)]
+            if sub.argument is not None:
+                argument_values(sub, columns, table.args[number, :rows])
         everyone = None if chosen is None else chosen.view(np.uint8)
         table.update(times, everyone, self.plan.pane, self.plan.origin, self.limit)
 
