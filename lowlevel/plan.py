@@ -23,6 +23,9 @@ ARROW_TYPES: dict[Type, pa.DataType] = {
 }
 """The Arrow type of each value between the levels. An address is its 4 or 16 bytes in network order, a MAC its 6."""
 
+ORDERED = {b"wiretide.ordered": b"1"}
+"""Metadata of the schema of single rows: whoever keeps them keeps their order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -78,8 +81,8 @@ class LowLevelPlan:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Schema of the partials: `link, pane`, the keys, the sub-aggregates."""
+        """Schema of the partials: `link, pane`, the keys, the sub-aggregates; ORDERED where none of them is reduced."""
         fields = [pa.field("link", pa.string()), pa.field("pane", pa.int64())]
         fields += [pa.field(key.name, ARROW_TYPES[key.expression.type]) for key in self.keys]
         fields += [pa.field(sub.name, ARROW_TYPES[sub.type]) for sub in self.subaggregates]
-        return pa.schema(fields)
+        return pa.schema(fields, None if self.reduced else ORDERED)

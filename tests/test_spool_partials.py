@@ -4,6 +4,7 @@ It catches a narrower type that does not hold a value, NULL taken for a value, a
 that a merge moves across a promise or into a batch that notes something else.
 """
 
+from dataclasses import replace
 from random import Random
 
 import pyarrow as pa
@@ -107,6 +108,21 @@ def test_batches_of_one_form_between_two_promises_become_one() -> None:
     assert [item.schema.metadata for _, item in found if not isinstance(item, Punctuation)][2] == {b"rate": b"2"}
     named = [(str(number), item) for number, item in items]
     assert told([(str(number), item) for number, item in found]) == told(named)
+
+
+def test_single_rows_stay_in_their_order_whatever_their_form_and_metadata() -> None:
+    plan = replace(pairs_plan(), pane=1, origin=0, reduced=False)
+    four, six = batches(plan)
+    rated = {**plan.schema.metadata, b"rate": b"2"}
+    came = [four, six, four.replace_schema_metadata(rated), six.replace_schema_metadata(rated), six, four]
+    numbered = [
+        batch.set_column(1, "pane", pa.array(range(6 * place, 6 * place + 6))) for place, batch in enumerate(came)
+    ]
+    found = [batch for _, batch in merged([(0, batch) for batch in numbered]) if isinstance(batch, pa.RecordBatch)]
+    assert [batch.num_rows for batch in found] == [12, 12, 12]
+    kept = [unpack(pack([batch])) for batch in found]
+    assert [pane for batch in kept for pane in batch.column("pane").to_pylist()] == list(range(36))
+    assert [batch.schema.metadata for batch in kept] == [plan.schema.metadata, rated, plan.schema.metadata]
 
 
 def test_widths_tell_forms_apart_and_take_null_columns() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lowlevel.plan import ORDERED
 from lowlevel.punctuation import Item, Punctuation
 from lowlevel.spool.partials import binary_columns, pack, widths
 
@@ -69,7 +70,7 @@ def merged(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
     """Make one batch of the partials that a plan has between two of its punctuations, of one form and metadata each.
 
     A plan's punctuation stays behind the partials that it covers and before those that came later. Between them
-    partials may change places: they merge in any order.
+    partials may change places, as they merge in any order; those that are ORDERED stay as they came, of any form.
     """
     done: list[tuple[int, Item]] = []
     open_batches: dict[int, dict[object, list[pa.RecordBatch]]] = {}
@@ -87,7 +88,11 @@ def merged(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
         else:
             if number not in binary:
                 binary[number] = binary_columns(item.schema)
-            alike = widths(item, binary[number]), tuple(sorted((item.schema.metadata or {}).items()))
+            metadata = item.schema.metadata or {}
+            ordered = metadata.items() >= ORDERED.items()
+            alike = () if ordered else widths(item, binary[number]), tuple(sorted(metadata.items()))
+            if ordered and alike not in open_batches.get(number, {}):
+                close(number)
             open_batches.setdefault(number, {}).setdefault(alike, []).append(item)
     for number in sorted(open_batches):
         close(number)
