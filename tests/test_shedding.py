@@ -78,7 +78,8 @@ def test_the_larger_of_what_spool_and_ring_ask_for_is_in_force_and_is_the_cause(
 
 
 def test_counts_and_sums_stand_for_more_and_the_factor_is_noted() -> None:
-    columns = "srcPort, count(*), sum(len), min(len), max(len), sum(len / 2.0)"
+    columns = "srcPort, count(*), sum(len), min(len), max(len), sum(len / 2.0), first(len), last(len), bit_and(len), "
+    columns += "bit_or(len), bit_xor(len)"
     plan = compile_query(f"SELECT {columns} FROM p [RANGE 1 minute] GROUP BY srcPort").low
     rows = 5
     random = Random(1)
@@ -88,10 +89,11 @@ def test_counts_and_sums_stand_for_more_and_the_factor_is_noted() -> None:
         else pa.array([random.randrange(100) for _ in range(rows)], field.type)
         for field in plan.schema
     ]
-    batch = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=plan.schema.with_metadata({"noted": "before"}))
     grown = standing_for(batch, plan, 8)
     assert standing_for(batch, plan, 1) is batch
-    assert grown.schema.metadata == {SAMPLED: b"8"}
+    assert grown.schema.metadata == {b"noted": b"before", SAMPLED: b"8"}
+    assert standing_for(batch.replace_schema_metadata(None), plan, 8).schema.metadata == {SAMPLED: b"8"}
     assert grown.schema.equals(batch.schema)
     kinds = {sub.name: sub.kind for sub in plan.subaggregates}
     for name in batch.schema.names:

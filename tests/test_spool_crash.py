@@ -6,8 +6,10 @@ changed anywhere. It catches a length believed without a checksum, a checksum th
 read, a number that is used twice.
 """
 
+import fcntl
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,11 +19,11 @@ import pytest
 
 from lowlevel.punctuation import Punctuation
 from lowlevel.spool import segment
-from lowlevel.spool.committed import NAME, Committed, read_committed
+from lowlevel.spool.committed import NAME, Committed, read_committed, write_committed
 from lowlevel.spool.durable import write_durably
 from lowlevel.spool.errors import SegmentFormatError, SegmentLostError, SpoolError
 from lowlevel.spool.folder import numbers, segment_path
-from lowlevel.spool.reader import Gap, SpoolReader
+from lowlevel.spool.reader import LOCK, Gap, SpoolReader
 from lowlevel.spool.writer import SpoolWriter
 from tests.spool_items import LINK, pairs_plan, random_batch, told
 
@@ -313,6 +315,44 @@ def test_gaps_are_told_behind_what_was_committed_or_is_named(tmp_path: Path) -> 
     reader.commit(0)
     segment_path(tmp_path, 0).unlink()  # what was committed still says its rows
     assert reader.gaps() == [Gap(1, 1, 3)]
+
+
+@pytest.mark.parametrize("kept", ["file", "time"])
+def test_a_segment_that_changes_at_its_size_is_looked_at_again(kept: str, tmp_path: Path) -> None:
+    """As another file of the same time, or as the same file at another time."""
+    whole = three_segments(tmp_path)[1]
+    reader, path = SpoolReader(tmp_path), segment_path(tmp_path, 1)
+    assert reader.segments() == [0, 1, 2]
+    before = path.stat()
+    broken = bytearray(whole)
+    broken[len(whole) // 2] ^= 1
+    changed = path if kept == "file" else tmp_path / "other"
+    with changed.open("r+b" if kept == "file" else "wb") as file:  # in place it is the same file
+        file.write(broken)
+    os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns + (kept == "file")))
+    changed.replace(path)
+    after = path.stat()
+    assert after.st_size == before.st_size
+    assert (after.st_ino == before.st_ino, after.st_mtime_ns == before.st_mtime_ns) == (kept == "file", kept == "time")
+    assert reader.segments() == [0, 2]
+
+
+def test_a_commit_waits_for_another_and_never_goes_back(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    lock = os.open(tmp_path / LOCK, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    committing = threading.Thread(target=SpoolReader(tmp_path).commit, args=(0,))
+    try:
+        committing.start()
+        committing.join(0.2)  # it would be done by now, were it not for the lock
+        assert committing.is_alive()
+        write_committed(tmp_path, Committed(1, 5))
+    finally:
+        os.close(lock)
+        committing.join()
+    assert read_committed(tmp_path) == Committed(1, 5)
+    SpoolReader(tmp_path).commit(2)  # the lock is free again
+    assert read_committed(tmp_path).number == 2
 
 
 def test_what_is_committed_leaves_no_gap(tmp_path: Path) -> None:

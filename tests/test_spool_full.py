@@ -230,6 +230,33 @@ def test_what_is_committed_goes_before_anything_is_dropped(tmp_path: Path) -> No
     writer.close()
 
 
+def appended_while(writer: SpoolWriter, used: int) -> int:
+    """Append partials until so much is used or the spool is full; return their rows."""
+    batch = random_batch(Random(1), pairs_plan(), 100)
+    rows = 0
+    with contextlib.suppress(SpoolFullError):
+        while writer.used < used:
+            writer.append(0, batch)
+            rows += batch.num_rows
+    return rows
+
+
+def test_the_newest_segment_is_never_dropped(tmp_path: Path) -> None:
+    """Nobody has read it, and what comes next has no room beside it."""
+    writer = SpoolWriter(tmp_path, LINK, PLANS, limits(WhenFull.OLDEST), cuts=True)
+    appended = appended_while(writer, 20 * BLOCK)
+    writer.cut("half")
+    writer.flush()
+    appended += appended_while(writer, 41 * BLOCK)
+    with pytest.raises(SpoolFullError, match="of nothing that the reader has committed"):
+        writer.append(0, random_batch(Random(2), pairs_plan(), 100))
+    assert SpoolReader(tmp_path).segments() == [0]
+    assert not writer.counts.segments_dropped
+    writer.cut("all")
+    writer.close()
+    assert rows_in(tmp_path) == appended
+
+
 def test_an_item_that_no_spool_of_this_size_can_take_is_refused_for_good(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path, LINK, PLANS, limits(WhenFull.OLDEST))
     with pytest.raises(SpoolError, match="expected at most a quarter of the spool's 163840"):
