@@ -15,10 +15,12 @@ import pyarrow as pa
 import pytest
 
 from lowlevel.expressions import Binary, Expression, Literal, Op, Type
+from lowlevel.flushing import Flushing
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import Item, Punctuation
-from lowlevel.sharing import share
+from lowlevel.query_reducer import make_reducer
+from lowlevel.sharing import share, share_conditions
 from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
 from tests.pcap_bytes import NS
 from tests.random_plans import COMPUTED, KEY_SHAPES, PACKET, keys_of, random_plan
@@ -27,6 +29,7 @@ from tests.test_node import merged, node_of, write_capture
 COUNT = SubAggregate("packets", Kind.COUNT)
 BYTES = SubAggregate("bytes", Kind.SUM, PACKET["len"])
 WEB = Binary(Op.EQ, PACKET["destPort"], Literal(443, Type.INT))
+KEYS = (keys_of("srcIP"), keys_of("destIP"))
 PLAN = LowLevelPlan(WEB, keys_of("srcIP", "destIP"), (COUNT, BYTES), 60 * NS)
 
 
@@ -114,6 +117,15 @@ def test_tables_of_one_predicate_test_it_once_and_each_keeps_its_rows(tmp_path: 
     other = replace(PLAN, where=odd, kind="frames", keys=keys[1])
     _, both = items_of(path, [plans[1], other], 16, 7)
     assert both.queries[0].where is not both.queries[1].where
+
+
+def test_rows_of_other_rates_set_by_hand_are_tested_for_themselves() -> None:
+    """They are other batches: one that was asked in turn about both would test each batch as often as it is asked."""
+    plans = [replace(PLAN, kind="flows", sampling=rate, keys=keys) for rate in (None, 10) for keys in KEYS]
+    queries = [make_reducer("main1", plan, 64, 16, Flushing()) for plan in plans]
+    share_conditions(queries)
+    places = [[id(other.where) for other in queries].index(id(query.where)) for query in queries]
+    assert places == [0, 0, 2, 2]
 
 
 def test_the_bytes_of_a_shared_table_are_counted_once_under_its_first_query(tmp_path: Path) -> None:
