@@ -19,7 +19,7 @@ import pyarrow as pa
 from highlevel.groups.merging import Accumulated, Rule, accumulated
 from highlevel.groups.table import merged
 from highlevel.landmark_totals import LandmarkTotals
-from highlevel.wid_ranges import Ranges, unite
+from highlevel.wid_ranges import Ranges, append, unite
 from highlevel.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.landmark import LandmarkWindow
 from lowlevel.punctuation import END, Item, Punctuation
@@ -129,7 +129,7 @@ class LandmarkAggregate:
         for number in sorted(number for number in self.slides if number < closed):
             totals = self._add(self._merge(self.slides.pop(number)))
             if number >= self.closed:
-                self._told = unite([*self._told, (number, number + 1)])
+                append(self._told, number, number + 1)
                 yield self._bounded(number, totals.rows())
         self.closed = closed
         if mark.low == END:

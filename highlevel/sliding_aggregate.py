@@ -9,7 +9,7 @@ import pyarrow as pa
 from highlevel.aggregate import WID, Aggregate
 from highlevel.bucket import Bucket
 from highlevel.late_windows import supplements
-from highlevel.wid_ranges import Ranges, below, unite
+from highlevel.wid_ranges import Ranges, append_ids
 from highlevel.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.punctuation import END, Item, Punctuation
@@ -87,10 +87,10 @@ class SlidingAggregate:
         """Emit every window that ends by the mark, and promise the end of the last."""
         for in_wids in self.bucket.punctuate(port, mark):
             assert isinstance(in_wids, Punctuation)
-            before = self.aggregate.open_windows()
             for item in self.aggregate.punctuate(port, in_wids):
+                if isinstance(item, pa.RecordBatch):
+                    append_ids(self._closed, item.column(WID).to_numpy())
                 yield self._timed(item)
-            self._closed = unite([*self._closed, *below(before, in_wids.low)])
 
     def _timed(self, item: Item) -> Item:
         if isinstance(item, Punctuation):

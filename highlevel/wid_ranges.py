@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+import numpy.typing as npt
+
 Ranges = list[tuple[int, int]]
 
 
@@ -26,9 +29,25 @@ def unite(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return united
 
 
-def below(ranges: Iterable[tuple[int, int]], limit: int) -> Ranges:
-    """Keep the ids below `limit`."""
-    return [(first, min(end, limit)) for first, end in ranges if first < min(end, limit)]
+def append(ranges: Ranges, first: int, end: int) -> None:
+    """Add ids, none below the last that is there, in a time that does not depend on how many there are.
+
+    >>> ranges = [(1, 3)]
+    >>> append(ranges, 3, 4)
+    >>> append(ranges, 6, 7)
+    >>> ranges
+    [(1, 4), (6, 7)]
+    """
+    if ranges and ranges[-1][1] >= first:
+        first = ranges.pop()[0]
+    ranges.append((first, end))
+
+
+def append_ids(ranges: Ranges, ids: npt.NDArray[np.int64]) -> None:
+    """Add some rising ids, at least one, each as often as one likes, none below the last that is there."""
+    cuts = np.flatnonzero(np.diff(ids) > 1)
+    for first, last in zip(ids[[0, *cuts + 1]].tolist(), ids[[*cuts, -1]].tolist(), strict=True):
+        append(ranges, first, last + 1)
 
 
 def count(ranges: Iterable[tuple[int, int]]) -> int:

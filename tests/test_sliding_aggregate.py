@@ -6,10 +6,12 @@ counted in the wrong place, and windows that are closed or open twice.
 
 from math import gcd
 from random import Random
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
 
+from highlevel.aggregate import Aggregate
 from highlevel.sliding_aggregate import SlidingAggregate
 from highlevel.wid_ranges import count
 from highlevel.window_operator import WINDOW_END
@@ -77,3 +79,23 @@ def test_each_window_is_open_and_then_closed_once_and_partials_outside_are_count
     assert operator.open_windows() == []
     assert (operator.received, operator.outside, operator.late, operator.late_rows) == (5, 1, 2, 2)
     assert operator.bytes == 0
+
+
+class Untold(list):
+    """Window ids that nobody asked for so far."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("as slow as there are windows that were closed before")
+
+
+def test_a_promise_costs_what_it_closes_however_much_is_open_or_was_closed_before() -> None:
+    spec = Spec(range=5, slide=5)
+    operator = make(spec)
+    operator._closed = Untold()
+    for ts in (0, 10, 12, 20, 21, 40, 1000):
+        feed(operator, (0, partials(spec, [Arrival(ts, 0, 1)])))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Aggregate, "open_windows", lambda _: pytest.fail("as slow as there are piles"))
+        for low in (3, 5, 6, 14, 15, 17, 50):
+            feed(operator, (0, Punctuation("M", low)))
+    assert operator._closed[:] == [(0, 1), (2, 3), (4, 5), (8, 9)]

@@ -22,7 +22,7 @@ from highlevel.spark.errors import FolderError, RunError, root_cause
 from highlevel.spark.operator_part import part_of
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.state import KEEP, PartState
-from highlevel.wid_ranges import below, count, unite
+from highlevel.wid_ranges import Ranges, append_ids, count, unite
 from highlevel.windows.sliding import SlidingWindow
 from tests.pcap_bytes import NS
 
@@ -223,7 +223,7 @@ def test_a_version_that_is_gone_is_an_error_that_says_what_to_do(tmp_path: Path)
         PartState(tmp_path, 0).load(7, 1)
 
 
-def test_window_ids_are_united_cut_and_counted() -> None:
+def test_window_ids_are_united_appended_and_counted() -> None:
     random = Random(3)
     for _ in range(200):
         pairs = [(first, first + random.randrange(-1, 6)) for first in (random.randrange(30) for _ in range(5))]
@@ -231,7 +231,11 @@ def test_window_ids_are_united_cut_and_counted() -> None:
         united = unite(pairs)
         assert {wid for first, end in united for wid in range(first, end)} == ids
         assert count(united) == len(ids)
-        assert count(below(united, 15)) == len({wid for wid in ids if wid < 15})
+        told: Ranges = []
+        rising = sorted(random.choices(sorted(ids), k=40)) if ids else []
+        for first in range(0, len(rising), 8):
+            append_ids(told, np.array(rising[first : first + 8]))
+        assert told == unite((wid, wid + 1) for wid in rising)
 
 
 @pytest.mark.parametrize("seed", range(20))
