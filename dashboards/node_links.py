@@ -141,7 +141,8 @@ def _open(link: SpooledLink, node: NodeSettings, plans: Sequence[QueryPlan], mem
         raise
     say(f"link {link.name}: {link.capture} into {link.spool}, for {', '.join(plan.name for plan in plans)}")
     how = f"flush {node.flushing_text()}; promise {link.knowledge_text(live=live)}"
-    say(f"  tables: {slots:,} slots each, {spelled_bytes(tables)} at most; {how}")
+    what = f"{slots:,} slots each, {spelled_bytes(tables)} at most" if tables else "none, each row goes up by itself"
+    say(f"  tables: {what}; {how}")
     say(f"  spool: {spool_bounds(node)}")
     return Link(link, capturing)
 

@@ -50,7 +50,8 @@ def _spooled(link: SpooledLink, node: NodeSettings, plans: Sequence[QueryPlan], 
     yield _line("promise", link.knowledge_text(live=can_be_read_once(path) or is_many(link.capture)))
     yield _line("flush", node.flushing_text())
     yield from _tables(plans, table_slots(link, memory, plans), node.flushing().policy is Policy.AT_ONCE)
-    yield _line("memory", f"{spelled_bytes(memory)} for the tables: its part of [node] memory")
+    if any(plan.low.reduced for plan in plans):
+        yield _line("memory", f"{spelled_bytes(memory)} for the tables: its part of [node] memory")
     yield _line("spool", f"{link.spool}: `wiretide explain {link.spool}` says what is in it")
     yield _line("spool bounds", spool_bounds(node))
 
@@ -62,7 +63,8 @@ def _read_by_run(plans: Sequence[QueryPlan]) -> Iterator[str]:
         yield _line("promise", "exact: each file is scanned before it is read")
         yield _line("flush", f"{Policy.AT_ONCE}, and all at the end of each task")
         yield from _tables(plans, TABLE_SLOTS, at_once=True)
-        yield _line("memory", "that of the tables, for each task at work")
+        if any(plan.low.reduced for plan in plans):
+            yield _line("memory", "that of the tables, for each task at work")
 
 
 def _read_for(plans: Sequence[QueryPlan]) -> Iterator[str]:
@@ -72,11 +74,15 @@ def _read_for(plans: Sequence[QueryPlan]) -> Iterator[str]:
 def _tables(plans: Sequence[QueryPlan], slots: int, at_once: bool) -> Iterator[str]:
     """Say which queries have a table, share one, or are fed from another's, and what memory each can take."""
     low = [plan.low for plan in plans]
-    together = spelled_bytes(bytes_at_most(slots, low))
-    yield _line("tables", f"{slots:,} slots each, {together} at most of all that can occur")
+    if any(plan.reduced for plan in low):
+        together = spelled_bytes(bytes_at_most(slots, low))
+        yield _line("tables", f"{slots:,} slots each, {together} at most of all that can occur")
     tables = share(low)
     for shared in tables:
         names = ", ".join(plans[sharer.number].name for sharer in shared.sharers)
+        if not shared.plan.reduced:
+            yield _line("no table", f"{names}: each row goes up by itself")
+            continue
         whose = f"{names}: shared, as they keep the same groups" if len(shared.sharers) > 1 else names
         if at_once and shared.feeder is not None:
             finer = plans[tables[shared.feeder].sharers[0].number].name

@@ -26,6 +26,7 @@ from queries.explain import explain
 from queries.gsql import compile_query
 from queries.pipeline_file import read_pipeline
 from queries.sections import PipelineError
+from tests.pcap_bytes import pcap_bytes
 from tests.spool_items import LINK, pairs_plan, random_batch
 
 PIPELINE = """
@@ -115,6 +116,28 @@ def test_a_table_that_is_fed_says_from_which(flush: str, fed: str, site: Path) -
     (site / "p.toml").write_text(text.replace('"slow"\nevery = 16', f'"{flush}"'))
     wire = sections(explained(str(site / "p.toml")))["link Wire: interface:eth0, which `wiretide capture` reads"]
     assert f"  table           ports{fed}; {BY_VERSION}" in wire
+
+
+def test_queries_of_single_rows_have_no_table(site: Path) -> None:
+    window = "[RANGE 1000 rows, SLIDE 10 rows, WA row-num] GROUP BY"
+    text = PIPELINE.replace("Wire [RANGE 7 seconds] GROUP BY", f"Idle {window}")
+    text += f"""
+[queries.rows]
+sql = "SELECT destIP, count(*) AS n FROM Archive {window} destIP"
+"""
+    (site / "p.toml").write_text(text)
+    said: list[str] = []
+    found = sections(explained(str(site / "p.toml")))
+    idle = found[f"link Idle: {site}/idle.pcap, which `wiretide capture` reads"]
+    assert [line.split()[0] for line in idle] == ["queries", "promise", "flush", "no", "spool", "spool"]
+    assert idle[3] == "  no table        ports: each row goes up by itself"
+    archive = found[f"link Archive: {site}/day-*.pcap, which `wiretide run` reads"]
+    assert [line.split()[0] for line in archive] == ["queries", "promise", "flush", "tables", "table", "no", "memory"]
+    (site / "idle.pcap").write_bytes(pcap_bytes([]))
+    pipeline = read_pipeline(site / "p.toml")
+    (link,) = open_links(pipeline, pipeline.plans(), [pipeline.spooled["Idle"]], said.append)
+    link.capturing.spool.abandon()
+    assert said[1].startswith("  tables: none, each row goes up by itself; flush slow")
 
 
 def test_the_bounds_of_a_link_are_those_that_the_node_says_at_its_start(site: Path) -> None:
