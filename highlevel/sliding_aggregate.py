@@ -78,8 +78,7 @@ class SlidingAggregate:
             assert isinstance(tagged, pa.RecordBatch)
             aggregate = self.aggregate
             if self.emit_late:
-                late = supplements(tagged, aggregate.closed, aggregate.groups, aggregate.subaggregates)
-                if late is not None:
+                for late in supplements(tagged, aggregate.closed, aggregate.groups, aggregate.subaggregates):
                     yield self._timed(late)
             yield from self.aggregate.rows(port, tagged)
 

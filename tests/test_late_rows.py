@@ -5,13 +5,14 @@ windows and added to others twice.
 """
 
 import gzip
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
 import pytest
 
+from highlevel import late_windows
 from highlevel.inline import InlineRun
 from highlevel.metrics import LATE_ROWS
 from highlevel.pipeline import Pipeline
@@ -76,6 +77,20 @@ def test_what_was_reported_and_what_is_added_is_the_definition(seed: int) -> Non
     }
     assert found == {key: (len(lengths), sum(lengths), min(lengths)) for key, lengths in wanted.items()}
     assert pipeline.windows.late == late
+
+
+def test_a_flood_of_late_rows_is_not_laid_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_windows, "MERGE_ROWS", 1000)
+    plan = compile_query(f"{SELECT} [RANGE 500 ns, SLIDE 1 ns, LATE EMIT] GROUP BY destPort")
+    pipeline = Pipeline(plan, ["M"])
+    list(pipeline.punctuate(0, Punctuation("M", 10_000)))
+    flood = pa.Table.from_batches([partial(plan, 1000 + ts, port, 1) for ts in range(9) for port in range(20)])
+    items = list(pipeline.rows(0, flood.combine_chunks().to_batches()[0]))
+    assert len(items) == 9 * 20 * 500 // 1000
+    assert max(item.num_rows for item in items) <= 1000 + 500
+    added = pa.Table.from_batches(items).group_by(["window_end", "destPort"]).aggregate([("n", "sum")]).to_pylist()
+    wanted = Counter((1000 + ts + late + 1, port) for ts in range(9) for late in range(500) for port in range(20))
+    assert {(row["window_end"], row["destPort"]): row["n_sum"] for row in added} == wanted
 
 
 def test_they_are_dropped_unless_told_otherwise() -> None:
