@@ -73,7 +73,7 @@ SPOOL_PARTIALS_SAMPLED = Metric(
     "wiretide_spool_partials_sampled_total",
     "counter",
     ("query", "link"),
-    "Such partials that are estimates: the node reduced a part of the packets, because its spool was nearly full.",
+    "Such partials that are estimates: the node reduced a part of the packets, as its spool or its ring was filling.",
 )
 SPOOL_PARTIALS_PASSED_OVER = Metric(
     "wiretide_spool_partials_passed_over_total",

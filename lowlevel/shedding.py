@@ -14,7 +14,8 @@ of the run's number: a traffic that repeats itself is not met at the same place 
 only the records' headers are walked over; nothing is decoded. Each is counted with its records, by cause.
 
 Counts and sums of partials that leave are multiplied by 2**k: they estimate what all packets would have given. Least
-and greatest values are those of the packets looked at. The factor stands in the metadata of the partials (SAMPLED).
+and greatest, first and last values and bits are those of the packets looked at, and so are the rows of a window that is
+of a number of rows. The factor stands in the metadata of the partials (SAMPLED).
 """
 
 from __future__ import annotations

@@ -139,9 +139,8 @@ class _Reading:
         self.taken[query].batches.append(batch)
         if SAMPLED in (batch.schema.metadata or {}):
             self.samples.add(SPOOL_PARTIALS_SAMPLED, batch.num_rows, plan.name, self.input.link)
-            self.warnings[f"{self.input.path}: was nearly full, and its node sampled: some results are estimates"] = (
-                None
-            )
+            told = f"{self.input.path}: its node sampled, as spool or ring was filling: some results are estimates"
+            self.warnings[told] = None
         if batch.num_rows:
             begin = plan.low.origin + pc.max(batch.column("pane")).as_py() * plan.low.pane
             self.newest = begin if self.newest is None else max(self.newest, begin)
