@@ -156,8 +156,11 @@ class Capturing:
         if silent or block is not None:
             self._now = now
         self._leave(())
-        if self.positions is None and not self.waiting:
-            self._sample(now, look=now - self._looked >= COUNTED_EVERY)
+        if self.positions is None:
+            if self.waiting:
+                self.pressure.pass_over()
+            else:
+                self._sample(now, look=now - self._looked >= COUNTED_EVERY)
         if block is None:
             if silent and not self.waiting:
                 self._leave(self.node.tick(polled))

@@ -62,6 +62,13 @@ class RingPressure:
             self._end_window(self._filled / lasted, now)
         return self.k
 
+    def pass_over(self) -> None:
+        """Take it that nothing is known of the time since the last call: blocks were refused, whatever the ring held.
+
+        What `follow` is told next begins anew. Neither a mean nor a calm reaches over such a time.
+        """
+        self._seen = None
+
     def _end_window(self, mean: float, now: int) -> None:
         rising = HIGH < mean >= self._before
         self._before = mean if mean > HIGH else 0.0

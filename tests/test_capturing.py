@@ -12,7 +12,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from random import Random
 
@@ -440,6 +440,30 @@ def test_a_wire_does_not_wait_but_what_it_has_reduced_does(wire: Path, tmp_path:
     samples = link.samples
     assert samples.total(RECORDS_READ) + samples.total(RECORDS_SHED, cause="spool_full") == PACKETS
     assert packets_of_all(tmp_path / "s") == samples.total(RECORDS_READ)
+
+
+def test_while_blocks_are_refused_nothing_is_learnt_of_the_ring(wire: Path, tmp_path: Path) -> None:
+    link = capturing(wire, tmp_path / "s", promise="late 10s")
+    calls: list[str] = []
+    for of, name in ((link.pressure, "follow"), (link.pressure, "pass_over"), (link.shedding, "refuse")):
+        noting(of, name, calls)
+    without_room_now_and_then(link, 6)
+    link.run(never)
+    before = [call for call, following in pairwise(calls) if following == "refuse"]
+    assert len(before) > 5
+    assert set(before) == {"pass_over"}
+    assert calls.count("pass_over") + calls.count("follow") > calls.count("refuse")
+
+
+def noting(of: object, name: str, calls: list[str]) -> None:
+    """Let a method say in `calls` that it was called."""
+    method = getattr(of, name)
+
+    def call(*arguments: object) -> object:
+        calls.append(name)
+        return method(*arguments)
+
+    setattr(of, name, call)
 
 
 def test_a_wire_that_fails_leaves_what_was_read_before(wire: Path, tmp_path: Path) -> None:

@@ -104,6 +104,20 @@ def test_patience_doubles_where_k_rises_soon_after_it_has_fallen() -> None:
     assert (told.rule.k, told.rule.patience) == (1, SHORTEST)
 
 
+def test_a_time_that_is_passed_over_says_nothing() -> None:
+    told = Told()
+    for _ in range(20):  # one look at a full ring behind each pause, and a short one at what comes then
+        told.now += 30_000 * MS
+        told.rule.pass_over()
+        assert set(told.tell(1.0, 100)) == {0}
+        assert set(told.tell(0.0, 100)) == {0}
+    assert told.tell(1.0, 250)[-1] == 1
+    told.now += 30_000 * MS  # longer than patience: the ring was emptied by what was refused
+    told.rule.pass_over()
+    assert set(told.tell(0.0, 900)) == {1}
+    assert told.tell(0.0, 200)[-1] == 0
+
+
 def test_a_clock_that_is_set_back_begins_anew() -> None:
     told = Told()
     told.tell(1.0, 200)
