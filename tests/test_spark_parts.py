@@ -6,9 +6,11 @@ its state. State files are checked against every version that a repeated micro-b
 
 import json
 import math
+from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,7 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.blocks import END_OF_FILE, Block, Index
+from highlevel.spark import closed_windows
 from highlevel.spark.admission import LONGEST_PAUSE, UNREAD, Admission, due, low_at, replay_moments, split_run
 from highlevel.spark.closed_windows import windows_of
 from highlevel.spark.errors import FolderError, RunError, root_cause
@@ -239,7 +242,16 @@ def test_window_ids_are_united_appended_and_counted() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_windows_hold_the_times_that_their_extents_do(seed: int) -> None:
+def test_windows_hold_the_times_that_their_extents_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = []
+
+    def holding(*arguments: Any) -> Iterator[int]:
+        for wid in original(*arguments):
+            looked_at.append(wid)
+            yield wid
+
+    original = closed_windows._holding
+    monkeypatch.setattr(closed_windows, "_holding", holding)
     random = Random(seed)
     window = SlidingWindow(random.randrange(1, 100), random.randrange(1, 30), random.randrange(-50, 50))
     times = sorted(random.randrange(-100, 300) for _ in range(random.randrange(1, 40)))
@@ -250,6 +262,7 @@ def test_windows_hold_the_times_that_their_extents_do(seed: int) -> None:
         if held:
             want[wid] = held
     assert got == want
+    assert looked_at == sorted(want), "each is found once, however many times it holds"
 
 
 SPARK_REPORT = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure:

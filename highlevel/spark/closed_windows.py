@@ -52,16 +52,18 @@ MERGE_ROWS = 65_536
 
 def windows_of(window: SlidingWindow, times: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
     """Yield (wid, first, end) for each window that holds one of the sorted `times`, which are `times[first:end]`."""
-    wids = {wid for time in np.unique(times).tolist() for wid in _holding(window, time)}
-    for wid in sorted(wids):
-        end = window.origin + (wid + 1) * window.slide
-        first, after = np.searchsorted(times, [end - window.range, end]).tolist()
-        yield wid, first, after
+    next_wid = 0
+    for time in np.unique(times).tolist():
+        for wid in _holding(window, time, next_wid):
+            end = window.origin + (wid + 1) * window.slide
+            first, after = np.searchsorted(times, [end - window.range, end]).tolist()
+            yield wid, first, after
+            next_wid = wid + 1
 
 
-def _holding(window: SlidingWindow, time: int) -> Iterator[int]:
-    """The ids of the windows that hold `time`: from the first that ends after it, as long as they begin before it."""
-    wid = max(0, (time - window.origin) // window.slide)
+def _holding(window: SlidingWindow, time: int, least: int) -> Iterator[int]:
+    """The ids, from `least` on, of the windows that hold `time`: those that end after it and begin before it."""
+    wid = max(least, (time - window.origin) // window.slide)
     while window.origin + (wid + 1) * window.slide - window.range <= time:
         if time < window.origin + (wid + 1) * window.slide:
             yield wid
