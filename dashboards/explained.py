@@ -28,6 +28,13 @@ def explained(text: str, layer: Layer | None = None) -> str:
         return explain(compile_query(text, layer=layer or Layer.OUTER))
     if layer is not None:
         raise ExplainError(f"{path} and --layer: expected --layer with a query; those of a pipeline have their own")
+    try:
+        return _of_path(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _of_path(path: Path) -> str:
     if path.is_dir():
         return _spool(path)
     if not path.exists() and path.suffix != ".toml":
@@ -49,7 +56,9 @@ def _spool(folder: Path) -> str:
 
 
 def _is_path(text: str) -> bool:
+    if text.endswith(".toml") or len(text.split()) == 1:
+        return True
     try:
-        return (bool(text) and Path(text).exists()) or text.endswith(".toml") or len(text.split()) == 1
+        return bool(text) and Path(text).exists()
     except (OSError, ValueError):  # longer than any name of a file, or with a NUL
         return False

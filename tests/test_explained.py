@@ -206,6 +206,8 @@ def test_what_is_no_path_is_a_query_and_what_is_neither_is_told(
             explained(text)
     with pytest.raises(InputError, match="nothing: got no file or folder, expected a query, PIPELINE"):
         explained("nothing")
+    with pytest.raises(InputError, match="xxx: cannot be read: File name too long"):
+        explained("x" * 300)  # as what lies in a folder that may not be looked into
     (tmp_path / "captures").mkdir()
     (tmp_path / "captures" / "a.pcap").touch()
     with pytest.raises(InputError, match="captures: got a folder without segments, expected that of a spool"):
