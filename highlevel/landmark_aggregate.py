@@ -56,6 +56,7 @@ class LandmarkAggregate:
         self.what = accumulated(subaggregates)
         self.slides: dict[int, Slide] = {}
         self.totals: LandmarkTotals | None = None
+        self._restored: pa.Table | None = None  # the totals of a snapshot, as long as they are the same
         self.closed = 0  # slides with a smaller number are
         self.received = 0
         self.outside = 0
@@ -133,13 +134,14 @@ class LandmarkAggregate:
                 yield self._bounded(number, totals.rows())
         self.closed = closed
         if mark.low == END:
-            self.totals = None
+            self.totals = self._restored = None
         yield mark if mark.low == END else Punctuation(mark.link, self.window.bounds(closed - 1)[1])
 
     def _add(self, batch: pa.RecordBatch) -> LandmarkTotals:
         """Take the merged partials of a slide into the totals."""
         if self.totals is None:
             self.totals = LandmarkTotals(batch.schema, self.groups, self.what, self.window.cap)
+        self._restored = None
         beyond = self.totals.add(batch)
         self.beyond_cap += int(batch.column(PARTIALS).to_numpy()[beyond].sum())
         if self._count_of_rows is not None:
@@ -152,9 +154,14 @@ class LandmarkAggregate:
         return pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *self.names])
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """How many slides are closed; the totals; a merged table for each slide that waits, named by its number."""
+        """How many slides are closed; the totals; a merged table for each slide that waits, named by its number.
+
+        Totals that nothing was added to are the very table that they were restored from.
+        """
         tables = {CLOSED: pa.table({CLOSED: [self.closed]})}
-        if self.totals is not None:
+        if self._restored is not None:
+            tables[TOTALS] = self._restored
+        elif self.totals is not None:
             tables[TOTALS] = pa.Table.from_batches([self.totals.rows()])
         for number, slide in self.slides.items():
             tables[str(number)] = pa.Table.from_batches([self._merge(slide)])
@@ -169,6 +176,7 @@ class LandmarkAggregate:
                 self.totals = LandmarkTotals(table.schema, self.groups, self.what, self.window.cap)
                 for batch in table.to_batches():
                     self.totals.add(batch)
+                self._restored = table
             else:
                 for batch in table.to_batches():
                     self._store(int(name), batch)

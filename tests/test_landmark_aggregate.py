@@ -18,6 +18,7 @@ import pytest
 from highlevel import landmark_aggregate
 from highlevel.landmark_aggregate import LandmarkAggregate
 from highlevel.spark.closed_windows import Counted, finished_windows
+from highlevel.spark.state import addresses
 from highlevel.wid_ranges import count
 from highlevel.window_operator import WINDOW_END, CappedOperator, beyond_cap
 from highlevel.windows.landmark import MOST_GROUPS, LandmarkWindow
@@ -230,3 +231,21 @@ def test_a_finite_answer_counts_what_is_beyond_the_cap_and_is_made_in_one_partit
     assert rows_of(found) == {(0, 10 * second, 7, 19): 1, (0, 20 * second, 7, 19): 1, (0, 20 * second, 5, 2): 1}
     assert (counted.received, counted.outside, counted.beyond_cap) == (6, 1, (2, 12))
     assert counted.closed == [(0, 2)]
+
+
+def test_totals_that_nothing_was_added_to_are_not_written_again() -> None:
+    window = LandmarkWindow(10)
+    first = make(window)
+    feed(first, (0, partials(window, [Arrival(ts, ts, 1) for ts in range(10)])))
+    feed(first, (0, Punctuation("M", 10)))
+    written = first.snapshot()["totals"]
+    second = make(window)
+    second.restore(first.snapshot() | {"totals": written})
+    feed(second, (0, partials(window, [Arrival(12, 0, 1), Arrival(3, 3, 1)])))
+    assert addresses(second.snapshot()["totals"]) == addresses(written)
+    feed(second, (0, Punctuation("M", 20)))
+    changed = second.snapshot()["totals"]
+    assert addresses(changed) != addresses(written)
+    assert dict(zip(changed["k0"].to_pylist(), changed["s0"].to_pylist(), strict=True)) == {
+        group: 2 if group in (0, 3) else 1 for group in range(10)
+    }
