@@ -180,11 +180,6 @@ class Accumulator:
             self.starts = [STARTS[self.op]]
         self.words: Words = np.empty((len(what.columns), 0), np.int64)
 
-    @property
-    def invertible(self) -> bool:
-        """Whether what was merged can be taken out again."""
-        return self.what.rule not in PAIRS and self.op in INVERSES
-
     def reserve(self, groups: int) -> None:
         """Have room for ids below `groups`."""
         before = self.words
