@@ -80,7 +80,7 @@ def test_every_row_is_read_or_counted_as_dropped_and_the_bound_holds(
             except SpoolFullError:
                 refused += item.num_rows
                 writer.shed(number, item)
-        if step % 30 == 0:
+        if step % 5 == 0:
             writer.flush()  # what waits for the disk is on it: only the policy drops
             writer.tick(step * SECOND)
         most = max(most, on_disk(tmp_path), writer.used)
