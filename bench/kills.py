@@ -103,7 +103,7 @@ def run(setting: Setting) -> Report:
             begin = time.monotonic()
             random = Random(1)
             try:
-                killed = sum(kill(file, random) for _ in range(kills))
+                killed = sum(kill(file, TotalsFiles(base / "state" / "totals"), random) for _ in range(kills))
             finally:
                 writing.hurry.set()
             written.result()
@@ -123,16 +123,24 @@ def run(setting: Setting) -> Report:
     return report
 
 
-def kill(file: Path, random: Random) -> bool:
-    """Start a run and kill it, mostly when it reads, else at any moment of its start; return whether it still ran."""
+def kill(file: Path, totals: TotalsFiles, random: Random) -> bool:
+    """Start a run and kill it at a random moment; return whether it still ran.
+
+    A fifth of the moments are in its start. The others are after it has begun to read, most of them after it has done a
+    micro-batch, however long that takes: in the midst of one of those that follow.
+    """
+    before = totals.last()
     with subprocess.Popen([*wiretide("run"), file], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None, "it was asked for"
         try:
-            if random.random() < 0.8:
-                next((line for line in process.stdout if "reading the spool" in line), None)
-                time.sleep(random.random() * 4)
-            else:
+            moment = random.random()
+            if moment < 0.2:
                 time.sleep(random.random() * 8)
+            else:
+                next((line for line in process.stdout if "reading the spool" in line), None)
+                while moment > 0.4 and totals.last() == before and process.poll() is None:
+                    time.sleep(0.02)
+                time.sleep(random.random() * 2)
         finally:
             process.kill()
     return process.returncode == -signal.SIGKILL
