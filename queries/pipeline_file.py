@@ -128,8 +128,10 @@ def read_pipeline(path: Path) -> PipelineFile:
     """Read and check a pipeline file; raises InputError where it cannot be read, PipelineError where it is wrong."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: got a file that is no text, expected a pipeline in TOML") from error
     try:
         return parse_pipeline(text, path.absolute().parent)
     except (tomllib.TOMLDecodeError, PipelineError) as error:

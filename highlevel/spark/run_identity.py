@@ -21,6 +21,10 @@ EDGE = 65_536
 """Bytes at both ends of a file that, with its length, tell it from another one."""
 
 
+STATE_FORMAT = 2
+"""How operators lay out their state; it grows where a version cannot go on from what the one before has left."""
+
+
 def fingerprint(file: Capture) -> str:
     """Tell files apart by length and both ends; a touched or copied file stays the same."""
     digest = hashlib.blake2b(digest_size=16)
@@ -32,6 +36,7 @@ def fingerprint(file: Capture) -> str:
 def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[str, Any]:
     """Describe a run, in the words of the error message. Raises InputError for a file that is no capture."""
     described: dict[str, Any] = {
+        "state format": STATE_FORMAT,
         "operator partitions": parts,
         "records in a block": block_records,
         "paced by a speed": paced,
@@ -39,6 +44,9 @@ def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[
     # By number, since state is kept by it: queries that changed places would take over each other's windows.
     for number, plan in enumerate(feeds.plans):
         described[f"query {number}"] = f"{plan.name}: {plan.sql}" + (" (inner)" if plan.layer == Layer.INNER else "")
+        for column in plan.user_columns:
+            kept = {sub.name: f"{sub.kind} of {sub.argument}" for sub in plan.low.subaggregates}
+            described[f"query {number}, {column.shown}"] = f"a function in Python of {column.parts}, over {kept}"
     for number, each in enumerate(feeds.inputs):
         held = "a spool" if each.spool else fingerprint(open_mapped(each.path, "the stream engine"))
         described[f"input {number}"] = f"{each.path}, link {each.link}, stream {each.stream or 'any'}, {held}"
