@@ -71,10 +71,12 @@ class Projection:
         self.taken = np.array(
             [first + words.index((sub.kind, sub.argument)) for sub in coarser.subaggregates], np.int64
         )
-        self.panes = np.empty(table.capacity, np.int64)
 
-    def fill(self, entries: npt.NDArray[np.int64]) -> int:
-        """Put up to a batch of entries where the table takes its rows from; return their smallest pane."""
+    def fill(self, entries: npt.NDArray[np.int64], panes: npt.NDArray[np.int64]) -> int:
+        """Put up to a batch of entries where the table takes its rows from, and their panes into `panes`.
+
+        Returns the smallest of these.
+        """
         for key, source in zip(self.rows.keys, self.sources, strict=True):
             name = self.entries.keys[source].name
             if name in self.entries.names:
@@ -82,7 +84,7 @@ class Projection:
         table = self.table
         return project(
             pointer(entries, "i64"), len(entries), entries.shape[1], self.shift, self.panes_of_one, self.moves,
-            len(self.moves) // 5, self.taken, len(self.taken), table.words, table.args, table.capacity, self.panes,
+            len(self.moves) // 5, self.taken, len(self.taken), table.words, table.args, table.capacity, panes,
         )  # fmt: skip
 
 

@@ -63,14 +63,16 @@ class QueryTables:
         self.feeder: QueryTables | None = None
         self.fed: list[QueryTables] = []
         self.projections: dict[Versions, Projection] = {}  # by the versions of the feeder's tables
+        self.panes = np.empty(0, np.int64)  # of entries that are taken in from the feeder
         self.waiting: list[pa.RecordBatch] = []  # partials that left while the feeder's tables handed entries over
         self.accepted = 0
         self.filtered = 0
 
     @property
     def bytes(self) -> int:
-        """Memory of the tables made so far."""
-        return sum(table.bytes for _, table in self.tables.values())
+        """Memory of the tables made so far, and of what rows and entries are laid out in for them."""
+        spread = 0 if self.spreader is None or self.feeder is not None else self.spreader.buffers.nbytes
+        return spread + self.panes.nbytes + sum(table.bytes for _, table in self.tables.values())
 
     @property
     def tally(self) -> Tally:
@@ -190,6 +192,8 @@ class QueryTables:
         if versions not in self.projections:
             of_key = {key.expression: version for key, version in zip(layout.keys, versions, strict=True)}
             own, table = self._table(tuple(of_key[expression] for expression in self.addresses))
+            if len(self.panes) == 0:
+                self.panes = np.empty(self.capacity, np.int64)
             self.projections[versions] = Projection(finer, layout, self.plan, own, table)
         projection = self.projections[versions]
         own, table = projection.rows, projection.table
@@ -197,8 +201,8 @@ class QueryTables:
             if table.evictions_due:
                 self.waiting += self._partials(own, table, table.take_evicted())
             some = leaving[begin : begin + table.capacity]
-            self.oldest = min(self.oldest, projection.fill(some))
-            table.update(projection.panes[: len(some)], None, 1, 0)  # panes of 1 from 0: a pane is its own time
+            self.oldest = min(self.oldest, projection.fill(some, self.panes))
+            table.update(self.panes[: len(some)], None, 1, 0)  # panes of 1 from 0: a pane is its own time
 
     def _waited(self) -> Iterator[pa.RecordBatch]:
         """Hand out what has been waiting."""

@@ -33,6 +33,9 @@ COUNTERS = re.compile(
 )
 """Names of the columns that count what happened during a row."""
 
+PIECE_WORDS = 5
+"""Words of a piece."""
+
 ROW, PANE, WHOLE = range(3)
 """Words of the state: the row to go on with, its next pane (from its first), and the rows too long to be cut."""
 
@@ -186,7 +189,7 @@ class Spreader:
         self.pane = pane
         self.origin = origin
         self.too_long = 0
-        self.buffers = np.empty((5, capacity), np.int64)
+        self.buffers = np.empty((PIECE_WORDS, capacity), np.int64)
 
     def cut(self, columns: Columns, rows: int, chosen: Mask | None) -> Iterator[Pieces]:
         """Yield the pieces of the chosen rows; each slice is valid until the next."""

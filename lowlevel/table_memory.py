@@ -17,6 +17,7 @@ from lowlevel.expressions import Expression, Type, columns_of
 from lowlevel.keys import KeyLayout
 from lowlevel.plan import LowLevelPlan
 from lowlevel.sharing import share
+from lowlevel.spread import PIECE_WORDS
 from lowlevel.table import Table
 
 FEWEST = 1 << 10
@@ -32,7 +33,8 @@ def slots_within(memory: int, plans: Sequence[LowLevelPlan], capacity: int = BLO
     ValueError, which says how much is needed, where not even FEWEST do.
     """
     costs = [_cost(layout, plan, capacity) for plan, layout in _tables(plans)]
-    fixed, per_slot = sum(fixed for fixed, _ in costs), sum(each for _, each in costs)
+    per_slot = sum(each for _, each in costs)
+    fixed = sum(fixed for fixed, _ in costs) + _laid_out(plans, capacity)
     if fixed + per_slot * FEWEST > memory:
         needed = fixed + per_slot * FEWEST
         raise ValueError(
@@ -48,7 +50,7 @@ def slots_within(memory: int, plans: Sequence[LowLevelPlan], capacity: int = BLO
 def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], capacity: int = BLOCK_RECORDS) -> int:
     """Return the memory of all tables that `plans` can have."""
     costs = [_cost(layout, plan, capacity) for plan, layout in _tables(plans)]
-    return sum(fixed + each * slots for fixed, each in costs)
+    return sum(fixed + each * slots for fixed, each in costs) + _laid_out(plans, capacity)
 
 
 def _tables(plans: Sequence[LowLevelPlan]) -> Iterator[tuple[LowLevelPlan, KeyLayout]]:
@@ -56,6 +58,13 @@ def _tables(plans: Sequence[LowLevelPlan]) -> Iterator[tuple[LowLevelPlan, KeyLa
     for shared in share([plan for plan in plans if plan.reduced]):
         for versions in possible_versions(shared.plan):
             yield shared.plan, KeyLayout(shared.plan.keys, versions)
+
+
+def _laid_out(plans: Sequence[LowLevelPlan], capacity: int) -> int:
+    """Return what entries and rows are laid out in, bytes: panes of what feeds a table, pieces of rows that are cut."""
+    shared = share([plan for plan in plans if plan.reduced])
+    fed = sum(8 * capacity for each in shared if each.feeder is not None)
+    return fed + sum(PIECE_WORDS * 8 * capacity for each in shared if each.plan.spread and each.feeder is None)
 
 
 def possible_versions(plan: LowLevelPlan) -> list[tuple[int, ...]]:

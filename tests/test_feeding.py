@@ -148,9 +148,10 @@ def test_a_projection_is_its_plain_twin() -> None:
     entries = [
         [random.randrange(-5, 5), *(random.getrandbits(63) for _ in range(layouts[0].words + 2))] for _ in "12345678"
     ]
-    smallest = projection.fill(np.array(entries, np.int64))
+    found = np.empty(len(entries), np.int64)
+    smallest = projection.fill(np.array(entries, np.int64), found)
     panes = [(entry[0] * 10 + 20) // 30 for entry in entries]
-    assert projection.panes.tolist() == panes
+    assert found.tolist() == panes
     assert smallest == min(panes)
     assert [*zip(*table.args.tolist(), strict=True)] == [tuple(entry[-2:]) for entry in entries]
     for row, entry in enumerate(entries):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from capture.files.blocks import BLOCK_RECORDS
 from capture.files.capture import open_capture
 from capture.files.scan import scan
 from lowlevel.flushing import Flushing
@@ -24,6 +25,7 @@ QUERIES = {
     "ports": f"SELECT destPort, count(*) FROM p {WINDOW} GROUP BY destPort",
     "pairs": f"SELECT srcIP, destIP, count(*), sum(len) FROM p {WINDOW} GROUP BY srcIP, destIP",
     "inner": f"SELECT srcIP, inner.srcIP, count(*) FROM p {WINDOW} GROUP BY srcIP, inner.srcIP",
+    "sources": f"SELECT srcIP, count(*) FROM p {WINDOW} GROUP BY srcIP",
     "frames": f"SELECT srcIP, count(*) FROM frames {WINDOW} GROUP BY srcIP",
 }
 
@@ -36,6 +38,7 @@ def test_addresses_of_one_header_have_one_version() -> None:
     versions = {name: possible_versions(*plans(name)) for name in QUERIES}
     assert versions["ports"] == [()]
     assert versions["pairs"] == [(4, 4), (6, 6)]
+    assert versions["sources"] == [(4,), (6,)]
     assert versions["inner"] == [(4, 0), (4, 4), (4, 6), (6, 0), (6, 4), (6, 6)]
     assert versions["frames"] == [(0,), (4,), (6,)]
 
@@ -51,14 +54,18 @@ def test_the_budget_is_kept_and_half_of_it_would_not_do_for_twice_the_slots(name
 
 @pytest.mark.parametrize("policy", ["at_once", "paced"])
 def test_what_tables_really_take_is_no_more_than_was_said(policy: str, tmp_path: Path) -> None:
-    served = plans("pairs", "pairs", "ports", "frames")
+    served = plans("pairs", "pairs", "ports", "frames", "sources")
     slots = slots_within(64 * MEBIBYTE, served)
     capture = open_capture(write_links(tmp_path, 3)[0].path)
     node = Node("A", capture, served, slots, flushing=Flushing(policy))
     for block in scan(capture).blocks:  # of IPv4, IPv6 and ARP
         for _ in node.process(block):
             pass
-    taken = node.samples(["a", "b", "c", "d"]).total(TABLE_BYTES)
+    sources = node.queries[4]
+    assert (sources.feeder is None) == (policy == "paced")
+    if sources.feeder is not None:  # what comes from the table of pairs is laid out before it is booked
+        assert sources.bytes == sum(table.bytes for _, table in sources.tables.values()) + 8 * BLOCK_RECORDS
+    taken = node.samples(["a", "b", "c", "d", "e"]).total(TABLE_BYTES)
     assert 0 < taken <= bytes_at_most(slots, served) <= 64 * MEBIBYTE
 
 
