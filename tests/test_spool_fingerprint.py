@@ -41,6 +41,8 @@ def test_every_field_of_a_plan_counts() -> None:
         "kind": "flows",
         "spread": True,
         "sampling": 100,
+        "reduced": False,
+        "in_arrival_order": True,
     }
     assert set(changes) >= {field.name for field in fields(LowLevelPlan)}
     known = {field.name for field in fields(LowLevelPlan)}
