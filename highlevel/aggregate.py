@@ -25,7 +25,7 @@ from highlevel.strategy import Strategy
 from highlevel.wid_ranges import Ranges, unite
 from highlevel.window_rows import WID, WindowRows
 from lowlevel.punctuation import Item, Punctuation
-from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.subaggregates import SubAggregate, count_of_rows
 
 __all__ = ["WID", "Aggregate"]
 
@@ -54,8 +54,7 @@ class Aggregate:
         self.late = 0
         self.late_rows = 0
         self.windows_closed = 0
-        counts = (sub.name for sub in subaggregates if sub.kind is Kind.COUNT and sub.argument is None)
-        self.count_of_rows = next(counts, None)
+        self.count_of_rows = count_of_rows(subaggregates)
 
     @property
     def strategy(self) -> Strategy:

@@ -23,7 +23,7 @@ from highlevel.wid_ranges import Ranges, append, unite
 from highlevel.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.landmark import LandmarkWindow
 from lowlevel.punctuation import END, Item, Punctuation
-from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
+from lowlevel.subaggregates import INT_MAX, SubAggregate, count_of_rows
 
 PARTIALS = "partials"
 """Counts the partials behind a merged row; no column of that name is read."""
@@ -65,8 +65,7 @@ class LandmarkAggregate:
         self.beyond_cap = 0
         self.beyond_cap_rows = 0
         self._told: Ranges = []
-        counts = (sub.name for sub in subaggregates if sub.kind is Kind.COUNT and sub.argument is None)
-        self._count_of_rows = next(counts, None)
+        self._count_of_rows = count_of_rows(subaggregates)
 
     @property
     def bytes(self) -> int:

@@ -9,12 +9,12 @@ import pyarrow as pa
 from highlevel.detail import Detail, Folding
 from highlevel.selection import Selection
 from highlevel.user_column import UserColumn
-from highlevel.windows.kind import WindowKind
+from highlevel.windows.any_window import AnyWindow
 from highlevel.windows.sliding import WHOLE_INPUT
 from lowlevel.expressions import Expression, Type
 from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES, LowLevelPlan
-from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
 
 LINK = "link"
 """The column of every partial that names its link."""
@@ -49,7 +49,7 @@ class QueryPlan:
     name: str
     sql: str
     streams: tuple[str, ...]
-    window: WindowKind
+    window: AnyWindow
     low: LowLevelPlan
     group_by: tuple[str, ...]
     having: Expression | None
@@ -109,6 +109,6 @@ class QueryPlan:
     def counting_rows(self) -> QueryPlan:
         """Return this plan with count(*) among its sub-aggregates, so that rows left out of windows can be counted."""
         subaggregates = self.low.subaggregates
-        if any(sub.kind is Kind.COUNT and sub.argument is None for sub in subaggregates):
+        if count_of_rows(subaggregates) is not None:
             return self
         return replace(self, low=replace(self.low, subaggregates=(*subaggregates, SubAggregate("rows", Kind.COUNT))))

@@ -25,7 +25,7 @@ from highlevel.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.session import SessionWindow
 from lowlevel.expressions import Column, Type
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
-from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
 
 TS = Column("ts", Type.INT)
 """What the sub-aggregates MIN and MAX that bound a partial are of."""
@@ -51,8 +51,7 @@ class SessionAggregate:
         self.late = 0
         self.late_rows = 0
         self._closed = 0
-        counts = (sub.name for sub in subaggregates if sub.kind is Kind.COUNT and sub.argument is None)
-        self._count_of_rows = next(counts, None)
+        self._count_of_rows = count_of_rows(subaggregates)
 
     @property
     def bytes(self) -> int:

@@ -35,4 +35,3 @@ def make_window_operator(plan: QueryPlan) -> WindowOperator:
             return PartitionedAggregate(window, plan.partition, groups, subaggregates)
         case TupleWindow():
             return TupleAggregate(window, groups, subaggregates)
-    raise NotImplementedError(f"no operator for {window}")

@@ -28,6 +28,7 @@ words side by side, a time and a value.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -90,3 +91,8 @@ class SubAggregate:
         if self.kind in (Kind.COUNT, Kind.EARLIEST, Kind.LATEST) or self.argument is None:
             return Type.INT
         return self.argument.type
+
+
+def count_of_rows(subaggregates: Iterable[SubAggregate]) -> str | None:
+    """Return the name of a sub-aggregate that counts all rows, None where there is none."""
+    return next((sub.name for sub in subaggregates if sub.kind is Kind.COUNT and sub.argument is None), None)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from highlevel.windows.kind import WindowKind
+from highlevel.windows.any_window import AnyWindow
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.durations import SECOND, UNITS
@@ -55,7 +55,7 @@ def cut_call(sql: str, tokens: Sequence[Token]) -> tuple[tuple[Token, ...], tupl
     return tuple(kept), tuple(calls[0])
 
 
-def read_call(sql: str, call: Sequence[Token]) -> tuple[WindowKind, Token | None]:
+def read_call(sql: str, call: Sequence[Token]) -> tuple[AnyWindow, Token | None]:
     """Read a call that `cut_call` found, with an `AS name` behind it; the name means the start of the window."""
     name = call[0].keyword
     close = next((place for place, token in enumerate(call) if token.text == ")"), None)

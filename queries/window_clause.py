@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from highlevel.windows.kind import WindowKind
+from highlevel.windows.any_window import AnyWindow
 from highlevel.windows.landmark import MOST_GROUPS, LandmarkWindow
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.slide_by_tuple import SlideByTuple
@@ -33,7 +33,7 @@ class WindowClause:
     `spread` is the word SPREAD and `partition` are the tokens behind PA, commas included. `emit_late` is LATE EMIT.
     """
 
-    window: WindowKind = WHOLE_INPUT
+    window: AnyWindow = WHOLE_INPUT
     spread: Token | None = None
     partition: tuple[Token, ...] = ()
     emit_late: bool = False
@@ -58,7 +58,7 @@ class _Chooser:
         self._found = found
         self._start = start
 
-    def window(self) -> WindowKind:
+    def window(self) -> AnyWindow:
         found, range_ = self._found, self._found.length("RANGE")
         if "SESSION" in found.values:
             return self._session()

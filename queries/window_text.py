@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from highlevel.windows.kind import WindowKind
+from highlevel.windows.any_window import AnyWindow
 from highlevel.windows.landmark import LandmarkWindow
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.slide_by_tuple import SlideByTuple
@@ -26,7 +26,7 @@ def duration_text(nanoseconds: int) -> str:
     return f"{count} {unit.removesuffix('s') if count == 1 and len(unit) > 2 else unit}"
 
 
-def pane_text(window: WindowKind) -> str:
+def pane_text(window: AnyWindow) -> str:
     """Say what the low level keeps partials for, and why."""
     match window:
         case SlidingWindow() if window.range == window.slide:
@@ -41,12 +41,10 @@ def pane_text(window: WindowKind) -> str:
             why = "windows begin and end at rows, so that each goes up by itself"
         case TupleWindow():
             why = "windows are of numbers of rows, so that each goes up by itself"
-        case _:
-            raise NotImplementedError(f"no text for {window}")
     return f"{duration_text(window.pane)}: {why}"
 
 
-def window_lines(window: WindowKind) -> Iterator[tuple[str, str]]:
+def window_lines(window: AnyWindow) -> Iterator[tuple[str, str]]:
     """Yield what the high level makes of it, as (what, text)."""
     match window:
         case SlidingWindow():

@@ -47,7 +47,7 @@ from highlevel.wid_ranges import Ranges, unite
 from lowlevel.expressions import Type
 from lowlevel.opcodes import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM, SUM_FLOAT
 from lowlevel.punctuation import Item, Punctuation
-from lowlevel.subaggregates import INT_MAX, MERGE, Kind, SubAggregate
+from lowlevel.subaggregates import INT_MAX, MERGE, SubAggregate, count_of_rows
 
 CLOSE_ROWS = 65_536
 """Window memberships of buffered tuples that are resolved at a time, those of one window at least."""
@@ -103,8 +103,7 @@ class AdaptiveAggregate:
         self.received = self.late = self.late_rows = self.windows_closed = 0
         self.to_lazy = 0
         self.peak_bytes = 0
-        counts = (sub.name for sub in subaggregates if sub.kind is Kind.COUNT and sub.argument is None)
-        self.count_of_rows = next(counts, None)
+        self.count_of_rows = count_of_rows(subaggregates)
         self._choose()
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:

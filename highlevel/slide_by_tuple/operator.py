@@ -18,7 +18,7 @@ from highlevel.slide_by_tuple.runs import TIME, Runs
 from highlevel.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.slide_by_tuple import SlideByTuple
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
-from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.subaggregates import SubAggregate, count_of_rows
 
 PANE = "pane"
 GROUP, VALUES = 1, 2
@@ -56,8 +56,7 @@ class SlideByTupleAggregate:
         self.groups = list(groups)
         self.what = accumulated(subaggregates)
         self.columns = [name for each in self.what for name in each.columns]
-        counts = (sub.name for sub in subaggregates if sub.kind is Kind.COUNT and sub.argument is None)
-        self.count_of_rows = next(counts, None)
+        self.count_of_rows = count_of_rows(subaggregates)
         # Where each row has a window it is the same which is counted first; arrival needs no memory then.
         self.numbering = ByRank(window.every) if window.by_rank and window.every > 1 else ByArrival(window.every)
         self.low = BEGINNING  # every window with a smaller id is final
