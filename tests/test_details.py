@@ -32,7 +32,7 @@ from queries.explain import explain
 from queries.gsql import compile_query
 from tests.links import write_links
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, interleaved
-from tests.windows_oracle import Arrival, random_inputs
+from tests.windows_oracle import Arrival, Spec, numbers_by_window, random_inputs
 
 NS = 10**9
 
@@ -245,18 +245,13 @@ def test_any_order_of_arrival_and_a_restart_give_the_same() -> None:
 
 
 def by_definition(arrivals: list[Arrival]) -> list[tuple[Any, ...]]:
-    groups = defaultdict(list)
-    for each in arrivals:
-        first = max(each.ts // 10, 0)
-        for wid in range(first, max((each.ts + 20) // 10, first)):
-            groups[wid, each.group].append(each.number)
     return [
         (
             wid * 10 - 10, wid * 10 + 10, group, len(numbers), len(set(numbers)),
             twin(DetailFunction.QUANTILE, 0.5, numbers),
             twin(DetailFunction.TOP, 2, [number % 3 for number in numbers]),
         )
-        for (wid, group), numbers in groups.items()
+        for (wid, group), numbers in numbers_by_window(arrivals, Spec(20, 10)).items()
     ]  # fmt: skip
 
 

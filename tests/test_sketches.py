@@ -6,7 +6,7 @@ that are not carried into a sketch, and sketches that do not survive a restart.
 
 import math
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from random import Random
 from subprocess import run as run_process
 from typing import Any
@@ -23,7 +23,7 @@ from lowlevel.punctuation import END, Punctuation
 from queries.errors import QueryError
 from queries.gsql import compile_query
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, interleaved
-from tests.windows_oracle import Arrival, random_inputs
+from tests.windows_oracle import Arrival, Spec, numbers_by_window, random_inputs
 
 DISTINCT, QUANTILE, TOP = MAKERS
 ERRORS = {DISTINCT: 0.016, QUANTILE: 0.017, TOP: 0.0035}
@@ -162,13 +162,8 @@ def test_few_values_are_told_exactly_in_any_order_and_after_a_restart() -> None:
 
 
 def by_definition(arrivals: list[Arrival]) -> list[tuple[Any, ...]]:
-    groups = defaultdict(list)
-    for each in arrivals:
-        first = max(each.ts // 10, 0)
-        for wid in range(first, max((each.ts + 20) // 10, first)):
-            groups[wid, each.group].append(each.number)
     found = []
-    for (wid, group), numbers in groups.items():
+    for (wid, group), numbers in numbers_by_window(arrivals, Spec(20, 10)).items():
         top = sorted(Counter(str(number % 3) for number in numbers).items(), key=lambda each: (-each[1], each[0]))[:2]
         middle = float(sorted(numbers)[math.ceil(len(numbers) / 2) - 1])
         shown = " ".join(f"{value}={count}" for value, count in top)

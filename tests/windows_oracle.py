@@ -58,6 +58,15 @@ def window_aggregates(arrivals: Iterable[Arrival], spec: Spec) -> set[tuple]:
     return {(*key, len(seen), sum(seen), min(seen), max(seen)) for key, seen in numbers.items()}
 
 
+def numbers_by_window(arrivals: Iterable[Arrival], spec: Spec) -> dict[tuple[int, int | None], list[int]]:
+    """The numbers of every non-empty window and group, by (wid, group)."""
+    numbers: dict[tuple[int, int | None], list[int]] = defaultdict(list)
+    for each in arrivals:
+        for wid in spec.wids(each.ts):
+            numbers[wid, each.group].append(each.number)
+    return numbers
+
+
 def low_watermarks(times: Sequence[int]) -> list[int]:
     """The smallest time after each prefix of a stream, from the empty prefix to the whole (Li 2008, Eq. 4.1)."""
     lows = [END]
