@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import hypothesis
 import pytest
@@ -84,6 +85,15 @@ def _no_jvm_unless_marked(
     running = pyspark is not None and pyspark.SparkContext._gateway is not None
     if told or running:
         pytest.fail(f"{request.node.nodeid} is not marked `spark` but started a JVM: {told or 'its gateway is open'}")
+
+
+@pytest.fixture(autouse=True)
+def _aggregates_are_of_one_test() -> Iterator[None]:
+    """Let each test begin without aggregates of users, and take away what it defines."""
+    from queries.user_aggregates import DEFINED
+
+    with mock.patch.dict(DEFINED, clear=True):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,7 @@ def test_a_folder_of_another_format_of_the_state_is_refused(tmp_path: Path) -> N
         claim(tmp_path, mine)
 
 
-def test_a_users_aggregate_of_other_parts_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(user_aggregates.DEFINED, "half", raising=False)
+def test_a_users_aggregate_of_other_parts_is_another_run(tmp_path: Path) -> None:
     sql = "SELECT half(len) FROM M [RANGE 1 s]"
     user_aggregates.define("half", {"n": "sum(x)"}, lambda n: n / 2)
     claim(tmp_path, described(sql))
