@@ -1,0 +1,144 @@
+"""What a join is: two inputs, the window, the keys, a condition, and which rows without a partner are told of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+from highlevel.joins.window import Band as Band
+from highlevel.joins.window import Boundary as Boundary
+from highlevel.joins.window import JoinWindow as JoinWindow
+from highlevel.joins.window import Port as Port
+from highlevel.joins.window import Tumbling as Tumbling
+from lowlevel.expressions import Expression, Type, columns_of
+
+MAX_TS, MIN_TS = "max_ts", "min_ts"
+"""Columns that a join makes where its promises are of them: the later, and the earlier, of the times of a pair."""
+
+
+class JoinKind(StrEnum):
+    """Which rows leave: pairs; also rows of a side without a partner; or rows of the left with one, or without."""
+
+    INNER = "INNER"
+    LEFT = "LEFT"
+    RIGHT = "RIGHT"
+    FULL = "FULL"
+    SEMI = "SEMI"
+    ANTI = "ANTI"
+
+    @property
+    def of_left_alone(self) -> bool:
+        """Whether what leaves are rows of the left, each at most once."""
+        return self in (JoinKind.SEMI, JoinKind.ANTI)
+
+    def keeps(self, side: Port) -> bool:
+        """Whether rows of `side` leave that found no partner."""
+        keeping = (JoinKind.LEFT, JoinKind.ANTI) if side is Port.LEFT else (JoinKind.RIGHT,)
+        return self is JoinKind.FULL or self in keeping
+
+
+class Progress(StrEnum):
+    """What the promises of a join are of: the time of one side, both (a box), or the later or earlier of the two."""
+
+    LEFT = "left"
+    RIGHT = "right"
+    JOINT = "joint"
+    MAX = "max"
+    MIN = "min"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One input: its schema, the column of its time (int64, ns), and which columns leave, under which names."""
+
+    schema: pa.Schema
+    time: str
+    columns: tuple[tuple[str, str], ...]
+
+    def __post_init__(self) -> None:
+        """Refuse columns that the input does not have."""
+        for name in (self.time, *(name for name, _ in self.columns)):
+            if name not in self.schema.names:
+                raise ValueError(f"no column {name!r} in a join's input, which has {', '.join(self.schema.names)}")
+        if self.schema.field(self.time).type != pa.int64():
+            raise ValueError(f"the time {self.time!r} of a join's input must be int64 ns, got {self.schema}")
+
+    @property
+    def time_output(self) -> str | None:
+        """The name under which the time leaves, if it does."""
+        return next((output for name, output in self.columns if name == self.time), None)
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """The columns that leave."""
+        return [pa.field(output, self.schema.field(name).type) for name, output in self.columns]
+
+
+NUMBERS = frozenset({Type.INT, Type.FLOAT})
+
+
+@dataclass(frozen=True)
+class JoinSpec:
+    """A join. Immutable and picklable.
+
+    `keys` are pairs of expressions, over the left input's columns and over the right's, of the same type or both
+    numbers, whose values must be equal: NULL equals nothing. `residual` is a condition on pairs over the names of the
+    OUTPUT; columns that it alone needs are among the `columns` of the sides.
+    """
+
+    left: Side
+    right: Side
+    window: JoinWindow
+    keys: tuple[tuple[Expression, Expression], ...] = ()
+    residual: Expression | None = None
+    kind: JoinKind = JoinKind.INNER
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be joined."""
+        names = self.pairs.names
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two columns of a join leave as {', '.join(twice)}; rename one")
+        for left, right in self.keys:
+            if left.type is not right.type and not {left.type, right.type} <= NUMBERS:
+                raise ValueError(f"a join's keys must be of one type, got {left.type} and {right.type}")
+        missing = {column.name for column in columns_of(self.residual)} - set(names) if self.residual else set()
+        if missing:
+            raise ValueError(f"a join's condition names {', '.join(sorted(missing))}; its pairs have {names}")
+
+    def side(self, port: Port) -> Side:
+        """Return the input of a port."""
+        return self.left if port is Port.LEFT else self.right
+
+    @property
+    def pairs(self) -> pa.Schema:
+        """Schema of pairs: what leaves of the left, then what leaves of the right."""
+        return pa.schema([*self.left.fields, *self.right.fields])
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows that leave where promises are of no column of their own (`schema_of`)."""
+        return pa.schema(self.left.fields) if self.kind.of_left_alone else self.pairs
+
+    def schema_of(self, progress: Progress) -> pa.Schema:
+        """Schema of the rows that leave, with `max_ts` or `min_ts` behind where the promises are of that."""
+        if progress not in (Progress.MAX, Progress.MIN):
+            return self.schema
+        return self.schema.append(pa.field(MAX_TS if progress is Progress.MAX else MIN_TS, pa.int64()))
+
+    def progress_columns(self, progress: Progress) -> tuple[str, ...]:
+        """Return the names of the columns that promises are of: one, or two for a box."""
+        if self.kind.of_left_alone and progress is not Progress.LEFT:
+            raise ValueError(f"a {self.kind} join has rows of the left alone: it cannot promise {progress} of pairs")
+        if progress in (Progress.MAX, Progress.MIN):
+            name = MAX_TS if progress is Progress.MAX else MIN_TS
+            if name in self.schema.names:
+                raise ValueError(f"a column of a join leaves as {name}, which is made of the times; rename it")
+            return (name,)
+        sides = {Progress.LEFT: (self.left,), Progress.RIGHT: (self.right,), Progress.JOINT: (self.left, self.right)}
+        found = tuple(side.time_output for side in sides[progress])
+        if None in found:
+            raise ValueError(f"a join that promises {progress} must let those times leave, got {self.schema.names}")
+        return tuple(name for name in found if name is not None)

@@ -1,0 +1,153 @@
+"""Windows of joins: which times of two streams may meet (Li 2008, §5.2.1, with the ranges as its algorithm has them).
+
+With d = right.ts - left.ts a row of the left stays joinable for RANGE0, and one of the right for RANGE1:
+
+    CLOSED      -R1 <= d <= R0
+    HALF_OPEN   -R1 <= d <  R0
+    OPEN        -R1 <  d <  R0
+
+Times are whole ns, so each of them is a closed band `low <= d <= high`. What a window says of a side:
+
+    meets(side, t)         the closed interval of times of the other side that a row at t may meet
+    expired(side, bound)   rows of `side` before this time meet no row of the other side from `bound` on: they may go
+    beyond(side, bound)    rows of `side` from this time on meet no row of the other side before `bound`
+
+All three rise with their argument. `origin` and `pane` cut time into intervals such that no `meets` reaches into more
+than two of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from lowlevel.punctuation import BEGINNING, END
+
+Times = npt.NDArray[np.int64]
+
+LONGEST = 2**61
+"""ns: no range is longer, 73 years."""
+
+
+class Port(IntEnum):
+    """The sides of a join, as ports of its operator."""
+
+    LEFT = 0
+    RIGHT = 1
+
+
+class Boundary(StrEnum):
+    """Which ends of a band are part of it, d = right.ts - left.ts, R0 = left_range and R1 = right_range."""
+
+    CLOSED = "[-R1, R0]"
+    HALF_OPEN = "[-R1, R0)"
+    OPEN = "(-R1, R0)"
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A sliding window: a left row meets right rows up to `left_range` ns after and `right_range` ns before it."""
+
+    left_range: int
+    right_range: int
+    boundary: Boundary = Boundary.CLOSED
+
+    def __post_init__(self) -> None:
+        """Refuse ranges that are none."""
+        if not (0 <= self.left_range <= LONGEST and 0 <= self.right_range <= LONGEST):
+            raise ValueError(
+                f"RANGE of a join must be from 0 to {LONGEST} ns, got {self.left_range} and {self.right_range}"
+            )
+
+    @property
+    def low(self) -> int:
+        """The least d."""
+        return -self.right_range + (self.boundary is Boundary.OPEN)
+
+    @property
+    def high(self) -> int:
+        """The greatest d; less than `low` where nothing meets."""
+        return self.left_range - (self.boundary is not Boundary.CLOSED)
+
+    @property
+    def origin(self) -> int:
+        """Where panes are counted from, ns."""
+        return 0
+
+    @property
+    def pane(self) -> int:
+        """Length of a pane, ns: twice what a row meets, so that it mostly meets rows of one pane alone."""
+        return 2 * max(1, self.high - self.low + 1)
+
+    def meets(self, side: Port, times: Times) -> tuple[Times, Times]:
+        """Return the closed intervals of the other side's times that rows of `side` may meet."""
+        if side is Port.LEFT:
+            return _moved(times, self.low), _moved(times, self.high)
+        return _moved(times, -self.high), _moved(times, -self.low)
+
+    def expired(self, side: Port, bound: int) -> int:
+        """Return the time before which rows of `side` meet nobody from `bound` on."""
+        return _within(bound, bound - self.high if side is Port.LEFT else bound + self.low)
+
+    def beyond(self, side: Port, bound: int) -> int:
+        """Return the time from which rows of `side` meet nobody before `bound`."""
+        return _within(bound, bound - self.low if side is Port.LEFT else bound + self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Tumbling:
+    """Windows of one length, counted from `origin`: window w of the left meets window w + `shift` of the right.
+
+    Such as shift = -1: each minute of the left with the minute before it of the right.
+    """
+
+    length: int
+    origin: int = 0
+    shift: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse lengths that are none."""
+        if not (0 < self.length <= LONGEST and abs(self.shift) * self.length <= LONGEST):
+            raise ValueError(
+                f"tumbling windows of a join must be from 1 to {LONGEST} ns long and at most that far apart, "
+                f"got {self.length} ns with a shift of {self.shift}"
+            )
+
+    @property
+    def pane(self) -> int:
+        """Length of a pane, ns: a window."""
+        return self.length
+
+    def meets(self, side: Port, times: Times) -> tuple[Times, Times]:
+        """Return the closed intervals of the other side's times that rows of `side` may meet."""
+        apart = self.shift if side is Port.LEFT else -self.shift
+        first = _moved((times - self.origin) // self.length * self.length + self.origin, apart * self.length)
+        return first, _moved(first, self.length - 1)
+
+    def expired(self, side: Port, bound: int) -> int:
+        """Return the time before which rows of `side` meet nobody from `bound` on."""
+        apart = -self.shift if side is Port.LEFT else self.shift
+        return _within(bound, ((bound - self.origin) // self.length + apart) * self.length + self.origin)
+
+    def beyond(self, side: Port, bound: int) -> int:
+        """Return the time from which rows of `side` meet nobody before `bound`."""
+        apart = -self.shift if side is Port.LEFT else self.shift
+        return _within(bound, (-(-(bound - self.origin) // self.length) + apart) * self.length + self.origin)
+
+
+JoinWindow = Band | Tumbling
+
+
+def _moved(times: Times, distance: int) -> Times:
+    """Add a distance to times, which end where int64 does."""
+    if distance >= 0:
+        return np.minimum(times, END - distance) + distance
+    return np.maximum(times, BEGINNING - distance) + distance
+
+
+def _within(bound: int, found: int) -> int:
+    """Keep what follows from a bound a bound: nothing follows from none, and all from the end."""
+    return bound if bound in (BEGINNING, END) else min(max(found, BEGINNING), END)
