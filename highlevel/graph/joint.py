@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from lowlevel.punctuation import Item
 
 
-    """A promise: no later row of `link` has its first progressing value below `lows[0]` AND its second below the other.
-    """A promise: no later row of `link` has its first progressing value below `lows[0]` AND its second below
-    `lows[1]`.
+@dataclass(frozen=True, slots=True)
+class JointPunctuation:
+    """A promise: no later row of `link` has its first progressing value below lows[0] AND its second below lows[1].
 
     What a join can promise of the times of both its sides. Each of the two grows and neither says anything alone: boxes
     are never reduced to one number. A row without one of the values (of an outer join) is in no box.
