@@ -1,0 +1,109 @@
+"""AsPartials: rows of a node as the partials of a low-level plan, so that windows take them as they do those of links.
+
+    row                    pane                           keys                sub-aggregates
+    ts, srcIP, len    ──►  floor((ts - origin) / pane)    the expressions     what the row alone makes of each
+
+A row is a partial of its own, whatever the length of the pane: nothing is held here that a promise would have to wait
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.batch_columns import BatchColumns
+from highlevel.graph.nodes import Node, macs_of
+from highlevel.meld import UNION
+from highlevel.plan import LINK
+from lowlevel.arguments import argument_values
+from lowlevel.arrow import arrow_column
+from lowlevel.conditions import Condition
+from lowlevel.evaluate import evaluate
+from lowlevel.expressions import Column, Type
+from lowlevel.plan import LowLevelPlan
+from lowlevel.vectors import AnyVector, Columns
+
+TIME = "ts"
+"""The column that the first and last of a group are told by."""
+
+
+class AsPartials:
+    """Computes what `low` says of each row of a node, whose progressing column `time` has the rows' times in ns.
+
+    The first and last of a group are told by a row's own `ts`, and by `time` where rows have none.
+    """
+
+    def __init__(self, node: Node, low: LowLevelPlan, time: str, *, paned: bool = True) -> None:
+        """Make partials of the rows of `node`; where they are not `paned` all are of pane 0, with a time or without."""
+        self.paned = paned
+        self.low = low
+        self.time = time
+        self.where = None if low.where is None else Condition(low.where)
+        self.macs = macs_of(node)
+        names = {column.name for column in node.columns}
+        self.linked = LINK in names
+        self.timed_by = TIME if TIME in names else time
+        self.received = 0
+        self.filtered = 0
+        self.outside = 0
+
+    def of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a batch as partials; those without a time are of no pane, and counted in `outside`."""
+        self.received += batch.num_rows
+        if self.where is not None:
+            kept = self.where.true_rows(self._columns(batch), batch.num_rows)
+            self.filtered += int(np.count_nonzero(~kept))
+            batch = batch.filter(pa.array(kept))
+        times = batch.column(self.time)
+        if self.paned and times.null_count:
+            self.outside += times.null_count
+            batch = batch.filter(times.is_valid())
+        if batch.num_rows:
+            yield self._partials(batch)
+
+    def _partials(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = self._columns(batch)
+        links = batch.column(LINK) if self.linked else pa.repeat(pa.scalar(UNION), batch.num_rows)
+        arrays = [links, pa.array(self._panes(batch))]
+        for key in self.low.keys:
+            if isinstance(key.expression, Column) and key.expression.name in batch.schema.names:
+                arrays.append(batch.column(key.expression.name))
+            else:
+                vector = evaluate(key.expression, columns)
+                arrays.append(arrow_column(vector, batch.num_rows, key.expression.type))
+        for sub in self.low.subaggregates:
+            values: npt.NDArray[np.int64] = np.empty(batch.num_rows, np.int64)
+            argument_values(sub, columns, values)
+            arrays.append(pa.array(values.view(np.float64) if sub.type is Type.FLOAT else values))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.low.schema)
+
+    def _panes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        if not self.paned:
+            return np.zeros(batch.num_rows, np.int64)
+        times: npt.NDArray[np.int64] = batch.column(self.time).to_numpy()
+        return (times - self.low.origin) // self.low.pane
+
+    def _columns(self, batch: pa.RecordBatch) -> Columns:
+        return TimedColumns(BatchColumns(batch, self.macs), self.timed_by)
+
+
+class TimedColumns(Mapping[str, AnyVector]):
+    """Columns of which one is `ts` as well."""
+
+    def __init__(self, columns: Columns, time: str) -> None:
+        """Let `time` be `ts` too."""
+        self._columns = columns
+        self._time = time
+
+    def __getitem__(self, name: str) -> AnyVector:
+        return self._columns[self._time if name == TIME else name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({TIME: None} | dict.fromkeys(self._columns))
+
+    def __len__(self) -> int:
+        return len(set(self._columns) | {TIME})

@@ -1,0 +1,33 @@
+"""The operator of each node, with the state of a query that begins."""
+
+from __future__ import annotations
+
+from highlevel.graph.apply import ApplyOperator
+from highlevel.graph.distinct import DistinctOperator
+from highlevel.graph.nodes import Apply, Distinct, Join, Node, PairGroups, Select, Union, Windowed
+from highlevel.graph.operator import GraphOperator
+from highlevel.graph.pair_groups import PairGroupsOperator
+from highlevel.graph.select import SelectOperator
+from highlevel.graph.union import UnionOperator
+from highlevel.graph.windowed import WindowedOperator
+from highlevel.joins.oa_join import OAJoin
+
+
+def make_operator(node: Node) -> GraphOperator:
+    """Make the operator of a node that reads nodes; leaves read links, which are united by Meld."""
+    match node:
+        case Union():
+            return UnionOperator(node)
+        case Select():
+            return SelectOperator(node)
+        case Apply():
+            return ApplyOperator(node)
+        case Distinct():
+            return DistinctOperator(node)
+        case Join():
+            return OAJoin(node.spec, node.form)
+        case Windowed():
+            return WindowedOperator(node)
+        case PairGroups():
+            return PairGroupsOperator(node)
+    raise TypeError(f"got {type(node).__name__}, expected a node that reads nodes")
