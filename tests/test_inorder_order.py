@@ -26,11 +26,15 @@ SCHEMA = pa.schema([("ts", pa.int64()), ("group", pa.int64()), ("number", pa.int
 
 
 def rows(arrivals: Iterable[Arrival]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([each._asdict() for each in arrivals], schema=SCHEMA)
+    columns = [pa.array(column, pa.int64()) for column in zip(*arrivals, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def arrivals_of(items: Iterable[Item]) -> list[Arrival]:
-    return [Arrival(**row) for item in items if isinstance(item, pa.RecordBatch) for row in item.to_pylist()]
+    batches = [item for item in items if isinstance(item, pa.RecordBatch)]
+    return [
+        Arrival(*row) for batch in batches for row in zip(*(each.to_pylist() for each in batch.columns), strict=True)
+    ]
 
 
 def in_order_behind_promises(items: Iterable[Item]) -> list[Arrival]:

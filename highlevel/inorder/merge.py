@@ -37,7 +37,7 @@ class OrderedMerge:
     @property
     def bytes(self) -> int:
         """Bytes of the rows that wait."""
-        return sum(int(run.batch.nbytes) for queue in self.queues for run in queue)
+        return sum(run.bytes for queue in self.queues for run in queue)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Queue rows; those of any input leave that all inputs have reached."""

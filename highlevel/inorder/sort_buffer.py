@@ -7,7 +7,8 @@ where rows come nearly in order that is one run or two, however many are held.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +19,18 @@ SMALL = 32_768
 """Rows of a run below which it is merged with a neighbour of its size."""
 
 
-class Run(NamedTuple):
+@dataclass(frozen=True)
+class Run:
     """Rows in the order of their times, these times, and how many rows the memory has that they are a part of."""
 
     times: Words
     batch: pa.RecordBatch
     whole: int
+
+    @cached_property
+    def bytes(self) -> int:
+        """Bytes of the rows."""
+        return int(self.batch.nbytes)
 
     def rest(self, place: int) -> Run:
         """Return the rows from a place on. A slice holds on to all of its memory: half may lie idle, and no more."""
@@ -45,7 +52,7 @@ class SortBuffer:
     @property
     def bytes(self) -> int:
         """Bytes of the rows held: their own, without what batches that they were cut from have beside them."""
-        return sum(int(run.batch.nbytes) for run in self._runs)
+        return sum(run.bytes for run in self._runs)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows in."""
