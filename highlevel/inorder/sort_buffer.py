@@ -68,6 +68,11 @@ class SortBuffer:
 
     def take(self, bound: int) -> list[pa.RecordBatch]:
         """Take out the rows with times up to `bound`, in the order of their times: one batch, or none."""
+        taken = self.cut(bound)
+        return [in_order(taken, self.time).batch] if taken else []
+
+    def cut(self, bound: int) -> list[pa.RecordBatch]:
+        """Take out the rows with times up to `bound`: a batch in order of each run that has any."""
         taken: list[pa.RecordBatch] = []
         kept: list[Run] = []
         for run in self._runs:
@@ -76,12 +81,14 @@ class SortBuffer:
                 taken.append(run.batch.slice(0, place))
             if place < len(run.times):
                 kept.append(run.rest(place) if place else run)
-        if not taken:
-            return []
-        self._runs = kept
-        rows = in_order(taken, self.time).batch
-        self.rows -= rows.num_rows
-        return [rows]
+        if taken:
+            self._runs = kept
+            self.rows -= sum(batch.num_rows for batch in taken)
+        return taken
+
+    def runs(self) -> list[pa.RecordBatch]:
+        """Return all rows as they lie; they stay. Of rows that came in order these are in order too."""
+        return [run.batch for run in self._runs]
 
     def all(self) -> list[pa.RecordBatch]:
         """Return all rows in the order of their times, one batch or none; they stay."""
