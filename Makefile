@@ -1,6 +1,8 @@
 # Everything runs from the environment in .venv. Plain POSIX recipes: the make of macOS (3.81) and its shell run them too.
 PY = .venv/bin/python
 INSTALLED = .venv/installed
+# One process for each core; the tests that need Spark share one of them.
+PYTEST = $(PY) -m pytest -n auto
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check
 
 # True where packages of the system may be installed without asking anybody.
@@ -41,13 +43,13 @@ servers: setup ## Fetch the servers that tests talk to (Prometheus, softflowd, n
 	done; rm -f ./*.deb
 
 test: setup java servers ## Run all tests
-	@$(PY) -m pytest
+	@$(PYTEST)
 
 check: setup java servers ## Run what CI runs: lint, format, types, then all tests (the documents' links among them)
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
-	@$(PY) -m pytest
+	@$(PYTEST)
 
 demo: setup java ## Replay three generated links through the pipeline, with metrics for Prometheus
 	@.venv/bin/wiretide demo

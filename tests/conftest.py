@@ -1,7 +1,9 @@
 """What all tests share: the captures, one Spark session, the order, and the proof that fast tests start no JVM.
 
 The order: tests without the mark `spark` first, those with it last, random inside each group (pytest-randomly prints
-the seed). A test without the mark finds a `java` that refuses and tells on it, in its own process and in its children.
+the seed). With `-n` there are several processes: one begins with all tests that have the mark, since they share a
+session and take longest, and the others take the remaining files one after the other, in random order. A test without
+the mark finds a `java` that refuses and tells on it, in its own process and in its children, and no session.
 """
 
 import os
@@ -11,12 +13,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import hypothesis
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
+from xdist.scheduler import LoadGroupScheduling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,10 +44,29 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.prefix) / "bin"), os.environ.get("PATH", os.defpath)])
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Keep the tests that share the Spark session in one process."""
+    if item.get_closest_marker("spark"):
+        item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start a JVM go last; a stable sort keeps the random order inside both groups."""
-    items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that start a JVM go last, or first among several processes; the order inside both groups stays random."""
+    first = hasattr(config, "workerinput")
+    items.sort(key=lambda item: (item.get_closest_marker("spark") is not None) is not first)
+
+
+class FileScheduling(LoadGroupScheduling):
+    """Deals whole files to processes, so that what a file sets up is set up once; a group is dealt as one file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        scope = super()._split_scope(nodeid)
+        return scope.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling:
+    return FileScheduling(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -78,6 +100,10 @@ def _no_jvm_unless_marked(
     calls = _refusing_java / "calls"
     monkeypatch.setenv("JAVA_HOME", str(_refusing_java))
     monkeypatch.setenv("PATH", os.pathsep.join([str(_refusing_java / "bin"), os.environ["PATH"]]))
+    pyspark = sys.modules.get("pyspark")
+    if pyspark is not None:  # the session of marked tests that this process has run before
+        for name in ("_gateway", "_jvm", "_active_spark_context"):
+            monkeypatch.setattr(pyspark.SparkContext, name, None)
     yield
     told = calls.read_text() if calls.exists() else ""
     calls.unlink(missing_ok=True)
