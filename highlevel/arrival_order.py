@@ -6,25 +6,25 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from capture.errors import InputError
-from highlevel.plan import QueryPlan
 
 if TYPE_CHECKING:
+    from highlevel.graph.plan import AnyPlan
     from highlevel.inline import Input
 
 WHY = "its windows depend on the order in which rows arrive"
 WHAT = "one capture: merge captures first (mergecap -w all.pcap a.pcap b.pcap), or ask for windows over ts"
 
 
-def check_one_input(plans: Iterable[QueryPlan], inputs: Iterable[Input]) -> None:
+def check_one_input(plans: Iterable[AnyPlan], inputs: Iterable[Input]) -> None:
     """Raise InputError where such a query reads several inputs, or a folder whose files come in any order."""
     inputs = list(inputs)
-    for plan in plans:
-        fed = [each for each in inputs if each.feeds(plan)] if plan.low.in_arrival_order else []
+    for leaf in (leaf for plan in plans for leaf in plan.leaves):
+        fed = [each for each in inputs if each.feeds(leaf)] if leaf.low.in_arrival_order else []
         if len(fed) > 1:
             names = ", ".join(each.name for each in fed[:3]) + (", …" if len(fed) > 3 else "")
             problem = f"and there is none between inputs: got {len(fed)} ({names})"
-            raise InputError(f"query {plan.name}: {WHY}, {problem}, expected {WHAT}")
+            raise InputError(f"query {leaf.name}: {WHY}, {problem}, expected {WHAT}")
         for each in fed:
             if each.follow and not each.path.is_file():
                 problem = f"and files come to {each.name} in any order"
-                raise InputError(f"query {plan.name}: {WHY}, {problem}: expected {WHAT}")
+                raise InputError(f"query {leaf.name}: {WHY}, {problem}: expected {WHAT}")

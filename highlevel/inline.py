@@ -20,10 +20,12 @@ from capture.metrics import FLOW_SESSIONS, FLOW_SETS_WAITING, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
 from highlevel.ahead import ahead
 from highlevel.arrival_order import check_one_input
+from highlevel.graph.pipeline import GraphPipeline
+from highlevel.graph.plan import AnyPlan, GraphPlan
 from highlevel.lanes import Lane, Port
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.pipeline import Pipeline
-from highlevel.plan import QueryPlan
+from highlevel.plan import LeafPlan
 from highlevel.readings import Reading, reading_of
 from highlevel.schedule import Schedule, Sent, make_lanes
 from highlevel.stream_lanes import LiveLane
@@ -77,8 +79,8 @@ class Input:
         """What the capture is called in messages."""
         return "standard input" if str(self.path) == STANDARD_INPUT else str(self.path)
 
-    def feeds(self, plan: QueryPlan) -> bool:
-        """Whether the plan reads this input: it does whatever the name where FROM has a kind of rows alone."""
+    def feeds(self, plan: LeafPlan) -> bool:
+        """Whether a leaf of a plan reads this input: it does whatever the name where FROM has a kind of rows alone."""
         if self.stream is None or plan.of_every_link:
             return True
         return self.stream.lower() in {stream.lower() for stream in plan.streams}
@@ -100,7 +102,7 @@ class InlineRun:
 
     def __init__(
         self,
-        plans: Sequence[QueryPlan],
+        plans: Sequence[AnyPlan],
         inputs: Sequence[Input],
         slots: int = TABLE_SLOTS,
         progress: Callable[[int, int], None] | None = None,
@@ -116,7 +118,8 @@ class InlineRun:
         silent go by its clock (`lowlevel.promises.lull`); without it their windows wait. `threads` None means
         `available_threads()`. Raises InputError for a file that is no capture, ValueError for no threads.
         """
-        self.inputs = [each for each in inputs if any(each.feeds(plan) for plan in plans)]
+        leaves = [leaf for plan in plans for leaf in plan.leaves]
+        self.inputs = [each for each in inputs if any(each.feeds(leaf) for leaf in leaves)]
         if threads is not None and threads < 1:
             raise ValueError(f"got {threads} threads, expected at least 1")
         self.threads = threads or available_threads()
@@ -133,29 +136,42 @@ class InlineRun:
         captures = [open_capture(each.path, each.follow) for each in self.inputs]
         self.live = any(isinstance(capture, StreamedCapture) and capture.live for capture in captures)
         self.slacks = [
-            self._slack(slack, capture, [plan for plan in plans if each.feeds(plan)])
+            self._slack(slack, capture, [leaf for leaf in leaves if each.feeds(leaf)])
             for each, capture in zip(self.inputs, captures, strict=True)
         ]
         exact = all(each is None for each in self.slacks) and (lull is None or not self.live)
         self.plans = list(plans) if exact else [plan.counting_rows() for plan in plans]
+        self._leaves = [(reader, leaf) for reader, plan in enumerate(self.plans) for leaf in plan.leaves]
+        """Every leaf with the number of its plan; the number of a leaf in the run is its place here."""
         self.total = 0
         self.lanes: list[Lane] = []
         tables = TableShares(slots)
         for number, (each, capture) in enumerate(zip(self.inputs, captures, strict=True)):
-            fed = [(reader, plan) for reader, plan in enumerate(self.plans) if each.feeds(plan)]
+            fed = [(place, leaf) for place, (_, leaf) in enumerate(self._leaves) if each.feeds(leaf)]
             silent = lull if isinstance(capture, StreamedCapture) and capture.live else None
             port = Port(number, each.link, fed, tables, self.slacks[number], block_records, silent)
             self.lanes += make_lanes(port, capture, self.threads)
             self.total += 2 * len(capture.data) if isinstance(capture, Capture) else capture.size
         self._schedule = Schedule(self.lanes, tables, self._advance, self._unwanted)
-        # Ports of a query are the lanes of the inputs that its streams name, in the order of the inputs.
-        self.ports: list[dict[Lane, int]] = [{} for _ in self.plans]
+        # Ports of a query are, leaf by leaf, the lanes of the inputs that its streams name, in the order of the inputs.
+        lanes_of: list[list[Lane]] = [[] for _ in self._leaves]
         for lane in self.lanes:
-            for reader, _ in lane.port.plans:
-                self.ports[reader][lane] = len(self.ports[reader])
+            for place, _ in lane.port.leaves:
+                lanes_of[place].append(lane)
+        self.ports: list[dict[tuple[int, Lane], int]] = [{} for _ in self.plans]
+        for place, (reader, _) in enumerate(self._leaves):
+            for lane in lanes_of[place]:
+                self.ports[reader][place, lane] = len(self.ports[reader])
         self.pipelines = [
-            Pipeline(plan, [lane.port.link for lane in ports])
-            for plan, ports in zip(self.plans, self.ports, strict=True)
+            make_pipeline(
+                plan,
+                [
+                    [lane.port.link for lane in lanes]
+                    for (of, _), lanes in zip(self._leaves, lanes_of, strict=True)
+                    if of == reader
+                ],
+            )
+            for reader, plan in enumerate(self.plans)
         ]
 
     def results(self) -> Generator[tuple[int, pa.RecordBatch], None, None]:
@@ -163,8 +179,9 @@ class InlineRun:
 
         The low level is a few items ahead of the operators and of whoever takes the results.
         """
-        for reader, lane, item in self._low_level():
-            pipeline, port = self.pipelines[reader], self.ports[reader][lane]
+        for place, lane, item in self._low_level():
+            reader = self._leaves[place][0]
+            pipeline, port = self.pipelines[reader], self.ports[reader][place, lane]
             items = pipeline.punctuate(port, item) if isinstance(item, Punctuation) else pipeline.rows(port, item)
             for result in items:
                 if isinstance(result, pa.RecordBatch):
@@ -183,8 +200,8 @@ class InlineRun:
         self._stopping = True
 
     def _listen(self, lane: LiveLane) -> Iterator[Sent]:
-        for reader, item in lane.run(lambda: self._stopping, self._unwanted):
-            yield reader, lane, item
+        for place, item in lane.run(lambda: self._stopping, self._unwanted):
+            yield place, lane, item
 
     def _advance(self, amount: int) -> None:
         """Count bytes that are done; each byte of a mapped file is twice, scanned and reduced."""
@@ -224,13 +241,18 @@ class InlineRun:
             for key, amount in kept.items():
                 samples[key] = max(samples.get(key, 0), amount)
         for pipeline, ports in zip(self.pipelines, self.ports, strict=True):
-            samples.merge(pipeline.samples(max((lane.newest for lane in ports), default=BEGINNING)), ALL_METRICS)
+            samples.merge(pipeline.samples(max((lane.newest for _, lane in ports), default=BEGINNING)), ALL_METRICS)
         return samples
 
-    def _slack(self, slack: int | None, capture: AnyCapture, plans: Sequence[QueryPlan]) -> int | None:
+    def _slack(self, slack: int | None, capture: AnyCapture, leaves: Sequence[LeafPlan]) -> int | None:
         """Return the slack of one input's nodes; None is exact."""
-        if isinstance(capture, Capture) and any(plan.low.exact_low for plan in plans):
+        if isinstance(capture, Capture) and any(leaf.low.exact_low for leaf in leaves):
             return None  # its scan knows better
         live = isinstance(capture, StreamedCapture) and capture.live
         chosen = slack if slack is not None else LIVE_SLACK if live else EXACT
         return None if chosen == EXACT else chosen
+
+
+def make_pipeline(plan: AnyPlan, links: Sequence[Sequence[str]]) -> Pipeline | GraphPipeline:
+    """Make what runs the high level of a plan over the `links` of each of its leaves."""
+    return GraphPipeline(plan, links) if isinstance(plan, GraphPlan) else Pipeline(plan, links[0])

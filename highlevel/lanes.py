@@ -19,7 +19,7 @@ from capture.files.capture import AnyCapture, Capture
 from capture.files.pieces import PiecewiseScan
 from capture.files.stream import StreamedCapture
 from capture.metrics import Samples
-from highlevel.plan import QueryPlan
+from highlevel.plan import LeafPlan
 from highlevel.table_sizes import TableShares
 from lowlevel.node import Node
 from lowlevel.plan import LowLevelPlan
@@ -28,7 +28,7 @@ from lowlevel.promises.lull import LullRule
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 
 Numbered = tuple[int, Item]
-"""An item, and the number of the plan it is of."""
+"""An item, and the number of the leaf it is for."""
 
 Progress = Callable[[int], None]
 """Called with the bytes done since its last call."""
@@ -36,14 +36,14 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Port:
-    """What a lane is for: the number of its input and its link, the plans it feeds with their numbers, and its tables.
+    """What a lane is for: the number of its input and its link, the leaves it feeds with their numbers, and its tables.
 
     `slack` is that of `Node`; `lull` says when live inputs are silent, where that is to be known.
     """
 
     number: int
     link: str
-    plans: Sequence[tuple[int, QueryPlan]]
+    leaves: Sequence[tuple[int, LeafPlan]]
     tables: TableShares
     slack: int | None = None
     block_records: int = BLOCK_RECORDS
@@ -75,8 +75,8 @@ class Lane:
 
     def promise(self, low: int) -> Iterator[Numbered]:
         """Promise that no later record of the lane has a ts below `low`, where that says something about its rows."""
-        for reader, plan in self.port.plans:
-            if plan.low.exact_low or low == END:
+        for reader, leaf in self.port.leaves:
+            if leaf.low.exact_low or low == END:
                 yield reader, Punctuation(self.port.link, low)
 
     def take_in(self, block: Block) -> Iterator[Numbered]:
@@ -106,7 +106,7 @@ class Lane:
         if self._counted is not None:
             return self._counted
         node = self.node or self._make_node([], 0)
-        samples = node.samples([plan.name for _, plan in self.port.plans][: len(node.queries)], self.damage)
+        samples = node.samples([leaf.name for _, leaf in self.port.leaves][: len(node.queries)], self.damage)
         if isinstance(self.capture, StreamedCapture):
             samples.update(self.capture.samples(self.port.link))
         return samples
@@ -114,7 +114,7 @@ class Lane:
     def _opened(self) -> Node:
         """Return the node, which takes its share of the tables when it is first needed."""
         if self.node is None:
-            self.node = self._make_node([plan.low for _, plan in self.port.plans], self.port.tables.take())
+            self.node = self._make_node([leaf.low for _, leaf in self.port.leaves], self.port.tables.take())
         return self.node
 
     def _make_node(self, plans: Sequence[LowLevelPlan], slots: int) -> Node:
@@ -122,9 +122,9 @@ class Lane:
         return Node(port.link, self.capture, plans, slots, port.block_records, promise=port.knowledge)
 
     def _numbered(self, items: Iterator[Numbered]) -> Iterator[Numbered]:
-        """Number the node's items as the plans are in the whole run."""
+        """Number the node's items as the leaves are in the whole run."""
         for place, item in items:
-            yield self.port.plans[place][0], item
+            yield self.port.leaves[place][0], item
 
 
 class Deal:

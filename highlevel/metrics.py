@@ -52,6 +52,37 @@ PUNCTUATION_LAG = Metric(
     ("query", "link"),
     "How far the link's low watermark lies behind the newest packet time seen on any link of the query.",
 )
+OPERATOR_ROWS_RECEIVED = Metric(
+    "wiretide_operator_rows_received_total",
+    "counter",
+    ("query", "operator"),
+    "Rows that reached an operator of a query that is a graph: a join, DISTINCT, windows or groups; partials of a link,"
+    " where windows are directly over it.",
+)
+OPERATOR_RESULT_ROWS = Metric(
+    "wiretide_operator_result_rows_total", "counter", ("query", "operator"), "Rows that left such an operator."
+)
+OPERATOR_LATE_ROWS = Metric(
+    "wiretide_operator_late_rows_total",
+    "counter",
+    ("query", "operator"),
+    "Rows that such an operator dropped, or left out of a window, since it had promised that none would follow.",
+)
+OPERATOR_ROWS_HELD = Metric(
+    "wiretide_operator_rows_held",
+    "gauge",
+    ("query", "operator"),
+    "Rows of both sides that a join keeps, keys that DISTINCT does, or open groups that hold times of rows.",
+)
+OPERATOR_STATE_BYTES = Metric(
+    "wiretide_operator_state_bytes", "gauge", ("query", "operator"), "Bytes of the state of such an operator."
+)
+JOIN_ROWS_STORED = Metric(
+    "wiretide_join_rows_stored_total",
+    "counter",
+    ("query", "operator"),
+    "Rows that a join kept for a while; the others could meet no later row.",
+)
 
 SPOOL_SEGMENTS_READ = Metric(
     "wiretide_spool_segments_read_total", "counter", ("link",), "Segments of the link's spool that were read."
@@ -122,6 +153,16 @@ PIPELINE_METRICS = (
 )
 """What the operators of a query say of themselves, on every engine."""
 
+GRAPH_METRICS = (
+    OPERATOR_ROWS_RECEIVED,
+    OPERATOR_RESULT_ROWS,
+    OPERATOR_LATE_ROWS,
+    OPERATOR_ROWS_HELD,
+    OPERATOR_STATE_BYTES,
+    JOIN_ROWS_STORED,
+)
+"""What the operators of a query that is a graph say of themselves, each by itself."""
+
 SPOOL_METRICS = (
     SPOOL_SEGMENTS_READ,
     SPOOL_SEGMENTS_LOST,
@@ -135,4 +176,4 @@ SPOOL_METRICS = (
 )
 """What is said of spools that are read."""
 
-METRICS = (*PIPELINE_METRICS, *SPOOL_METRICS)
+METRICS = (*PIPELINE_METRICS, *GRAPH_METRICS, *SPOOL_METRICS)

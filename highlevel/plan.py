@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -23,12 +24,45 @@ LATE = "late"
 """The column of results that says whether a row adds to a window that was reported before."""
 
 
+BOUNDS = ("window_start", "window_end")
+"""The columns of results that say of which window a row is: half-open, in ns or in numbers of rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """One column of the select list: its name and the expression over keys and merged sub-aggregates."""
 
     name: str
     expression: Expression
+
+
+class LeafPlan(Protocol):
+    """What engines know of what a query reads of links: who asks, of which streams, and how rows are reduced there."""
+
+    @property
+    def name(self) -> str:
+        """Name of the query."""
+        ...
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names in FROM."""
+        ...
+
+    @property
+    def low(self) -> LowLevelPlan:
+        """What the low level does for it."""
+        ...
+
+    @property
+    def of_every_link(self) -> bool:
+        """Whether FROM names a kind of rows alone: those of all inputs."""
+        ...
+
+    @property
+    def slide(self) -> int:
+        """How far apart, ns, the ends of its windows are, where it is known to have some."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -68,6 +102,21 @@ class QueryPlan:
         return [stream.lower() for stream in self.streams] == [self.low.kind]
 
     @property
+    def leaves(self) -> tuple[QueryPlan, ...]:
+        """What is read of links: this plan is its one leaf."""
+        return (self,)
+
+    @property
+    def slide(self) -> int:
+        """The distance of two windows' ends, ns; 0 where that is no length of time."""
+        return self.window.slide
+
+    @property
+    def times(self) -> frozenset[str]:
+        """The columns of the results that are spelled as times: the bounds of windows in time."""
+        return frozenset(BOUNDS) if self.windowed and self.window.timed else frozenset()
+
+    @property
     def windowed(self) -> bool:
         """Whether results carry `window_start, window_end`."""
         return self.window != WHOLE_INPUT
@@ -102,7 +151,7 @@ class QueryPlan:
 
         And `late` behind it, with `emit_late`.
         """
-        bounds = [pa.field("window_start", pa.int64()), pa.field("window_end", pa.int64())] if self.windowed else []
+        bounds = [pa.field(name, pa.int64()) for name in BOUNDS] if self.windowed else []
         late = [pa.field(LATE, pa.bool_())] if self.emit_late else []
         return pa.schema(bounds + [pa.field(out.name, ARROW_TYPES[out.expression.type]) for out in self.select] + late)
 

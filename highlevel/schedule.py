@@ -29,7 +29,7 @@ PIECE_BYTES = 64 << 20
 """Bytes that a thread scans at a time."""
 
 Sent = tuple[int, Lane, Item]
-"""Number of the plan, lane, and what the lane has for the plan."""
+"""Number of the leaf, lane, and what the lane has for the leaf."""
 
 
 def make_lanes(port: Port, capture: AnyCapture, threads: int) -> list[Lane]:
@@ -39,7 +39,7 @@ def make_lanes(port: Port, capture: AnyCapture, threads: int) -> list[Lane]:
     size = len(capture.data)
     pieces = 1 if threads == 1 else -(-size // PIECE_BYTES)
     deal = Deal(capture, pieces, port.block_records)
-    shared = all(plan.low.dealt for _, plan in port.plans)
+    shared = all(leaf.low.dealt for _, leaf in port.leaves)
     lanes = max(1, min(threads, size // LANE_BYTES)) if shared else 1
     return [MappedLane(port, deal, first=number == 0) for number in range(lanes)]
 

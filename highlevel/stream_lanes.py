@@ -31,7 +31,7 @@ class StreamLane(Lane):
         super().__init__(port, capture)
         self.stream = capture
         if port.slack is not None:  # windows close only up to the stream that is least far: the others wait for it
-            self.lead = port.slack + max((plan.window.slide for _, plan in port.plans), default=0)
+            self.lead = port.slack + max((leaf.slide for _, leaf in port.leaves), default=0)
         self._blocks: Iterator[Block | None] | None = None
         self._consumed = 0
 
@@ -78,7 +78,7 @@ class LiveLane(Lane):
         super().__init__(port, capture)
         self.stream = capture
         self._polled: int | None = None  # the last poll in vain before the first row
-        self._described = [Described(plan.low.pane, plan.low.origin) for _, plan in port.plans]
+        self._described = [Described(leaf.low.pane, leaf.low.origin) for _, leaf in port.leaves]
 
     def run(self, stopping: Callable[[], bool], unwanted: Event) -> Iterator[Numbered]:
         """Reduce blocks as they come, until the input ends or, soon after `stopping` says so, with what has been read.
@@ -128,7 +128,7 @@ class LiveLane(Lane):
             yield from self._numbered(self.node.tick(polled))
             return
         self._polled = polled
-        for (reader, _), described in zip(self.port.plans, self._described, strict=True):
+        for (reader, _), described in zip(self.port.leaves, self._described, strict=True):
             mark = described.news(max(BEGINNING + 1, polled - self.port.lull.threshold))
             if mark is not None:
                 yield reader, Punctuation(self.port.link, mark)

@@ -48,6 +48,11 @@ class Leaf:
         return [stream.lower() for stream in self.streams] == [self.low.kind]
 
     @property
+    def slide(self) -> int:
+        """A pane: no window over it ends more often."""
+        return self.low.pane
+
+    @property
     def inputs(self) -> tuple[Node, ...]:
         """None."""
         return ()

@@ -76,6 +76,16 @@ class HoldingOperator(Protocol):
         ...
 
 
+@runtime_checkable
+class StoringOperator(Protocol):
+    """What those say as well that keep some of their rows alone."""
+
+    @property
+    def stored(self) -> int:
+        """Rows that were kept for a while."""
+        ...
+
+
 def lows_of(mark: Mark, width: int) -> Lows:
     """Return a promise as `width` bounds; all are END at the end of a stream, whatever is promised before it."""
     if isinstance(mark, JointPunctuation):

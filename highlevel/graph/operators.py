@@ -10,7 +10,6 @@ from highlevel.graph.pair_groups import PairGroupsOperator
 from highlevel.graph.select import SelectOperator
 from highlevel.graph.union import UnionOperator
 from highlevel.graph.windowed import WindowedOperator
-from highlevel.joins.oa_join import OAJoin
 
 
 def make_operator(node: Node) -> GraphOperator:
@@ -25,7 +24,9 @@ def make_operator(node: Node) -> GraphOperator:
         case Distinct():
             return DistinctOperator(node)
         case Join():
-            return OAJoin(node.spec, node.form)
+            from highlevel.graph.joined import JoinOperator  # its kernels are for queries that join alone
+
+            return JoinOperator(node)
         case Windowed():
             return WindowedOperator(node)
         case PairGroups():

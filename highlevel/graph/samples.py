@@ -1,0 +1,100 @@
+"""What a query that is a graph counts: what every query does, and of each operator that holds something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from capture.metrics import Samples
+from highlevel.graph.operator import HoldingOperator, StoringOperator
+from highlevel.graph.windowed import WindowedOperator
+from highlevel.meld import Meld
+from highlevel.metrics import (
+    JOIN_ROWS_STORED,
+    LATE_PARTIALS,
+    LATE_ROWS,
+    LOW_WATERMARK,
+    OPERATOR_LATE_ROWS,
+    OPERATOR_RESULT_ROWS,
+    OPERATOR_ROWS_HELD,
+    OPERATOR_ROWS_RECEIVED,
+    OPERATOR_STATE_BYTES,
+    OUTSIDE_WINDOWS,
+    PARTIALS_BEYOND_CAP,
+    PARTIALS_RECEIVED,
+    PUNCTUATION_LAG,
+    RESULT_ROWS,
+    ROWS_BEYOND_CAP,
+    STATE_BYTES,
+    WINDOWS_CLOSED,
+    WINDOWS_OPEN,
+)
+from highlevel.pipeline import SECOND, number_of
+from lowlevel.punctuation import BEGINNING, END
+
+if TYPE_CHECKING:
+    from highlevel.graph.pipeline import GraphPipeline
+
+
+def samples_of(pipeline: GraphPipeline, newest: int) -> Samples:
+    """Return the counters and gauges of a pipeline; `newest` is the largest packet time seen on any link, in ns.
+
+    The closed windows are those since this was last asked, added to those before.
+    """
+    query = pipeline.plan.name
+    samples = Samples()
+    for name, operator in zip(pipeline.plan.node_names, pipeline.operators, strict=True):
+        if isinstance(operator, Meld):
+            samples.add(PARTIALS_RECEIVED, operator.received, query)
+        elif isinstance(operator, WindowedOperator):
+            _add_windows(samples, operator, query)
+            pipeline.windows_closed += number_of(operator.take_closed())
+            late = operator.late_rows
+            _add_operator(samples, (query, name), operator.received, operator.results, late, operator.bytes)
+        elif isinstance(operator, HoldingOperator):
+            samples.add(LATE_PARTIALS, operator.late, query)
+            samples.add(LATE_ROWS, operator.late, query)
+            late = operator.late
+            _add_operator(samples, (query, name), operator.received, operator.results, late, operator.bytes)
+            samples.set(OPERATOR_ROWS_HELD, operator.rows_held, query, name)
+            if isinstance(operator, StoringOperator):
+                samples.add(JOIN_ROWS_STORED, operator.stored, query, name)
+    if any(isinstance(operator, WindowedOperator) for operator in pipeline.operators):
+        samples.add(WINDOWS_CLOSED, pipeline.windows_closed, query)
+    samples.add(RESULT_ROWS, pipeline.results, query)
+    _add_progress(samples, query, bounds_of(pipeline), newest)
+    return samples
+
+
+def _add_windows(samples: Samples, operator: WindowedOperator, query: str) -> None:
+    samples.add(OUTSIDE_WINDOWS, operator.outside, query)
+    samples.add(LATE_PARTIALS, operator.late, query)
+    samples.add(LATE_ROWS, operator.late_rows, query)
+    partials, rows = operator.beyond_cap
+    samples.add(PARTIALS_BEYOND_CAP, partials, query)
+    samples.add(ROWS_BEYOND_CAP, rows, query)
+    samples.add(WINDOWS_OPEN, number_of(operator.open_windows()), query)  # of all nodes of the query together
+
+
+def _add_operator(samples: Samples, labels: tuple[str, str], received: int, results: int, late: int, held: int) -> None:
+    samples.add(OPERATOR_ROWS_RECEIVED, received, *labels)
+    samples.add(OPERATOR_RESULT_ROWS, results, *labels)
+    samples.add(OPERATOR_LATE_ROWS, late, *labels)
+    samples.set(OPERATOR_STATE_BYTES, held, *labels)
+    samples.add(STATE_BYTES, held, labels[0])
+
+
+def bounds_of(pipeline: GraphPipeline) -> list[tuple[str, int]]:
+    """Return the link and the promise of each port."""
+    melds = (operator for operator in pipeline.operators if isinstance(operator, Meld))
+    return list(zip(pipeline.links, (bound for meld in melds for bound in meld.bounds), strict=True))
+
+
+def _add_progress(samples: Samples, query: str, bounds: Iterable[tuple[str, int]], newest: int) -> None:
+    lows: dict[str, int] = {}
+    for link, bound in bounds:
+        lows[link] = min(bound, lows.get(link, END))
+    for link, low in lows.items():
+        if low not in (BEGINNING, END):
+            samples.set(LOW_WATERMARK, low / SECOND, query, link)
+            samples.set(PUNCTUATION_LAG, max(0, newest - low) / SECOND, query, link)
