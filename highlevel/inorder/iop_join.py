@@ -11,21 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from highlevel.batch_columns import BatchColumns
 from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
 from highlevel.inorder.chains import Chains
+from highlevel.joins.join_input import JoinInput
 from highlevel.joins.spec import JoinKind, JoinSpec
 from highlevel.joins.window import Port
 from highlevel.meld import UNION
-from lowlevel.arrow import arrow_column
 from lowlevel.conditions import Condition
-from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Column, Expression, Type
-from lowlevel.plan import ARROW_TYPES
+from lowlevel.expressions import Type, columns_of
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 FORGET = 4096
@@ -50,14 +47,15 @@ class IopJoin:
         self.stored = [
             list(dict.fromkeys([clock, *names])) for clock, names in zip(self.clocks, self.columns, strict=True)
         ]
-        kinds = [left.type if left.type is right.type else Type.FLOAT for left, right in spec.keys]
-        self.expressions = [[pair[port] for pair in spec.keys] for port in Port]
-        self.keys = Keys([ARROW_TYPES[kind] for kind in kinds])
+        self.inputs = [JoinInput(spec, port) for port in Port]
+        self.keys = Keys(self.inputs[0].kinds)
         self.sides = [Chains(clock) for clock in self.clocks]
         self.known = [BEGINNING, BEGINNING]
         self.promised = BEGINNING
         self.received = self.disordered = self.results = 0
         self._residual = None if spec.residual is None else Condition(spec.residual)
+        residual = columns_of(spec.residual) if spec.residual is not None else []
+        self._macs = {column.name for column in residual if column.type is Type.MAC}
 
     @property
     def rows_held(self) -> int:
@@ -80,12 +78,9 @@ class IopJoin:
         if batch.num_rows == 0:
             return
         known = int(clocks[-1])
-        keys, valid = self._keys(Port(port), batch)
-        batch = batch.select(self.stored[port])
-        if not valid.all():
-            batch, clocks = batch.filter(pa.array(valid)), clocks[valid]
-            keys = [key.filter(pa.array(valid)) for key in keys]
-        named = self._named(keys, batch.num_rows)
+        arrived, _ = self.inputs[port].read(batch)  # rows with a NULL among their keys are left out
+        batch, clocks = arrived.batch.select(self.stored[port]), arrived.batch.column(self.clocks[port]).to_numpy()
+        named = self._named(arrived.keys, batch.num_rows)
         yield from self._pairs(Port(port), batch, named, *self.spec.window.meets(Port(port), clocks))
         wanted = int(np.searchsorted(clocks, self.spec.window.expired(Port(port), self.known[1 - port])))
         count = max(1, self.keys.count)
@@ -104,18 +99,6 @@ class IopJoin:
         if low > self.promised:
             self.promised = low
             yield Punctuation(UNION, low)
-
-    def _keys(self, port: Port, batch: pa.RecordBatch) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
-        """Return the key columns of a batch, and which rows have all of them."""
-        valid = np.ones(batch.num_rows, bool)
-        columns = BatchColumns(batch)
-        keys = []
-        for expression, kind in zip(self.expressions[port], self.keys.kinds, strict=True):
-            key = _column(expression, batch, columns)
-            if key.null_count:
-                valid &= np.asarray(key.is_valid())
-            keys.append(key if key.type == kind else key.cast(kind))
-        return keys, valid
 
     def _named(self, keys: Sequence[pa.Array], rows: int) -> Words:
         """Return the numbers of keys; forget first those that nobody has, where they have become many."""
@@ -142,7 +125,7 @@ class IopJoin:
         others = self.sides[other].take(places, self.columns[other])
         pairs = pa.RecordBatch.from_arrays([*own, *others] if port is Port.LEFT else [*others, *own], self.names)
         if self._residual is not None:
-            pairs = pairs.filter(pa.array(self._residual.true_rows(BatchColumns(pairs), pairs.num_rows)))
+            pairs = pairs.filter(pa.array(self._residual.true_rows(BatchColumns(pairs, self._macs), pairs.num_rows)))
         self.results += pairs.num_rows
         if pairs.num_rows:
             yield pairs
@@ -172,10 +155,3 @@ class IopJoin:
                 named = self._named(keys, batch.num_rows)
                 clocks = batch.column(self.clocks[port]).to_numpy()
                 self.sides[port].add(batch.select(self.stored[port]), clocks, named, max(1, self.keys.count))
-
-
-def _column(expression: Expression, batch: pa.RecordBatch, columns: BatchColumns) -> pa.Array:
-    """Return the values of an expression over a batch."""
-    if isinstance(expression, Column):
-        return batch.column(expression.name)
-    return arrow_column(evaluate(expression, columns), batch.num_rows, expression.type)
