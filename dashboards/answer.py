@@ -14,8 +14,8 @@ from capture.metrics import Samples
 from dashboards.asked import INLINE
 from dashboards.run_warnings import nothing_readable, run_warnings
 from dashboards.stop_signals import stopping
+from highlevel.graph.plan import AnyPlan, GraphPlan
 from highlevel.inline import InlineRun, Input
-from highlevel.plan import QueryPlan
 from highlevel.readings import Reading
 from lowlevel.promises.lull import LullRule
 
@@ -66,7 +66,7 @@ class Answer:
 
 @contextlib.contextmanager
 def answer(
-    plan: QueryPlan,
+    plan: AnyPlan,
     inputs: Sequence[Input],
     on: str = INLINE,
     slots: int | None = None,
@@ -90,6 +90,8 @@ def answer(
         raise ValueError(
             f"got threads, a slack, a lull or something to follow with the engine {on}, expected them with {INLINE}"
         )
+    if isinstance(plan, GraphPlan):
+        raise InputError(f"the engine {on} runs queries of one list of streams: expected {INLINE} for rows and joins")
     from capture.files.capture import open_finite
     from highlevel.spark.batch import BatchRun
     from highlevel.spark.session import close, session

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from capture.flows.sampling import HandRates
+    from highlevel.graph.plan import AnyPlan
     from highlevel.inline import Input
-    from highlevel.plan import QueryPlan
     from lowlevel.promises.lull import LullRule
 
 INLINE = "inline"
@@ -26,7 +26,7 @@ def prepare(
     files: Iterable[str | os.PathLike[str]],
     streams: Mapping[str, Iterable[str]] | None,
     follow: bool,
-) -> tuple[QueryPlan, list[Input]]:
+) -> tuple[AnyPlan, list[Input]]:
     """Compile a query and bind the names in its FROM, to `files` together or by `streams` each to its own.
 
     Raises QueryError for the query, InputError for an input that cannot be bound.

@@ -19,6 +19,7 @@ from dashboards.last_window import ClosedWindow, LastWindow
 from dashboards.metrics import GROUPS, METRICS, SERIES_FOLDED, WINDOW_END, WINDOW_START
 from dashboards.names import Names
 from dashboards.query_series import QuerySeries
+from highlevel.graph.plan import AnyPlan
 from highlevel.plan import QueryPlan
 
 Family = CounterMetricFamily | GaugeMetricFamily
@@ -36,7 +37,7 @@ class Exporter:
 
     def __init__(
         self,
-        plans: Iterable[QueryPlan],
+        plans: Iterable[AnyPlan],
         metrics: Iterable[Metric],
         top: int = 10,
         rank: Mapping[str, str] | None = None,
@@ -51,7 +52,11 @@ class Exporter:
             queries.take(plan.name, f"query {place + 1}")
         if unknown := rank.keys() - {plan.name for plan in self.plans}:
             raise ValueError(f"no query is named {', '.join(sorted(unknown))}; {self._choices()}")
-        series = [QuerySeries(plan, top, rank.get(plan.name)) for plan in self.plans]
+        windows = [plan if isinstance(plan, QueryPlan) else plan.shown for plan in self.plans]
+        for plan, of_windows in zip(self.plans, windows, strict=True):
+            if of_windows is None and plan.name in rank:
+                raise ValueError(f"query {plan.name!r} cannot be ranked: its rows are of no window, and only counted")
+        series = [QuerySeries(plan, top, rank.get(plan.name)) for plan in windows if plan is not None]
         _check_names(self._metrics.values(), series)
         self._lock = Lock()
         self._windows = {one.plan.name: LastWindow(one) for one in series}
@@ -68,23 +73,24 @@ class Exporter:
 
         The window with the greatest end is shown. Calls with rows of the same window add up, so none may be repeated.
         """
-        last = self._window(query)
-        with self._lock:
-            last.rows(table)
+        if last := self._window(query):
+            with self._lock:
+                last.rows(table)
 
     def progress(self, query: str, low: int) -> None:
         """Say that all windows that end by `low` (ns) are closed and their rows delivered, so that none means none.
 
         Without it, a window that had no rows (none passed HAVING, say) leaves the one before it on display.
         """
-        last = self._window(query)
-        with self._lock:
-            last.progress(low)
+        if last := self._window(query):
+            with self._lock:
+                last.progress(low)
 
-    def _window(self, query: str) -> LastWindow:
-        if query not in self._windows:
+    def _window(self, query: str) -> LastWindow | None:
+        """Return what is shown of a query; None for one whose rows are of no window: they are counted, in `samples`."""
+        if query not in {plan.name for plan in self.plans}:
             raise ValueError(f"got results of query {query!r}; {self._choices()}")
-        return self._windows[query]
+        return self._windows.get(query)
 
     def samples(self, samples: Mapping[LabelledName, float]) -> None:
         """Take the pipeline's counters and gauges so far, all of them: they replace those of the last call."""

@@ -8,6 +8,8 @@ from capture.files.pcapng import PcapngFormat
 from capture.files.stream import StreamedCapture
 from capture.live.tpacket import RingFormat
 from capture.native import Kernel
+from highlevel.graph.nodes import Join
+from highlevel.graph.plan import GraphPlan
 from highlevel.inline import InlineRun
 from lowlevel.expressions import Type
 
@@ -37,18 +39,22 @@ class IdleKernels:
 
     def __init__(self, run: InlineRun) -> None:
         """Look at the kinds of rows, the columns, the promises, and at the formats of the inputs."""
-        self.kinds = {plan.low.kind for plan in run.plans}
+        leaves = [leaf for plan in run.plans for leaf in plan.leaves]
+        graphs = [plan for plan in run.plans if isinstance(plan, GraphPlan)]
+        self.kinds = {leaf.low.kind for leaf in leaves}
         if "flows" in self.kinds:
             from lowlevel import flow_reader  # noqa: F401  # it declares its kernels
         if "samples" in self.kinds:
             from lowlevel import sample_reader  # noqa: F401
         self.unused = set() if any(lane.port.knowledge.by_rows for lane in run.lanes) else {"lowlevel.promises.guard"}
         self.unused.add("lowlevel.flush_kernels")  # nothing waits in a ring: entries leave at once
-        if not any(column.endswith("payload") for plan in run.plans for column in plan.low.columns):
+        if not any(column.endswith("payload") for leaf in leaves for column in leaf.low.columns):
             self.unused.add("lowlevel.byte_functions")
-        texts = (key for plan in run.plans for key in plan.low.keys if key.expression.type is Type.TEXT)
-        if not any(texts) and not any("link" in plan.group_by for plan in run.plans):
+        texts = (key for leaf in leaves for key in leaf.low.keys if key.expression.type is Type.TEXT)
+        linked = any("link" in plan.group_by for plan in run.plans if not isinstance(plan, GraphPlan))
+        if not any(texts) and not linked and not graphs:
             self.unused.add("highlevel.groups.long_strings")
+        self.joins = any(isinstance(node, Join) for plan in graphs for node in plan.nodes)
         captures = [lane.capture for lane in run.lanes]
         unknown = [isinstance(capture, StreamedCapture) and not capture.recognised for capture in captures]
         formats = {type(capture.format) for capture, waits in zip(captures, unknown, strict=True) if not waits}
@@ -60,4 +66,5 @@ class IdleKernels:
         module = kernel.function.__module__
         needed_for = [kinds for beginning, kinds in OF_KINDS.items() if module.startswith(beginning)]
         idle = kernel.name in self.formats or module in self.unused
+        idle = idle or (not self.joins and module.startswith("highlevel.joins."))
         return idle or any(not kinds & self.kinds for kinds in needed_for)

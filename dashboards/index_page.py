@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from highlevel.plan import QueryPlan
+from highlevel.graph.plan import AnyPlan
 
 
-def index_page(plans: Sequence[QueryPlan]) -> bytes:
+def index_page(plans: Sequence[AnyPlan]) -> bytes:
     """Render the page as UTF-8: plain HTML without scripts, styles from elsewhere, or any link but `/metrics`."""
     queries = "\n".join(
         f"<h2>{escape(plan.name)}</h2>\n<p>from {escape(', '.join(plan.streams))}</p>\n<pre>{escape(plan.sql)}</pre>"

@@ -15,7 +15,7 @@ from capture.files.stream import StreamedCapture
 from dashboards.spelled import spelled_bytes
 from highlevel.arrival_order import check_one_input
 from highlevel.inline import Input
-from highlevel.plan import QueryPlan
+from highlevel.plan import LeafPlan, QueryPlan
 from lowlevel.capturing import Capturing
 from lowlevel.durations import SECOND
 from lowlevel.node import Node
@@ -147,10 +147,10 @@ def _open(link: SpooledLink, node: NodeSettings, plans: Sequence[QueryPlan], mem
     return Link(link, capturing)
 
 
-def table_slots(link: SpooledLink, memory: int, plans: Sequence[QueryPlan]) -> int:
+def table_slots(link: SpooledLink, memory: int, leaves: Sequence[LeafPlan]) -> int:
     """Return the slots of each table of a link, which may take `memory` bytes together; PipelineError for too few."""
     try:
-        return slots_within(memory, [plan.low for plan in plans])
+        return slots_within(memory, [leaf.low for leaf in leaves])
     except ValueError as error:
         raise PipelineError(f"node.memory, for link {link.name}: {error}") from error
 

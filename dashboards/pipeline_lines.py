@@ -8,7 +8,7 @@ from pathlib import Path
 from dashboards.node_links import fed_links, is_many, spool_bounds, table_slots
 from dashboards.spelled import spelled_bytes
 from highlevel.inline import Input
-from highlevel.plan import QueryPlan
+from highlevel.plan import LeafPlan
 from lowlevel.flushing import Policy
 from lowlevel.node import TABLE_SLOTS
 from lowlevel.sharing import share
@@ -36,56 +36,56 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
     for name, paths in pipeline.links.items():
         yield from ["", f"link {name}: {', '.join(paths)}, which `wiretide run` reads"]
         source = Input(name, Path(paths[0]), name)
-        yield from _read_by_run([plan for plan in plans if source.feeds(plan)])
+        yield from _read_by_run([leaf for plan in plans for leaf in plan.leaves if source.feeds(leaf)])
     for plan in plans:
         yield from ["", explain(plan)]
 
 
-def _spooled(link: SpooledLink, node: NodeSettings, plans: Sequence[QueryPlan], memory: int) -> Iterator[str]:
+def _spooled(link: SpooledLink, node: NodeSettings, leaves: Sequence[LeafPlan], memory: int) -> Iterator[str]:
     """Say how a node reads a link, whose tables may take `memory` bytes."""
-    yield from _read_for(plans)
-    if not plans:
+    yield from _read_for(leaves)
+    if not leaves:
         return
     path = Path(link.capture)
     yield _line("promise", link.knowledge_text(live=can_be_read_once(path) or is_many(link.capture)))
     yield _line("flush", node.flushing_text())
-    yield from _tables(plans, table_slots(link, memory, plans), node.flushing().policy is Policy.AT_ONCE)
-    if any(plan.low.reduced for plan in plans):
+    yield from _tables(leaves, table_slots(link, memory, leaves), node.flushing().policy is Policy.AT_ONCE)
+    if any(leaf.low.reduced for leaf in leaves):
         yield _line("memory", f"{spelled_bytes(memory)} for the tables: its part of [node] memory")
     yield _line("spool", f"{link.spool}: `wiretide explain {link.spool}` says what is in it")
     yield _line("spool bounds", spool_bounds(node))
 
 
-def _read_by_run(plans: Sequence[QueryPlan]) -> Iterator[str]:
+def _read_by_run(leaves: Sequence[LeafPlan]) -> Iterator[str]:
     """Say how tasks of Spark read the files of a link."""
-    yield from _read_for(plans)
-    if plans:
+    yield from _read_for(leaves)
+    if leaves:
         yield _line("promise", "exact: each file is scanned before it is read")
         yield _line("flush", f"{Policy.AT_ONCE}, and all at the end of each task")
-        yield from _tables(plans, TABLE_SLOTS, at_once=True)
-        if any(plan.low.reduced for plan in plans):
+        yield from _tables(leaves, TABLE_SLOTS, at_once=True)
+        if any(leaf.low.reduced for leaf in leaves):
             yield _line("memory", "that of the tables, for each task at work")
 
 
-def _read_for(plans: Sequence[QueryPlan]) -> Iterator[str]:
-    yield _line("queries", ", ".join(plan.name for plan in plans) or "none: it is left alone")
+def _read_for(leaves: Sequence[LeafPlan]) -> Iterator[str]:
+    yield _line("queries", ", ".join(dict.fromkeys(leaf.name for leaf in leaves)) or "none: it is left alone")
 
 
-def _tables(plans: Sequence[QueryPlan], slots: int, at_once: bool) -> Iterator[str]:
+def _tables(leaves: Sequence[LeafPlan], slots: int, at_once: bool) -> Iterator[str]:
     """Say which queries have a table, share one, or are fed from another's, and what memory each can take."""
-    low = [plan.low for plan in plans]
+    low = [leaf.low for leaf in leaves]
     if any(plan.reduced for plan in low):
         together = spelled_bytes(bytes_at_most(slots, low))
         yield _line("tables", f"{slots:,} slots each, {together} at most of all that can occur")
     tables = share(low)
     for shared in tables:
-        names = ", ".join(plans[sharer.number].name for sharer in shared.sharers)
+        names = ", ".join(dict.fromkeys(leaves[sharer.number].name for sharer in shared.sharers))
         if not shared.plan.reduced:
             yield _line("no table", f"{names}: each row goes up by itself")
             continue
         whose = f"{names}: shared, as they keep the same groups" if len(shared.sharers) > 1 else names
         if at_once and shared.feeder is not None:
-            finer = plans[tables[shared.feeder].sharers[0].number].name
+            finer = leaves[tables[shared.feeder].sharers[0].number].name
             whose += f"; fed from what leaves that of {finer}, not from packets"
         versions = len(possible_versions(shared.plan))
         yield _line("table", whose + (f"; up to {versions}, by the IP versions of addresses" if versions > 1 else ""))

@@ -1,8 +1,9 @@
 """Results as text and files: the formats of `wiretide query`.
 
 CSV: a header, then RFC 4180 rows, nothing else; times are integer nanoseconds, IP and MAC addresses text, NULL an empty
-field. Table: aligned text (`dashboards.result_table`), one block for the windows that became final together. JSON: one
-object per line. Parquet and Arrow: the same columns as CSV, in their own formats.
+field. Table: aligned text (`dashboards.result_table`), one block for the windows that became final together; rows that
+are of no window follow each other. JSON: one object per line. Parquet and Arrow: the same columns as CSV, in their own
+formats.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ import pyarrow.compute as pc
 from capture.errors import InputError
 from dashboards.formats import Format
 from dashboards.result_table import LiveTable, aligned
+from highlevel.plan import BOUNDS
 from lowlevel.addresses import to_text
 
 
@@ -81,12 +83,12 @@ def write_results(
     sink: BinaryIO,
     *,
     live: bool = False,
-    timed: bool = True,
+    times: Collection[str] = BOUNDS,
 ) -> None:
     """Write result batches as they come, so that what is final can be read at once in every format but Parquet.
 
     `schema` is the plan's: it makes the header even where there are no rows. `live` says that batches come over hours,
-    a few rows each: a table then has one header for many of them. `timed` says that bounds of windows are times.
+    a few rows each: a table then has one header for many of them. `times` are the columns that a table spells as times.
     """
     if kind is Format.CSV:
         _write_csv(batches, schema, sink)
@@ -95,7 +97,7 @@ def write_results(
         _write_json(map(readable, batches), sink)
         return
     writers: dict[Format, Callable[[Iterable[pa.RecordBatch], pa.Schema, BinaryIO], None]] = {
-        Format.TABLE: partial(_write_table, live=live, timed=timed),
+        Format.TABLE: partial(_write_table, live=live, times=times),
         Format.PARQUET: _write_parquet,
         Format.ARROW: _write_arrow,
     }
@@ -149,13 +151,13 @@ def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Bin
 
 
 def _write_table(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, *, live: bool, timed: bool
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, *, live: bool, times: Collection[str]
 ) -> None:
     """Write aligned columns: a block for each batch, or, of a live run, all under each other."""
-    table = LiveTable(timed=timed)
+    table = LiveTable(times=times)
     empty = True
     for batch in batches:
-        sink.write((table.lay_out(batch) if live else aligned(batch, timed=timed)).encode())
+        sink.write((table.lay_out(batch) if live else aligned(batch, times=times)).encode())
         sink.flush()
         empty = False
     if empty:

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-BOUNDS = ("window_start", "window_end")
+from highlevel.plan import BOUNDS
 
 HEADER_EVERY = 40
 """Rows under one header of a live table, at least, before it is said again."""
 
 
-def aligned(batch: pa.RecordBatch, *, timed: bool = True) -> str:
-    """Lay one batch out by itself: a header, a rule, the rows, a blank line. `timed` is as for `LiveTable`."""
-    return LiveTable(timed=timed).lay_out(batch) + "\n"
+def aligned(batch: pa.RecordBatch, *, times: Collection[str] = BOUNDS) -> str:
+    """Lay one batch out by itself: a header, a rule, the rows, a blank line. `times` is as for `LiveTable`."""
+    return LiveTable(times=times).lay_out(batch) + "\n"
 
 
 class LiveTable:
     """Lays batches out one below the other, in columns that stay where they are.
 
-    The header is said again when a column has to be wider, and with the first batch after HEADER_EVERY rows. Bounds of
-    windows are spelled as times where they are `timed`.
+    The header is said again when a column has to be wider, and with the first batch after HEADER_EVERY rows. Columns in
+    `times`, integers in ns, are spelled as times.
     """
 
-    def __init__(self, *, timed: bool = True) -> None:
+    def __init__(self, *, times: Collection[str] = BOUNDS) -> None:
         """Begin with a header."""
-        self._times = BOUNDS if timed else ()
+        self._times = times
         self._widths: list[int] = []
         self._rows = 0  # under the last header
 
     def lay_out(self, batch: pa.RecordBatch) -> str:
         """Return the lines of a batch, below a header where one is due."""
         texts = [
-            _iso(column) if name in self._times else _texts(column)
+            iso_times(column) if name in self._times else _texts(column)
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         ]
         longest = [pc.max(pc.utf8_length(column)).as_py() or 0 for column in texts]
@@ -53,11 +55,11 @@ class LiveTable:
         return between + "\n".join(lines.to_pylist()) + "\n"
 
 
-def _iso(column: pa.Array) -> pa.Array:
+def iso_times(column: pa.Array) -> pa.Array:
     """Spell times in ns as ISO 8601, whole seconds without a fraction."""
     texts = column.cast(pa.timestamp("ns", tz="UTC")).cast(pa.timestamp("ns")).cast(pa.string())
     texts = pc.replace_substring_regex(pc.replace_substring(texts, " ", "T"), r"\.?0{9}$", "")
-    return pc.binary_join_element_wise(texts, "Z", "")
+    return pc.fill_null(pc.binary_join_element_wise(texts, "Z", ""), "NULL")
 
 
 def _texts(column: pa.Array) -> pa.Array:

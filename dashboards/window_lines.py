@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dashboards.result_files import readable
-from dashboards.result_table import printable
+from dashboards.result_table import iso_times, printable
+from highlevel.graph.plan import AnyPlan
 from highlevel.plan import QueryPlan
 from lowlevel.expressions import Column, Type
 
@@ -16,8 +17,25 @@ SHOWN = 3
 """Windows of one query that are printed at a time; the count of the others follows."""
 
 
-def window_lines(plan: QueryPlan, table: pa.Table, shown: int = SHOWN) -> Iterator[str]:
-    """Yield a line for each of the newest windows of `table`: its end, its rows, and the one with the largest value."""
+def window_lines(plan: AnyPlan, table: pa.Table, shown: int = SHOWN) -> Iterator[str]:
+    """Yield a line for each of the newest windows of `table`: its end, its rows, and the one with the largest value.
+
+    Of rows without a window one line: how many came, and the last of them.
+    """
+    of_windows = plan if isinstance(plan, QueryPlan) else plan.shown
+    if of_windows is None:
+        if table.num_rows:
+            last = table.slice(table.num_rows - 1).combine_chunks()
+            for name in plan.times:
+                place = last.schema.get_field_index(name)
+                last = last.set_column(place, name, iso_times(last[name].combine_chunks()))
+            many = "1 row, " if table.num_rows == 1 else f"{table.num_rows:,} rows, the last "
+            yield f"{'':20}  {plan.name}: {many}{_spelled(last)}"
+        return
+    yield from _of_windows(of_windows, table, shown)
+
+
+def _of_windows(plan: QueryPlan, table: pa.Table, shown: int) -> Iterator[str]:
     ends = sorted(pc.unique(table["window_end"]).to_pylist())
     if len(ends) > shown:
         yield f"{'':20}  {plan.name}: {len(ends) - shown} earlier windows"
@@ -50,6 +68,11 @@ def _largest(plan: QueryPlan, rows: pa.Table) -> str:
     if values:
         order = pc.sort_indices(rows, sort_keys=[(values[0], "descending")])
         rows = rows.take(order[:1])
+    return _spelled(rows)
+
+
+def _spelled(rows: pa.Table) -> str:
+    """Spell the first of some rows."""
     row = readable(rows.slice(0, 1).combine_chunks().to_batches()[0]).to_pylist()[0]
     texts = [f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in row.items()]
     return ", ".join(printable(pa.array(texts)).to_pylist())

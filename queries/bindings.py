@@ -14,8 +14,8 @@ from capture.files.beside import TEMPLATES
 from capture.files.byte_source import STANDARD_INPUT
 from capture.live.interface_path import interface_name, is_interface
 from highlevel.arrival_order import check_one_input
+from highlevel.graph.plan import AnyPlan
 from highlevel.inline import Input
-from highlevel.plan import QueryPlan
 
 COMPRESSED = (".gz", ".zst", ".lz4", ".bz2", ".xz")
 """Suffixes that say how a file is compressed, and nothing about the link."""
@@ -127,7 +127,7 @@ def _split(place: Path) -> tuple[Path, str]:
     return base, str(Path(*rest))
 
 
-def check_streams(plans: Iterable[QueryPlan], inputs: Iterable[Input]) -> None:
+def check_streams(plans: Iterable[AnyPlan], inputs: Iterable[Input]) -> None:
     """Raise InputError where a name in FROM has no file, and would be silent for ever, or has one file twice.
 
     And where standard input is a terminal, or something that can be read once is to be read twice; and where a query
@@ -143,15 +143,15 @@ def check_streams(plans: Iterable[QueryPlan], inputs: Iterable[Input]) -> None:
     check_one_input(plans, inputs)
 
 
-def check_names(plans: Iterable[QueryPlan], names: Iterable[str]) -> None:
+def check_names(plans: Iterable[AnyPlan], names: Iterable[str]) -> None:
     """Raise InputError where a name in FROM is none of `names`, and would be silent for ever."""
     known = sorted(set(names))
     bound = {name.lower() for name in known}
-    for plan in plans:
-        for stream in () if plan.of_every_link and bound else plan.streams:
+    for leaf in (leaf for plan in plans for leaf in plan.leaves):
+        for stream in () if leaf.of_every_link and bound else leaf.streams:
             if stream.lower() not in bound:
                 raise InputError(
-                    f"query {plan.name}: no file for the stream {stream}; bound are: {', '.join(known) or 'none'}"
+                    f"query {leaf.name}: no file for the stream {stream}; bound are: {', '.join(known) or 'none'}"
                 )
 
 

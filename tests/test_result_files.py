@@ -107,7 +107,7 @@ def test_bounds_that_are_numbers_of_rows_are_numbers_in_a_table() -> None:
     batch = pa.record_batch({"window_start": [-990, 10], "window_end": [10, 1010], "n": [5, 7]})
     for live in (False, True):
         sink = io.BytesIO()
-        write_results(iter([batch]), batch.schema, Format.TABLE, sink, live=live, timed=False)
+        write_results(iter([batch]), batch.schema, Format.TABLE, sink, live=live, times=())
         assert sink.getvalue().decode().splitlines()[:4] == [
             "window_start  window_end  n",
             "------------  ----------  -",

@@ -122,6 +122,7 @@ def query(
         compile_kernels()
     from dashboards.answer import answer
     from dashboards.idle_kernels import IdleKernels
+    from highlevel.graph.plan import GraphPlan
 
     with answer(plan, inputs, on, slots, threads, late, silent) as found:
         if found.run is not None:
@@ -134,7 +135,8 @@ def query(
             open_output(output, live=growing) as sink,
         ):
             found.show(progress)
-            write_results(found.batches, plan.schema, format, sink, live=found.live, timed=plan.window.timed)
+            flowing = found.live or (isinstance(plan, GraphPlan) and not plan.windowed)  # a few rows at a time
+            write_results(found.batches, plan.schema, format, sink, live=flowing, times=plan.times)
         report(found.samples(), found.warnings(), stats=stats)
 
 
