@@ -89,7 +89,7 @@ class FlushingTable(Table):
         """Add packets, as the base does; those of panes above `limit` open none. `evictions_due` first."""
         self.evicted_rows = update_flushing(
             self._slots, self._slots, len(self.slots), self.width, self.key_words, self._ops, self._starts,
-            len(self.ops), self._words, self.capacity, self._args, self._args, times,
+            len(self.ops), self._words, self.stride, self._args, self._args, times,
             self._everyone if chosen is None else chosen, chosen is not None,
             len(times), pane, origin, self.probes, self._homes, self._evicted, self.evicted_rows,
             limit, self.code, self.flushing.every, self._counts, self.panes, self.mask, self._state,

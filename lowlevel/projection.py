@@ -84,7 +84,7 @@ class Projection:
         table = self.table
         return project(
             pointer(entries, "i64"), len(entries), entries.shape[1], self.shift, self.panes_of_one, self.moves,
-            len(self.moves) // 5, self.taken, len(self.taken), table.words, table.args, table.capacity, panes,
+            len(self.moves) // 5, self.taken, len(self.taken), table.words, table.args, table.stride, panes,
         )  # fmt: skip
 
 

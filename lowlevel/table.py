@@ -16,10 +16,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from capture.column_matrix import CACHE_LINE, column_matrix
 from capture.native import pointer
 from lowlevel.opcodes import COUNT, SUM, opcode, start
 from lowlevel.subaggregates import INT_MAX, SubAggregate
-from lowlevel.table_entries import AHEAD, CACHE_LINE, EMPTY, PROBES
+from lowlevel.table_entries import AHEAD, EMPTY, PROBES
 from lowlevel.table_kernels import flush_table, update_table
 from lowlevel.tally import Tally
 
@@ -64,8 +65,9 @@ class Table:
         self.burst = 0
         self.counted = np.zeros(2, np.int64)  # collisions, and entries that filled an empty slot
         self.oldest = np.array([INT_MAX], np.int64)
-        self.words = np.zeros((max(1, key_words), capacity), np.int64)
-        self.args = np.zeros((max(1, len(subaggregates)), capacity), np.int64)
+        self.words = column_matrix(max(1, key_words), capacity)
+        self.args = column_matrix(max(1, len(subaggregates)), capacity)
+        self.stride = self.words.shape[1]
         self._everyone = np.ones(1, np.uint8)
         self._homes = np.empty(3 * AHEAD, np.int64)
         # Addresses are taken once: asking numpy for them at every call costs as much as hundreds of packets.
@@ -93,7 +95,7 @@ class Table:
         """Add the packets whose key words and arguments stand in `words` and `args`. `evictions_due` first."""
         self.evicted_rows = update_table(
             self._slots, self._slots, len(self.slots), self.width, self.key_words, self._ops, self._starts,
-            len(self.ops), self._words, self.capacity, self._args, self._args, times,
+            len(self.ops), self._words, self.stride, self._args, self._args, times,
             self._everyone if chosen is None else chosen, chosen is not None,
             len(times), pane, origin, self.probes, self._homes, self._evicted, self.evicted_rows, self._counted,
         )  # fmt: skip

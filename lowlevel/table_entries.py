@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from capture.column_matrix import LINE_WORDS
 from capture.native import helper
 from capture.prefetch import prefetch
 from lowlevel.opcodes import (
@@ -31,11 +32,6 @@ from lowlevel.subaggregates import INT_MIN
 
 EMPTY = INT_MIN
 """The pane of a slot that holds nothing."""
-
-CACHE_LINE = 64
-"""Bytes."""
-
-LINE_WORDS = CACHE_LINE // 8
 
 PROBES = 4
 """Slots a packet may look at before it evicts: with entries of 32 bytes they are two cache lines."""

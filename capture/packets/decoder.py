@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from capture.column_matrix import column_matrix
 from capture.errors import InputError
 from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
@@ -48,8 +49,8 @@ class Packets:
 class Decoder:
     """Decodes blocks of one file into buffers of its own. Not thread safe.
 
-    Memory is fixed, whatever the file's length: len(FIELDS) x capacity x 8 bytes, and len(INNER_FIELDS) x capacity x 8
-    more where a column of the inner layer is wanted.
+    Memory is fixed, whatever the file's length: len(FIELDS) x capacity x 8 bytes, len(INNER_FIELDS) x capacity x 8 more
+    where a column of the inner layer is wanted, and what is left free between columns (`capture.column_matrix`).
     """
 
     def __init__(self, file: AnyCapture, columns: Iterable[str], capacity: int, every_frame: bool = False) -> None:
@@ -65,7 +66,8 @@ class Decoder:
         unknown = wanted - ROWS.keys()
         if unknown:
             raise ValueError(f"got the columns {', '.join(sorted(unknown))}, expected some of {', '.join(ROWS)}")
-        self.matrix = np.zeros((len(ROWS) if self.want_inner else len(FIELDS), capacity), np.int64)
+        self.capacity = capacity
+        self.matrix = column_matrix(len(ROWS) if self.want_inner else len(FIELDS), capacity)
         self.matrix[VERSION] = 4
         self.counts = np.zeros(OTHER_ROWS + 1, np.int64)
         self.skipped = self.counts[:OTHER_ROWS]
@@ -80,12 +82,11 @@ class Decoder:
 
         ValueError where the block has more records than the buffers have room for: the kernel would write behind them.
         """
-        capacity = self.matrix.shape[1]
-        if block.records > capacity:
+        if block.records > self.capacity:
             raise ValueError(
-                f"got a block of {block.records} records, expected at most {capacity}: scan in smaller blocks"
+                f"got a block of {block.records} records, expected at most {self.capacity}: scan in smaller blocks"
             )
-        return self._packets(lambda: self._decode(block, capacity))
+        return self._packets(lambda: self._decode(block, self.matrix.shape[1]))
 
     def _packets(self, decode: Callable[[], int]) -> Packets:
         """Run a kernel, which returns its rows, over buffers that are as it expects them."""
@@ -98,7 +99,7 @@ class Decoder:
         self.only_ipv4 = int(self.counts[OTHER_ROWS]) == before
         return Packets(self.matrix, rows, self.only_ipv4)
 
-    def _decode(self, block: Block, capacity: int) -> int:
+    def _decode(self, block: Block, stride: int) -> int:
         """Run the kernel of the block's container; return the rows."""
         form = self.file.format
         if isinstance(form, ExportFormat):
@@ -107,16 +108,16 @@ class Decoder:
         if isinstance(form, PcapngFormat):
             return decode_pcapng(
                 self.file.data, block.start, block.end, block.records, block.section, form.interfaces,
-                len(form.interface_names), self.want, self.want_inner, self.every_frame, self.out, capacity,
+                len(form.interface_names), self.want, self.want_inner, self.every_frame, self.out, stride,
                 self.counts, self.retimed,
             )  # fmt: skip
         if isinstance(form, RingFormat):
             return decode_ring(
                 self.file.data, block.start, block.end, block.records, form.link_type, self.want, self.want_inner,
-                self.every_frame, self.out, capacity, self.counts,
+                self.every_frame, self.out, stride, self.counts,
             )  # fmt: skip
         return decode_pcap(
             self.file.data, block.start, block.records, form.big_endian, form.unit, form.record_header,
-            form.length_order, form.link_type, self.want, self.want_inner, self.every_frame, self.out, capacity,
+            form.length_order, form.link_type, self.want, self.want_inner, self.every_frame, self.out, stride,
             self.counts,
         )  # fmt: skip
