@@ -25,8 +25,10 @@ from lowlevel.expressions import (
     Function,
     InList,
     InPrefix,
+    InWatchlist,
     IsNull,
     Literal,
+    LongestPrefix,
     Mean,
     Op,
     Prefix,
@@ -36,6 +38,7 @@ from lowlevel.expressions import (
     Variance,
 )
 from lowlevel.vectors import AddressVector, AnyVector, BytesVector, Columns, Mask, TextVector, Vector, shape_of
+from lowlevel.watch.lookup import in_watchlist, longest_prefix
 
 ZEROS = {Type.FLOAT: np.float64, Type.BOOL: np.bool_}
 """What stands under a NULL constant, where it is no int64."""
@@ -60,6 +63,10 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             return _in_list(evaluate(operand, columns), values)
         case InPrefix(operand, prefixes):
             return _in_prefixes(evaluate(operand, columns), prefixes)
+        case InWatchlist(operand, file):
+            return in_watchlist(evaluate(operand, columns), file)
+        case LongestPrefix(operand, file):
+            return longest_prefix(evaluate(operand, columns), file)
         case IsNull(operand):
             vector = evaluate(operand, columns)
             return Vector(np.zeros(shape_of(vector), np.bool_) if vector.valid is None else ~vector.valid)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
+from lowlevel.watch.watched_file import WatchedFile
+
 
 class Type(StrEnum):
     """The types of GSQL values; times are INT nanoseconds, a MAC is 48 bits, BYTES are for predicates alone."""
@@ -189,6 +191,42 @@ class InPrefix:
 
 
 @dataclass(frozen=True, slots=True)
+class InWatchlist:
+    """`in_list(operand, 'file')`: whether an address or an integer is in a list that is read again when it changes."""
+
+    operand: Expression
+    file: WatchedFile
+
+    @property
+    def type(self) -> Type:
+        """Always BOOL."""
+        return Type.BOOL
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the value may be NULL."""
+        return self.operand.nullable
+
+
+@dataclass(frozen=True, slots=True)
+class LongestPrefix:
+    """`getlpmid(address, 'file')`: the label of the longest prefix in a file that the address is in, NULL without."""
+
+    operand: Expression
+    file: WatchedFile
+
+    @property
+    def type(self) -> Type:
+        """Always TEXT."""
+        return Type.TEXT
+
+    @property
+    def nullable(self) -> bool:
+        """NULL for an address in no prefix."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
 class IsNull:
     """`operand IS NULL`."""
 
@@ -313,7 +351,22 @@ class AtEnd:
         return True
 
 
-Expression = Column | Literal | Unary | Binary | InList | InPrefix | IsNull | Present | Mean | Variance | Call | AtEnd
+Expression = (
+    Column
+    | Literal
+    | Unary
+    | Binary
+    | InList
+    | InPrefix
+    | InWatchlist
+    | LongestPrefix
+    | IsNull
+    | Present
+    | Mean
+    | Variance
+    | Call
+    | AtEnd
+)
 
 
 def bits_of(expression: Expression) -> int:
@@ -327,10 +380,13 @@ def bits_of(expression: Expression) -> int:
 
 def columns_of(expression: Expression) -> Iterator[Column]:
     """Every column of the tree, depth first, repeats included."""
-    if isinstance(expression, Column):
-        yield expression
-        return
+    return (part for part in parts_of(expression) if isinstance(part, Column))
+
+
+def parts_of(expression: Expression) -> Iterator[Expression]:
+    """Every expression in the tree, itself first, depth first, repeats included."""
+    yield expression
     for field in fields(expression):
         child = getattr(expression, field.name)
         if isinstance(child, Expression):
-            yield from columns_of(child)
+            yield from parts_of(child)

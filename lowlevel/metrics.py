@@ -114,6 +114,22 @@ ROWS_NOT_SPREAD = Metric(
     "Rows that lasted more panes than a row is spread over; each is whole in the pane it ends in.",
 )
 
+WATCHLIST_ENTRIES = Metric(
+    "wiretide_watchlist_entries", "gauge", ("link", "file"), "Lines of a watchlist that a query of the link looks into."
+)
+WATCHLIST_RELOADS = Metric(
+    "wiretide_watchlist_reloads_total",
+    "counter",
+    ("link", "file"),
+    "Times that a watchlist was read again because its file had changed.",
+)
+WATCHLIST_FAILED = Metric(
+    "wiretide_watchlist_failed_reloads_total",
+    "counter",
+    ("link", "file"),
+    "Times that the file of a watchlist had changed into what is none, or had vanished; the list stays as it was.",
+)
+
 SPOOL_SEGMENTS_WRITTEN = Metric(
     "wiretide_spool_segments_written_total", "counter", ("link",), "Segments that were written through to the disk."
 )
@@ -177,6 +193,9 @@ METRICS = (
     LULL_PROMISES,
     PROMISE_LAG,
     ROWS_NOT_SPREAD,
+    WATCHLIST_ENTRIES,
+    WATCHLIST_RELOADS,
+    WATCHLIST_FAILED,
     SPOOL_SEGMENTS_WRITTEN,
     SPOOL_BYTES_WRITTEN,
     SPOOL_ITEMS_WRITTEN,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture
+from capture.files.stream import StreamedCapture
 from capture.metrics import BYTES_READ, FILES_DAMAGED, RECORDS_READ, Samples
 from lowlevel.durations import SECOND
 from lowlevel.flushing import Flushing, Policy
@@ -42,6 +43,7 @@ from lowlevel.query_tables import QueryTables
 from lowlevel.readers import RowReader, make_reader
 from lowlevel.sharing import SharedPlan, share, share_conditions
 from lowlevel.tally import Tally
+from lowlevel.watch.watching import Watching
 
 AT_ONCE = Flushing()
 
@@ -111,6 +113,8 @@ class Node:
             reader = make_reader(kind, link, file, columns, capacity, sampling)
             self.streams.append(Stream(kind, reader, fed, promise.make()))
         self.described = [Described(plan.pane, plan.origin) for plan in plans]
+        live = isinstance(file, StreamedCapture) and file.live
+        self.watching = Watching(plans, live)
         self.records = 0
         self.bytes = 0
 
@@ -118,15 +122,16 @@ class Node:
         """Take in one block; yields (number of the plan, item). Punctuation comes after the partials it covers."""
         self.records += block.records
         self.bytes += block.end - block.start
-        for stream in self.streams:
-            for rows in stream.reader.read(block):
-                if self.follows:
-                    stream.promise.advance(rows)
-                newest = END if self.at_once else stream.promise.newest
-                for query, shared in stream.tables:
-                    yield from shared.handed_out(query.add(rows, newest))
-            stream.declare(block)
-            yield from self._progress(stream)
+        with self.watching.block():
+            for stream in self.streams:
+                for rows in stream.reader.read(block):
+                    if self.follows:
+                        stream.promise.advance(rows)
+                    newest = END if self.at_once else stream.promise.newest
+                    for query, shared in stream.tables:
+                        yield from shared.handed_out(query.add(rows, newest))
+                stream.declare(block)
+                yield from self._progress(stream)
 
     def tick(self, now: int) -> Iterator[tuple[int, Item]]:
         """Take it that at `now` (ns) nothing was there to be read; yields what then becomes known and due.
@@ -178,6 +183,7 @@ class Node:
         samples.add(BYTES_READ, self.bytes, self.link)
         if damage:
             samples.add(FILES_DAMAGED, 1, self.link, damage)
+        self.watching.add_samples(samples, self.link)
         for stream in self.streams:
             samples.update(stream.reader.samples())
             if self.follows:

@@ -69,15 +69,18 @@ class LowLevelPlan:
         """Whether several readers may share the blocks of a capture among them."""
         return self.kind in DEALT_KINDS and not self.in_arrival_order
 
+    @property
+    def trees(self) -> list[Expression]:
+        """Every expression that is evaluated over rows."""
+        trees = [key.expression for key in self.keys]
+        trees += [sub.argument for sub in self.subaggregates if sub.argument is not None]
+        return trees if self.where is None else [*trees, self.where]
+
     @cached_property
     def columns(self) -> frozenset[str]:
         """Names of the columns the reader must fill."""
-        trees = [key.expression for key in self.keys]
-        trees += [sub.argument for sub in self.subaggregates if sub.argument is not None]
-        if self.where is not None:
-            trees.append(self.where)
         times = {"ts", "start_ts"} if self.spread else {"ts"}
-        return frozenset(column.name.removeprefix(SHARE) for tree in trees for column in columns_of(tree)) | times
+        return frozenset(column.name.removeprefix(SHARE) for tree in self.trees for column in columns_of(tree)) | times
 
     @cached_property
     def schema(self) -> pa.Schema:

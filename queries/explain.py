@@ -15,6 +15,7 @@ from lowlevel.kinds import columns_of_kind
 from lowlevel.layers import Layer
 from lowlevel.plan import Key
 from lowlevel.subaggregates import MERGE, SubAggregate
+from lowlevel.watch.watching import watched_files
 from queries.expression_text import expression_text
 from queries.window_text import pane_text, window_lines
 
@@ -54,6 +55,9 @@ def _low(plan: QueryPlan) -> Iterator[str]:
         yield _line("key words", _words(low.keys))
     for sub in low.subaggregates:
         yield _line("keep per group" if low.reduced else "of each row", f"{sub.name} = {_call(sub)}")
+    for file in {file.path: file for file in watched_files([low])}.values():
+        contents = file.version.contents
+        yield _line("watchlist", f"{file.path}: {contents.entries:,} lines, {contents.bytes:,} bytes in memory")
     if low.spread:
         yield _line("spread", "counters of a row are divided among the panes from its start_ts to its end_ts")
     if plan.windowed:

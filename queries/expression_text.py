@@ -14,8 +14,10 @@ from lowlevel.expressions import (
     Expression,
     InList,
     InPrefix,
+    InWatchlist,
     IsNull,
     Literal,
+    LongestPrefix,
     Mean,
     Op,
     Present,
@@ -70,6 +72,10 @@ def _print(expression: Expression) -> tuple[str, int]:
         case InPrefix(operand, prefixes):
             listed = ", ".join(f"'{prefix_text(prefix)}'" for prefix in prefixes)
             return f"{_within(operand, _BITWISE)} IN {f'({listed})' if len(prefixes) > 1 else listed}", _RANGE
+        case InWatchlist(operand, file):
+            return f"in_list({_print(operand)[0]}, {_quoted(file.path)})", _ATOM
+        case LongestPrefix(operand, file):
+            return f"getlpmid({_print(operand)[0]}, {_quoted(file.path)})", _ATOM
         case IsNull(operand):
             return f"{_within(operand, _BITWISE)} IS NULL", _RANGE
         case Call(function, operand, argument):
@@ -112,7 +118,11 @@ def _literal(literal: Literal) -> tuple[str, int]:
     if isinstance(value, bytes):
         return f"x'{value.hex()}'", _ATOM
     if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'", _ATOM
+        return _quoted(value), _ATOM
     if literal.type is Type.MAC:
         return f"'{mac_text(int(value))}'", _ATOM
     return repr(value), _ATOM if value >= 0 else _UNARY
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""Functions of bytes and texts: how many arguments each takes, and of which types."""
+"""Functions: how many arguments each takes, and of which types. Those of bytes and texts are checked here."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from lowlevel.expressions import Call, Expression, Function, Literal, Type
 from queries.comparisons import Operand
 from queries.errors import QueryError
 from queries.tokens import Token
+from queries.watchlists import USAGES, watch
 
 FUNCTIONS: dict[str, str] = {
     Function.LENGTH: "length(x)",
     Function.CONTAINS: "contains(x, 'text')",
     Function.STARTS_WITH: "starts_with(x, 'text')",
     Function.BYTE: "byte(x, n)",
+    **USAGES,
 }
 """How each function is called, by its name."""
 
 
-def call(sql: str, name: Token, operands: Sequence[Operand]) -> Call:
+def call(sql: str, name: Token, operands: Sequence[Operand]) -> Expression:
     """Check the arguments of the function called `name`; what does not fit is a `QueryError` at its place."""
+    if name.text.lower() in USAGES:
+        return watch(sql, name, operands)
     function = Function(name.text.lower())
     usage = FUNCTIONS[function]
     if len(operands) != 1 + ("," in usage):

@@ -51,20 +51,26 @@ from queries.node_tables import (
     spooled_link,
 )
 from queries.sections import PipelineError, Section
+from queries.watchlists import paths_from
 
 
 @dataclass(frozen=True, slots=True)
 class QueryText:
-    """One query of the file: its GSQL, where given the column its groups are ranked by, and the layer of its names."""
+    """One query of the file: its GSQL, where given the column its groups are ranked by, and the layer of its names.
+
+    `base` is where relative paths of its watchlists begin; None is the working directory.
+    """
 
     sql: str
     rank: str | None = None
     layer: str = Layer.OUTER
+    base: Path | None = field(default=None, compare=False)
 
     def plan(self, name: str) -> QueryPlan:
         """Compile it under its name; raises PipelineError, which says where in the text it is wrong."""
         try:
-            return compile_query(self.sql, name, self.layer)
+            with paths_from(self.base or Path.cwd()):
+                return compile_query(self.sql, name, self.layer)
         except QueryError as error:
             raise PipelineError(f"queries.{name}.sql: {error}") from error
 
@@ -144,7 +150,7 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
     metrics = top.section("metrics", ("host", "port", "top"))
     spark = top.section("spark", ("master", "partitions"))
     queries = {
-        name: _query(name, top.section("queries").value(name, dict, {})) for name in top.section("queries").names
+        name: _query(name, top.section("queries").value(name, dict, {}), base) for name in top.section("queries").names
     }
     if not queries:
         raise PipelineError('no query: expected at least one section [queries.NAME] with sql = "…"')
@@ -183,7 +189,7 @@ def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str
     return links, spooled
 
 
-def _query(name: str, values: dict[str, Any]) -> QueryText:
+def _query(name: str, values: dict[str, Any], base: Path) -> QueryText:
     section = Section(f"queries.{name}.", values, ("sql", "rank", "layer"))
     sql = section.value("sql", str, "")
     if not sql.strip():
@@ -191,4 +197,4 @@ def _query(name: str, values: dict[str, Any]) -> QueryText:
     layer = section.value("layer", str, Layer.OUTER)
     if layer not in list(Layer):
         raise PipelineError(f"queries.{name}.layer: got {layer!r}, expected {' or '.join(Layer)}")
-    return QueryText(sql, section.value("rank", str, "") or None, layer)
+    return QueryText(sql, section.value("rank", str, "") or None, layer, base)

@@ -1,0 +1,135 @@
+"""What a look into a million prefixes costs beside decode + table, on one core, and how long they take to load.
+
+Half of the prefixes are anywhere in IPv4, 16 to 32 bits long; the others, of 20 to 32 bits, are crowded in the network
+that the packets' addresses are of, which makes a search longer than in tables of the whole Internet. The packets are
+those of `decode`; the list holds all of their sources, so that the table has as much to do. The workloads take turns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from bench.one_core import core, on_one_core
+from bench.query_text import PAIRS
+from bench.report import Report
+from bench.setting import Setting
+from bench.several import minutes
+from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.undisturbed import step
+
+PACKETS = 5 * MILLION
+PREFIXES = MILLION
+NETWORK, HOSTS = np.uint64(10 << 24), np.uint64(2**24 - 1)
+"""The network of the packets' addresses, 10.0.0.0/8, and the bits of a host in it."""
+
+LABELS = 50_000
+"""Customers of the table."""
+
+WITHOUT, LISTED, LABELLED, BY_ADDRESS = (
+    "without",
+    "in_list",
+    "getlpmid as the key",
+    "the same key, an address",
+)
+
+VOLUME = "count(*) AS packets, sum(len) AS bytes"
+
+
+def write_lists(folder: Path, prefixes: int) -> tuple[Path, Path]:
+    """Write a list of prefixes, each once, and a table of the same with labels."""
+    random = np.random.default_rng(7)
+    crowded = np.arange(prefixes) % 2 == 0
+    lengths = np.where(crowded, random.integers(20, 33, prefixes), random.integers(16, 33, prefixes)).astype(np.uint64)
+    host = np.uint64(32) - lengths
+    anywhere = random.integers(0, 1 << 32, prefixes, np.uint64)
+    values = np.where(crowded, anywhere & HOSTS | NETWORK, anywhere) >> host << host
+    pairs = dict.fromkeys(zip(values.tolist(), lengths.tolist(), strict=True))
+    texts = [f"{v >> 24}.{v >> 16 & 255}.{v >> 8 & 255}.{v & 255}/{length}" for v, length in pairs]
+    listed, table = folder / "listed.txt", folder / "customers.tbl"
+    listed.write_text("\n".join([*texts, "10.0.0.0/8"]))
+    table.write_text("\n".join(f"{text}\tcustomer {place % LABELS}" for place, text in enumerate(texts)))
+    return listed, table
+
+
+def queries(listed: Path, table: Path) -> dict[str, str]:
+    """The workloads: pairs of addresses with and without a list, and one key with and without a table."""
+    return {
+        WITHOUT: PAIRS,
+        LISTED: PAIRS.replace(" GROUP", f" WHERE in_list(srcIP, '{listed}') GROUP"),
+        BY_ADDRESS: minutes(VOLUME, "destIP"),
+        LABELLED: minutes(VOLUME, f"getlpmid(destIP, '{table}')"),
+    }
+
+
+def run(setting: Setting) -> Report:
+    """Measure loading, and looking up."""
+    packets, prefixes = setting.packets(PACKETS), setting.packets(PREFIXES)
+    report = Report("watchlist")
+    path = cached(address_pairs(packets), setting.data)
+    warm(path)
+    lists = write_lists(setting.data, prefixes)
+    seconds, loads = on_one_core(measure, path, lists, setting.runs(5))
+    least = {name: min(each) for name, each in seconds.items()}
+    report.table(
+        f"{packets:,} packets, decode + table, {prefixes:,} prefixes, the least of {setting.runs(5)} runs",
+        ("query", "M packets/s", "ns per packet"),
+        [(name, f"{packets / each / MILLION:.1f}", f"{each / packets * 1e9:.1f}") for name, each in least.items()],
+    )
+    report.table(
+        "loading, the least of the runs",
+        ("file", "s", "MB on disk", "MB in memory"),
+        [
+            (each.name, f"{took:.2f}", f"{each.stat().st_size / 1e6:.1f}", f"{held / 1e6:.1f}")
+            for each, (took, held) in zip(lists, loads, strict=True)
+        ],
+    )
+    bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
+    report.notes.append(f"one process, {bound}; in time of the processor")
+    judged = not setting.quick
+    report.require("in_list / without, seconds", least[LISTED] / least[WITHOUT], "<= 2", judged)
+    report.require("getlpmid / the address as key, seconds", least[LABELLED] / least[BY_ADDRESS], "<= 2", judged)
+    report.require("load a million prefixes with labels, s", loads[1][0], "<= 3", judged)
+    return report
+
+
+def measure(path: Path, lists: tuple[Path, Path], runs: int) -> tuple[dict[str, list[float]], list[tuple[float, int]]]:
+    """Seconds of each query, `runs` times and by turns, and of each list with its bytes; all of the processor."""
+    from capture.files.capture import open_mapped
+    from capture.files.scan import scan
+    from lowlevel.node import Node
+    from lowlevel.watch.contents import Form, read_contents
+    from queries.gsql import compile_query
+
+    loads = []
+    for each, form in zip(lists, (Form.ADDRESSES, Form.LABELS), strict=True):
+        data = each.read_bytes()
+        took = []
+        for _ in range(1 + runs):  # the first finds kernels compiled, or compiles them
+            began = time.process_time()
+            contents = read_contents(data, form)
+            took.append(time.process_time() - began)
+        loads.append((min(took), contents.bytes))
+    file = open_mapped(path, "a bench")
+    index = scan(file)
+    plans = {name: compile_query(sql).low for name, sql in queries(*lists).items()}
+
+    def reduce(name: str) -> Node:
+        node = Node("link", file, [plans[name]])
+        for block in index.blocks:
+            for _ in node.process(block):
+                pass
+        return node
+
+    for name in plans:
+        query = reduce(name).queries[0]
+        if query.accepted != index.records:
+            raise RuntimeError(f"{name}: a query kept {query.accepted} packets, not all")
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
+    for _ in range(runs):
+        for name in plans:
+            seconds[name].append(step(lambda name=name: reduce(name)).processor)  # type: ignore[misc]
+    return dict(seconds), loads
