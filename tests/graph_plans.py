@@ -1,0 +1,66 @@
+"""Plans that are graphs, built by hand over packets: the nodes that tests put together."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from highlevel.graph.nodes import Apply, Join, Leaf, Node, Progressing, Select
+from highlevel.joins.spec import JoinKind, JoinSpec, JoinWindow, Progress, Side
+from highlevel.plan import Output, QueryPlan
+from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
+from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type
+from lowlevel.plan import ARROW_TYPES, Key, LowLevelPlan
+from lowlevel.subaggregates import Kind, SubAggregate
+
+SRC, DEST = Column("srcIP", Type.ADDRESS, True), Column("destIP", Type.ADDRESS, True)
+PORT, LEN = Column("srcPort", Type.INT, True, 16), Column("len", Type.INT, False, 32)
+TS, PANE = Column("ts", Type.INT), Column("pane", Type.INT)
+
+
+def number(value: int) -> Literal:
+    return Literal(value, Type.INT)
+
+
+def leaf(*streams: str, where: Expression | None = None, name: str = "q") -> Leaf:
+    """Single packets of some streams."""
+    keys = tuple(Key(column.name, column) for column in (SRC, DEST, PORT, LEN))
+    return Leaf(name, streams, LowLevelPlan(where, keys, (), 1, reduced=False))
+
+
+def packets(*streams: str, where: Expression | None = None) -> Apply:
+    """The same as rows `ts, srcIP, destIP, srcPort, len`."""
+    outputs = (Output("ts", PANE), *(Output(column.name, column) for column in (SRC, DEST, PORT, LEN)))
+    return Apply(leaf(*streams, where=where), outputs, (Progressing("ts", "pane"),))
+
+
+def longer(node: Node, length: int) -> Select:
+    return Select(node, Binary(Op.GT, LEN, number(length)))
+
+
+def side(node: Node, prefix: str) -> Side:
+    schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
+    return Side(schema, "ts", tuple((column.name, f"{prefix}.{column.name}") for column in node.columns))
+
+
+def join(
+    left: Node,
+    right: Node,
+    window: JoinWindow,
+    form: Progress = Progress.LEFT,
+    kind: JoinKind = JoinKind.INNER,
+    keys: tuple[tuple[Expression, Expression], ...] = ((SRC, DEST), (DEST, SRC)),
+    residual: Expression | None = None,
+) -> Join:
+    """Packets S of the left and A of the right, in opposite directions."""
+    return Join(left, right, JoinSpec(side(left, "S"), side(right, "A"), window, keys, residual, kind), form)
+
+
+def totals(window: SlidingWindow, keys: tuple[Key, ...], amount: Expression, reduced: bool = True) -> QueryPlan:
+    """`count, sum of amount` of each group of each window."""
+    subs = (SubAggregate("c", Kind.COUNT), SubAggregate("s", Kind.SUM, amount))
+    pane = window.pane if window != WHOLE_INPUT else 60 * 10**9
+    low = LowLevelPlan(None, keys, subs, pane if reduced else 1, window.origin, reduced=reduced)
+    names = tuple(key.name for key in keys)
+    select = [Output(key.name, Column(key.name, key.expression.type, True)) for key in keys]
+    select += [Output("c", Column("c", Type.INT)), Output("s", Column("s", Type.INT))]
+    return QueryPlan("q", "", (), window, low, names, None, tuple(select))
