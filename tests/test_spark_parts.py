@@ -18,7 +18,7 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.blocks import END_OF_FILE, Block, Index
-from highlevel.spark import closed_windows
+from highlevel.spark import closed_windows, packing
 from highlevel.spark.admission import LONGEST_PAUSE, UNREAD, Admission, due, low_at, replay_moments, split_run
 from highlevel.spark.closed_windows import windows_of
 from highlevel.spark.errors import FolderError, RunError, root_cause
@@ -168,6 +168,12 @@ def test_without_groups_everything_is_in_one_partition() -> None:
     assert set(part_of(keys(1, 5), [], 4).tolist()) == {0}
 
 
+@pytest.fixture(params=[0, packing.FEW_BYTES], ids=["narrowed", "as it is"])
+def packed_from(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "FEW_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("packed_from")
 def test_what_is_packed_is_unpacked_unchanged() -> None:
     table = pa.Table.from_batches([keys(1, 100), keys(2, 7)])
     assert unpack(pack(table)).schema == table.schema
@@ -295,10 +301,38 @@ def test_a_failure_of_spark_itself_is_its_first_line() -> None:
 def test_a_manifest_is_json_for_people_who_look(tmp_path: Path) -> None:
     PartState(tmp_path, 0).save(0, [{"2.5-6": large(0), "0.meld": SMALL}])
     manifest = json.loads((tmp_path / "0" / "0.json").read_text())
-    assert manifest[0]["2.5-6"] == {"file": "0-2.5-6-0.arrow"}
-    assert set(manifest[0]["0.meld"]) == {"data"}
+    assert manifest[0]["files"] == {"2.5-6": "0-2.5-6-0.arrow"}
+    assert [(each["names"], each["rows"]) for each in manifest[0]["packs"]] == [(["0.meld"], [2])]
+    assert set(manifest[0]["packs"][0]) == {"names", "rows", "data"}
 
 
+def test_small_tables_are_put_together_and_come_apart_as_they_were(tmp_path: Path) -> None:
+    random = Random(9)
+    tables = {"1.closed": pa.table({"closed": [7]}), "0.meld": pa.table({"bound": pa.array([], pa.int64())})}
+    for number in range(500):
+        columns = {"k": pa.array([None, b"\1\2\3\4", b""], pa.binary()), "n": pa.array([number, None, -(2**60)])}
+        if number % 50 == 49:
+            columns["n"] = columns["n"].cast(pa.float64(), safe=False)
+        told = None if number % 3 else {b"told": b"so"}
+        tables[f"1.{number}-{number + 9}"] = pa.table(columns).slice(random.randrange(4)).replace_schema_metadata(told)
+    PartState(tmp_path, 0).save(0, [{}, tables])
+    for version in range(1, 3):
+        state = PartState(tmp_path, 0)
+        nothing, loaded = state.load(version - 1, 2)
+        assert nothing == {}
+        assert loaded == tables
+        assert all(loaded[name].schema.equals(table.schema, check_metadata=True) for name, table in tables.items())
+        state.save(version, [nothing, loaded])
+    manifest = json.loads((tmp_path / "0" / "2.json").read_text())
+    assert len(manifest[1]["packs"]) == 6  # that is how many schemas there are
+    assert sum(path.stat().st_size for path in (tmp_path / "0").glob("*2.*")) < 60 * len(tables)
+    PartState(tmp_path, 0).save(3, [{}, {}])
+    for version in range(4, 3 + KEEP):
+        PartState(tmp_path, 0).save(version, [{}, {}])
+    assert not list((tmp_path / "0").glob("*.arrow"))
+
+
+@pytest.mark.usefixtures("packed_from")
 @pytest.mark.parametrize("edge", [0, 7, 8, 15, 16, 31, 32, 63])
 def test_numbers_at_the_edges_of_the_narrow_types_travel_unchanged(edge: int) -> None:
     for low, high in ((-(2**edge), 2**edge - 1), (-(2**edge) - (edge < 63), 0), (0, min(2**edge, 2**63 - 1))):
@@ -306,6 +340,7 @@ def test_numbers_at_the_edges_of_the_narrow_types_travel_unchanged(edge: int) ->
         assert unpack(pack(table)).equals(table)
 
 
+@pytest.mark.usefixtures("packed_from")
 @pytest.mark.parametrize(
     "addresses", [[b"\0" * 4] * 2, [b"\1" * 16] * 2, [b"\1" * 4, b"\2" * 16], [b"\1" * 4, None], [None], [b"abc"]]
 )

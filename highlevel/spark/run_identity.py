@@ -21,7 +21,7 @@ EDGE = 65_536
 """Bytes at both ends of a file that, with its length, tell it from another one."""
 
 
-STATE_FORMAT = 2
+STATE_FORMAT = 3
 """How operators lay out their state; it grows where a version cannot go on from what the one before has left."""
 
 

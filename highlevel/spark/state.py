@@ -1,12 +1,14 @@
 """The operators' state as files of our own, one version per micro-batch.
 
-    state/<part>/<batch id>.json          manifest: each table of each query, in place or by the name of its file
+    state/<part>/<batch id>.json          manifest: for each query its tables by their files, and its packs
     state/<part>/<query>-<table>-<batch id>.arrow
+    state/<part>/<query>-pack<n>-<batch id>.arrow
 
 Version n is made from version n - 1 alone, written under temporary names and renamed, the manifest last: whoever reads
 version n sees all of it or none. Doing micro-batch n again reads version n - 1 again and writes the same version n.
-A table that did not change is not written again: the new manifest names the old file. Small tables stand in the
-manifest itself, so that a quiet operator costs one small file. The last KEEP versions stay.
+A table that did not change is not written again: the new manifest names the old file. Small tables are put together
+(`highlevel.spark.packs`) and written with every version, changed or not: to look at each would cost more. A small pack
+stands in the manifest itself, so that a quiet operator costs one small file. The last KEEP versions stay.
 """
 
 from __future__ import annotations
@@ -16,18 +18,20 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from highlevel.spark.errors import FolderError
 from highlevel.spark.packing import pack, unpack
+from highlevel.spark.packs import apart, together
 
 KEEP = 3
 """Versions kept: Spark may repeat the last micro-batch, and one more is for looking at."""
 
-IN_PLACE = 4096
-"""Tables up to as many bytes stand in the manifest."""
+SMALL = 4096
+"""Tables up to as many bytes are put together, and such a pack stands in the manifest up to as many."""
 
 Tables = Mapping[str, pa.Table]
 
@@ -55,41 +59,54 @@ class PartState:
                 f"{path}: missing: the checkpoint goes on after micro-batch {batch_id}, but its state is gone; "
                 "put it back, or start again with another folder"
             ) from None
-        return [
-            {name: self._read(query, name, place) for name, place in tables.items()}
-            for query, tables in enumerate(manifest)
-        ]
+        return [self._read(query, stored) for query, stored in enumerate(manifest)]
 
-    def _read(self, query: int, name: str, place: dict[str, str]) -> pa.Table:
-        if "data" in place:
-            return unpack(base64.b64decode(place["data"]))
-        with pa.memory_map(str(self.folder / place["file"])) as source:
-            table = pa.ipc.open_file(source).read_all()
-        self.loaded[query, name] = place["file"], addresses(table)
-        return table
+    def _read(self, query: int, stored: dict[str, Any]) -> dict[str, pa.Table]:
+        found: dict[str, pa.Table] = {}
+        for name, file in stored["files"].items():
+            with pa.memory_map(str(self.folder / file)) as source:
+                found[name] = pa.ipc.open_file(source).read_all()
+            self.loaded[query, name] = file, addresses(found[name])
+        for each in stored["packs"]:
+            packed = base64.b64decode(each["data"]) if "data" in each else (self.folder / each["file"]).read_bytes()
+            found.update(apart(unpack(packed), each["names"], each["rows"]))
+        return found
 
     def save(self, batch_id: int, snapshots: Sequence[Tables]) -> None:
         """Write version `batch_id`, then remove what no kept version names."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        manifest = [
-            {name: self._write(batch_id, query, name, table) for name, table in tables.items()}
-            for query, tables in enumerate(snapshots)
-        ]
+        manifest = [self._write(batch_id, query, tables) for query, tables in enumerate(snapshots)]
         replace(self._manifest(batch_id), json.dumps(manifest).encode())
         self._remove_old(batch_id)
 
-    def _write(self, batch_id: int, query: int, name: str, table: pa.Table) -> dict[str, str]:
-        file, before = self.loaded.get((query, name), ("", ()))
-        if file and addresses(table) == before:
-            return {"file": file}
-        if table.nbytes <= IN_PLACE:
-            return {"data": base64.b64encode(pack(table)).decode()}
-        file = f"{query}-{quote(name, safe='')}-{batch_id}.arrow"
+    def _write(self, batch_id: int, query: int, tables: Tables) -> dict[str, Any]:
+        files, small = {}, {}
+        for name, table in tables.items():
+            file, before = self.loaded.get((query, name), ("", ()))
+            if file and addresses(table) == before:
+                files[name] = file
+            elif table.nbytes <= SMALL:
+                small[name] = table
+            else:
+                files[name] = f"{query}-{quote(name, safe='')}-{batch_id}.arrow"
+                self._write_table(files[name], table)
+        packs = []
+        for number, each in enumerate(together(small)):
+            packed = pack(each.table)
+            stored: dict[str, Any] = {"names": each.names, "rows": each.rows}
+            if len(packed) <= SMALL:
+                stored["data"] = base64.b64encode(packed).decode()
+            else:
+                stored["file"] = f"{query}-pack{number}-{batch_id}.arrow"
+                replace(self.folder / stored["file"], packed)
+            packs.append(stored)
+        return {"files": files, "packs": packs}
+
+    def _write_table(self, file: str, table: pa.Table) -> None:
         part = self.folder / f".{file}.{os.getpid()}"
         with pa.ipc.new_file(str(part), table.schema) as writer:
             writer.write_table(table)
         part.replace(self.folder / file)
-        return {"file": file}
 
     def _remove_old(self, batch_id: int) -> None:
         """Remove versions that are too old, and tables of theirs that no younger version names."""
@@ -103,7 +120,8 @@ class PartState:
 
     def _files(self, batch_id: int) -> set[str]:
         manifest = json.loads(self._manifest(batch_id).read_bytes())
-        return {place["file"] for tables in manifest for place in tables.values() if "file" in place}
+        packs = {each["file"] for query in manifest for each in query["packs"] if "file" in each}
+        return packs | {file for query in manifest for file in query["files"].values()}
 
     def _manifest(self, batch_id: int) -> Path:
         return self.folder / f"{batch_id}.json"
