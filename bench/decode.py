@@ -69,9 +69,9 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], int]:
     from capture.packets.decoder import Decoder
     from highlevel.inline import InlineRun, Input
     from lowlevel.node import Node
-    from queries.gsql import compile_query
+    from queries.gsql import compile_groups
 
-    plan = compile_query(PAIRS)
+    plan = compile_groups(PAIRS)
     file = open_mapped(path, "a bench")
     index = scan(file)
     target = np.empty(COPY_BYTES, np.uint8)

@@ -67,9 +67,9 @@ def measure(name: str, records: int, runs: int) -> tuple[dict[str, list[float]],
     from capture.packets.decoder import Decoder
     from lowlevel.flow_reader import CARRIER, FlowReader
     from lowlevel.node import Node
-    from queries.gsql import compile_query
+    from queries.gsql import compile_groups
 
-    plan = compile_query(QUERY)
+    plan = compile_groups(QUERY)
     file = capture_of(EXPORTS[name], records)
     index = scan(file)
     target = np.empty(COPY_BYTES, np.uint8)

@@ -26,7 +26,7 @@ from capture.files.scan import scan
 from capture.packets.decoder import Decoder
 from highlevel.plan import QueryPlan
 from lowlevel.node import Node
-from queries.gsql import compile_query
+from queries.gsql import compile_groups
 
 STEPS = ("scan", "decode", "decode + table")
 FORMS = ("pcap", "pcapng")
@@ -69,7 +69,7 @@ def measure(
     paths: dict[str, Path], runs: int
 ) -> tuple[dict[tuple[str, str], list[float]], dict[str, tuple[int, int]], int]:
     """Seconds of each container and step, what each container held (records, packets), and steps made again."""
-    plan = compile_query(PAIRS)
+    plan = compile_groups(PAIRS)
     work: dict[tuple[str, str], Callable[[], object]] = {}
     counts = {}
     for form, path in paths.items():

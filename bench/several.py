@@ -100,11 +100,11 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
     from capture.files.scan import scan
     from lowlevel.node import Node
     from lowlevel.query_tables import QueryTables
-    from queries.gsql import compile_query
+    from queries.gsql import compile_groups
 
     files = {ipv6: open_mapped(path, "a bench") for ipv6, path in paths.items()}
     indexes = {ipv6: scan(file) for ipv6, file in files.items()}
-    plans = {name: [compile_query(sql).low for sql in work.queries] for name, work in WORKS.items()}
+    plans = {name: [compile_groups(sql).low for sql in work.queries] for name, work in WORKS.items()}
 
     def reduce(name: str) -> Node:
         ipv6 = WORKS[name].ipv6

@@ -102,7 +102,7 @@ def measure(path: Path, lists: tuple[Path, Path], runs: int) -> tuple[dict[str, 
     from capture.files.scan import scan
     from lowlevel.node import Node
     from lowlevel.watch.contents import Form, read_contents
-    from queries.gsql import compile_query
+    from queries.gsql import compile_groups
 
     loads = []
     for each, form in zip(lists, (Form.ADDRESSES, Form.LABELS), strict=True):
@@ -115,7 +115,7 @@ def measure(path: Path, lists: tuple[Path, Path], runs: int) -> tuple[dict[str, 
         loads.append((min(took), contents.bytes))
     file = open_mapped(path, "a bench")
     index = scan(file)
-    plans = {name: compile_query(sql).low for name, sql in queries(*lists).items()}
+    plans = {name: compile_groups(sql).low for name, sql in queries(*lists).items()}
 
     def reduce(name: str) -> Node:
         node = Node("link", file, [plans[name]])

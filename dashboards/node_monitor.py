@@ -42,7 +42,7 @@ def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, i
     A link that fails leaves the others running. Raises what is wrong before the first packet is read, NodeFailedError
     at the end where a link has failed.
     """
-    plans = pipeline.plans()
+    plans = pipeline.plans_of_links()
     check_names(plans, [*pipeline.links, *pipeline.spooled])  # files of other links need not be there
     links = list(open_links(pipeline, plans, chosen(pipeline, names), say))
     if not links:

@@ -9,6 +9,7 @@ where it ends; so does the count that a mean divides by.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -26,7 +27,6 @@ from lowlevel.expressions import (
     Variance,
     columns_of,
 )
-from lowlevel.kinds import RowKind
 from lowlevel.spread import is_counter
 from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
 from queries.details import Details
@@ -54,9 +54,9 @@ BOUNDED = ("count", "sum", "min", "max", "avg", *VARIANCES, *INTEGERS_ALONE, "fi
 class Aggregates:
     """Collects aggregates as they are bound; equal ones, and equal words of different ones, are kept once."""
 
-    def __init__(self, kind: RowKind, spread: bool) -> None:
-        """Collect aggregates over rows of one kind, which may be spread over panes."""
-        self._rows = kind
+    def __init__(self, is_time: Callable[[str], bool], spread: bool) -> None:
+        """Collect aggregates over rows whose times `is_time` names, and which may be spread over panes."""
+        self._is_time = is_time
         self._spread = spread
         self._words: dict[tuple[Kind, Expression | None], SubAggregate] = {}
         self.finished: dict[str, Expression] = {}
@@ -90,7 +90,7 @@ class Aggregates:
 
     def holds_time(self, expression: Expression) -> bool:
         """Whether a time is among its columns: six values of `ts` sum to more than an int64 holds."""
-        return any(self._rows.is_time(column.name) for column in columns_of(expression))
+        return any(self._is_time(column.name) for column in columns_of(expression))
 
     def _finish(self, function: str, argument: Expression | None) -> Expression:
         if function == "count" or argument is None:

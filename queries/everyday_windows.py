@@ -80,7 +80,7 @@ def read_call(sql: str, call: Sequence[Token]) -> tuple[AnyWindow, Token | None]
     return window, alias
 
 
-def window_of_quotient(expression: Expression) -> tuple[SlidingWindow, Expression] | None:
+def window_of_quotient(expression: Expression, ts: Column = TS) -> tuple[SlidingWindow, Expression] | None:
     """Return the window that GROUP BY `ts/n` means, and the number of a window in it; None for another expression.
 
     >>> window_of_quotient(Binary(Op.DIV, TS, Literal(60, Type.INT)))[0].range // SECOND
@@ -91,9 +91,9 @@ def window_of_quotient(expression: Expression) -> tuple[SlidingWindow, Expressio
     divisor = expression.right.value
     if not isinstance(divisor, int) or isinstance(divisor, bool) or divisor <= 0:
         return None
-    if expression.left == Binary(Op.DIV, TS, Literal(SECOND, Type.INT)):
+    if expression.left == Binary(Op.DIV, ts, Literal(SECOND, Type.INT)):
         length = divisor * SECOND
-    elif expression.left == TS:
+    elif expression.left == ts:
         length = divisor * SECOND if divisor < LEAST_NANOSECONDS else divisor
     else:
         return None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from capture.flows.sampling import HandRates
 from highlevel.detail import DetailFunction
+from highlevel.graph.plan import GraphPlan
 from highlevel.plan import QueryPlan
 from highlevel.strategy import incremental
 from highlevel.windows.sliding import SlidingWindow
@@ -23,9 +24,14 @@ WITH_PARAMETER = frozenset(function for function in DetailFunction if "quantile"
 """Functions with a second argument."""
 
 
-def explain(plan: QueryPlan) -> str:
+def explain(plan: QueryPlan | GraphPlan) -> str:
     """Return the plan as lines of text, without a line end behind the last."""
-    return "\n".join([f"query {plan.name}: {' '.join(plan.sql.split())}", "", *_low(plan), "", *_high(plan)])
+    head = [f"query {plan.name}: {' '.join(plan.sql.split())}", ""]
+    if isinstance(plan, GraphPlan):
+        from queries.explain_graph import graph_lines
+
+        return "\n".join([*head, *graph_lines(plan)])
+    return "\n".join([*head, *_low(plan), "", *high_lines(plan)])
 
 
 def _low(plan: QueryPlan) -> Iterator[str]:
@@ -35,80 +41,82 @@ def _low(plan: QueryPlan) -> Iterator[str]:
     yield f"low level: next to the {low.kind}, once per link, {where}"
     bound = "the files bound to it" if len(plan.streams) == 1 else "the files bound to each, every link on its own"
     bound = "those of every link" if plan.of_every_link else bound
-    yield _line("streams", f"{' UNION '.join(plan.streams)}: {bound}")
-    yield _line("rows", f"{low.kind}: each is {kind.row}")
+    yield line("streams", f"{' UNION '.join(plan.streams)}: {bound}")
+    yield line("rows", f"{low.kind}: each is {kind.row}")
     if kind.layered:
         beside = "outer." if plan.layer == Layer.INNER else "inner."
-        yield _line("layer", f"{plan.layer}, where a name does not begin with {beside}")
-    yield _line("columns", f"{', '.join(sorted(low.columns))}: all that is decoded")
+        yield line("layer", f"{plan.layer}, where a name does not begin with {beside}")
+    yield line("columns", f"{', '.join(sorted(low.columns))}: all that is decoded")
     if low.sampling is not None:
-        yield _line("sampling", f"{_rates(low.sampling)}, whatever exporters announce")
+        yield line("sampling", f"{rates_text(low.sampling)}, whatever exporters announce")
     where = "every row" if low.where is None else expression_text(low.where)
-    yield _line("keep", where + ("" if low.where is None else ", before anything is kept for the row"))
+    yield line("keep", where + ("" if low.where is None else ", before anything is kept for the row"))
     for key in low.keys:
         width = f": {_width(key)}" if low.reduced else ""
-        yield _line(
+        yield line(
             "value" if key.name in plan.carried[len(plan.group_by) :] else "key",
             f"{key.name} = {expression_text(key.expression)}{width}",
         )
     if low.reduced:
-        yield _line("key words", _words(low.keys))
+        yield line("key words", _words(low.keys))
     for sub in low.subaggregates:
-        yield _line("keep per group" if low.reduced else "of each row", f"{sub.name} = {_call(sub)}")
+        yield line("keep per group" if low.reduced else "of each row", f"{sub.name} = {_call(sub)}")
     for file in {file.path: file for file in watched_files([low])}.values():
         contents = file.version.contents
-        yield _line("watchlist", f"{file.path}: {contents.entries:,} lines, {contents.bytes:,} bytes in memory")
+        yield line("watchlist", f"{file.path}: {contents.entries:,} lines, {contents.bytes:,} bytes in memory")
     if low.spread:
-        yield _line("spread", "counters of a row are divided among the panes from its start_ts to its end_ts")
+        yield line("spread", "counters of a row are divided among the panes from its start_ts to its end_ts")
     if plan.windowed:
-        yield _line("pane", pane_text(plan.window))
+        yield line("pane", pane_text(plan.window))
     else:
-        yield _line("pane", "the whole input: the query has no window, so its answer comes when the input ends")
+        yield line("pane", "the whole input: the query has no window, so its answer comes when the input ends")
 
 
-def _high(plan: QueryPlan) -> Iterator[str]:
+def high_lines(plan: QueryPlan) -> Iterator[str]:
+    """Yield what is done above the low level."""
     order = "in the order of arrival" if plan.low.in_arrival_order else "in any order of arrival"
     yield f"high level: over partials, {order}, up to what punctuation has closed"
     if plan.windowed:
         for what, text in window_lines(plan.window):
-            yield _line(what, text)
+            yield line(what, text)
         if isinstance(plan.window, SlidingWindow) and plan.window.range > plan.window.pane:
-            yield _line("by cost", f"{incremental(plan.low.subaggregates)}; small windows anew")
+            yield line("by cost", f"{incremental(plan.low.subaggregates)}; small windows anew")
     if len(plan.streams) > 1:
-        yield _line("meld", f"{len(plan.streams)} streams: progress is that of the slowest link")
+        yield line("meld", f"{len(plan.streams)} streams: progress is that of the slowest link")
     group = ", ".join(_shown(plan, name) for name in plan.group_by)
-    yield _line("group by", group or f"nothing: one row per window, none for a window without {plan.low.kind}")
+    yield line("group by", group or f"nothing: one row per window, none for a window without {plan.low.kind}")
     if plan.emit_late:
-        yield _line("late rows", "rows of their own of the windows they are late for, marked in the column late")
+        yield line("late rows", "rows of their own of the windows they are late for, marked in the column late")
     for sub in plan.low.subaggregates:
-        yield _line("merge", f"{sub.name} by {MERGE[sub.kind]}")
+        yield line("merge", f"{sub.name} by {MERGE[sub.kind]}")
     for folding in plan.foldings:
         text = (
             f"{folding.column} = a sketch for {folding.function} of {_shown(plan, folding.source)}, per pane and group"
         )
-        yield _line("fold", text)
+        yield line("fold", text)
     for detail in plan.details:
         sources = {folding.column: folding.source for folding in plan.foldings}
         parameter = "" if detail.function not in WITH_PARAMETER else f", {detail.parameter:g}"
         told = f"{detail.function}({_shown(plan, sources.get(detail.key, detail.key))}{parameter})"
         how = f"from {detail.key}" if detail.key in sources else f"each value {detail.count} times"
-        yield _line("detail", f"{detail.name} = {told}, {how}, once a window is final")
+        yield line("detail", f"{detail.name} = {told}, {how}, once a window is final")
     for column in plan.user_columns:
         parts = ", ".join(f"{part} = {expression_text(value)}" for part, value in column.parts)
-        yield _line("user's", f"{column.name} = {column.shown} of {parts}, by a function in Python")
+        yield line("user's", f"{column.name} = {column.shown} of {parts}, by a function in Python")
     for selection in plan.selections:
         compared = f"{selection.kind}({selection.parameter}, {expression_text(selection.value)})"
-        yield _line("select", f"{selection.name} = {compared} among the groups of a window, which meet in one place")
+        yield line("select", f"{selection.name} = {compared} among the groups of a window, which meet in one place")
     if plan.having is not None:
-        yield _line("having", expression_text(plan.having))
+        yield line("having", expression_text(plan.having))
     if plan.windowed:
         unit = "ns since the epoch" if plan.window.timed else "numbers of rows"
-        yield _line("output", f"window_start, window_end: {unit}, half-open")
+        yield line("output", f"window_start, window_end: {unit}, half-open")
     for out in plan.select:
-        yield _line("output", f"{out.name} = {expression_text(out.expression)} ({out.expression.type})")
+        yield line("output", f"{out.name} = {expression_text(out.expression)} ({out.expression.type})")
 
 
-def _line(what: str, text: str) -> str:
+def line(what: str, text: str) -> str:
+    """Return one line about a part of a plan."""
     return f"  {what:<14}  {text}"
 
 
@@ -141,7 +149,8 @@ def _shown(plan: QueryPlan, name: str) -> str:
     return f"{name} = {texts[name]}" if name in texts else name
 
 
-def _rates(sampling: HandRates) -> str:
+def rates_text(sampling: HandRates) -> str:
+    """Return rates of exporters that were set by hand."""
     if isinstance(sampling, int):
         return f"1 packet in {sampling} for every exporter"
     return ", ".join(f"1 packet in {rate} for {exporter}" for exporter, rate in sampling)

@@ -3,16 +3,18 @@
 AS gives a name; it must differ from the others. Without it an item is named after what it is: `srcIP` in the spelling
 of the table of columns (`inner.srcIP`, save where plain names mean the inner layer), `count` for `count(*)`, `sum_len`
 for `sum(len)`, the name given in GROUP BY, or `column_3` for another expression in third place. Where such a name is
-taken, `_2`, `_3`, … is put behind it.
+taken, `_2`, `_3`, … is put behind it. Two columns of one name keep that of their tables: `A.ts`, `S.ts`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from lowlevel.expressions import Column, Expression
+from lowlevel.expressions import Column, Expression, Literal
 from queries.errors import QueryError
 from queries.grammar import Item
+from queries.tokens import Kind, Token
 
 BOUNDS = ("window_start", "window_end")
 """What results call the bounds of a window, so that no item may be called that."""
@@ -68,3 +70,31 @@ def _name_of(expression: Expression, column_name: ColumnName) -> str | None:
         return function
     named = column_name(argument.partition(", ")[0])
     return f"{function}_{named}" if named else None
+
+
+def spelled(items: Sequence[Item], bound: Sequence[Expression]) -> dict[Expression, str]:
+    """Return what items are called that are a name which means no column: `time`, `S.time`, `flag`."""
+    given: dict[Expression, str] = {}
+    for item, expression in zip(items, bound, strict=True):
+        name = _last_name(item.tokens)
+        if name is not None and not isinstance(expression, Column | Literal):
+            given[expression] = name.text
+    return given
+
+
+def plain_names(bound: Sequence[Expression], shown: ColumnName) -> ColumnName:
+    """Return what columns of `bound`, a select list, are called: without their table where that tells them apart."""
+    uses = Counter(shown(name) for name in {each.name for each in bound if isinstance(each, Column)})
+
+    def named(column: str) -> str | None:
+        plain = shown(column)
+        return column if plain is not None and uses[plain] > 1 else plain
+
+    return named
+
+
+def _last_name(tokens: Sequence[Token]) -> Token | None:
+    """Return the name that tokens are, behind its table where that is written; None for other expressions."""
+    words = [token for token in tokens if token.kind in (Kind.WORD, Kind.QUOTED)]
+    dotted = len(tokens) == 3 and tokens[1].text == "." and len(words) == 2
+    return words[-1] if words and (dotted or len(tokens) == 1) else None

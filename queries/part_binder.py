@@ -31,7 +31,7 @@ def bind_part(name: str, part: str, text: str, argument: Expression, aggregates:
     Without `aggregates` it is only tried.
     """
     tried = aggregates is None
-    aggregates = aggregates or Aggregates(columns_of_kind(PACKETS), False)
+    aggregates = aggregates or Aggregates(columns_of_kind(PACKETS).is_time, False)
     tokens = tokenise(text)
     item = ExpressionGrammar(text, Clause(tokens[0], tuple(tokens[:-1]), tokens[-1])).expression()
 

@@ -28,18 +28,21 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from capture.errors import InputError
+from highlevel.graph.nodes import Windowed
+from highlevel.graph.plan import AnyPlan
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 from lowlevel.layers import Layer
 from queries.bindings import bind_streams, check_streams
 from queries.errors import QueryError
 from queries.gsql import compile_query
+from queries.known_queries import NamedQuery
 from queries.node_tables import (
     LINK_KEYS,
     NODE_KEYS,
@@ -66,11 +69,16 @@ class QueryText:
     layer: str = Layer.OUTER
     base: Path | None = field(default=None, compare=False)
 
-    def plan(self, name: str) -> QueryPlan:
-        """Compile it under its name; raises PipelineError, which says where in the text it is wrong."""
+    def plan(
+        self, name: str, queries: Mapping[str, NamedQuery] | None = None, links: Collection[str] | None = None
+    ) -> AnyPlan:
+        """Compile it under its name; raises PipelineError, which says where in the text it is wrong.
+
+        `queries` are those that it may read, and `links` every other name that FROM may have; None for any.
+        """
         try:
             with paths_from(self.base or Path.cwd()):
-                return compile_query(self.sql, name, self.layer)
+                return compile_query(self.sql, name, self.layer, queries=queries, links=links)
         except QueryError as error:
             raise PipelineError(f"queries.{name}.sql: {error}") from error
 
@@ -100,22 +108,34 @@ class PipelineFile:
         """The column that ranks the groups, for the queries that name one."""
         return {name: query.rank for name, query in self.queries.items() if query.rank}
 
-    def plans(self) -> list[QueryPlan]:
-        """Compile the queries; raises PipelineError for one that cannot be, or that would never end a window.
+    def plans(self) -> list[AnyPlan]:
+        """Compile the queries; raises PipelineError for one that cannot be, or that would show nothing before the end.
 
         Rows of a spooled link may be late: with one, all plans count their rows, for the node and for who reads it.
         """
-        plans = [query.plan(name) for name, query in self.queries.items()]
+        named = {name: NamedQuery(query.sql, query.layer) for name, query in self.queries.items()}
+        plans = [query.plan(name, named) for name, query in self.queries.items()]
         plans = [plan.counting_rows() for plan in plans] if self.spooled else plans
         for plan in plans:
-            if not plan.windowed:
+            if waits_for_the_end(plan):
                 raise PipelineError(
                     f"queries.{plan.name}.sql has no window, so nothing would be shown before the end; "
                     "expected for example [RANGE 1 minute, SLIDE 1 minute, WA ts]"
                 )
         return plans
 
-    def inputs(self, plans: list[QueryPlan]) -> list[Input]:
+    def plans_of_links(self) -> list[QueryPlan]:
+        """Compile the queries for what takes groups of links alone; PipelineError for a graph."""
+        plans = self.plans()
+        for plan in plans:
+            if not isinstance(plan, QueryPlan):
+                raise PipelineError(
+                    f"queries.{plan.name}.sql is a graph: it has rows, a join, or reads another query; expected "
+                    "groups of links here, and such a query with `wiretide query`"
+                )
+        return [plan for plan in plans if isinstance(plan, QueryPlan)]
+
+    def inputs(self, plans: Sequence[AnyPlan]) -> list[Input]:
         """Find the files of `links`; raises InputError where a link or a name in FROM has none."""
         inputs = bind_streams(self.links)
         check_streams(plans, [*inputs, *self.spools])
@@ -155,6 +175,7 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
     if not queries:
         raise PipelineError('no query: expected at least one section [queries.NAME] with sql = "…"')
     links, spooled = _links(top.section("links"), base)
+    _check_names(queries, [*links, *spooled])
     return PipelineFile(
         folder=base / top.value("folder", str, "state"),
         links=links,
@@ -168,6 +189,22 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         spooled=spooled,
         node=node_settings(top.section("node", NODE_KEYS)),
     )
+
+
+def waits_for_the_end(plan: AnyPlan) -> bool:
+    """Whether results come when the input ends: a part of the query takes the whole of it as one window."""
+    if isinstance(plan, QueryPlan):
+        return not plan.windowed
+    return any(isinstance(node, Windowed) and not node.plan.windowed for node in plan.nodes)
+
+
+def _check_names(queries: Iterable[str], links: Iterable[str]) -> None:
+    """Refuse a name that FROM could mean two things by."""
+    seen = {link.lower(): f"links.{link}" for link in links}
+    for query in queries:
+        other = seen.setdefault(query.lower(), f"queries.{query}")
+        if other != f"queries.{query}":
+            raise PipelineError(f"queries.{query} is called like {other}; expected names that FROM can tell apart")
 
 
 def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str, SpooledLink]]:

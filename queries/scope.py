@@ -6,40 +6,34 @@
     SELECT                        column of the rows, name given in GROUP BY
     HAVING                        column grouped by, name given in GROUP BY, name of the select list
 
-Papers say `length` for `len`, and Gigascope `time` for the seconds of `ts`. In SELECT and HAVING `window_start` and
-`window_end` are the bounds of a window.
+Papers say `length` for `len`, `flag` for `tcp_flags` and `SYN` for their value, and Gigascope `time` for the seconds of
+`ts`. In SELECT and HAVING `window_start` and `window_end` are the bounds of a window.
 
-Which columns there are depends on the kind of rows. Before a name may stand its stream, or the layer it is of: `outer.`
-or `inner.`. Names are compared without regard to case. A double-quoted text that names nothing is a string, as papers
-print them.
+Which columns there are is for `queries.names` to say. Before a name may stand its stream, or the layer it is of:
+`outer.` or `inner.`. Names are compared without regard to case. A double-quoted text that names nothing is a string, as
+papers print them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 
 from lowlevel.durations import SECOND
 from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type
-from lowlevel.kinds import columns_of_kind
-from lowlevel.layers import Layer
-from queries.errors import QueryError
+from queries.names import Names
 from queries.output_names import BOUNDS
-from queries.streams import PACKETS, From
+from queries.tcp_flags import FLAG, flag_set, six_flags
 from queries.tokens import Kind, Token
 
-SYNONYMS = {"length": "len", "time": "ts"}
+SYNONYMS = {"length": "len", "time": "ts", FLAG: "tcp_flags"}
 
 
 class Scope:
     """Resolves names while one query is compiled; the compiler fills the maps, whose keys are names in lower case."""
 
-    def __init__(self, sql: str, source: From, layer: str) -> None:
-        """`layer` is the one that plain names mean."""
-        self._sql = sql
-        self._source = source
-        self._layer = layer
-        self._kind = columns_of_kind(source.kind)
+    def __init__(self, names: Names) -> None:
+        """`names` are the columns of what the query reads."""
+        self._names = names
         self.given_in_select: dict[str, Callable[[], Expression]] = {}
         """Names behind AS in SELECT, each with the way to bind its item over the rows."""
         self.given_in_group_by: dict[str, Expression] = {}
@@ -79,18 +73,7 @@ class Scope:
 
     def column(self, name: Token, stream: Token | None) -> Column | None:
         """Return the column of the rows that a name means, whatever the clause."""
-        if stream is None:
-            return self._kind.column(name.text, self._layer)
-        if self._kind.layered and stream.text.lower() in list(Layer):
-            return self._kind.column(f"{stream.text}.{name.text}")
-        known = [name.lower() for name in self._source.streams]
-        if known != [stream.text.lower()] and stream.text.lower() != self._source.kind:
-            expected = f"the column alone: {' UNION '.join(self._source.shown)} have the same columns"
-            choices = (*self._source.streams, *(Layer if self._kind.layered else ()))
-            raise QueryError(
-                f"got a column of '{stream.text}'", self._sql, stream.start, expected, choices, stream.text
-            )
-        return self._kind.column(name.text, self._layer)
+        return self._names.column(name, stream)
 
     def _bound(self, name: Token, stream: Token | None) -> Column | None:
         """Return the bound of a window that a name means."""
@@ -102,9 +85,9 @@ class Scope:
         if name.text.lower() not in SYNONYMS:
             return None
         column = self.column(Token(name.kind, SYNONYMS[name.text.lower()], name.start, name.end), stream)
-        if column is None or name.text.lower() != "time":
+        if column is None or name.text.lower() == "length":
             return column
-        return Binary(Op.DIV, column, Literal(SECOND, Type.INT))
+        return six_flags(column) if name.text.lower() == FLAG else Binary(Op.DIV, column, Literal(SECOND, Type.INT))
 
     def _found(
         self, column: Column | None, name: Token, stream: Token | None, names: tuple[str, ...]
@@ -112,9 +95,7 @@ class Scope:
         synonym = self._synonym(name, stream) if column is None else None
         if synonym is not None or column is not None or (name.kind is Kind.QUOTED and stream is None):
             return synonym or column
-        whole = f"{stream.text}.{name.text}" if stream and stream.text.lower() in list(Layer) else name.text
-        problem = f"unknown column '{whole}'" + (f" of {self._kind.name}" if self._kind.name != PACKETS else "")
-        near = get_close_matches(whole.lower(), [each.lower() for each in self._kind.hidden()], n=3, cutoff=0.8)
-        hidden = [column.name for each in near if (column := self._kind.column(each))]
-        expected = "one of the valid names" + (", or an IPFIX element's name" if self._kind.name == "flows" else "")
-        raise QueryError(problem, self._sql, name.start, expected, (*names, *self._kind.shown, *hidden), whole)
+        constant = flag_set(name.text) if stream is None else None
+        if constant is not None:
+            return constant
+        raise self._names.unknown(name, stream, names)

@@ -7,6 +7,7 @@ it gives hundreds of plain words a meaning. GSQL has few words, and every messag
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -53,7 +54,7 @@ _PATTERN = re.compile(
       | (?P<word>[^\W\d]\w*)
       | (?P<string>'(?:[^']|'')*'|[‘’][^‘’]*[‘’]|[“”][^“”]*[“”])
       | (?P<quoted>"(?:[^"]|"")*")
-      | (?P<symbol><>|!=|<=|>=|<<|>>|[-+*/%&|^~=<>().,;\[\]∪])""",
+      | (?P<symbol><>|!=|<=|>=|<<|>>|[-+*/%&|^~=<>().,:;\[\]∪])""",
     re.VERBOSE | re.DOTALL,
 )
 
@@ -110,3 +111,13 @@ def _token(match: re.Match[str]) -> Token:
     elif text == "!=":
         text = "<>"
     return Token(kind, text, match.start(), match.end())
+
+
+def closing(sql: str, tokens: Sequence[Token], opening: int) -> int:
+    """Return where the parenthesis at `opening` is closed; QueryError where it is not."""
+    depth = 0
+    for at in range(opening, len(tokens)):
+        depth += (tokens[at].keyword == "(") - (tokens[at].keyword == ")")
+        if depth == 0:
+            return at
+    raise QueryError("'(' is never closed", sql, tokens[opening].start)

@@ -1,0 +1,321 @@
+"""From the clauses of a query to a block: groups of links are a plan, everything else is a graph of nodes.
+
+    FROM links, with groups                    a plan, whose partials come from next to the packets
+    FROM links, without                        Leaf of rows ► Apply
+    FROM a query, a union, a join, with        … ► [Select] ► Windowed, or PairGroups
+    FROM a query, a union, a join, without     … ► [Select] ► Apply
+    DISTINCT                                   … ► Distinct
+
+Which times a join or a query that is read promises is chosen by who reads it (Li 2008, §7.2): by the window of groups,
+by the pair of times they hold, by the window of a join above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from capture.flows.sampling import HandRates
+from highlevel.graph.nodes import Apply, Distinct, Node, PairGroups, Progressing, Windowed
+from highlevel.graph.plan import GraphPlan
+from highlevel.joins.spec import JoinKind
+from highlevel.plan import Output
+from lowlevel.expressions import Expression, Type
+from queries.binder import Binder
+from queries.blocks import Block, block_of_pairs, block_of_plan, block_of_windows
+from queries.clauses import Clause, Clauses
+from queries.conjuncts import conjuncts
+from queries.errors import QueryError
+from queries.grammar import ExpressionGrammar
+from queries.grouping import Grouping, Links, has_groups
+from queries.join_tree import JoinTree, Step
+from queries.join_window import ItemWindow, read_item_window
+from queries.known_queries import KnownQueries
+from queries.names import Names
+from queries.query_window import query_window
+from queries.relations import BlockRelation, LinkRelation, Relation, names_in, renamed, union_of
+from queries.row_selection import Selected, select_all, select_rows
+from queries.scope import Scope
+from queries.streams import links_of
+from queries.table_names import NamedTable, TableNames
+from queries.tables import Item, MergeOf, Nested, StreamName, Table, UnionOf, first_token, streams_of
+from queries.tokens import Token
+
+Placing = Callable[[set[str], Sequence[str]], tuple[Node, dict[str, str]]]
+"""Return the node of what FROM reads with the columns needed, and what it calls them; it promises the times named."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """Compiles the queries of one text. `name` is what its nodes are called by in counters."""
+
+    sql: str
+    name: str
+    layer: str
+    sampling: HandRates | None
+    known: KnownQueries
+
+    def block(self, clauses: Clauses) -> Block:
+        """Compile a query with what it has in WITH."""
+        if clauses.queries:
+            inner = replace(self, known=self.known.beside(clauses.queries, self))
+            return inner.block(replace(clauses, queries=()))
+        if clauses.distinct is not None and has_groups(clauses):
+            expected = "it without groups: the rows of groups are different as they are"
+            raise QueryError("DISTINCT beside groups", self.sql, clauses.distinct.start, expected)
+        if len(clauses.tables) > 1:
+            return self._of_join(clauses)
+        item = clauses.tables[0]
+        relation = self._relation(item.table)
+        if isinstance(relation, LinkRelation):
+            names = relation.names(None if item.alias is None else item.alias.text)
+            if has_groups(clauses):
+                window = query_window(clauses, of_links=True)
+                return block_of_plan(Grouping(clauses, window, names, relation.links).compile(self.name))
+            return self._of_rows_of_links(clauses, relation, names)
+        return self._of_one(clauses, NamedTable(self._name_of(item) or "", relation))
+
+    # --- one item ---
+
+    def _of_rows_of_links(self, clauses: Clauses, relation: LinkRelation, names: Names) -> Block:
+        assert names.time is not None
+        if clauses.selects_all:
+            columns = [(name, column) for name in relation.shown if (column := relation.column(name)) is not None]
+            named = [(names.shown(name) or name, column) for name, column in columns]
+            selected = select_all(named, [names.time])
+        else:
+            selected = select_rows(clauses, names, [names.time])
+        where = [] if clauses.where is None else [self._condition(clauses.where, names)]
+
+        def placed(needed: set[str], _times: Sequence[str]) -> tuple[Node, dict[str, str]]:
+            return self._placed(relation, needed, None, where)
+
+        return self._rows(clauses, selected, placed)
+
+    def _of_one(self, clauses: Clauses, table: NamedTable) -> Block:
+        """Compile a query of one query or union."""
+        names = TableNames(self.sql, [table], qualify=False)
+        where = [] if clauses.where is None else [self._condition(clauses.where, names)]
+
+        def placed(needed: set[str], times: Sequence[str]) -> tuple[Node, dict[str, str]]:
+            return self._placed(table.relation, needed, next(iter(times), None), where)
+
+        return self._over(clauses, names, placed)
+
+    def _placed(
+        self, relation: Relation, needed: set[str], time: str | None, where: Sequence[Expression]
+    ) -> tuple[Node, dict[str, str]]:
+        found = relation.place(needed, time, where)
+        return found.node, dict(found.names)
+
+    # --- joins ---
+
+    def _of_join(self, clauses: Clauses) -> Block:
+        steps = self._steps(clauses)
+        tree = JoinTree(self.sql, steps)
+        by_where: list[tuple[int, Step]] = []
+        for number, step in enumerate(steps):
+            join = step.item.join
+            if join is not None and join.on is not None:
+                seen = [each.table for each in steps[:number] if not each.kind.of_left_alone]
+                tree.on(number, self._condition(join.on, TableNames(self.sql, [*seen, step.table], qualify=True)))
+            elif join is not None and step.kind is not JoinKind.INNER:
+                if not join.by_where:
+                    problem = f"{join.place.keyword} JOIN without ON"
+                    raise QueryError(problem, self.sql, join.place.start, "ON and a condition behind the item")
+                by_where.append((number, step))
+        tables = [replace(step.table, nullable=tree.lacks(step)) for step in steps if not step.kind.of_left_alone]
+        names = TableNames(self.sql, tables, qualify=True)
+        if clauses.where is not None:
+            kept = []
+            for each in conjuncts(self._condition(clauses.where, names)):
+                used = names_in([each])
+                joins = [n for n, step in by_where if step.own_names(used) and step.own_names(used) != used]
+                if joins:
+                    tree.on(joins[-1], each)
+                else:
+                    kept.append(each)
+            for each in kept:
+                tree.where(each)
+
+        def placed(needed: set[str], times: Sequence[str]) -> tuple[Node, dict[str, str]]:
+            last = steps[-1].time_column.name
+            times = [name for name in times if name != last][:1] + [name for name in times if name == last]
+            return tree.place(needed, times), {}
+
+        return self._over(replace(clauses, where=None), names, placed)
+
+    def _steps(self, clauses: Clauses) -> list[Step]:
+        steps: list[Step] = []
+        windows = [read_item_window(self.sql, item.window) if item.window else None for item in clauses.tables]
+        shared = windows[-1] if windows[-1] is not None and windows[-1].tumbling else None
+        for item, own in zip(clauses.tables, windows, strict=True):
+            name = self._name_of(item)
+            if name is None:
+                expected = "AS and a name behind it, by which its columns are told from those of the others"
+                raise QueryError("an item of a join without a name", self.sql, item.place.start, expected)
+            if name.lower() in (step.table.name.lower() for step in steps):
+                expected = "AS and another name behind one of them"
+                place = item.alias or item.place
+                raise QueryError(f"two items of FROM are called {name}", self.sql, place.start, expected)
+            window = own or shared
+            if window is None:
+                place = (item.join or clauses.tables[1].join or item).place
+                expected = (
+                    "[RANGE n, WA ts] behind each item, or [RANGE TUMBLING n, WA ts] behind the last: "
+                    "without them every row would be kept for ever"
+                )
+                raise QueryError(f"a join without a window for {name}", self.sql, place.start, expected)
+            first = next((each for each in windows if each is not None), window)
+            if (window.tumbling, window.tumbling and (window.range, window.origin)) != (
+                first.tumbling,
+                first.tumbling and (first.range, first.origin),
+            ):
+                expected = "RANGE of each item, or one RANGE TUMBLING for all"
+                raise QueryError("a join of windows of two kinds", self.sql, window.place.start, expected)
+            relation = self._relation(item.table)
+            kind = JoinKind.INNER if item.join is None else item.join.kind
+            time = self._time_of(item, name, relation, window)
+            steps.append(Step(item, NamedTable(name, relation), window, time, kind))
+        return steps
+
+    def _time_of(self, item: Item, name: str, relation: Relation, window: ItemWindow) -> str:
+        """Find the column that the window of an item is over."""
+        if not relation.times:
+            expected = "rows with a time: a query that is read selects ts, or has windows"
+            raise QueryError(f"a join with {name}, whose rows have no time", self.sql, item.place.start, expected)
+        if window.time is None:
+            return relation.times[0]
+        table, column = window.time
+        if table is not None and table.text.lower() != name.lower() and not window.tumbling:
+            raise QueryError(
+                f"the window of {name} over {table.text}", self.sql, table.start, f"WA {name}.{column.text}"
+            )
+        wanted = "ts" if column.text.lower() == "time" else column.text.lower()
+        found = next((time for time in relation.times if time.lower() == wanted), None)
+        if found is None:
+            problem = f"the window of {name} over {column.shown}"
+            raise QueryError(problem, self.sql, column.start, "a time of its rows, in ns", relation.times, column.text)
+        return found
+
+    # --- what is selected of tables ---
+
+    def _over(self, clauses: Clauses, names: TableNames, placed: Placing) -> Block:
+        """Compile what is selected of tables; WHERE is in `placed` already."""
+        if has_groups(clauses):
+            return self._groups(replace(clauses, where=None), names, placed)
+        times = names.times
+        selected = select_all(list(names.all), times) if clauses.selects_all else select_rows(clauses, names, times)
+        return self._rows(clauses, selected, placed)
+
+    def _groups(self, clauses: Clauses, names: TableNames, placed: Placing) -> Block:
+        grouping = Grouping(clauses, query_window(clauses, of_links=False), names, None, names.times)
+        plan = grouping.compile(self.name)
+        needed = names_in(plan.low.trees)
+        asked = [column for column, _, _ in grouping.pairs]
+        if plan.windowed:
+            asked = [grouping.time.name]
+        node, _ = placed(needed | set(asked), asked)
+        pairs = tuple(each for each in grouping.pairs if each[0] in node.progress)
+        if pairs and not plan.windowed:
+            grouped = PairGroups(node, plan, pairs)
+            return block_of_pairs(grouped, GraphPlan(self.name, self.sql, grouped, self.layer))
+        time = grouping.time.name if plan.windowed else next(iter(node.progress), "")
+        windows = Windowed(node, plan, time)
+        return block_of_windows(windows, GraphPlan(self.name, self.sql, windows, self.layer))
+
+    def _rows(self, clauses: Clauses, selected: Selected, placed: Placing) -> Block:
+        needed = names_in(out.expression for out in selected.outputs)
+        times = selected.times
+        distinct = clauses.distinct
+
+        def node(time: str | None) -> Node:
+            asked = times[time] if time is not None else next(iter(selected.sources), None)
+            below, local = placed(needed | ({asked} if asked else set()), [asked] if asked else [])
+            outputs = tuple(Output(out.name, renamed(out.expression, local)) for out in selected.outputs)
+            progressing: list[Progressing] = []
+            if asked is not None:
+                found = [each for each in selected.of(asked) if time in (None, each.name)]
+                progressing = [replace(each, of=local.get(asked, asked)) for each in found[:1]]
+            applied = Apply(below, outputs, tuple(progressing))
+            return applied if distinct is None else Distinct(applied, tuple(out.name for out in outputs))
+
+        if distinct is not None and not selected.sources:
+            expected = "ts among the columns, or time, ts/60, …: else every row would be remembered for ever"
+            raise QueryError("DISTINCT without a time", self.sql, distinct.start, expected)
+        root = node(None)
+        return Block(root.columns, tuple(times), node, GraphPlan(self.name, self.sql, root, self.layer))
+
+    # --- tables ---
+
+    def _relation(self, table: Table) -> Relation:
+        """Look up the names of a table."""
+        self._check_merges(table)
+        streams = streams_of(table)
+        if streams is not None and not any(self.known.has(stream) for stream in streams):
+            self.known.check(self.sql, streams)
+            return LinkRelation(self.sql, self.name, Links(links_of(self.sql, streams), self.layer, self.sampling))
+        match table:
+            case StreamName(token=token):
+                return self._read(self.known.block(self, token), token)
+            case Nested(query=query):
+                return self._read(self.block(query), query.select.keyword)
+            case UnionOf(parts=parts):
+                tables = list(parts)
+            case MergeOf(items=items):
+                tables = [item.table for item in items]
+        links = [stream for each in tables for stream in self._links_in(each)]
+        united: list[Relation] = []
+        places: list[Token] = []
+        for each in tables:
+            own = self._links_in(each)
+            if own and own[0] is not links[0]:
+                continue
+            self.known.check(self.sql, own)
+            source = Links(links_of(self.sql, links), self.layer, self.sampling) if own else None
+            united.append(self._relation(each) if source is None else LinkRelation(self.sql, self.name, source))
+            places.append(first_token(each))
+        return union_of(self.sql, united, places)
+
+    def _links_in(self, table: Table) -> list[StreamName]:
+        """Return the links of a table that is links alone."""
+        streams = streams_of(table)
+        return [] if streams is None or any(self.known.has(stream) for stream in streams) else streams
+
+    def _read(self, block: Block, place: Token) -> BlockRelation:
+        if any(isinstance(node, Windowed) and node.plan.emit_late for node in block.nodes):
+            expected = "LATE DROP there: what a row adds to a window that is over is no row of its own"
+            raise QueryError("a query with LATE EMIT that is read", self.sql, place.start, expected)
+        return BlockRelation(block)
+
+    def _check_merges(self, table: Table) -> None:
+        """Refuse a MERGE by what is no time of its streams."""
+        if isinstance(table, UnionOf):
+            for part in table.parts:
+                self._check_merges(part)
+        if not isinstance(table, MergeOf):
+            return
+        for (stream, column), item in zip(table.times, table.items, strict=True):
+            name = self._name_of(item)
+            if name is None or stream.text.lower() != name.lower():
+                expected = f"the name of the stream in its place, {name}" if name else "a stream with a name"
+                raise QueryError(f"got {stream.shown} in MERGE", self.sql, stream.start, expected)
+            wanted = "ts" if column.text.lower() == "time" else column.text.lower()
+            times = self._relation(item.table).times
+            if wanted not in [time.lower() for time in times]:
+                expected = "a column of time of that stream"
+                raise QueryError(f"MERGE by {column.shown}", self.sql, column.start, expected, times, column.text)
+
+    def _name_of(self, item: Item) -> str | None:
+        """Return the name of an item: that which it is given, or that of its one stream."""
+        if item.alias is not None:
+            return item.alias.text
+        return item.table.token.text if isinstance(item.table, StreamName) else None
+
+    def _condition(self, clause: Clause, names: Names) -> Expression:
+        item = ExpressionGrammar(self.sql, clause).expression()
+        found = Binder(self.sql, clause.keyword.keyword, item, Scope(names).in_row).bind()
+        if found.type is not Type.BOOL:
+            problem = f"{clause.keyword.keyword} over a value of type {found.type}"
+            raise QueryError(problem, self.sql, clause.tokens[0].start, "a condition, for example len > 100")
+        return found

@@ -1,0 +1,70 @@
+"""Conditions in parts: what AND joins, which of them are equalities of two sides, and what an OR says of one side.
+
+(S.flag = 2 AND A.flag = 18) OR (S.flag = 18 AND A.flag = 2)      is true of pairs alone for which
+S.flag = 2 OR S.flag = 18                                         is true of the one, so others need not go up
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from lowlevel.expressions import Binary, Expression, Op, columns_of
+from queries.relations import conjunction
+
+Items = frozenset[int]
+"""Numbers of items of FROM."""
+
+
+def conjuncts(expression: Expression) -> Iterator[Expression]:
+    """Yield what AND joins, from the left to the right."""
+    if isinstance(expression, Binary) and expression.op is Op.AND:
+        yield from conjuncts(expression.left)
+        yield from conjuncts(expression.right)
+    else:
+        yield expression
+
+
+def disjuncts(expression: Expression) -> Iterator[Expression]:
+    """Yield what OR joins, from the left to the right."""
+    if isinstance(expression, Binary) and expression.op is Op.OR:
+        yield from disjuncts(expression.left)
+        yield from disjuncts(expression.right)
+    else:
+        yield expression
+
+
+def implied(expression: Expression, names: Collection[str]) -> Expression | None:
+    """Return what an OR says of the columns `names` alone: where that is not true, neither is the whole; None: nothing.
+
+    Of each part of the OR it is what AND joins there and is about them; a part that says nothing leaves nothing said.
+    """
+    parts = list(disjuncts(expression))
+    if len(parts) < 2:
+        return None
+    whole: Expression | None = None
+    for part in parts:
+        about = [each for each in conjuncts(part) if (known := _names(each)) and known <= set(names)]
+        said = conjunction(about)
+        if said is None:
+            return None
+        whole = said if whole is None else Binary(Op.OR, whole, said)
+    return whole
+
+
+def equality(
+    expression: Expression, left: Collection[str], right: Collection[str]
+) -> tuple[Expression, Expression] | None:
+    """Return the two sides of an equality of one type between columns of `left` and of `right`; None for no such."""
+    if not isinstance(expression, Binary) or expression.op is not Op.EQ:
+        return None
+    if expression.left.type is not expression.right.type:
+        return None
+    for one, other in ((expression.left, expression.right), (expression.right, expression.left)):
+        of_one, of_other = _names(one), _names(other)
+        if of_one and of_other and of_one <= set(left) and of_other <= set(right):
+            return one, other
+    return None
+
+
+def _names(expression: Expression) -> set[str]:
+    return {column.name for column in columns_of(expression)}

@@ -1,0 +1,146 @@
+"""A graph of a query as people read it: its nodes in order, what each reads, does, promises and keeps, and how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from highlevel.graph.nodes import PANE, Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
+from highlevel.graph.plan import GraphPlan
+from highlevel.joins.spec import Band, JoinKind, Progress
+from lowlevel.kinds import columns_of_kind
+from queries.explain import high_lines, line, rates_text
+from queries.expression_text import expression_text
+from queries.window_text import duration_text
+
+KINDS = {
+    JoinKind.INNER: "pairs that match",
+    JoinKind.LEFT: "pairs that match, and rows of the left without a partner once none can come",
+    JoinKind.RIGHT: "pairs that match, and rows of the right without a partner once none can come",
+    JoinKind.FULL: "pairs that match, and rows of either side without a partner once none can come",
+    JoinKind.SEMI: "rows of the left at their first match, once each",
+    JoinKind.ANTI: "rows of the left without a partner, once none can come",
+}
+"""What leaves each kind of join."""
+
+
+def graph_lines(plan: GraphPlan) -> Iterator[str]:
+    """Yield the nodes, those that are read before those that read them, with a blank line before each."""
+    names = dict(zip(plan.nodes, plan.node_names, strict=True))
+    many = f"{len(plan.nodes)} nodes, of which {len(plan.leaves)} run next to the packets"
+    yield f"graph: {many}; rows in any order of arrival, up to what is promised"
+    for node, name in names.items():
+        reads = ", ".join(names[each] for each in node.inputs)
+        yield ""
+        yield f"{name}: " + (_low_level(node) if isinstance(node, Leaf) else f"over {reads}")
+        yield from _node_lines(node, names)
+        yield line("promises", _promises(node, plan))
+
+
+def _low_level(leaf: Leaf) -> str:
+    how = "in a table of fixed size" if leaf.low.reduced else "and each row that is kept goes up by itself"
+    return f"low level, next to the {leaf.low.kind}, once per link, {how}"
+
+
+def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
+    match node:
+        case Leaf():
+            yield from _leaf(node)
+        case Union():
+            yield line("meld", "rows pass at once; progress is that of the slowest input")
+        case Select():
+            yield line("keep", expression_text(node.where))
+        case Apply():
+            for out in node.outputs:
+                yield line("column", f"{out.name} = {expression_text(out.expression)}")
+        case Distinct():
+            yield line("distinct", f"the first row of each {', '.join(node.keys)}")
+            yield line("state", f"what was seen, until {' and '.join(node.progress)} is promised beyond it")
+        case Join():
+            yield from _join(node, names)
+        case Windowed():
+            yield line("time", _spelled(node.time) if node.plan.windowed else "none: the whole input is one window")
+            yield from high_lines(node.plan)
+        case PairGroups():
+            yield from _groups(node)
+
+
+def _leaf(leaf: Leaf) -> Iterator[str]:
+    low = leaf.low
+    bound = "those of every link" if leaf.of_every_link else "the files bound to each name, every link on its own"
+    yield line("streams", f"{' UNION '.join(leaf.streams)}: {bound}")
+    yield line("rows", f"{low.kind}: each is {columns_of_kind(low.kind).row}")
+    yield line("columns", f"{', '.join(sorted(low.columns))}: all that is decoded")
+    if low.sampling is not None:
+        yield line("sampling", f"{rates_text(low.sampling)}, whatever exporters announce")
+    where = "every row" if low.where is None else f"{expression_text(low.where)}, before anything is kept for the row"
+    yield line("keep", where)
+    if low.reduced:
+        yield line("key", ", ".join(expression_text(key.expression) for key in low.keys) or "none")
+        yield line("pane", duration_text(low.pane))
+    else:
+        yield line("goes up", ", ".join(["ts", *(key.name for key in low.keys)]))
+
+
+def _join(join: Join, names: dict[Node, str]) -> Iterator[str]:
+    spec = join.spec
+    left, right = (str(dict(side.columns)[side.time]) for side in (spec.left, spec.right))
+    yield line("kind", f"{spec.kind}: {KINDS[spec.kind]}; left is {names[join.left]}, right {names[join.right]}")
+    if isinstance(spec.window, Band):
+        low, high = _signed(spec.window.low), _signed(spec.window.high)
+        yield line("window", f"{right} - {left} from {low} to {high}, both included ({_edge(spec.window)})")
+        kept = (max(0, spec.window.high), max(0, -spec.window.low))
+        lengths = [duration_text(each) if each else "no time" for each in kept]
+        yield line("state", f"rows of the left until {right} is promised {lengths[0]} beyond their {left},")
+        yield line("", f"rows of the right until {left} is promised {lengths[1]} beyond their {right}")
+    else:
+        yield line("window", f"{left} and {right} in the same {duration_text(spec.window.length)}, tumbling")
+        yield line("state", "rows of a side until the other is promised beyond their window")
+    for one, other in spec.keys:
+        yield line("key", f"{expression_text(one)} of the left = {expression_text(other)} of the right")
+    if not spec.keys:
+        yield line("key", "none: every row of the one window is compared with every row of the other")
+    if spec.residual is not None:
+        yield line("of pairs", expression_text(spec.residual))
+    yield line("gives", ", ".join(column.name for column in join.columns))
+
+
+def _edge(window: Band) -> str:
+    return f"{window.boundary.name.replace('_', '-')} {window.boundary.value}"
+
+
+def _groups(node: PairGroups) -> Iterator[str]:
+    for key in node.plan.low.keys:
+        yield line("key", f"{key.name} = {expression_text(key.expression)}")
+    for sub in node.plan.low.subaggregates:
+        argument = "*" if sub.argument is None else expression_text(sub.argument)
+        yield line("keep per group", f"{sub.name} = {sub.kind}({argument})")
+    if node.plan.having is not None:
+        yield line("having", expression_text(node.plan.having))
+    for out in node.plan.select:
+        yield line("output", f"{out.name} = {expression_text(out.expression)} ({out.expression.type})")
+    times = " and ".join(column for column, _, _ in node.times)
+    what = "is promised beyond it" if len(node.times) == 1 else "are promised beyond it, in both at once: a box"
+    yield line("state", f"a group until {times} {what}")
+
+
+def _promises(node: Node, plan: GraphPlan) -> str:
+    """Say what is promised of a node's rows, and for whose sake."""
+    shown = " and ".join(_spelled(name) for name in node.progress)
+    if not shown:
+        return "nothing before the end"
+    if not isinstance(node, Join):
+        return shown
+    if node.form is Progress.JOINT:
+        return f"{shown}, as boxes: groups of both leave as soon as one covers them"
+    readers = [type(each).__name__.lower() for each in plan.nodes if node in each.inputs]
+    return f"{shown}: what its reader goes by ({', '.join(readers) or 'nobody: these are the results'})"
+
+
+def _spelled(name: str) -> str:
+    return "ts" if name == PANE else name
+
+
+def _signed(nanoseconds: int) -> str:
+    if nanoseconds == 0:
+        return "0"
+    return ("-" if nanoseconds < 0 else "") + duration_text(abs(nanoseconds))

@@ -1,0 +1,365 @@
+"""Groups of rows: which part of them is made next to the packets, and which above.
+
+WHERE, the grouping expressions and the arguments of aggregates need the row, so they go low; HAVING and the select
+list are computed high, over keys and merged sub-aggregates. Rows of links and rows that other operators give are
+grouped alike: `Grouping` is told what their names mean and which column is their time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import Any, cast
+
+from capture.flows.sampling import HandRates
+from highlevel.detail import Detail, Folding
+from highlevel.plan import LATE, Output, QueryPlan
+from highlevel.selection import Selection
+from highlevel.windows.session import SessionWindow
+from highlevel.windows.sliding import WHOLE_INPUT
+from lowlevel.expressions import Column, Expression, Type, bits_of, columns_of
+from lowlevel.layers import Layer
+from lowlevel.plan import Key, LowLevelPlan
+from lowlevel.subaggregates import Kind
+from queries.aggregates import BOUNDED, Aggregates
+from queries.binder import Binder, Resolve
+from queries.clauses import Clause, Clauses
+from queries.details import DETAILED
+from queries.errors import QueryError
+from queries.everyday_windows import TS, window_of_quotient
+from queries.grammar import ExpressionGrammar, Item
+from queries.names import Names
+from queries.output_names import BOUNDS, ColumnName, output_names, plain_names, spelled
+from queries.query_window import QueryWindow
+from queries.scope import Scope
+from queries.selections import SELECTED
+from queries.streams import PACKETS, From
+from queries.tokens import Kind as TokenKind
+from queries.tokens import Token
+from queries.user_aggregates import DEFINED
+
+SPREADABLE = "flows"
+"""The kind whose rows last from one time to another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What a query of links has besides their names: the streams, the layer of plain names, rates set by hand."""
+
+    source: From
+    layer: str
+    sampling: HandRates | None = None
+
+
+class Grouping:
+    """One query with groups on its way to a plan.
+
+    Over rows of `links` the plan is whole. Over tables it says how rows become partials and all that is above, and
+    what the plan has no place for stands beside it: `where`, `time` and `pairs`.
+    """
+
+    def __init__(
+        self, clauses: Clauses, window: QueryWindow, names: Names, links: Links | None, times: Sequence[Column] = ()
+    ) -> None:
+        """`times` are the columns of tables that windows may be over."""
+        self._clauses = clauses
+        self._clause = window.clause
+        self._asked = window
+        self._sql = clauses.sql
+        self._names = names
+        self._links = links
+        self._times = times
+        self._scope = Scope(names)
+        self._aggregates = Aggregates(names.is_time, window.clause.spread is not None)
+        self._group_names: dict[Expression, str] = {}  # names given in GROUP BY as they are spelled
+        self._window = window.clause.window
+        self._of_window: dict[Expression, Expression] = {}  # what GROUP BY says of the window, over its bounds
+        self._by_quotient = links is not None
+        self._counted: dict[Column, int] = {}  # columns of time in GROUP BY by their finest interval
+        self.where: Expression | None = None
+        """WHERE over tables."""
+        self.time = TS
+        """The column of time that windows are over."""
+        self.pairs: tuple[tuple[str, int, str], ...] = ()
+        """Columns of time that are grouped by themselves: each with its interval in ns, and the key that holds it."""
+
+    def compile(self, name: str) -> QueryPlan:
+        """Bind the clauses in the order in which they give names to each other."""
+        clauses, scope = self._clauses, self._scope
+        self._check_window()
+        items = self._without_bounds(ExpressionGrammar(self._sql, clauses.select).items())
+        for item in items:
+            if item.alias is not None:
+                binder = Binder(self._sql, "GROUP BY", item, scope.in_row)
+                scope.given_in_select.setdefault(item.alias.text.lower(), binder.bind)
+        where = None
+        if clauses.where is not None:
+            item = ExpressionGrammar(self._sql, clauses.where).expression()
+            where = self._condition(clauses.where, Binder(self._sql, "WHERE", item, scope.in_row).bind())
+        self._choose_time()
+        keys, partition = self._keys()
+        scope.windowed = self._window != WHOLE_INPUT
+        select = self._select(items)
+        having = None
+        selections: tuple[Selection, ...] = ()
+        if clauses.having is not None:
+            item = ExpressionGrammar(self._sql, clauses.having).expression()
+            binder = self._over_groups("HAVING", item, scope.in_having)
+            having = self._condition(clauses.having, self._lift(binder.bind(), binder.columns, item))
+            selections = tuple(
+                replace(each, value=self._lift(each.value, binder.columns, item))
+                for each in self._aggregates.selections.asked.values()
+            )
+        window = self._window
+        if isinstance(window, SessionWindow):  # which are of one session is told by their times
+            self._aggregates.keep(Kind.MIN, self.time)
+            self._aggregates.keep(Kind.MAX, self.time)
+        user_columns = tuple(
+            replace(each, parts=tuple((part, self._over_parts(value)) for part, value in each.parts))
+            for each in self._aggregates.user_columns.asked.values()
+        )
+        self._aggregates.selections.check(self._sql, window, self._clause.emit_late)
+        details: tuple[Detail, ...] = ()
+        foldings: tuple[Folding, ...] = ()
+        if self._aggregates.details:
+            self._aggregates.details.check(self._sql, window, self._clause.emit_late)
+            keys, details, foldings = self._aggregates.details.place(
+                keys, scope.groups, self._aggregates.count_of_rows()
+            )
+        links = self._links
+        if links is None:
+            self.where, where = where, None
+        low = LowLevelPlan(
+            where,
+            keys,
+            self._aggregates.subaggregates,
+            window.pane,
+            window.origin,
+            PACKETS if links is None else links.source.kind,
+            self._clause.spread is not None,
+            links.sampling if links is not None and links.source.kind == SPREADABLE else None,
+            window.reduced,
+            window.in_arrival_order,
+        )
+        group_by = tuple(column.name for column in scope.groups.values())
+        return QueryPlan(
+            name,
+            self._sql,
+            () if links is None else links.source.streams,
+            window,
+            low,
+            group_by,
+            having,
+            select,
+            Layer.OUTER if links is None else links.layer,
+            partition,
+            self._clause.emit_late,
+            details,
+            selections,
+            user_columns,
+            foldings,
+        )
+
+    def _check_window(self) -> None:
+        """Refuse windows that the rows cannot have."""
+        spread = self._clause.spread
+        kind = "rows of other queries" if self._links is None else self._links.source.kind
+        if spread is not None and kind != SPREADABLE:
+            expected = f"it over {SPREADABLE}: a row of {kind} has one time, and is in the window of that"
+            raise self._error(f"SPREAD over {kind}", spread, expected)
+        if self._links is None and self._window.in_arrival_order:
+            expected = "RANGE of time: rows of joins and of other queries come in no order"
+            raise self._error("a window of numbers of rows over tables", self._clauses.window[0], expected)
+
+    def _choose_time(self) -> None:
+        """Find the column of time that the window is over."""
+        attribute, known = self._asked.attribute, [column.name for column in self._times]
+        if attribute is not None:
+            table, name = attribute
+            found = self._names.column(name, table)
+            if self._links is not None and found != TS:
+                raise self._error(f"a window over {name.shown}", name, "ts: windows are over it")
+            if self._links is None and (found is None or found.name not in known):
+                if found is None:
+                    raise self._names.unknown(name, table, ())
+                raise self._error(f"a window over {found.name}", name, one_of_times(known))
+            self.time = found or TS
+        elif self._links is None and self._window != WHOLE_INPUT:
+            if self._names.time is None or self._names.time.name not in known:
+                place = self._clauses.window[0] if self._clauses.window else self._clauses.select.keyword
+                raise self._error("a window that names no column of time", place, one_of_times(known))
+            self.time = self._names.time
+        elif self._links is None:
+            self._choose_groups_of_time()
+
+    def _choose_groups_of_time(self) -> None:
+        """Look for columns of time in GROUP BY: one by intervals makes windows, others are groups themselves."""
+        if self._asked.group_by is None:
+            return
+        counted: dict[Column, int] = {}
+        found = 0
+        for item in ExpressionGrammar(self._sql, self._asked.group_by).items():
+            expression = Binder(self._sql, "GROUP BY", item, self._scope.in_group_by).bind()
+            for column in self._times:
+                interval = interval_of(expression, column)
+                if interval is not None:
+                    counted[column] = min(counted.get(column, interval), interval)
+                    found += 1
+        if found == 1 and 1 not in counted.values():
+            self._by_quotient = True
+            (self.time,) = counted
+        self._counted = counted
+
+    def _without_bounds(self, items: list[Item]) -> list[Item]:
+        """Leave out `window_start` and `window_end` as items: every result of a window begins with them."""
+        kept = [
+            item
+            for item in items
+            if item.alias is not None or len(item.tokens) != 1 or item.tokens[0].text.lower() not in BOUNDS
+        ]
+        return kept or items
+
+    def _condition(self, clause: Clause, condition: Expression) -> Expression:
+        if condition.type is not Type.BOOL:
+            problem = f"{clause.keyword.keyword} over a value of type {condition.type}"
+            raise self._error(problem, clause.tokens[0], "a condition, for example len > 100")
+        return condition
+
+    def _keys(self) -> tuple[tuple[Key, ...], tuple[str, ...]]:
+        """Bind PA and GROUP BY; returns the keys, and the columns that windows of rows are partitioned by.
+
+        The link is no key: a table serves one link, and every partial names it. Neither is what names a window.
+        """
+        keys: list[Key] = []
+        parts = self._clause.partition
+        if parts:
+            self._group(
+                "PA", Clause(Token(TokenKind.WORD, "PA", parts[0].start, parts[0].start), parts, parts[-1]), keys
+            )
+        partition = tuple(column.name for column in self._scope.groups.values())
+        name = self._asked.name
+        if name is not None:
+            start = Column(BOUNDS[0], Type.INT)
+            self._of_window[start] = start
+            self._name_group(name, start)
+        if self._asked.group_by is not None:
+            self._group("GROUP BY", self._asked.group_by, keys)
+        if not self._by_quotient:
+            held = {key.name: key.expression for key in keys}
+            self.pairs = tuple(
+                (column.name, interval, key)
+                for column, interval in self._counted.items()
+                for key, expression in held.items()
+                if interval_of(expression, column) == interval
+            )
+        return tuple(keys), partition
+
+    def _group(self, name: str, clause: Clause, keys: list[Key]) -> None:
+        """Bind the items of a clause, and add to the keys and to the groups."""
+        groups = self._scope.groups
+        for item in ExpressionGrammar(self._sql, clause).items():
+            expression = Binder(self._sql, name, item, self._scope.in_group_by).bind()
+            if not any(columns_of(expression)):
+                raise self._error(f"{name} over a constant", item.tokens[0], "a column, or an expression over columns")
+            self._refuse_bytes(f"{name} over", expression, item)
+            if item.alias is not None:
+                self._name_group(item.alias, expression)
+            quotient = (
+                window_of_quotient(expression, self.time) if self._by_quotient and self._window == WHOLE_INPUT else None
+            )
+            if quotient is not None:
+                self._window, self._of_window[expression] = quotient
+                continue
+            if self._links is not None and expression == Column("link", Type.TEXT):
+                groups[expression] = expression
+            elif expression not in groups:
+                key = Key(f"k{len(keys)}", expression)
+                keys.append(key)
+                groups[expression] = Column(key.name, expression.type, expression.nullable, bits_of(expression))
+
+    def _name_group(self, alias: Token, expression: Expression) -> None:
+        """Take a name given in GROUP BY. It may not hide a column: the same name would mean two things in one query."""
+        known = self._scope.column(alias, None) or self._scope.given_in_group_by.get(alias.text.lower())
+        if known not in (None, expression):
+            raise self._error(f"the name '{alias.text}' already means something else", alias, "a name of its own")
+        self._scope.given_in_group_by[alias.text.lower()] = expression
+        self._group_names.setdefault(expression, alias.text)
+
+    def _select(self, items: list[Item]) -> tuple[Output, ...]:
+        binders = [self._over_groups("SELECT", item, self._scope.in_select) for item in items]
+        bound = [binder.bind() for binder in binders]
+        reserved = (*BOUNDS, LATE) if self._clause.emit_late else BOUNDS
+        given, shown = self._group_names, cast(ColumnName, self._names.shown)
+        if self._links is None:
+            given, shown = spelled(items, bound) | given, plain_names(bound, shown)
+        names = output_names(self._sql, items, bound, given, shown, reserved)
+        outputs = []
+        for item, binder, expression, name in zip(items, binders, bound, names, strict=True):
+            self._refuse_bytes("SELECT of", expression, item)
+            self._scope.selected.setdefault(name.lower(), expression)
+            outputs.append(Output(name, self._lift(expression, binder.columns, item)))
+        return tuple(outputs)
+
+    def _refuse_bytes(self, what: str, expression: Expression, item: Item) -> None:
+        if expression.type is Type.BYTES:
+            expected = "length(…), byte(…, n), contains(…, 'text') or starts_with(…, x'0a') of them"
+            raise self._error(f"{what} bytes", item.tokens[0], expected)
+
+    def _over_groups(self, clause: str, item: Item, resolve: Resolve) -> Binder:
+        """Return a binder for SELECT or HAVING: to names over packets, and stand-ins for aggregates."""
+        return Binder(self._sql, clause, item, resolve, self._aggregates, self._scope.in_row)
+
+    def _lift(self, expression: Expression, places: dict[Column, Token], item: Item) -> Expression:
+        """Put columns of partials in place of grouping expressions, largest first, and of stand-ins."""
+        if expression in self._of_window:
+            return self._of_window[expression]
+        if expression in self._scope.groups:
+            return self._scope.groups[expression]
+        if isinstance(expression, Column) and expression.name in BOUNDS:
+            return expression
+        if isinstance(expression, Column):
+            if expression.name in self._aggregates.finished:
+                return self._aggregates.finished[expression.name]
+            problem = f"column '{expression.name}' is neither grouped by nor inside an aggregate"
+            expected = f"GROUP BY {expression.name}, or an aggregate of it"
+            raise self._error(problem, places.get(expression, item.tokens[0]), expected)
+        children = {field.name: getattr(expression, field.name) for field in fields(expression)}
+        lifted: dict[str, Any] = {
+            name: self._lift(child, places, item) for name, child in children.items() if isinstance(child, Expression)
+        }
+        return replace(expression, **lifted) if lifted else expression
+
+    def _over_parts(self, expression: Expression) -> Expression:
+        """Put what the high level has in place of the stand-ins in a part of a user's aggregate."""
+        return self._lift(expression, {}, Item((), None))
+
+    def _error(self, problem: str, token: Token, expected: str) -> QueryError:
+        return QueryError(problem, self._sql, token.start, expected)
+
+
+def interval_of(expression: Expression, time: Column) -> int | None:
+    """Return the interval, ns, that an expression counts a column of time by: 1 for the column; None for others."""
+    if expression == time:
+        return 1
+    quotient = window_of_quotient(expression, time)
+    return None if quotient is None else quotient[0].range
+
+
+def one_of_times(times: Sequence[str]) -> str:
+    """Say which columns of time there are."""
+    if not times:
+        return "rows with a time of their own: a query that is read selects ts, and a FULL join has none"
+    return "WA " + " or WA ".join(times) + ": times of all rows, in ns"
+
+
+def has_groups(clauses: Clauses) -> bool:
+    """Whether a query has groups: GROUP BY, or an aggregate in SELECT or HAVING."""
+    if clauses.group_by is not None:
+        return True
+    words = [*clauses.select.tokens, *(clauses.having.tokens if clauses.having is not None else ())]
+    known = {name.lower() for name in (*BOUNDED, *DETAILED, *SELECTED, *DEFINED)}
+    return any(
+        word.kind is TokenKind.WORD and word.text.lower() in known and behind.keyword == "("
+        for word, behind in pairwise(words)
+    )

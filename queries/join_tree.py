@@ -1,0 +1,232 @@
+"""The joins of FROM: windows, keys and conditions, and the nodes that they become, one join after the other.
+
+Rows join when every two of them are in each other's windows. A join has a time on each side: on the right that of its
+item, on the left that of one item whose rows are never missing; the windows of the others are part of its condition.
+
+Where a condition goes is SQL's. In ON it is about which rows match, in WHERE about which are kept of what a join gives;
+of inner joins the two are one. It goes down as far as that is right: to rows of one side before anything is kept of
+them, else to the keys of a join, else to what is tested of each pair, else behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from highlevel.graph.nodes import Join, Node, Select
+from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Progress, Side, Tumbling
+from lowlevel.expressions import Binary, Column, Expression, IsNull, Literal, Op, Type
+from lowlevel.plan import ARROW_TYPES
+from queries.conjuncts import conjuncts, equality, implied
+from queries.errors import QueryError
+from queries.join_window import ItemWindow
+from queries.relations import Placed, conjunction, names_in, renamed
+from queries.table_names import NamedTable
+from queries.tables import Item
+
+KEEPS_LEFT = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
+"""Joins that give no row without one of the left."""
+
+KEEPS_RIGHT = (JoinKind.INNER, JoinKind.RIGHT)
+"""Joins that give no row without one of the right."""
+
+NARROWS_RIGHT = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
+"""Joins that rows of the right that match nothing may be left out of."""
+
+NARROWS_LEFT = (JoinKind.INNER, JoinKind.RIGHT, JoinKind.SEMI)
+"""Joins that rows of the left that match nothing may be left out of."""
+
+
+@dataclass
+class Step:
+    """An item and the join with those before it; of the first item there is no join."""
+
+    item: Item
+    table: NamedTable
+    window: ItemWindow
+    time: str
+    kind: JoinKind = JoinKind.INNER
+    filters: list[Expression] = field(default_factory=list)
+    """What is asked of the item's rows alone."""
+    conditions: list[Expression] = field(default_factory=list)
+    """What is asked of pairs."""
+    behind: list[Expression] = field(default_factory=list)
+    """What is asked of the rows that the join gives."""
+
+    def owns(self, name: str) -> bool:
+        """Whether a column is of this item."""
+        return name.startswith(f"{self.table.name}.") and self.table.relation.column(self.plain(name)) is not None
+
+    def plain(self, name: str) -> str:
+        """Return the name of a column of this item as the relation has it."""
+        return name.removeprefix(f"{self.table.name}.")
+
+    def own_names(self, names: Iterable[str]) -> set[str]:
+        """Return those of some columns that are of this item."""
+        return {name for name in names if self.owns(name)}
+
+    @property
+    def time_column(self) -> Column:
+        """The time of the item, as pairs have it."""
+        return Column(f"{self.table.name}.{self.time}", Type.INT)
+
+
+class JoinTree:
+    """The items of one FROM with conditions on them; `node` makes the graph."""
+
+    def __init__(self, sql: str, steps: Sequence[Step]) -> None:
+        """Take items with their windows; conditions are added before the node is made."""
+        self._sql = sql
+        self.steps = list(steps)
+
+    def where(self, condition: Expression) -> None:
+        """Take WHERE."""
+        for each in conjuncts(condition):
+            self._down(each, len(self.steps) - 1)
+
+    def on(self, number: int, condition: Expression) -> None:
+        """Take what stands behind ON, or what WHERE says of a join of Gigascope's."""
+        for each in conjuncts(condition):
+            self._match(each, number)
+
+    def _down(self, condition: Expression, number: int) -> None:
+        """Keep rows of what the first items up to `number` give."""
+        step, names = self.steps[number], names_in([condition])
+        if number == 0:
+            step.filters.append(condition)
+        elif not any(step.owns(name) for name in names) and step.kind in KEEPS_LEFT:
+            self._down(condition, number - 1)
+        elif names and all(step.owns(name) for name in names) and step.kind in KEEPS_RIGHT:
+            step.filters.append(condition)
+        elif step.kind is JoinKind.INNER:
+            self._match(condition, number)
+        else:
+            step.behind.append(condition)
+
+    def _match(self, condition: Expression, number: int) -> None:
+        """Ask it of the pairs of a join, or of the rows of one side where those that fail match nothing anyway."""
+        step, names = self.steps[number], names_in([condition])
+        if names and all(step.owns(name) for name in names) and step.kind in NARROWS_RIGHT:
+            step.filters.append(condition)
+            return
+        if not any(step.owns(name) for name in names) and step.kind in NARROWS_LEFT:
+            self._down(condition, number - 1)
+            return
+        step.conditions.append(condition)
+        said = implied(condition, step.own_names(names))
+        if said is not None and step.kind in NARROWS_RIGHT:
+            step.filters.append(said)
+        for each in self.steps[:number] if step.kind in NARROWS_LEFT else []:
+            said = implied(condition, each.own_names(names))
+            if said is not None:
+                self._down(said, number - 1)
+
+    @property
+    def visible(self) -> list[Step]:
+        """The items whose columns leave."""
+        return [step for step in self.steps if not step.kind.of_left_alone]
+
+    def place(self, needed: Iterable[str], times: Sequence[str]) -> Node:
+        """Return the node of the last join, with the columns needed; promises are of `times`, one or two of them."""
+        wanted = set(needed) | {step.time_column.name for step in self.steps}
+        for step in self.steps:
+            wanted |= names_in([*step.conditions, *step.behind])
+        return self._node(len(self.steps) - 1, wanted, list(times))
+
+    def _node(self, number: int, wanted: set[str], times: list[str]) -> Node:
+        """Return the node of the first items up to `number`."""
+        step = self.steps[number]
+        right_time = step.time_column.name
+        of_left = [name for name in times if name != right_time]
+        if number == 1:
+            left_time = self.steps[0].time_column.name
+        else:
+            left_time = of_left[0] if of_left else self._default_time(number - 1)
+        form = Progress.JOINT if len(times) == 2 else Progress.LEFT if of_left or not times else Progress.RIGHT
+        keys, residual = self._condition(number, left_time)
+        key_columns = names_in(left for left, _ in keys)
+        if number == 1:
+            left, left_names = self._item(0, wanted | key_columns)
+        else:
+            inner = self._node(number - 1, wanted | key_columns, [left_time])
+            left, left_names = inner, {column.name: column.name for column in inner.columns}
+        right, right_names = self._item(number, wanted | names_in(other for _, other in keys))
+        spec = JoinSpec(
+            _side(left, left_names, left_time, wanted),
+            _side(right, right_names, right_time, wanted),
+            self._window(number, left_time),
+            tuple((renamed(one, left_names), renamed(other, right_names)) for one, other in keys),
+            residual,
+            step.kind,
+        )
+        node: Node = Join(left, right, spec, form)
+        behind = conjunction(step.behind)
+        return node if behind is None else Select(node, behind)
+
+    def _item(self, number: int, wanted: set[str]) -> tuple[Node, dict[str, str]]:
+        """Return the node of an item, and its columns by the names that pairs have for them."""
+        step = self.steps[number]
+        plain = {step.plain(name) for name in step.own_names(wanted)} | {step.time}
+        filters = [renamed(each, {name: step.plain(name) for name in names_in([each])}) for each in step.filters]
+        placed: Placed = step.table.relation.place(plain, step.time, filters)
+        return placed.node, {f"{step.table.name}.{name}": column for name, column in placed.names.items()}
+
+    def _condition(self, number: int, left_time: str) -> tuple[list[tuple[Expression, Expression]], Expression | None]:
+        """Part what is asked of pairs into equalities of the sides and the rest, windows of other items included."""
+        step = self.steps[number]
+        keys: list[tuple[Expression, Expression]] = []
+        rest: list[Expression] = []
+        for each in step.conditions:
+            names = names_in([each])
+            right = step.own_names(names)
+            pair = equality(each, names - right, right)
+            if pair is None:
+                rest.append(each)
+            else:
+                keys.append(pair)
+        if not step.window.tumbling:
+            others = [other for other in self.steps[:number] if not other.kind.of_left_alone]
+            rest += [self._in_band(other, number) for other in others if other.time_column.name != left_time]
+        return keys, conjunction(rest)
+
+    def _in_band(self, other: Step, number: int) -> Expression:
+        """Return the window of an item and one before it as a condition."""
+        step, lacks = self.steps[number], self.lacks(other, number - 1)
+        band = Band(other.window.range, step.window.range, step.window.boundary or Boundary.CLOSED)
+        time = replace(other.time_column, nullable=lacks)
+        apart = Binary(Op.SUB, step.time_column, time)
+        low = Binary(Op.GE, apart, Literal(band.low, Type.INT))
+        high = Binary(Op.LE, apart, Literal(band.high, Type.INT))
+        within = Binary(Op.AND, low, high)
+        return Binary(Op.OR, IsNull(time), within) if lacks else within
+
+    def _window(self, number: int, left_time: str) -> Band | Tumbling:
+        step = self.steps[number]
+        if step.window.tumbling:
+            return Tumbling(step.window.range, step.window.origin)
+        left = next(each for each in self.steps[:number] if each.time_column.name == left_time)
+        return Band(left.window.range, step.window.range, step.window.boundary or Boundary.CLOSED)
+
+    def _default_time(self, number: int) -> str:
+        """Return a time that every row of the first items up to `number` has."""
+        for step in self.steps[: number + 1]:
+            if not step.kind.of_left_alone and not self.lacks(step, number):
+                return step.time_column.name
+        place = self.steps[number + 1].item.place
+        expected = "the FULL join last, as its rows have no time that is never missing"
+        raise QueryError("a join with what a FULL join gives", self._sql, place.start, expected)
+
+    def lacks(self, step: Step, number: int | None = None) -> bool:
+        """Whether rows of the joins up to `number`, or of all, may lack those of an item."""
+        place = self.steps.index(step)
+        later = self.steps[place + 1 : None if number is None else number + 1]
+        outer = step.kind in (JoinKind.LEFT, JoinKind.FULL)
+        return outer or any(each.kind in (JoinKind.RIGHT, JoinKind.FULL) for each in later)
+
+
+def _side(node: Node, names: dict[str, str], time: str, wanted: set[str]) -> Side:
+    schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
+    columns = tuple((column, name) for name, column in names.items() if name in wanted)
+    return Side(schema, names[time], columns)

@@ -1,0 +1,95 @@
+"""The queries that a query may read by name: those of its WITH, and those that stand beside it in a pipeline file.
+
+A name in FROM is a query where one is called that, else a link. Queries beside each other may be in any order; one that
+reads itself, whoever is between, is told with the whole path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lowlevel.kinds import KINDS
+from lowlevel.layers import Layer
+from queries.blocks import Block
+from queries.clauses import Clauses, read_clauses
+from queries.errors import QueryError
+from queries.tables import StreamName
+from queries.tokens import Token
+
+if TYPE_CHECKING:
+    from queries.compiler import Compiler
+
+
+@dataclass(frozen=True, slots=True)
+class NamedQuery:
+    """A query that others may read: its text, and the layer that plain names mean in it."""
+
+    sql: str
+    layer: str = Layer.OUTER
+
+
+@dataclass(frozen=True)
+class KnownQueries:
+    """`named` are the queries of a pipeline by their names in lower case, `blocks` those of WITH.
+
+    `links` are the names of links, None where they are not known. `path` are the queries that are being compiled, the
+    one that was asked for first.
+    """
+
+    named: Mapping[str, NamedQuery] = field(default_factory=dict)
+    blocks: Mapping[str, Block] = field(default_factory=dict)
+    links: Collection[str] | None = None
+    path: tuple[str, ...] = ()
+
+    def has(self, stream: StreamName) -> bool:
+        """Whether a name is that of a query."""
+        name = stream.token.text.lower()
+        return stream.kind is None and (name in self.blocks or name in self.named)
+
+    def check(self, sql: str, streams: Sequence[StreamName]) -> None:
+        """Refuse names that are neither links nor queries, where the links are known."""
+        if self.links is None:
+            return
+        known = {name.lower() for name in self.links}
+        for stream in streams:
+            token = stream.token
+            if token.text.lower() not in known and token.text.lower() not in KINDS:
+                choices = (*self.links, *self.named, *self.blocks)
+                problem = f"{token.shown} is neither a link nor a query"
+                raise QueryError(problem, sql, token.start, "one of these, or a kind of rows", choices, token.text)
+
+    def block(self, compiler: Compiler, token: Token) -> Block:
+        """Compile the query that a name in the text of `compiler` means."""
+        name = token.text.lower()
+        if name in self.blocks:
+            return self.blocks[name]
+        if name in self.path:
+            cycle = [*self.path[self.path.index(name) :], name]
+            reads = f"{cycle[0]} reads " + ", which reads ".join(cycle[1:])
+            expected = "queries that read each other in one direction"
+            raise QueryError(f"a query that reads itself: {reads}", compiler.sql, token.start, expected)
+        query = self.named[name]
+        known = replace(self, blocks={}, path=(*self.path, name))
+        try:
+            return replace(compiler, sql=query.sql, layer=query.layer, known=known).block(read_clauses(query.sql))
+        except QueryError as error:
+            if error.message.startswith("in the query "):
+                raise
+            read_by = f", which {' reads for '.join(reversed(self.path))} reads" if self.path else ""
+            problem = f"in the query {token.text}{read_by}: {error.message}"
+            raise QueryError(problem, error.sql, error.position, error.expected, error.choices) from error
+
+    def beside(self, queries: Sequence[tuple[Token, Clauses]], compiler: Compiler) -> KnownQueries:
+        """Compile the queries of WITH, each of which may read those before it."""
+        known, names = self, set[str]()
+        for token, clauses in queries:
+            name = token.text.lower()
+            if name in names or name in KINDS:
+                problem = f"the name '{token.text}' already means {'a kind of rows' if name in KINDS else 'a query'}"
+                raise QueryError(problem, compiler.sql, token.start, "a name of its own")
+            names.add(name)
+            block = replace(compiler, known=known).block(clauses)
+            known = replace(known, blocks={**known.blocks, name: block})
+        return known

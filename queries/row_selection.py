@@ -1,0 +1,83 @@
+"""SELECT of rows, without groups: columns and what is computed of them, and DISTINCT.
+
+A column of the result is a time that others may window where it is a time of the rows as it is. One that counts a time
+by intervals progresses with it: DISTINCT forgets what it has seen once no later row can be the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from highlevel.graph.nodes import Progressing
+from highlevel.plan import Output
+from lowlevel.expressions import Column, Type
+from queries.binder import Binder
+from queries.clauses import Clauses
+from queries.errors import QueryError
+from queries.grammar import ExpressionGrammar
+from queries.grouping import interval_of
+from queries.names import Names
+from queries.output_names import output_names, plain_names, spelled
+from queries.scope import Scope
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The columns of the result, each over the rows as they are named; `counted` are those that progress with a time.
+
+    `counted` has (the output's name, the column of time, its interval in ns).
+    """
+
+    outputs: tuple[Output, ...]
+    counted: tuple[tuple[str, Column, int], ...]
+
+    def of(self, time: str) -> list[Progressing]:
+        """Return the outputs that progress with a column of time, the finest first."""
+        found = sorted((interval, name) for name, column, interval in self.counted if column.name == time)
+        return [Progressing(name, time, 0, interval) for interval, name in found]
+
+    @property
+    def sources(self) -> list[str]:
+        """The columns of time that outputs are or count, in the order of the outputs."""
+        return list(dict.fromkeys(column.name for _, column, _ in self.counted))
+
+    @property
+    def times(self) -> dict[str, str]:
+        """The outputs that are times as they are, each with the column it is of."""
+        return {name: column.name for name, column, interval in self.counted if interval == 1}
+
+
+def select_all(columns: Sequence[tuple[str, Column]], times: Sequence[Column]) -> Selected:
+    """Return what `*` selects."""
+    outputs = tuple(Output(name, column) for name, column in columns)
+    return _selected(outputs, times)
+
+
+def select_rows(clauses: Clauses, names: Names, times: Sequence[Column]) -> Selected:
+    """Bind the select list of a query without groups; `times` are the columns of time that every row has."""
+    sql = clauses.sql
+    items = ExpressionGrammar(sql, clauses.select).items()
+    scope = Scope(names)
+    bound = [Binder(sql, "SELECT", item, scope.in_row).bind() for item in items]
+    if clauses.window:
+        expected = "an aggregate like count(*), or the query without a window"
+        raise QueryError("a window over rows without an aggregate", sql, clauses.window[0].start, expected)
+    if clauses.having is not None:
+        raise QueryError("HAVING without groups", sql, clauses.having.keyword.start, "WHERE, or GROUP BY before it")
+    for item, expression in zip(items, bound, strict=True):
+        if expression.type is Type.BYTES:
+            expected = "length(…), byte(…, n), contains(…, 'text') or starts_with(…, x'0a') of them"
+            raise QueryError("SELECT of bytes", sql, item.tokens[0].start, expected)
+    found = output_names(sql, items, bound, spelled(items, bound), plain_names(bound, names.shown), ())
+    return _selected(tuple(Output(name, each) for name, each in zip(found, bound, strict=True)), times)
+
+
+def _selected(outputs: Sequence[Output], times: Sequence[Column]) -> Selected:
+    counted = tuple(
+        (out.name, time, interval)
+        for out in outputs
+        for time in times
+        if (interval := interval_of(out.expression, time)) is not None
+    )
+    return Selected(tuple(outputs), counted)
