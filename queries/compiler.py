@@ -19,8 +19,9 @@ from capture.flows.sampling import HandRates
 from highlevel.graph.nodes import Apply, Distinct, Node, PairGroups, Progressing, Windowed
 from highlevel.graph.plan import GraphPlan
 from highlevel.joins.spec import JoinKind
-from highlevel.plan import Output
+from highlevel.plan import Output, QueryPlan
 from lowlevel.expressions import Expression, Type
+from lowlevel.subaggregates import TIME_OF
 from queries.binder import Binder
 from queries.blocks import Block, block_of_pairs, block_of_plan, block_of_windows
 from queries.clauses import Clause, Clauses
@@ -221,8 +222,18 @@ class Compiler:
             grouped = PairGroups(node, plan, pairs)
             return block_of_pairs(grouped, GraphPlan(self.name, self.sql, grouped, self.layer))
         time = grouping.time.name if plan.windowed else next(iter(node.progress), "")
+        if not time:
+            self._check_order(clauses, plan)
         windows = Windowed(node, plan, time)
         return block_of_windows(windows, GraphPlan(self.name, self.sql, windows, self.layer))
+
+    def _check_order(self, clauses: Clauses, plan: QueryPlan) -> None:
+        """Refuse what goes by the times of rows that have none."""
+        if any(sub.kind in TIME_OF.values() for sub in plan.low.subaggregates):
+            words = [*clauses.select.tokens, *(clauses.having.tokens if clauses.having is not None else ())]
+            place = next((word for word in words if word.text.lower() in TIME_OF), clauses.select.keyword)
+            expected = "min or max, or rows with a time: a query that is read selects ts"
+            raise QueryError(f"{place.text} of rows without a time", self.sql, place.start, expected)
 
     def _rows(self, clauses: Clauses, selected: Selected, placed: Placing) -> Block:
         needed = names_in(out.expression for out in selected.outputs)

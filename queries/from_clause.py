@@ -222,6 +222,10 @@ class FromReader:
         token = self._here()
         if token.keyword == "[":
             return window_within(self._sql, "FROM", token)
+        if token.keyword in ("UNION", "∪"):
+            return self._error(
+                f"got {token.shown} behind a name", "a name behind the last stream, which is that of all"
+            )
         if token.keyword == "AS" or token.kind in (Kind.WORD, Kind.QUOTED):
             return self._error(f"got {token.shown} behind a stream", EXPECTED)
         return self._error(f"got {token.shown} in FROM", "UNION and the name of a stream, or the end of the clause")

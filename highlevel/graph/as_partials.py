@@ -58,10 +58,10 @@ class AsPartials:
             kept = self.where.true_rows(self._columns(batch), batch.num_rows)
             self.filtered += int(np.count_nonzero(~kept))
             batch = batch.filter(pa.array(kept))
-        times = batch.column(self.time)
-        if self.paned and times.null_count:
-            self.outside += times.null_count
-            batch = batch.filter(times.is_valid())
+        nulls = batch.column(self.time).null_count if self.paned else 0
+        if nulls:
+            self.outside += nulls
+            batch = batch.filter(batch.column(self.time).is_valid())
         if batch.num_rows:
             yield self._partials(batch)
 

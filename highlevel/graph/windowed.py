@@ -26,7 +26,9 @@ class WindowedOperator:
     def __init__(self, node: Windowed) -> None:
         """Make the windows of `node`."""
         self.plan = node.plan
-        self.partials = None if node.takes_partials else AsPartials(node.input, node.plan.low, node.time)
+        self.partials = (
+            None if node.takes_partials else AsPartials(node.input, node.plan.low, node.time, paned=node.plan.windowed)
+        )
         self.width = width_of(node.input)
         self.place = node.input.progress.index(node.time) if node.time in node.input.progress else None
         self.windows = make_window_operator(node.plan)
