@@ -1,0 +1,80 @@
+"""What a join of two unions holds, without order and with it (Li 2008, Figure 8-9, Q8-3).
+
+A tumbling join of 10 s of (A U B) with (C U D); B is behind A, and D behind C, by 0 to 100 s. The thesis has 10 000
+packets/s on each link, here it is a fifth. Three plans over the same events:
+
+    Meld, OA-Join       without order
+    Merge, IOP join     in order: what waits is in the merges, as it came, and the join keeps nothing but chains
+    Merge, OA-Join      in order, with the same join behind
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.disorder import SECOND
+from bench.held import Held, Step, fed, same, tell
+from bench.links import flows
+from bench.one_core import on_one_core
+from bench.plots import curves
+from bench.report import Report
+from bench.setting import Setting
+from highlevel.inorder.iop_join import IopJoin
+from highlevel.inorder.merge import OrderedMerge
+from highlevel.joins.oa_join import OAJoin
+from highlevel.joins.spec import JoinSpec, Side
+from highlevel.joins.window import Tumbling
+from highlevel.meld import Meld
+from lowlevel.expressions import Column, Type
+
+RATE = 10_000 // 5
+KEYS = 200_000
+SKEWS = (0, 20, 40, 60, 80, 100)
+LINK = flows(1, 1, 1, 0).rows.schema
+KEY = Column("key", Type.INT)
+SPEC = JoinSpec(
+    Side(LINK, "ts", (("ts", "left_ts"), ("key", "key"), ("number", "left"))),
+    Side(LINK, "ts", (("ts", "right_ts"), ("number", "right"))),
+    Tumbling(10 * SECOND),
+    ((KEY, KEY),),
+)
+OUT_OF_ORDER, IN_ORDER, MIXED = "Meld, OA-Join", "Merge, IOP join", "Merge, OA-Join"
+PLANS: dict[str, Callable[[], Step]] = {
+    OUT_OF_ORDER: lambda: Step(OAJoin(SPEC), Step(Meld(2), 0, 1), Step(Meld(2), 2, 3)),
+    IN_ORDER: lambda: Step(IopJoin(SPEC), Step(OrderedMerge(2), 0, 1), Step(OrderedMerge(2), 2, 3)),
+    MIXED: lambda: Step(OAJoin(SPEC), Step(OrderedMerge(2), 0, 1), Step(OrderedMerge(2), 2, 3)),
+}
+
+
+def measure(rate: int, skews: tuple[int, ...]) -> dict[int, dict[str, Held]]:
+    """Run all plans at all skews, each until three windows have been seen at rest."""
+    found = {}
+    for skew in skews:
+        seconds = skew + 50
+        links = [flows(seconds, rate, KEYS, seed) for seed in range(4)]
+        links = [link.late(skew * SECOND) if place % 2 else link for place, link in enumerate(links)]
+        settled = (skew + 20) * SECOND
+        found[skew] = {name: fed(make(), links, seconds, settled, "left") for name, make in PLANS.items()}
+        same(found[skew])
+    return found
+
+
+def run(setting: Setting) -> Report:
+    """Compare the plans."""
+    rate, skews = (40, SKEWS[::5]) if setting.quick else (RATE, SKEWS)
+    found = on_one_core(measure, rate, skews)
+    report = Report("X10")
+    title = f"tumbling join of 10 s of two unions of two links of {rate:,} rows/s; two are behind"
+    tell(report, title, "skew", found)
+    each_row = {name: found[skews[-1]][name].most_bytes / found[skews[-1]][name].most for name in PLANS}
+    told = ", ".join(f"{name} {each:.0f}" for name, each in each_row.items())
+    report.notes.append(f"bytes for a row at the greatest skew: {told}; a row itself has 24")
+    ratios = [each[OUT_OF_ORDER].most / each[IN_ORDER].most for each in found.values()]
+    overhead = [each[OUT_OF_ORDER].most_bytes / each[IN_ORDER].most_bytes for each in found.values()]
+    judged = not setting.quick
+    report.require("rows at most, out of order / in order, furthest from 1", max(ratios), "<= 1.05", judged)
+    report.require("bytes at most, out of order / in order, the most of any skew", max(overhead), "<= 2", judged)
+    if setting.plots:
+        lines = {name: [found[skew][name].most_bytes / 1e6 for skew in skews] for name in PLANS}
+        curves(setting.plots / "x10.svg", title, [str(skew) for skew in skews], lines, ("skew, s", "MB at most"))
+    return report

@@ -1,0 +1,79 @@
+"""What a join holds of which one input is a union with a late link (Li 2008, Figure 8-10, Q8-4).
+
+A tumbling join of a minute of M1 with (M2 U C); C is behind by 0 to 10 s. The thesis has 4000 packets/s on the mains
+and less than one on C; here the mains have an eighth. In order M2 waits in the merge for C. Without order it is met by
+M1 as it comes, and goes with its window, as M1 is not late; M1 waits for C in either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.disorder import SECOND
+from bench.held import Held, Step, fed, same, tell
+from bench.links import flows
+from bench.one_core import on_one_core
+from bench.plots import curves
+from bench.report import Report
+from bench.setting import Setting
+from bench.x10 import KEY, LINK
+from highlevel.inorder.iop_join import IopJoin
+from highlevel.inorder.merge import OrderedMerge
+from highlevel.joins.oa_join import OAJoin
+from highlevel.joins.spec import JoinSpec, Side
+from highlevel.joins.window import Tumbling
+from highlevel.meld import Meld
+
+RATES = (500, 500, 1)
+KEYS = 30_000
+LATE = (0, 2, 4, 6, 8, 10)
+WINDOW = 60
+SPEC = JoinSpec(
+    Side(LINK, "ts", (("ts", "left_ts"), ("key", "key"), ("number", "left"))),
+    Side(LINK, "ts", (("ts", "right_ts"), ("number", "right"))),
+    Tumbling(WINDOW * SECOND),
+    ((KEY, KEY),),
+)
+OUT_OF_ORDER, IN_ORDER, MIXED = "Meld, OA-Join", "Merge, IOP join", "Merge, OA-Join"
+PLANS: dict[str, Callable[[], Step]] = {
+    OUT_OF_ORDER: lambda: Step(OAJoin(SPEC), 0, Step(Meld(2), 1, 2)),
+    IN_ORDER: lambda: Step(IopJoin(SPEC), 0, Step(OrderedMerge(2), 1, 2)),
+    MIXED: lambda: Step(OAJoin(SPEC), 0, Step(OrderedMerge(2), 1, 2)),
+}
+
+
+def measure(scale: float, late: tuple[int, ...], windows: int) -> dict[int, dict[str, Held]]:
+    """Run all plans with C as late, over so many whole windows behind the first."""
+    seconds = (windows + 1) * WINDOW + max(late)
+    links = [flows(seconds, max(1, round(rate * scale)), KEYS, seed) for seed, rate in enumerate(RATES)]
+    found = {}
+    for each in late:
+        behind = [*links[:2], links[2].late(each * SECOND)]
+        begin = (WINDOW + each) * SECOND  # so that the windows sampled are whole
+        found[each] = {name: fed(make(), behind, seconds, begin, "left") for name, make in PLANS.items()}
+        same(found[each])
+    return found
+
+
+def run(setting: Setting) -> Report:
+    """Compare the plans."""
+    late = LATE[::5] if setting.quick else LATE
+    found = on_one_core(measure, *((0.1, late, 1) if setting.quick else (1.0, late, 2)))
+    report = Report("X11")
+    title = f"tumbling join of a minute of M1 with (M2 U C), {RATES[0]} rows/s on the mains"
+    tell(report, title, "C late by", found)
+    first, last = found[late[0]], found[late[-1]]
+    gap = last[IN_ORDER].mean - last[OUT_OF_ORDER].mean
+    model = RATES[1] * late[-1] ** 2 / (2 * WINDOW)
+    report.notes.append(f"in order holds {gap:,.0f} rows more in the mean at {late[-1]} s; the model says {model:,.0f}")
+    grown = {name: last[name].mean - first[name].mean for name in PLANS}
+    judged = not setting.quick
+    report.require(
+        "rows in the mean, growth out of order / in order", grown[OUT_OF_ORDER] / grown[IN_ORDER], "<= 1", judged
+    )
+    report.require("rows more in order in the mean / those of the model", gap / model, ">= 0.8", judged)
+    if setting.plots:
+        lines = {name: [found[each][name].mean / 1e3 for each in late] for name in PLANS}
+        labels = ("C late by, s", "thousand rows in the mean")
+        curves(setting.plots / "x11.svg", title, [str(each) for each in late], lines, labels)
+    return report

@@ -1,0 +1,67 @@
+"""What sliding windows over a union with a late link hold (Li 2008, Figure 8-11, Q8-5).
+
+count(*) by (srcIP, destIP) over 5 minutes, each minute, of M1 U M2 U C; C is behind by 0 to 10 s. The thesis has 4000
+packets/s on the mains and less than one on C; here the mains have a half. Plans as in X9: without order; in order with
+the same panes behind Merge; and in order with windows that are kept as tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.disorder import SECOND
+from bench.held import ByWindow, Held, Step, fed, same, tell
+from bench.links import packets
+from bench.one_core import on_one_core
+from bench.plots import curves
+from bench.report import Report
+from bench.setting import Setting
+from bench.x9 import COUNT, KEYS
+from highlevel.aggregate import Aggregate
+from highlevel.inorder.buffering import BufferingAggregate
+from highlevel.inorder.merge import OrderedMerge
+from highlevel.meld import Meld
+from highlevel.windows.sliding import SlidingWindow
+
+RATES = (2000, 2000, 1)
+GROUPS = 1000
+WINDOW = SlidingWindow(300 * SECOND, 60 * SECOND)
+LATE = (0, 2, 4, 6, 8, 10)
+OUT_OF_ORDER, IN_ORDER, BUFFERING = "Meld", "Merge", "Merge, buffering"
+PLANS: dict[str, Callable[[], Step]] = {
+    OUT_OF_ORDER: lambda: Step(Aggregate(KEYS, COUNT), Step(ByWindow(WINDOW), Step(Meld(3), 0, 1, 2))),
+    IN_ORDER: lambda: Step(Aggregate(KEYS, COUNT), Step(ByWindow(WINDOW), Step(OrderedMerge(3), 0, 1, 2))),
+    BUFFERING: lambda: Step(BufferingAggregate(KEYS, COUNT, WINDOW), Step(OrderedMerge(3), 0, 1, 2)),
+}
+
+
+def measure(scale: float, late: tuple[int, ...], seconds: int) -> dict[int, dict[str, Held]]:
+    """Run all plans with C as late, and sample when a whole RANGE has passed."""
+    links = [packets(seconds, max(1, round(rate * scale)), GROUPS, seed) for seed, rate in enumerate(RATES)]
+    found = {}
+    for each in late:
+        behind = [*links[:2], links[2].late(each * SECOND)]
+        found[each] = {name: fed(make(), behind, seconds, 315 * SECOND, "packets") for name, make in PLANS.items()}
+        same(found[each])
+    return found
+
+
+def run(setting: Setting) -> Report:
+    """Compare the plans."""
+    late = LATE[::5] if setting.quick else LATE
+    found = on_one_core(measure, *((0.02, late, 320) if setting.quick else (1.0, late, 435)))
+    report = Report("X12")
+    title = f"count over 5 minutes each minute of M1 U M2 U C, {RATES[0]} packets/s on the mains, {GROUPS:,} groups"
+    tell(report, title, "C late by", found)
+    first, last = found[late[0]], found[late[-1]]
+    grown = {name: last[name].mean_bytes / first[name].mean_bytes for name in PLANS}
+    waiting = (last[IN_ORDER].mean - last[OUT_OF_ORDER].mean) / (late[-1] * sum(RATES[:2]))
+    judged = not setting.quick
+    report.require("bytes in the mean, out of order, 10 s late / none", grown[OUT_OF_ORDER], "<= 1.3", judged)
+    report.require("bytes in the mean, in order, 10 s late / none", grown[IN_ORDER], ">= 1.5", judged)
+    report.require("tuples that wait in order / those of 10 s", waiting, ">= 0.9", judged)
+    if setting.plots:
+        lines = {name: [found[each][name].mean_bytes / 1e6 for each in late] for name in PLANS}
+        labels = ("C late by, s", "MB in the mean")
+        curves(setting.plots / "x12.svg", title, [str(each) for each in late], lines, labels)
+    return report

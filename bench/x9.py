@@ -1,0 +1,99 @@
+"""What a union of skewed links holds, without order and with it (Li 2008, Figure 8-8, Q8-2).
+
+count(*) by (srcIP, destIP) for each minute over two links, of which the second is behind by 0 to 40 s. The thesis has
+110 000 packets/s on each and 65 536 groups; here both are a fifteenth of that, so tuples that wait have the same
+proportion to groups. Four plans over the same events:
+
+    Meld, Aggregate           without order
+    Merge, Aggregate          in order; the same hash table behind, which is the best that can be there
+    Merge, buffering          in order as window operators had it: a window is kept as tuples, and scanned
+    Aggregate below Merge     in order; each link is counted by itself, and Merge orders counts instead of packets
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.disorder import SECOND
+from bench.held import Again, ByWindow, Held, Step, fed, same, tell
+from bench.links import Link, packets
+from bench.one_core import on_one_core
+from bench.plots import curves
+from bench.report import Report
+from bench.setting import Setting
+from highlevel.aggregate import Aggregate
+from highlevel.inorder.buffering import BufferingAggregate
+from highlevel.inorder.merge import OrderedMerge
+from highlevel.meld import Meld
+from highlevel.windows.sliding import SlidingWindow
+from lowlevel.subaggregates import Kind, SubAggregate
+
+SCALE = 15
+RATE, GROUPS = 110_000 // SCALE, 65_536 // SCALE
+WINDOW = SlidingWindow(60 * SECOND, 60 * SECOND)
+SKEWS = (0, 10, 20, 30, 40)
+KEYS = ["srcIP", "destIP"]
+COUNT = [SubAggregate("packets", Kind.COUNT)]
+OUT_OF_ORDER, IN_ORDER, BUFFERING, BELOW = "Meld", "Merge", "Merge, buffering", "Merge of counts"
+
+
+def without_order() -> Step:
+    """Meld, then the aggregate of the product."""
+    return Step(Aggregate(KEYS, COUNT), Step(ByWindow(WINDOW), Step(Meld(2), 0, 1)))
+
+
+def in_order() -> Step:
+    """Merge, then the same aggregate, which is told what Merge promises."""
+    return Step(Aggregate(KEYS, COUNT), Step(ByWindow(WINDOW), Step(OrderedMerge(2), 0, 1)))
+
+
+def buffering() -> Step:
+    """Merge, then windows as tuples."""
+    return Step(BufferingAggregate(KEYS, COUNT, WINDOW), Step(OrderedMerge(2), 0, 1))
+
+
+def below() -> Step:
+    """Count each link alone, then merge the counts in the order of windows."""
+    counts = [Step(Aggregate(KEYS, COUNT), Step(ByWindow(WINDOW), link)) for link in (0, 1)]
+    return Step(Aggregate(KEYS, COUNT), Step(Again(), Step(OrderedMerge(2, "wid"), *counts)))
+
+
+PLANS: dict[str, Callable[[], Step]] = {
+    OUT_OF_ORDER: without_order,
+    IN_ORDER: in_order,
+    BUFFERING: buffering,
+    BELOW: below,
+}
+
+
+def measure(seconds: int, rate: int, groups: int, skews: tuple[int, ...]) -> dict[int, dict[str, Held]]:
+    """Run all plans at all skews."""
+    links = [packets(seconds, rate, groups, seed) for seed in (1, 2)]
+    found = {}
+    for skew in skews:
+        behind: list[Link] = [links[0], links[1].late(skew * SECOND)]
+        found[skew] = {name: fed(make(), behind, seconds, 100 * SECOND, "packets") for name, make in PLANS.items()}
+        same(found[skew])
+    return found
+
+
+def run(setting: Setting) -> Report:
+    """Compare the plans."""
+    seconds, rate, groups = (125, 200, 120) if setting.quick else (225, RATE, GROUPS)
+    skews = SKEWS[::4] if setting.quick else SKEWS
+    found = on_one_core(measure, seconds, rate, groups, skews)
+    report = Report("X9")
+    title = f"a minute's count over two links of {rate:,} packets/s, {groups:,} groups; the second behind"
+    tell(report, title, "skew", found)
+    free = [each[OUT_OF_ORDER].most_bytes for each in found.values()]
+    grown = found[skews[-1]][IN_ORDER].most_bytes / found[0][IN_ORDER].most_bytes
+    waiting = found[skews[-1]][IN_ORDER].most - found[0][IN_ORDER].most
+    judged = not setting.quick
+    report.require("out of order, bytes, most / least of any skew", max(free) / min(free), "<= 2", judged)
+    report.require("in order, bytes, skew of 40 s / none", grown, ">= 3", judged)
+    report.require("in order, tuples more at 40 s / those of 40 s", waiting / (40 * rate), ">= 0.9", judged)
+    if setting.plots:
+        lines = {name: [found[skew][name].most_bytes / 1e6 for skew in skews] for name in PLANS}
+        labels = ("skew, s", "MB at most")
+        curves(setting.plots / "x9.svg", title, [str(skew) for skew in skews], lines, labels)
+    return report
