@@ -28,8 +28,8 @@ from lowlevel.punctuation import BEGINNING, END
 
 Times = npt.NDArray[np.int64]
 
-LONGEST = 2**61
-"""ns: no range is longer, 73 years."""
+LONGEST = 2**59
+"""ns: no range is longer, 18 years."""
 
 
 class Port(IntEnum):
@@ -79,8 +79,8 @@ class Band:
 
     @property
     def pane(self) -> int:
-        """Length of a pane, ns: twice what a row meets, so that it mostly meets rows of one pane alone."""
-        return 2 * max(1, self.high - self.low + 1)
+        """Length of a pane, ns: four times what a row meets, so that it mostly meets rows of one pane alone."""
+        return 4 * max(1, self.high - self.low + 1)
 
     def meets(self, side: Port, times: Times) -> tuple[Times, Times]:
         """Return the closed intervals of the other side's times that rows of `side` may meet."""

@@ -1,0 +1,110 @@
+"""Columns of stored rows as machine words, in as few as their values need, and back.
+
+As groups have them (`highlevel.groups.key_words`), but that NULL numbers are bits of a word that all columns share: a
+row has that word only if there ever was one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.groups.key_words import WIDTHS, Form, Words, form_of, is_string, numbers, pack, unpack
+from highlevel.groups.long_strings import LongStrings
+
+BITS = 63
+"""NULLs that a word has room for; a sign has none."""
+
+
+class Cells:
+    """How some columns stand in words. Forms stay as they are; `grown` makes cells of greater ones."""
+
+    def __init__(self, kinds: Sequence[pa.DataType]) -> None:
+        """Lay out columns of these Arrow types, in their smallest forms."""
+        self.kinds = list(kinds)
+        self.forms = [Form.SHORT if is_string(kind) else Form.NUMBER for kind in kinds]
+        self.nulls = False
+        self.strings: dict[int, LongStrings] = {}  # of LONG columns, by their place
+
+    @property
+    def width(self) -> int:
+        """Words of a row."""
+        return sum(WIDTHS[form] for form in self.forms) + self._null_words
+
+    @property
+    def _null_words(self) -> int:
+        return -(-self.forms.count(Form.NUMBER) // BITS) if self.nulls else 0
+
+    @property
+    def bytes(self) -> int:
+        """Memory of long strings."""
+        return sum(strings.bytes for strings in self.strings.values())
+
+    def grown(self, columns: Sequence[pa.Array]) -> Cells | None:
+        """Return cells that hold these columns as well as what these hold; None where these do."""
+        found = [form_of(column) for column in columns]
+        nulls = self.nulls or Form.NULLABLE in found
+        plain = [Form.NUMBER if form is Form.NULLABLE else form for form in found]
+        forms = [max(before, form) for before, form in zip(self.forms, plain, strict=True)]
+        if forms == self.forms and nulls == self.nulls:
+            return None
+        cells = Cells(self.kinds)
+        cells.forms, cells.nulls, cells.strings = forms, nulls, dict(self.strings)
+        cells._begin_strings()
+        return cells
+
+    def with_new_strings(self) -> Cells:
+        """Return the same cells without a string in them."""
+        cells = Cells(self.kinds)
+        cells.forms, cells.nulls = self.forms, self.nulls
+        cells._begin_strings()
+        return cells
+
+    def _begin_strings(self) -> None:
+        for place, form in enumerate(self.forms):
+            if form is Form.LONG and place not in self.strings:
+                self.strings[place] = LongStrings(self.kinds[place])
+
+    def pack(self, columns: Sequence[pa.Array], out: Words) -> None:
+        """Write columns that fit to `out`, width x rows and contiguous."""
+        at = self._null_words
+        out[:at] = 0
+        number = 0
+        for place, (form, column) in enumerate(zip(self.forms, columns, strict=True)):
+            own = out[at : at + WIDTHS[form]]
+            at += WIDTHS[form]
+            if form is Form.LONG:
+                own[0] = self.strings[place].numbers(column, True)
+            elif form is Form.NUMBER:
+                if column.null_count:
+                    out[number // BITS] |= np.asarray(column.is_null()).astype(np.int64) << number % BITS
+                    column = column.fill_null(pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type))
+                own[0] = _exactly(column)
+                number += 1
+            else:
+                pack(column, form, own)
+
+    def unpack(self, words: Words, places: Sequence[int]) -> list[pa.Array]:
+        """Return some columns, by their places, of words that are width x rows."""
+        firsts = np.cumsum([self._null_words, *(WIDTHS[form] for form in self.forms)]).tolist()
+        found = []
+        for place in places:
+            form, own = self.forms[place], words[firsts[place] : firsts[place + 1]]
+            if form is Form.LONG:
+                found.append(self.strings[place].take(own[0]))
+            elif form is Form.NUMBER and self.nulls:
+                number = self.forms[:place].count(Form.NUMBER)
+                null = words[number // BITS] >> number % BITS & 1
+                found.append(unpack(np.stack([own[0], null]), Form.NULLABLE, self.kinds[place]))
+            else:
+                found.append(unpack(own, form, self.kinds[place]))
+        return found
+
+
+def _exactly(column: pa.Array) -> Words:
+    """Return the values of a column of numbers without NULLs as words, bit by bit."""
+    if column.type == pa.float64():
+        return np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).view(np.int64)
+    return numbers(column)

@@ -1,0 +1,93 @@
+"""A batch of one side of a join: which of its rows may have a partner, and their keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from highlevel.batch_columns import BatchColumns
+from highlevel.groups.key_words import Words
+from highlevel.joins.spec import JoinSpec, Port
+from lowlevel.arrow import arrow_column
+from lowlevel.evaluate import evaluate
+from lowlevel.expressions import Column, Expression, Type, columns_of
+from lowlevel.plan import ARROW_TYPES
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """Rows, their times, and a column for each key."""
+
+    batch: pa.RecordBatch
+    times: Words
+    keys: list[pa.Array]
+
+    def chosen(self, rows: Words) -> Arrived:
+        """Return some of the rows, or these where they are all."""
+        if len(rows) == len(self.times):
+            return self
+        places = pa.array(rows)
+        return Arrived(self.batch.take(places), self.times[rows], [key.take(places) for key in self.keys])
+
+
+class JoinInput:
+    """Reads the batches of a side."""
+
+    def __init__(self, spec: JoinSpec, port: Port) -> None:
+        """Read those of `port`."""
+        self.side = spec.side(port)
+        self.expressions = [pair[port] for pair in spec.keys]
+        self.types = [
+            left.type if left.type is right.type else Type.FLOAT  # an integer and a float are compared as floats
+            for left, right in spec.keys
+        ]
+        self.macs = [
+            {column.name for column in columns_of(expression) if column.type is Type.MAC}
+            for expression in self.expressions
+        ]
+
+    @property
+    def kinds(self) -> list[pa.DataType]:
+        """The Arrow types of the keys."""
+        return [ARROW_TYPES[each] for each in self.types]
+
+    def is_key(self, name: str) -> int | None:
+        """Return which key is just this column and holds all that it does."""
+        kind = self.side.schema.field(name).type
+        for place, (expression, own) in enumerate(zip(self.expressions, self.kinds, strict=True)):
+            if isinstance(expression, Column) and expression.name == name and own == kind and kind != pa.float64():
+                return place
+        return None
+
+    def read(self, batch: pa.RecordBatch) -> tuple[Arrived, pa.RecordBatch]:
+        """Return the rows that may have a partner, and those that have none: NULL, and NaN, equal nothing."""
+        keys = [
+            _key(batch, expression, kind, macs)
+            for expression, kind, macs in zip(self.expressions, self.types, self.macs, strict=True)
+        ]
+        time = batch.column(self.side.time)
+        null = np.zeros(batch.num_rows, np.bool_)
+        for column in (time, *keys):
+            if column.null_count:
+                null |= np.asarray(column.is_null())
+        if not null.any():
+            return Arrived(batch, time.to_numpy(), keys), batch.slice(0, 0)
+        some = pa.array(~null)
+        keys = [key.filter(some) for key in keys]
+        return Arrived(batch.filter(some), time.filter(some).to_numpy(), keys), batch.filter(pa.array(null))
+
+
+def _key(batch: pa.RecordBatch, expression: Expression, kind: Type, macs: set[str]) -> pa.Array:
+    """Return the values of a key: what equals nothing is NULL, and what is equal is the same bits."""
+    if isinstance(expression, Column):
+        column = batch.column(expression.name)
+    else:
+        column = arrow_column(evaluate(expression, BatchColumns(batch, macs)), batch.num_rows, expression.type)
+    if column.type != ARROW_TYPES[kind]:
+        column = pc.cast(column, ARROW_TYPES[kind], safe=False)
+    if kind is Type.FLOAT:
+        column = pc.if_else(pc.is_nan(column), None, pc.add(column, 0.0))
+    return column

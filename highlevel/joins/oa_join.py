@@ -1,0 +1,268 @@
+"""OA-Join: the rows of two streams that meet in a window, whatever the order in which they come (Li 2008, §7.1).
+
+A row is probed against what is held of the other side, and held itself if a row may still come that it could meet: so
+of each pair the one that comes later finds the other, once. What a side holds goes by the promises of the OTHER side:
+a row that nobody to come can meet is of no use, and if it found nobody it leaves then, where the join tells of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.batch_columns import BatchColumns
+from highlevel.graph.joint import GraphItem
+from highlevel.groups.key_words import Words
+from highlevel.joins.cells import Cells
+from highlevel.joins.join_input import Arrived, JoinInput
+from highlevel.joins.promises import Lows, lows_of, promise
+from highlevel.joins.side_state import LONG_BYTES, PAIRS, SideState
+from highlevel.joins.spec import MAX_TS, JoinKind, JoinSpec, Port, Progress
+from lowlevel.conditions import Condition
+from lowlevel.expressions import Type, columns_of
+from lowlevel.punctuation import BEGINNING, END, Punctuation
+
+NAMES = {Port.LEFT: "left", Port.RIGHT: "right"}
+BOUNDS = "bounds"
+"""Tables of a snapshot."""
+
+Columns = dict[str, pa.Array]
+Mask = npt.NDArray[np.bool_]
+
+
+class HeldSide:
+    """A side: how its batches are read, what it holds, and which columns of that are found where."""
+
+    def __init__(self, spec: JoinSpec, port: Port, keys: Cells) -> None:
+        self.input = JoinInput(spec, port)
+        self.time = spec.side(port).time
+        self.outputs = list(spec.side(port).columns)
+        if spec.kind.of_left_alone and port is Port.RIGHT:
+            needed = {column.name for column in columns_of(spec.residual)} if spec.residual else set()
+            self.outputs = [(name, output) for name, output in self.outputs if output in needed]
+        names = dict.fromkeys(name for name, _ in self.outputs)
+        self.keys = {name: place for name in names if (place := self.input.is_key(name)) is not None}
+        self.others = [name for name in names if name != self.time and name not in self.keys]
+        kinds = [spec.side(port).schema.field(name).type for name in self.others]
+        self.state = SideState(spec.window, keys, kinds, spec.kind.of_left_alone and port is Port.LEFT)
+
+    def of_batch(self, batch: pa.RecordBatch, rows: Words | None, only: set[str] | None = None) -> Columns:
+        """Return output columns of some rows of a batch."""
+        places = None if rows is None else pa.array(rows)
+        return {
+            output: batch.column(name) if places is None else batch.column(name).take(places)
+            for name, output in self.outputs
+            if only is None or output in only
+        }
+
+    def of_held(self, rows: Words, only: set[str] | None = None) -> tuple[Words, Columns]:
+        """Return the times and output columns of rows held."""
+        outputs = [(name, output) for name, output in self.outputs if only is None or output in only]
+        names = {name for name, _ in outputs}
+        keys = [name for name in self.keys if name in names and name != self.time]
+        others = [name for name in self.others if name in names]
+        times, found_keys, found_others = self.state.read(
+            rows, [self.keys[name] for name in keys], [self.others.index(name) for name in others]
+        )
+        found = dict(zip([*keys, *others], [*found_keys, *found_others], strict=True))
+        if self.time in names:
+            found[self.time] = pa.array(times)
+        return times, {output: found[name] for name, output in outputs}
+
+
+class OAJoin:
+    """A `GraphOperator` with the ports LEFT and RIGHT.
+
+    Rows come with what their side promised before: those below are counted as late, and dropped. A side that has never
+    spoken has no bound: nothing goes because of it.
+    """
+
+    def __init__(self, spec: JoinSpec, progress: Progress = Progress.LEFT) -> None:
+        """Join as `spec` says, and promise what `progress` names."""
+        spec.progress_columns(progress)  # refuses what cannot be promised
+        self.spec = spec
+        self.progress = progress
+        self.schema = spec.schema_of(progress)
+        self.received = 0
+        self.stored = 0
+        self.results = 0
+        self.late = 0
+        self.null_keys = 0
+        self.purged = 0
+        self.bounds = [BEGINNING, BEGINNING]
+        self._said: Lows = ()
+        self._keys = Cells(JoinInput(spec, Port.LEFT).kinds)
+        self._strings_kept = 0
+        self.sides = {port: HeldSide(spec, port, self._keys) for port in Port}
+        self._residual = None if spec.residual is None else Condition(spec.residual)
+        residual = list(columns_of(spec.residual)) if spec.residual else []
+        self._tested = {column.name for column in residual}
+        self._macs = {column.name for column in residual if column.type is Type.MAC}
+
+    @property
+    def rows_held(self) -> int:
+        """Rows that somebody may still come for, of both sides."""
+        return sum(side.state.held for side in self.sides.values())
+
+    @property
+    def bytes(self) -> int:
+        """Memory of what is held."""
+        return self._keys.bytes + sum(side.state.bytes for side in self.sides.values())
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Emit the pairs of these rows with rows that came before on the other port; hold them for those to come."""
+        here = Port(port)
+        self.received += batch.num_rows
+        batch = self._in_time(here, batch)
+        arrived, lone = self.sides[here].input.read(batch)
+        self.null_keys += lone.num_rows
+        if self.spec.kind.keeps(here):
+            yield from self._alone(here, lone)
+        if len(arrived.times):
+            yield from self._meet(here, arrived)
+
+    def _in_time(self, here: Port, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Count and drop what is below the port's own promise."""
+        low = self.bounds[here]
+        if low == BEGINNING or batch.num_rows == 0:
+            return batch
+        time = batch.column(self.sides[here].time)
+        late = np.asarray(time.is_valid() if time.null_count else True) & (time.fill_null(low).to_numpy() < low)
+        if low == END:
+            late = np.ones(batch.num_rows, np.bool_)
+        count = int(np.count_nonzero(late))
+        self.late += count
+        return batch.filter(pa.array(~late)) if count else batch
+
+    def _meet(self, here: Port, arrived: Arrived) -> Iterator[GraphItem]:
+        kind, there = self.spec.kind, Port(1 - here)
+        state = self.sides[there].state
+        words = self._key_words(arrived.keys, len(arrived.times))
+        low, high = self.spec.window.meets(here, arrived.times)
+        matched = np.zeros(len(arrived.times), np.bool_)
+        once = kind.of_left_alone and here is Port.LEFT and self._residual is None
+        for probing, found in state.probe(words, low, high, once):
+            if self._residual is not None:
+                passed = self._passed(here, arrived, probing, found)
+                probing, found = probing[passed], found[passed]
+            matched[probing] = True
+            fresh = state.mark(found) if kind.keeps(there) or state.spent else found
+            if not kind.of_left_alone:
+                yield from self._pairs(here, arrived, probing, found)
+            elif kind is JoinKind.SEMI and there is Port.LEFT:
+                yield from self._alone_held(there, fresh)
+        if kind is JoinKind.SEMI and here is Port.LEFT:
+            yield from self._alone(here, arrived.chosen(np.flatnonzero(matched)).batch)
+        holding = self._may_meet(here, arrived.times)
+        if kind.keeps(here):
+            yield from self._alone(here, arrived.batch.filter(pa.array(~(holding | matched))))
+        if kind.of_left_alone and here is Port.LEFT:
+            holding &= ~matched
+        self._hold(here, arrived, words, matched, np.flatnonzero(holding))
+
+    def _may_meet(self, here: Port, times: Words) -> Mask:
+        """Return which rows may meet somebody to come."""
+        low = self.spec.window.expired(here, self.bounds[1 - here])
+        return times >= low if low != END else np.zeros(len(times), np.bool_)
+
+    def _hold(self, here: Port, arrived: Arrived, words: Words, matched: Mask, rows: Words) -> None:
+        side = self.sides[here]
+        kept = arrived.chosen(rows)
+        if len(rows) < len(matched):
+            words, matched = np.ascontiguousarray(words[:, rows]), matched[rows]
+        side.state.add(words, kept.times, matched.view(np.uint8), [kept.batch.column(name) for name in side.others])
+        self.stored += len(rows)
+
+    def _key_words(self, keys: Sequence[pa.Array], rows: int) -> Words:
+        """Return the words of keys, laying out anew what is held where they need other cells."""
+        grown = self._keys.grown(keys)
+        if grown is None and self._keys.bytes > 2 * self._strings_kept + LONG_BYTES:
+            grown = self._keys.with_new_strings()
+        if grown is not None:
+            for side in self.sides.values():
+                side.state.lay_out(grown, side.state.cells)
+            self._keys, self._strings_kept = grown, grown.bytes
+        words = np.empty((self._keys.width, rows), np.int64)
+        self._keys.pack(keys, words)
+        return words
+
+    def _passed(self, here: Port, arrived: Arrived, probing: Words, found: Words) -> Mask:
+        """Return for which pairs the residual is true."""
+        there = Port(1 - here)
+        columns = self.sides[here].of_batch(arrived.batch, probing, self._tested)
+        columns |= self.sides[there].of_held(found, self._tested)[1]
+        assert self._residual is not None
+        table = pa.RecordBatch.from_pydict(columns) if columns else pa.RecordBatch.from_pydict({"": probing})
+        return self._residual.true_rows(BatchColumns(table, self._macs), len(probing))
+
+    def _pairs(self, here: Port, arrived: Arrived, probing: Words, found: Words) -> Iterator[GraphItem]:
+        there = Port(1 - here)
+        times, columns = self.sides[there].of_held(found)
+        columns |= self.sides[here].of_batch(arrived.batch, probing)
+        pick = np.maximum if self.schema.names[-1] == MAX_TS else np.minimum
+        yield from self._emit(columns, pick(times, arrived.times[probing]))
+
+    def _alone(self, here: Port, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Emit rows of a batch without a partner."""
+        for first in range(0, batch.num_rows, PAIRS):
+            part = batch.slice(first, PAIRS)
+            times = part.column(self.sides[here].time)
+            yield from self._emit(self.sides[here].of_batch(part, None), times)
+
+    def _alone_held(self, here: Port, rows: Words) -> Iterator[GraphItem]:
+        """Emit rows that are held without a partner."""
+        times, columns = self.sides[here].of_held(rows)
+        yield from self._emit(columns, times)
+
+    def _emit(self, columns: Columns, times: Words | pa.Array) -> Iterator[GraphItem]:
+        """Emit rows: NULL where there is no column; `times` is the later or earlier, if the schema has it."""
+        rows = len(times)
+        if rows == 0:
+            return
+        self.results += rows
+        if len(self.schema) > len(self.spec.schema):
+            columns[self.schema.names[-1]] = pa.array(times)
+        arrays = [columns[each.name] if each.name in columns else pa.nulls(rows, each.type) for each in self.schema]
+        yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[GraphItem]:
+        """Let go of what nobody to come on this port can meet; then promise, if there is more to promise."""
+        here, there = Port(port), Port(1 - port)
+        if mark.low <= self.bounds[here]:
+            return
+        self.bounds[here] = mark.low
+        state = self.sides[there].state
+        held = state.held
+        for rows in state.expire(self.spec.window.expired(there, mark.low), self.spec.kind.keeps(there)):
+            yield from self._alone_held(there, rows)
+        self.purged += held - state.held
+        lows = lows_of(self.spec, self.progress, (self.bounds[0], self.bounds[1]))
+        said = promise(lows)
+        if said is not None and lows != self._said:
+            self._said = lows
+            yield said
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """The bounds and what was promised, and the rows of each side."""
+        tables = {BOUNDS: pa.table({"bound": self.bounds, "said": [*self._said, None, None][:2]})}
+        for port, side in self.sides.items():
+            times, matched, keys, others = side.state.every()
+            columns = {"time": pa.array(times), "matched": pa.array(matched)}
+            columns |= {f"key {place}": key for place, key in enumerate(keys)}
+            columns |= {f"column {name}": column for name, column in zip(side.others, others, strict=True)}
+            tables[NAMES[port]] = pa.table(columns)
+        return tables
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over bounds and rows."""
+        self.bounds = tables[BOUNDS]["bound"].to_pylist()
+        self._said = tuple(low for low in tables[BOUNDS]["said"].to_pylist() if low is not None)
+        for port, side in self.sides.items():
+            for batch in tables[NAMES[port]].combine_chunks().to_batches():
+                keys = [batch.column(f"key {place}") for place in range(len(self._keys.kinds))]
+                words = self._key_words(keys, batch.num_rows)
+                others = [batch.column(f"column {name}") for name in side.others]
+                side.state.add(words, batch.column("time").to_numpy(), batch.column("matched").to_numpy(), others)

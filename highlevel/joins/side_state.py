@@ -1,0 +1,244 @@
+"""What a side of a join holds: its rows in one block of memory, found by key and pane, and by time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.groups.key_words import Words
+from highlevel.joins.cells import Cells
+from highlevel.joins.kernels import (
+    AHEAD,
+    FREE,
+    LINK,
+    MATCHED,
+    NEXT,
+    ROW,
+    TIME,
+    USED,
+    WORDS,
+    all_rows,
+    chain,
+    gather,
+    insert,
+    mark,
+    probe,
+    remove,
+)
+from highlevel.joins.time_lists import TimeLists
+from highlevel.joins.window import JoinWindow
+
+SMALLEST = 64
+LARGE = 65_536
+"""Rows there is room for at first, and beyond which that grows by a quarter."""
+
+PAIRS = 65_536
+"""Pairs that are made at a time: what leaves in one batch, whatever the fan-out of a key."""
+
+INTERVALS = 4096
+"""Shortest intervals of time lists in a pane: what a promise has to walk through is a small part of what it passes."""
+
+LONG_BYTES = 2**20
+"""Long strings of rows that have gone stay until there are as many of them as of others, and this more."""
+
+Flags = npt.NDArray[np.uint8]
+
+
+class SideState:
+    """Rows: their time, key words, the columns `kinds`, and whether they found a partner.
+
+    With `spent` rows are done as soon as they did: they stay until their time is over, but nobody meets them. Nothing
+    here is copied for a probe; a row that goes makes room for one that comes.
+    """
+
+    def __init__(self, window: JoinWindow, keys: Cells, kinds: Sequence[pa.DataType], spent: bool) -> None:
+        """Hold nothing."""
+        self.window = window
+        self.keys = keys
+        self.cells = Cells(kinds)
+        self.spent = spent
+        self._lists = TimeLists(max(1, window.pane // INTERVALS))
+        self._ahead = np.empty(2 * AHEAD, np.int64)
+        self._strings_kept = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self.count = 0
+        self.done = 0
+        self._stored = np.empty((SMALLEST, WORDS + self.keys.width + self.cells.width), np.int64)
+        self._places = np.zeros(SMALLEST, np.int64)
+        self._counters = np.zeros(2, np.int64)
+        self._free = np.empty(SMALLEST, np.int64)
+        self._lists.clear()
+
+    @property
+    def held(self) -> int:
+        """Rows that somebody may still come for."""
+        return self.count - self.done
+
+    @property
+    def bytes(self) -> int:
+        """Memory of rows, places and long strings of columns; those of keys are in `keys`."""
+        return int(self._stored.nbytes + self._places.nbytes + self._free.nbytes) + self.cells.bytes
+
+    @property
+    def _hashed(self) -> tuple[int, int, int]:
+        """Key words, and how time is cut into panes."""
+        return self.keys.width, self.window.origin, self.window.pane
+
+    @property
+    def _mask(self) -> int:
+        return 2 * len(self._places) - 1
+
+    def probe(self, words: Words, low: Words, high: Words, once: bool) -> Iterator[tuple[Words, Words]]:
+        """Yield pairs of rows and of rows held, with equal keys and times in `[low, high]`, up to PAIRS at a time.
+
+        What is yielded is good until the next. With `once` each row has one pair at most.
+        """
+        rows = len(low)
+        if self.held == 0 or rows == 0:
+            return
+        at = np.array([0, 0, -1], np.int64)
+        room = np.empty((2, PAIRS), np.int64)
+        while at[ROW] < rows:
+            count = probe(
+                words, low, high, rows, *self._hashed, self._stored, self._stored.shape[1], self._places, self._mask,
+                once, self.spent, self._ahead, at, room[0], room[1], PAIRS,
+            )  # fmt: skip
+            if count:
+                yield room[0, :count], room[1, :count]
+
+    def mark(self, rows: Words) -> Words:
+        """Note that rows held found a partner; return those that had none before."""
+        out = np.empty(len(rows), np.int64)
+        count = mark(self._stored, self._stored.shape[1], np.ascontiguousarray(rows), len(rows), out)
+        if self.spent:
+            self.done += count
+        return out[:count]
+
+    def add(self, words: Words, times: Words, matched: Flags, columns: Sequence[pa.Array]) -> None:
+        """Hold rows, with their key words (width x rows) and the other columns."""
+        rows = len(times)
+        if rows == 0:
+            return
+        grown = self.cells.grown(columns)
+        if grown is not None:
+            self.lay_out(self.keys, grown)
+        if self.cells.bytes > 2 * self._strings_kept + LONG_BYTES:
+            self.lay_out(self.keys, self.cells.with_new_strings())
+        packed = np.empty((self.keys.width + self.cells.width, rows), np.int64)
+        packed[: self.keys.width] = words
+        self.cells.pack(columns, packed[self.keys.width :])
+        self._make_room(rows)
+        placed = np.empty(rows, np.int64)
+        insert(
+            packed, times, matched, rows, *self._hashed, self._stored, self._stored.shape[1], self._places, self._mask,
+            self._counters, self._free, self._ahead, placed,
+        )  # fmt: skip
+        self.count += rows
+        self._lists.add(self._stored, placed, times)
+        length = self._lists.length_for(self.count)
+        if length != self._lists.length:
+            every = self._all()
+            self._lists.list_anew(self._stored, every, self._stored[every, TIME], length)
+
+    def _make_room(self, rows: int) -> None:
+        """Make room for so many more rows, and as many places as there are rows then."""
+        used, capacity = int(self._counters[USED]), len(self._stored)
+        if self.count + rows > NEXT:
+            raise MemoryError(
+                f"a side of a join would hold {self.count + rows:,} rows; no more than {NEXT:,} have numbers"
+            )
+        if self.count + rows > capacity:
+            wider = np.empty(
+                (max(self.count + rows, capacity + (capacity if capacity < LARGE else capacity // 4)),
+                 self._stored.shape[1]), np.int64,
+            )  # fmt: skip
+            wider[:used] = self._stored[:used]
+            self._stored = wider
+        if self.count + rows > self._mask + 1:
+            every = self._all()
+            self._places = np.zeros(1 << (self.count + rows - 1).bit_length() - 1, np.int64)
+            chain(
+                self._stored, self._stored.shape[1], *self._hashed, every, len(every), self._places, self._mask,
+                self._ahead,
+            )  # fmt: skip
+
+    def _all(self) -> Words:
+        rows = np.empty(self.count, np.int64)
+        all_rows(self._stored, self._stored.shape[1], self._places, 2 * len(self._places), rows)
+        return rows
+
+    def expire(self, low: int, lone: bool) -> Iterator[Words]:
+        """Let go of the rows before `low`; where `lone`, yield those of them that found no partner, just before.
+
+        What is yielded is good until the next. All is to be taken.
+        """
+        gone = self._lists.take(self._stored, low)
+        if len(gone) == 0:
+            return
+        if lone or self.spent:
+            alone = gone[self._stored[gone, LINK] & MATCHED == 0]
+            for first in range(0, len(alone) if lone else 0, PAIRS):
+                yield alone[first : first + PAIRS]
+            self.done -= len(gone) - len(alone) if self.spent else 0
+        free = int(self._counters[FREE])
+        if free + len(gone) > len(self._free):
+            self._free = np.append(self._free[:free], np.empty(free + len(gone), np.int64))
+        remove(
+            self._stored, self._stored.shape[1], *self._hashed, self._places, self._mask, gone, len(gone),
+            self._counters, self._free, self._ahead,
+        )  # fmt: skip
+        self.count -= len(gone)
+        if self.count == 0:
+            self.cells = self.cells.with_new_strings()
+            self._strings_kept = 0
+            self._clear()
+        elif len(self._stored) > max(LARGE, 4 * self.count):
+            self.lay_out(self.keys, self.cells.with_new_strings())
+
+    def lay_out(self, keys: Cells, cells: Cells) -> None:
+        """Hold the same rows in other cells, in as little memory as they need."""
+        rows = self._all()
+        words = self._gathered(rows)
+        matched = (words[LINK] & MATCHED != 0).view(np.uint8)
+        key_columns, columns = self._key_columns(words), self._columns(words)
+        self.keys, self.cells = keys, cells
+        done, times = self.done, words[TIME].copy()
+        self._clear()
+        key_words = np.empty((keys.width, len(rows)), np.int64)
+        keys.pack(key_columns, key_words)
+        self.add(key_words, times, matched, columns)
+        self.done = done
+        self._strings_kept = self.cells.bytes
+
+    def _gathered(self, rows: Words) -> Words:
+        words = np.empty((self._stored.shape[1], len(rows)), np.int64)
+        gather(self._stored, self._stored.shape[1], np.ascontiguousarray(rows), len(rows), words)
+        return words
+
+    def _key_columns(self, words: Words, places: Sequence[int] | None = None) -> list[pa.Array]:
+        own = words[WORDS : WORDS + self.keys.width]
+        return self.keys.unpack(own, range(len(self.keys.kinds)) if places is None else places)
+
+    def _columns(self, words: Words, places: Sequence[int] | None = None) -> list[pa.Array]:
+        own = words[WORDS + self.keys.width :]
+        return self.cells.unpack(own, range(len(self.cells.kinds)) if places is None else places)
+
+    def read(
+        self, rows: Words, keys: Sequence[int], columns: Sequence[int]
+    ) -> tuple[Words, list[pa.Array], list[pa.Array]]:
+        """Return of rows held their times, and some key columns and others, by their places."""
+        words = self._gathered(rows)
+        return words[TIME], self._key_columns(words, keys), self._columns(words, columns)
+
+    def every(self) -> tuple[Words, Flags, list[pa.Array], list[pa.Array]]:
+        """Return of all rows that are not done their times, whether they found a partner, key columns and others."""
+        words = self._gathered(self._all())
+        matched = words[LINK] & MATCHED != 0
+        if self.spent:
+            words, matched = np.ascontiguousarray(words[:, ~matched]), matched[~matched]
+        return words[TIME], matched.view(np.uint8), self._key_columns(words), self._columns(words)

@@ -1,0 +1,165 @@
+"""The rows of a side of a join by their time, so that a promise finds those that may go without a look at the others.
+
+Time is cut into intervals, and the rows of each are a list through their links (`highlevel.joins.kernels`); the lists
+are in a map, so that gaps of years cost nothing. A promise takes whole lists, and walks the one that it ends in. How
+long intervals are follows from how many rows there are.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import numpy as np
+
+from capture.native import kernel
+from capture.prefetch import prefetch
+from highlevel.groups.key_words import Words
+from highlevel.joins.kernels import LIST, TIME
+from lowlevel.punctuation import END
+
+FEWEST, MOST = 64, 4096
+"""Rows of a list, on average, between which the length of intervals stays."""
+
+FEW_LISTS = 16
+STEP = 8
+DENSE = 4096
+"""Intervals from the first to the last of a batch up to which they are counted through."""
+
+
+@kernel("i64(i64*, i64, i64*, i64, i64*, i64*, i64*, i64*)")
+def enlist(stored, width, rows, count, lists, firsts, least, lengths):  # type: ignore[no-untyped-def]
+    """Put each row in front of its list: 1 + the first row of each, their least times, and how long they are."""
+    for each in range(count):
+        base = rows[each] * width
+        place = lists[each]
+        stored[base] = (stored[base] & 0xFFFFFFFF) | (firsts[place] << LIST)
+        firsts[place] = rows[each] + 1
+        least[place] = min(least[place], stored[base + TIME])
+        lengths[place] += 1
+    return count
+
+
+@kernel("i64(i64*, i64, i64*, i64*, i64, i64*)")
+def take_lists(stored, width, firsts, ends, lists, gone):  # type: ignore[no-untyped-def]
+    """Write the rows of lists to `gone`, one list behind the other, the last row of each first; return how many.
+
+    `ends` are where each list ends in `gone`. They are walked by turns: the memory of one is waited for together with
+    that of the others.
+    """
+    count = 0
+    left = lists
+    while left:
+        left = 0
+        for each in range(lists):
+            if firsts[each]:
+                row = firsts[each] - 1
+                ends[each] -= 1
+                gone[ends[each]] = row
+                count += 1
+                firsts[each] = stored[row * width] >> LIST
+                if firsts[each]:
+                    prefetch(stored, (firsts[each] - 1) * width)
+                    left += 1
+    return count
+
+
+@kernel("i64(i64*, i64, i64, i64, i64*, i64*)")
+def take_before(stored, width, first, low, gone, left):  # type: ignore[no-untyped-def]
+    """Take the rows before `low` of a list, and write them to `gone`; return how many.
+
+    `left` becomes 1 + the first row that is left, or 0, and the least time of those.
+    """
+    count = 0
+    left[0] = 0
+    left[1] = END
+    while first:
+        row = first - 1
+        base = row * width
+        first = stored[base] >> LIST
+        if stored[base + TIME] < low:
+            gone[count] = row
+            count += 1
+        else:
+            stored[base] = (stored[base] & 0xFFFFFFFF) | (left[0] << LIST)
+            left[0] = row + 1
+            left[1] = min(left[1], stored[base + TIME])
+    return count
+
+
+class TimeLists:
+    """The lists of a side. Intervals are at least `shortest` ns long."""
+
+    def __init__(self, shortest: int) -> None:
+        """Hold no row."""
+        self.shortest = shortest
+        self.length = shortest
+        self.lists: dict[int, tuple[int, int, int]] = {}  # by interval: 1 + the first row, the least time, how long
+        self._order: list[int] = []  # a heap of intervals
+        self._left = np.zeros(2, np.int64)
+
+    def length_for(self, held: int) -> int:
+        """Return the length of intervals that `held` rows should have: the rows are listed anew where it changes."""
+        if len(self.lists) > FEW_LISTS and held < FEWEST * len(self.lists):
+            return self.length * STEP
+        if held > MOST * len(self.lists):
+            return max(self.shortest, self.length // STEP)
+        return self.length
+
+    def list_anew(self, stored: Words, rows: Words, times: Words, length: int) -> None:
+        """Forget the lists, and make those of another length of these rows, which are all."""
+        self.length = length
+        self.lists = {}
+        self._order = []
+        self.add(stored, rows, times)
+
+    def add(self, stored: Words, rows: Words, times: Words) -> None:
+        """Take in rows that are stored, at least one."""
+        intervals = times // self.length
+        first, last = int(intervals.min()), int(intervals.max())
+        if last - first < DENSE:
+            lists = intervals - first
+            used = np.flatnonzero(np.bincount(lists))
+            names = (used + first).tolist()
+            count = last - first + 1
+        else:
+            distinct, lists = np.unique(intervals, return_inverse=True)
+            names, used = distinct.tolist(), np.arange(len(distinct))
+            count = len(distinct)
+        firsts, least, lengths = np.zeros(count, np.int64), np.full(count, END), np.zeros(count, np.int64)
+        for place, name in zip(used.tolist(), names, strict=True):
+            if name in self.lists:
+                firsts[place], least[place], lengths[place] = self.lists[name]
+            else:
+                heappush(self._order, name)
+        enlist(stored, stored.shape[1], rows, len(rows), lists, firsts, least, lengths)
+        found = zip(firsts[used].tolist(), least[used].tolist(), lengths[used].tolist(), strict=True)
+        self.lists.update(zip(names, found, strict=True))
+
+    def take(self, stored: Words, low: int) -> Words:
+        """Take out the rows before `low`, all at the END, and return them, roughly by their times."""
+        whole = []
+        while self._order and (low == END or (self._order[0] + 1) * self.length <= low):
+            whole.append(self.lists.pop(heappop(self._order)))
+        ends = np.cumsum([0, *(length for _, _, length in whole)])[1:]
+        total = int(ends[-1]) if whole else 0
+        cut = bool(self._order) and self.lists[self._order[0]][1] < low
+        gone = np.empty(total + (self.lists[self._order[0]][2] if cut else 0), np.int64)
+        take_lists(
+            stored, stored.shape[1], np.array([first for first, _, _ in whole], np.int64), ends, len(whole), gone
+        )
+        if not cut:
+            return gone
+        name = self._order[0]
+        first, _, length = self.lists[name]
+        count = take_before(stored, stored.shape[1], first, low, gone[total:], self._left)
+        if count < length:
+            self.lists[name] = int(self._left[0]), int(self._left[1]), length - count
+        else:
+            del self.lists[heappop(self._order)]
+        return gone[: total + count]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.lists = {}
+        self._order = []
+        self.length = self.shortest
