@@ -75,8 +75,8 @@ def low_watermarks(times: Sequence[int]) -> list[int]:
     return lows[::-1]
 
 
-def random_stream(random: Random) -> list[Arrival | int]:
-    """Tuples in order of arrival, and grammatical punctuation (a number: nothing later is older), ended by END.
+def random_stream(random: Random, most: int = 60) -> list[Arrival | int]:
+    """Up to `most` tuples as they arrive, and grammatical punctuation (a number: nothing later is older), then END.
 
     Ties are common, arrival is late by up to 0, 10 or 80 units, one stream in five holds a gap of many windows, and
     punctuation may jump, repeat itself and lag behind what it could say.
@@ -84,7 +84,7 @@ def random_stream(random: Random) -> list[Arrival | int]:
     span = random.randint(60, 200)
     disorder = random.choice([0, 10, 80])
     gap = random.randrange(span) if random.random() < 0.2 else span
-    times = [random.randrange(span) for _ in range(random.randint(1, 60))]
+    times = [random.randrange(span) for _ in range(random.randint(1, most))]
     times = [ts if ts < gap else ts + 10_000_000 for ts in times]
     times.sort(key=lambda ts: ts + random.uniform(0, disorder))
     lows = low_watermarks(times)

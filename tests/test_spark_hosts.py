@@ -1,0 +1,147 @@
+"""Windows of every kind as Spark's tasks make them, without a JVM: a thousand random streams of each, by definition.
+
+`Host` is the very function of the tasks. It is given what the source's tasks pack, dealt to partitions, in random
+micro-batches; its state goes through files from each micro-batch to the next, and a micro-batch may be done again after
+it was done in part. Many queries share a run, so that files cost little. It can catch a group in two partitions,
+promises that overtake rows, state that a restart loses or doubles, a table that is taken for unchanged, and rows of
+arrival order that a shuffle mixed. The batch engine is given the same rows at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from capture.metrics import Samples
+from highlevel import strategy, window_operators
+from highlevel.inline import Input
+from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
+from highlevel.spark.closed_windows import Counted, finished_windows
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.host import Host
+from highlevel.spark.operator_part import part_of
+from highlevel.spark.packing import unpack
+from highlevel.spark.reading import COUNTERS, Read, Taken, rows_of
+from highlevel.spark.totals import Totals
+from highlevel.wid_ranges import count
+from lowlevel.punctuation import BEGINNING
+from tests.window_streams import FAMILIES, Asked, Stream, of_panes
+from tests.windows_oracle import Arrival
+
+STREAMS, RUNS = 1000, 20
+INPUTS = (Input("a", Path("a"), stream="a"), Input("b", Path("b"), stream="b"))
+
+
+def cut(random: Random, stream: Stream, pieces: int) -> list[Stream]:
+    """A stream in so many pieces, some of which may be empty; the last has at least its end."""
+    places = [0, *sorted(random.randrange(len(stream)) for _ in range(pieces - 1)), len(stream)]
+    return [stream[first:end] for first, end in pairwise(places)]
+
+
+def taken(random: Random, query: Asked, piece: Stream) -> Taken:
+    """What a task of the source reads of a piece: its partials, and the last promise in it."""
+    marks = [each for each in piece if isinstance(each, int)]
+    rows = [each for each in piece if isinstance(each, Arrival)]
+    return Taken(marks[-1] if marks else BEGINNING, query.partials(rows, random.random() < 0.5))
+
+
+def source_batches(random: Random, feeds: Feeds, queries: list[Asked], parts: int) -> list[list[pa.RecordBatch]]:
+    """What the source gives of each micro-batch: of each input one or two runs of blocks."""
+    sizes = [random.choice([1, 1, 1, 1, 2]) for _ in range(random.choice([2, 2, 2, 3]))]
+    found: list[list[pa.RecordBatch]] = [[] for _ in sizes]
+    for number in range(len(INPUTS)):
+        pieces = {
+            query: iter(cut(random, queries[query].streams[number], sum(sizes))) for query in feeds.readers(number)
+        }
+        done = 0
+        for batch, size in enumerate(sizes):
+            for _ in range(size):
+                given = {query: taken(random, queries[query], next(rest)) for query, rest in pieces.items()}
+                done += 1
+                read = Read(number, done, given, Samples(), None, done, sum(sizes))
+                found[batch].append(rows_of(feeds, read, parts))
+    return found
+
+
+def hosted(host: Host, batches: list[pa.RecordBatch], chosen: list[int]) -> pa.Table:
+    """The answers of the partitions `chosen`, all rows of theirs in one task."""
+    rows = pa.Table.from_batches(batches)
+    mine = rows.filter(pa.array(np.isin(rows["part"].to_numpy(), chosen)))
+    return pa.Table.from_batches(list(host(iter(mine.to_batches()))))
+
+
+def run(random: Random, queries: list[Asked], folder: Path) -> tuple[list[Counter[tuple]], Totals]:
+    """All micro-batches of all queries; the rows of each, and the counters."""
+    feeds = Feeds.of([replace(query.plan, name=str(place)) for place, query in enumerate(queries)], INPUTS)
+    parts = random.choice([1, 1, 2, 2, 3])
+    found: list[Counter[tuple]] = [Counter() for _ in queries]
+    totals = Totals()
+    for batch_id, batches in enumerate(source_batches(random, feeds, queries, parts)):
+        host = Host(feeds, folder, batch_id)
+        if random.random() < 0.2:  # done, and lost before Spark heard of it
+            hosted(host, batches, random.sample(range(parts), random.randint(1, parts)))
+        random.shuffle(batches)
+        answers = hosted(host, batches, [COUNTERS, *range(parts)])
+        told: dict[bool, list[bytes]] = {True: [], False: []}
+        for part, query, payload in zip(*(answers[name].to_pylist() for name in answers.column_names), strict=True):
+            if query == COUNTERS:
+                told[part == COUNTERS].append(payload)
+            else:
+                found[query] += told_rows(unpack(payload))
+        totals.add(feeds, told[True], told[False])
+    return found, totals
+
+
+def told_rows(rows: pa.Table | pa.RecordBatch) -> Counter[tuple]:
+    return Counter(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+@pytest.fixture(autouse=True)
+def _streams_are_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long windows of few rows have the operator of those of many."""
+    monkeypatch.setattr(window_operators, "LONG", 12)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda each: each.__name__)
+def test_hosts_say_what_the_definition_says(family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 0
+    for number in range(RUNS):
+        random = Random(f"{family.__name__} {number}")
+        if family is of_panes:  # of totals alone, or now and then merged anew
+            monkeypatch.setattr(strategy, "TOTALS_COST", random.choice([-(10**9), -(10**9), 1000]))
+        queries = [family(random) for _ in range(STREAMS // RUNS)]
+        found, totals = run(random, queries, tmp_path / str(number))
+        for place, (query, got) in enumerate(zip(queries, found, strict=True)):
+            assert got == query.rows, (number, place, query.plan.window)
+            expected = {RESULT_ROWS: got.total(), WINDOWS_CLOSED: query.windows, WINDOWS_OPEN: 0, LATE_PARTIALS: 0}
+            told = {metric: totals.samples[metric.name, (str(place),)] for metric in expected}
+            assert told == expected, (number, place, query.plan.window)
+        rows += sum(query.rows.total() for query in queries)
+    assert rows > 10 * STREAMS
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda each: each.__name__)
+def test_a_finite_input_has_the_windows_of_the_definition(family) -> None:
+    for seed in range(STREAMS):
+        random = Random(f"{family.__name__} at once {seed}")
+        query = family(random)
+        plan, arrivals = query.plan, query.arrivals
+        if not plan.low.in_arrival_order:
+            random.shuffle(arrivals)
+        (batch,) = query.partials(arrivals, random.random() < 0.5)
+        parts = part_of(batch, plan.parted_by, random.randint(1, 3))
+        counted, found = Counted(), Counter()
+        for part in set(parts.tolist()):
+            mine = pa.Table.from_batches([batch.filter(pa.array(parts == part))])
+            for rows in finished_windows(plan, mine, counted):
+                found += told_rows(rows)
+        assert found == query.rows, (seed, plan.window)
+        assert counted.received == batch.num_rows
+        assert count(counted.closed) + counted.others == query.windows, (seed, plan.window)
