@@ -86,6 +86,8 @@ class Compiler:
             selected = select_all(named, [names.time])
         else:
             selected = select_rows(clauses, names, [names.time])
+            outputs = tuple(Output(out.name, relation.computing(out.expression)) for out in selected.outputs)
+            selected = replace(selected, outputs=outputs)
         where = [] if clauses.where is None else [self._condition(clauses.where, names)]
 
         def placed(needed: set[str], _times: Sequence[str]) -> tuple[Node, dict[str, str]]:
@@ -115,11 +117,14 @@ class Compiler:
         steps = self._steps(clauses)
         tree = JoinTree(self.sql, steps)
         by_where: list[tuple[int, Step]] = []
+        places: dict[str, Token] = {}
         for number, step in enumerate(steps):
             join = step.item.join
             if join is not None and join.on is not None:
                 seen = [each.table for each in steps[:number] if not each.kind.of_left_alone]
-                tree.on(number, self._condition(join.on, TableNames(self.sql, [*seen, step.table], qualify=True)))
+                visible = TableNames(self.sql, [*seen, step.table], qualify=True)
+                tree.on(number, self._condition(join.on, visible))
+                places |= visible.places
             elif join is not None and step.kind is not JoinKind.INNER:
                 if not join.by_where:
                     problem = f"{join.place.keyword} JOIN without ON"
@@ -140,6 +145,12 @@ class Compiler:
                 tree.where(each)
 
         def placed(needed: set[str], times: Sequence[str]) -> tuple[Node, dict[str, str]]:
+            places.update(names.places)
+            for step in steps:
+                if isinstance(step.table.relation, LinkRelation):
+                    step.table.relation.places.update(
+                        {step.plain(name): token for name, token in places.items() if step.owns(name)}
+                    )
             last = steps[-1].time_column.name
             times = [name for name in times if name != last][:1] + [name for name in times if name == last]
             return tree.place(needed, times), {}
@@ -178,6 +189,13 @@ class Compiler:
             kind = JoinKind.INNER if item.join is None else item.join.kind
             time = self._time_of(item, name, relation, window)
             steps.append(Step(item, NamedTable(name, relation), window, time, kind))
+        said = [window for window in windows if window is not None and window.boundary is not None]
+        for window in said[1:]:
+            if window.boundary is not said[0].boundary:
+                expected = "BOUNDARY once: it is of what two windows make together"
+                raise QueryError("a join with two boundaries", self.sql, window.place.start, expected)
+        if said:
+            return [replace(step, window=replace(step.window, boundary=said[0].boundary)) for step in steps]
         return steps
 
     def _time_of(self, item: Item, name: str, relation: Relation, window: ItemWindow) -> str:

@@ -18,7 +18,7 @@ from highlevel.plan import LATE, Output, QueryPlan
 from highlevel.selection import Selection
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import WHOLE_INPUT
-from lowlevel.expressions import Column, Expression, Type, bits_of, columns_of
+from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type, bits_of, columns_of
 from lowlevel.layers import Layer
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import Kind
@@ -274,9 +274,17 @@ class Grouping:
             if self._links is not None and expression == Column("link", Type.TEXT):
                 groups[expression] = expression
             elif expression not in groups:
-                key = Key(f"k{len(keys)}", expression)
+                key = Key(f"k{len(keys)}", self._in_nanoseconds(expression))
                 keys.append(key)
                 groups[expression] = Column(key.name, expression.type, expression.nullable, bits_of(expression))
+
+    def _in_nanoseconds(self, expression: Expression) -> Expression:
+        """Return what a group by a time is computed as: `ts/60` counts minutes, while `/` divides nanoseconds."""
+        for column in self._counted:
+            interval = interval_of(expression, column)
+            if interval is not None and interval > 1:
+                return Binary(Op.DIV, column, Literal(interval, Type.INT))
+        return expression
 
     def _name_group(self, alias: Token, expression: Expression) -> None:
         """Take a name given in GROUP BY. It may not hide a column: the same name would mean two things in one query."""

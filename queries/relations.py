@@ -11,11 +11,12 @@ from typing import Any, Protocol
 
 from highlevel.graph.nodes import PANE, Apply, Leaf, Node, Progressing, Select, Union
 from highlevel.plan import LINK, Output
-from lowlevel.expressions import Binary, Column, Expression, Op, Type, columns_of
+from lowlevel.expressions import Binary, Call, Column, Expression, IsNull, Op, Type, bits_of, columns_of
 from lowlevel.kinds import columns_of_kind
 from lowlevel.plan import Key, LowLevelPlan
 from queries.blocks import TS, Block
 from queries.errors import QueryError
+from queries.expression_text import expression_text
 from queries.grouping import Links
 from queries.names import LinkNames
 from queries.tokens import Token
@@ -57,12 +58,16 @@ class Relation(Protocol):
 
 @dataclass(frozen=True)
 class LinkRelation:
-    """Rows of links. `name` is the query's, `places` are the first uses of columns, for messages."""
+    """Rows of links. `name` is the query's, `places` are the first uses of columns, for messages.
+
+    `computed` is what the low level computes of bytes, which do not leave it, by the names that it leaves under.
+    """
 
     sql: str
     name: str
     links: Links
-    places: dict[str, Token] = field(default_factory=dict)
+    places: dict[str, Token] = field(default_factory=dict, compare=False)
+    computed: dict[str, Expression] = field(default_factory=dict, compare=False)
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -88,7 +93,7 @@ class LinkRelation:
         """Return a leaf of single rows."""
         keys = []
         for name in sorted(set(needed) - {TS, LINK}):
-            column = columns_of_kind(self.links.source.kind).column(name)
+            column = self.computed.get(name) or columns_of_kind(self.links.source.kind).column(name)
             assert column is not None, name
             if column.type is Type.BYTES:
                 at = self.places[name].start if name in self.places else 0
@@ -100,6 +105,23 @@ class LinkRelation:
         low = LowLevelPlan(conjunction(where), tuple(keys), (), 1, 0, source.kind, False, sampling, reduced=False)
         names = {TS: PANE, LINK: LINK} | {key.name: key.name for key in keys}
         return Placed(Leaf(self.name, source.streams, low, self.links.layer), names)
+
+    def computing(self, expression: Expression) -> Expression:
+        """Return an expression in which functions of bytes are columns that the low level computes."""
+        if isinstance(expression, Call) and expression.operand.type is Type.BYTES:
+            name = expression_text(expression)
+            self.computed[name] = expression
+            return Column(name, expression.type, expression.nullable, bits_of(expression))
+        if isinstance(expression, IsNull) and expression.operand.type is Type.BYTES:
+            name = expression_text(expression)
+            self.computed[name] = expression
+            return Column(name, Type.BOOL)
+        children: dict[str, Any] = {}
+        for part in expression.__dataclass_fields__:
+            child = getattr(expression, part)
+            if isinstance(child, Expression):
+                children[part] = self.computing(child)
+        return replace(expression, **children) if children else expression
 
     def names(self, alias: str | None) -> LinkNames:
         """Return what names mean where nothing else is read."""

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from highlevel.graph.nodes import Progressing
 from highlevel.plan import Output
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type
 from queries.binder import Binder
 from queries.clauses import Clauses
 from queries.errors import QueryError
 from queries.grammar import ExpressionGrammar
-from queries.grouping import interval_of
 from queries.names import Names
 from queries.output_names import output_names, plain_names, spelled
 from queries.scope import Scope
@@ -78,6 +77,24 @@ def _selected(outputs: Sequence[Output], times: Sequence[Column]) -> Selected:
         (out.name, time, interval)
         for out in outputs
         for time in times
-        if (interval := interval_of(out.expression, time)) is not None
+        if (interval := counted_by(out.expression, time)) is not None
     )
     return Selected(tuple(outputs), counted)
+
+
+def counted_by(expression: Expression, time: Column) -> int | None:
+    """Return what a time is divided by, 1 for the time as it is; None for other expressions.
+
+    >>> ts = Column("ts", Type.INT)
+    >>> seconds = Binary(Op.DIV, ts, Literal(10**9, Type.INT))
+    >>> counted_by(ts, ts), counted_by(Binary(Op.DIV, seconds, Literal(60, Type.INT)), ts)
+    (1, 60000000000)
+    """
+    if expression == time:
+        return 1
+    if not isinstance(expression, Binary) or expression.op is not Op.DIV or not isinstance(expression.right, Literal):
+        return None
+    divisor, inner = expression.right.value, counted_by(expression.left, time)
+    if inner is None or not isinstance(divisor, int) or divisor < 1 or inner * divisor >= 2**63:
+        return None
+    return inner * divisor

@@ -1,0 +1,120 @@
+"""Joins, unions and queries of queries that are wrong: where the message points, and what it says."""
+
+import pytest
+
+from queries.errors import QueryError
+from queries.gsql import compile_query
+
+J = "SELECT a.ts FROM a [RANGE 1 s], b [RANGE 1 s]"
+Q = "(SELECT ts, srcIP, count(*) AS n FROM M GROUP BY ts, srcIP)"
+
+# SQL with « before the place that the message must point at, then parts of the message.
+WRONG = [
+    # windows of joins
+    ("SELECT a.ts FROM a«, b", "a join without a window for a", "every row would be kept for ever"),
+    ("SELECT a.ts FROM a«, b, c [RANGE 1 s]", "a join without a window for a", "[RANGE TUMBLING n, WA ts]"),
+    ("SELECT a.ts FROM a [RANGE 1 s]«, b", "a join without a window for b"),
+    ("SELECT a.ts FROM a [RANGE 1 s] «JOIN b ON a.len = b.len", "a join without a window for b"),
+    ("SELECT a.ts FROM a [RANGE TUMBLING 1 s], b «[RANGE 1 s]", "windows of two kinds"),
+    ("SELECT a.ts FROM a [RANGE TUMBLING 1 s], b «[RANGE TUMBLING 2 s]", "windows of two kinds"),
+    (
+        "SELECT a.ts FROM a [RANGE 1 s, «SLIDE 1 s], b [RANGE 1 s]",
+        "got 'SLIDE' in the window of a join",
+        "valid: RANGE",
+    ),
+    ("SELECT a.ts FROM a [«5 s], b [RANGE 1 s]", "got '5' in the window of a join"),
+    ("SELECT a.ts FROM a «[WA ts], b [RANGE 1 s]", "has no RANGE"),
+    ("SELECT a.ts FROM a [RANGE 5 «rows], b [RANGE 1 s]", "a unit of time", "valid: "),
+    ("SELECT a.ts FROM a [RANGE «ALL], b [RANGE 1 s]", "a length of time"),
+    ("SELECT a.ts FROM a [RANGE TUMBLING «0 s], b [RANGE 1 s]", "more than nothing"),
+    ("SELECT a.ts FROM a [RANGE «40000 days], b [RANGE 1 s]", "73 years"),
+    ("SELECT a.ts FROM a [RANGE 1 s, «RANGE 2 s], b [RANGE 1 s]", "given twice"),
+    ("SELECT a.ts FROM a [RANGE 1 s, BOUNDARY «shut], b [RANGE 1 s]", "got BOUNDARY 'shut'", "HALF-OPEN"),
+    ("SELECT a.ts FROM a, b «[RANGE TUMBLING 1 s, BOUNDARY OPEN]", "BOUNDARY beside TUMBLING"),
+    ("SELECT a.ts FROM a «[RANGE 1 s, ORIGIN 5], b [RANGE 1 s]", "ORIGIN without TUMBLING"),
+    (
+        "SELECT a.ts FROM a [RANGE 1 s, BOUNDARY OPEN], b «[RANGE 1 s, BOUNDARY CLOSED]",
+        "two boundaries",
+        "BOUNDARY once",
+    ),
+    ("SELECT a.ts FROM a [RANGE 1 s, WA «len], b [RANGE 1 s]", "the window of a over 'len'", "valid: ts"),
+    ("SELECT a.ts FROM a [RANGE 1 s, WA «b.ts], b [RANGE 1 s]", "the window of a over b", "WA a.ts"),
+    ("SELECT a.ts FROM «(SELECT len FROM M) a [RANGE 1 s], b [RANGE 1 s]", "whose rows have no time", "selects ts"),
+    # names
+    (f"{J} WHERE «len > 5", "'len' is a column of a and b", "expected a.len or b.len"),
+    (f"{J} WHERE «c.len > 5", "got a column of 'c'", "valid: a, b"),
+    (f"{J} WHERE a.«lenn > 5", "unknown column 'lenn' of a", "valid: len"),
+    (f"{J} WHERE «nothing > 5", "unknown column 'nothing' of a and b"),
+    ("SELECT a.ts FROM a [RANGE 1 s], «a [RANGE 1 s]", "two items of FROM are called a", "AS and another name"),
+    ("SELECT a.ts FROM a [RANGE 1 s], b AS «A [RANGE 1 s]", "two items of FROM are called A"),
+    ("SELECT a.ts FROM a [RANGE 1 s], «b UNION c [RANGE 1 s]", "an item of a join without a name"),
+    ("SELECT «b.ts FROM a [RANGE 1 s] SEMI JOIN b [RANGE 1 s] ON a.len = b.len", "got a column of 'b'", "valid: a"),
+    # shapes of FROM
+    ("SELECT a.ts FROM a [RANGE 1 s], b [RANGE 1 s]«, c", "without a window for c"),
+    ("SELECT count(*) FROM M,«", "got the end of the query in FROM"),
+    ("SELECT count(*) FROM M x «y", "got 'y' behind a stream", "JOIN"),
+    ("SELECT count(*) FROM M x «UNION N", "got 'UNION' behind a name"),
+    ("SELECT count(*) FROM M AS «WHERE len > 5", "a name behind AS"),
+    ("SELECT a.ts FROM a [RANGE 1 s] LEFT «b [RANGE 1 s]", "got 'b' behind LEFT", "JOIN"),
+    ("SELECT a.ts FROM a [RANGE 1 s] «LEFT JOIN b [RANGE 1 s]", "LEFT JOIN without ON"),
+    ("SELECT a.ts FROM a [RANGE 1 s], b [RANGE 1 s] «ON a.len = b.len", "ON behind a comma"),
+    ("SELECT a.ts FROM a [RANGE 1 s] JOIN b [RANGE 1 s] ON «a.len", "ON over a value of type integer"),
+    ("SELECT a.ts FROM a [RANGE 1 s] JOIN b ON a.len = b.len «[RANGE 1 s]", "a window behind ON"),
+    ("SELECT a.ts FROM a [RANGE 1 s] JOIN b [RANGE 1 s] ON a.len = «srcIP", "is a column of a and b"),
+    (
+        "SELECT a.ts FROM a [RANGE 1 s] FULL JOIN b [RANGE 1 s] ON a.len = b.len JOIN «c [RANGE 1 s] ON b.len = c.len",
+        "a join with what a FULL join gives",
+    ),
+    ("SELECT a.ts FROM a [RANGE 1 s], b [RANGE 1 s] WHERE length(a.«payload) = b.len", "payload above the low level"),
+    # rows and groups of tables
+    ("SELECT ts FROM M «[RANGE 1 s]", "a window over rows without an aggregate"),
+    ("SELECT ts FROM M «HAVING ts > 5", "HAVING without groups"),
+    ("SELECT «payload FROM M", "SELECT of bytes"),
+    ("SELECT «DISTINCT srcIP FROM M", "DISTINCT without a time"),
+    ("SELECT «DISTINCT srcIP, count(*) FROM M GROUP BY srcIP", "DISTINCT beside groups"),
+    ("SELECT «DISTINCT A.len FROM A [RANGE 1 s], B [RANGE 1 s]", "DISTINCT without a time"),
+    ("SELECT count(*) «[RANGE 1 s] FROM a [RANGE 1 s], b [RANGE 1 s]", "names no column of time", "WA a.ts or WA b.ts"),
+    ("SELECT count(*) [RANGE 1 s, WA «ts] FROM a [RANGE 1 s], b [RANGE 1 s]", "is a column of a and b"),
+    ("SELECT count(*) [RANGE 1 s, WA a.«len] FROM a [RANGE 1 s], b [RANGE 1 s]", "a window over a.len", "WA a.ts"),
+    (
+        "SELECT count(*) [RANGE 1 s, WA b.«ts] FROM a [RANGE 1 s] LEFT JOIN b [RANGE 1 s] ON a.len = b.len",
+        "a window over b.ts",
+        "WA a.ts: times of all rows",
+    ),
+    ("SELECT count(*) «[RANGE 5 rows] FROM (SELECT ts FROM M)", "a window of numbers of rows over tables"),
+    ("SELECT count(*) [RANGE 1 minute, «SPREAD] FROM (SELECT ts FROM M)", "SPREAD over rows of other queries"),
+    ("SELECT count(*) «[RANGE 1 s] FROM (SELECT len FROM M)", "names no column of time", "selects ts"),
+    ("SELECT «first(srcPort) FROM (SELECT srcPort FROM M)", "first of rows without a time", "min or max"),
+    (f"SELECT x.n FROM {Q} x WHERE «len > 5", "unknown column 'len' of x", "n"),
+    ("SELECT n FROM («SELECT count(*) AS n FROM M [RANGE 1 s, LATE EMIT])", "LATE EMIT that is read"),
+    ("SELECT a.«ts FROM a [RANGE 1 s], b [RANGE 1 s] GROUP BY a.len", "is neither grouped by"),
+    # unions and MERGE
+    ("SELECT ts FROM (SELECT ts, srcIP AS who FROM M) UNION «N", "no column 'who'"),
+    ("SELECT ts FROM (SELECT ts, len AS srcIP FROM M) UNION «N", "'srcIP' is address and integer"),
+    ("SELECT ts FROM (MERGE «x.ts : b.ts FROM M a, N b)", "got 'x' in MERGE", "a"),
+    ("SELECT ts FROM (MERGE a.«len : b.ts FROM M a, N b)", "MERGE by 'len'", "valid: ts"),
+    ("SELECT ts FROM («MERGE a.ts : b.ts FROM M a)", "2 times and 1 streams in MERGE"),
+    ("SELECT ts FROM (MERGE a.ts«)", "got ')' in MERGE", "':' and the time"),
+    ("SELECT ts FROM (MERGE a.ts : b.ts FROM a, b «[RANGE 1 s])", "a window within MERGE"),
+    ("SELECT ts FROM (MERGE a.ts : b.ts FROM a «JOIN b)", "a join within MERGE"),
+    ("MERGE a.ts : b«", "got the end of the query in MERGE", "b.ts"),
+    # WITH and queries in parentheses
+    ("WITH «SELECT ts FROM M", "got 'SELECT' in WITH", "the name of a query"),
+    ("WITH q «(SELECT ts FROM M) SELECT ts FROM q", "got '(' in WITH", "AS and a query"),
+    ("WITH q AS (SELECT ts FROM M)«", "got the end of the query"),
+    ("WITH q AS (SELECT ts FROM M), «Q AS (SELECT ts FROM M) SELECT ts FROM q", "already means a query"),
+    ("WITH «flows AS (SELECT ts FROM M) SELECT ts FROM flows", "already means a kind of rows"),
+    ("SELECT ts FROM «(SELECT ts FROM M", "never closed"),
+    ("SELECT ts FROM M WHERE len IN («SELECT len FROM N)", "a subquery outside FROM"),
+    ("SELECT ts FROM " + "(SELECT ts FROM " * 19 + "(«SELECT ts FROM M" + ")" * 20, "within each other too deeply"),
+]
+
+
+@pytest.mark.parametrize("marked, parts", [(row[0], row[1:]) for row in WRONG])
+def test_a_wrong_query_is_told_where_and_why(marked: str, parts: tuple[str, ...]) -> None:
+    sql = marked.replace("«", "")
+    with pytest.raises(QueryError) as caught:
+        compile_query(sql)
+    for part in parts:
+        assert part in str(caught.value)
+    assert caught.value.position == marked.index("«"), str(caught.value)
