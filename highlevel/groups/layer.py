@@ -72,8 +72,8 @@ class Layer:
         if self.held is None:
             return None
         self.held.reserve(count)
-        there = np.flatnonzero(self.held.words[0, :count])
-        return None if len(there) == count else there
+        held = self.held.words[0, :count]
+        return None if held.all() else np.flatnonzero(held)
 
     def columns(self, ids: npt.NDArray[np.int64] | None, count: int) -> list[pa.Array]:
         """Return the values of some groups, or of all `count`; a copy."""
