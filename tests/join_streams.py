@@ -36,6 +36,7 @@ class Run:
 
     spec: JoinSpec
     types: tuple[Type, ...]
+    plain: bool
     events: list[tuple[int, list[Row] | int]]
 
     def rows(self, port: int) -> list[Row]:
@@ -43,20 +44,22 @@ class Run:
 
 
 @cache
-def schema(types: tuple[Type, ...]) -> pa.Schema:
+def schema(types: tuple[Type, ...], plain: bool) -> pa.Schema:
     keys = [pa.field(f"k{place}", ARROW_TYPES[each]) for place, each in enumerate(types)]
-    return pa.schema(
-        [("ts", pa.int64()), *keys, ("n", pa.int64()), ("v", ARROW_TYPES[VALUE]), ("name", pa.string()), ("no", "i8")]
-    )
+    fields = [pa.field("ts", pa.int64()), *keys, pa.field("n", pa.int64())]
+    if not plain:
+        fields += [pa.field("v", ARROW_TYPES[VALUE]), pa.field("name", pa.string()), pa.field("no", pa.int8())]
+    return pa.schema(fields)
 
 
-def batch_of(rows: list[Row], types: tuple[Type, ...]) -> pa.RecordBatch:
-    """Rows with their columns, and a text, and a column that nobody wants."""
-    made = schema(types)
+def batch_of(rows: list[Row], types: tuple[Type, ...], plain: bool) -> pa.RecordBatch:
+    """Rows with their columns; where not `plain` also a value, a text, and a column that nobody wants."""
+    made = schema(types, plain)
     columns = [[row.ts for row in rows]]
     columns += [[row.keys[place] for row in rows] for place in range(len(types))]
-    columns += [[row.number for row in rows], [row.value for row in rows], [name_of(row) for row in rows]]
-    columns += [[1] * len(rows)]
+    columns += [[row.number for row in rows]]
+    if not plain:
+        columns += [[row.value for row in rows], [name_of(row) for row in rows], [1] * len(rows)]
     return pa.record_batch(
         [pa.array(values, field.type) for values, field in zip(columns, made, strict=True)], schema=made
     )
@@ -67,19 +70,25 @@ def name_of(row: Row) -> str | None:
     return None if row.number % 7 == 0 else "n" * (row.number % 23) + str(row.number)
 
 
-def side(prefix: str, types: tuple[Type, ...]) -> Side:
-    """Columns that leave, some of them twice."""
+def side(prefix: str, types: tuple[Type, ...], plain: bool) -> Side:
+    """Columns that leave: `ts` and `n` of plain rows, of others all that somebody wants, and one twice."""
+    if plain:
+        return Side(schema(types, plain), "ts", (("ts", f"{prefix}ts"), ("n", f"{prefix}n")))
     kept = ["ts", *(f"k{place}" for place in range(len(types))), "n", "v", "name"]
-    return Side(schema(types), "ts", (*((name, prefix + name) for name in kept), ("n", prefix + "again")))
+    return Side(schema(types, plain), "ts", (*((name, prefix + name) for name in kept), ("n", f"{prefix}again")))
 
 
 def spec_of(
-    window: Band | Tumbling, kind: JoinKind = JoinKind.INNER, types: tuple[Type, ...] = (), residual: bool = False
+    window: Band | Tumbling,
+    kind: JoinKind = JoinKind.INNER,
+    types: tuple[Type, ...] = (),
+    residual: bool = False,
+    plain: bool = False,
 ) -> JoinSpec:
     """A join of sides with keys of these types; the residual is `l_v < r_v`."""
     keys = tuple((Column(f"k{place}", each, True), Column(f"k{place}", each, True)) for place, each in enumerate(types))
     condition = Binary(Op.LT, Column("l_v", VALUE, True), Column("r_v", VALUE, True)) if residual else None
-    return JoinSpec(side("l_", types), side("r_", types), window, keys, condition, kind)
+    return JoinSpec(side("l_", types, plain), side("r_", types, plain), window, keys, condition, kind)
 
 
 def passes(spec: JoinSpec, left: Row, right: Row) -> bool:
@@ -103,15 +112,20 @@ def lows(times: list[int]) -> list[int]:
     return found[::-1]
 
 
-def random_run(random: Random, window: Band | Tumbling) -> Run:
-    """The streams of the digest that exposed its errata, with silent sides and sides that never speak or end alone."""
+def random_run(random: Random, window: Band | Tumbling, plain: bool) -> Run:
+    """The streams of the digest that exposed its errata, with silent sides and sides that never speak or end alone.
+
+    Plain ones have no key or an integer, and no other column.
+    """
     kind = random.choice(list(JoinKind))
     types = tuple(random.choice(list(KEYS)) for _ in range(random.choice([0, 1, 1, 2])))
+    if plain:
+        types = (Type.INT,)[: random.randrange(2)]
     span = random.randint(60, 200)
     inputs: list[list[Row | int]] = []
     for port in range(2):
-        times = arrivals(random, random.randint(1, 25), span, random.choice([0, 10, 80]))
-        often = random.choice([0.05, 0.05, 0.3, 0.8, 0, 0])
+        times = arrivals(random, random.randint(1, 20), span, random.choice([0, 10, 80]))
+        often = random.choice([0.05, 0.05, 0.05, 0.3, 0.8, 0, 0])
         events: list[Row | int] = []
         said = None
         for place, (time, low) in enumerate(zip(times, lows(times)[1:], strict=True)):
@@ -126,20 +140,23 @@ def random_run(random: Random, window: Band | Tumbling) -> Run:
             events.append(END)
         inputs.append(events)
     weight = random.choice([0.5, 0.5, 0.85, 0.15])
-    steps = random.choice([1.0, 0.3, 0.1, 0.1])  # sides by turns at each row, or some rows of a side in a batch
+    steps = random.choice(
+        [1.0, 0.1, 0.1, 0.05, 0.05, 0.05]
+    )  # sides by turns at each row, or some rows of a side in a batch
     order: list[tuple[int, Row | int]] = []
     port = 0
     while any(inputs):
         if random.random() < steps or not inputs[port]:
             port = 0 if inputs[0] and (not inputs[1] or random.random() < weight) else 1
         order.append((port, inputs[port].pop(0)))
-    return Run(spec_of(window, kind, types, random.random() < 0.3), types, list(cut(random, order)))
+    spec = spec_of(window, kind, types, not plain and random.random() < 0.3, plain)
+    return Run(spec, types, plain, list(cut(random, order)))
 
 
 def cut(random: Random, order: list[tuple[int, Row | int]]) -> Iterator[tuple[int, list[Row] | int]]:
     """Put neighbouring rows of a port into batches of random lengths."""
     waiting: list[Row] = []
-    longest = random.choice([0.02, 0.4])
+    longest = random.choice([0.02, 0.02, 0.02, 0.4])
     port = 0
     for next_port, each in order:
         if waiting and (next_port != port or isinstance(each, int) or random.random() < longest):
@@ -161,11 +178,11 @@ def random_window(random: Random, form: Boundary | None) -> Band | Tumbling:
     return Tumbling(random.randint(1, 30), random.randint(-40, 40), random.choice([0, 0, 0, 1, -1, 3]))
 
 
-def feed(operator: OAJoin, types: tuple[Type, ...], event: tuple[int, list[Row] | int]) -> list[GraphItem]:
+def feed(operator: OAJoin, run: Run, event: tuple[int, list[Row] | int]) -> list[GraphItem]:
     port, each = event
     if isinstance(each, int):
         return list(operator.punctuate(port, Punctuation(f"link{port}", each)))
-    return list(operator.rows(port, batch_of(each, types)))
+    return list(operator.rows(port, batch_of(each, run.types, run.plain)))
 
 
 def covers(item: Punctuation | JointPunctuation, progress: Progress, row: dict[str, object]) -> bool:

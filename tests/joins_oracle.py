@@ -82,7 +82,7 @@ def meet(window: Band | Tumbling, left: int, right: int) -> bool:
 @cache
 def last_met(window: Band | Tumbling, side: int, time: int) -> int:
     """The last time of the other side that a row may meet, found by looking; of none, where a band would end."""
-    far = range(time + 130, time - 130, -1)
+    far = range(time + 130, time - 130, -1) if isinstance(window, Tumbling) else range(time + 16, time - 16, -1)
     last = next((each for each in far if meet(window, *((time, each) if side == 0 else (each, time)))), None)
     if last is None and isinstance(window, Band):
         reach = window.left_range if side == 0 else window.right_range
