@@ -105,8 +105,10 @@ class IopJoin:
         if not keys:
             return np.zeros(rows, np.int64)
         if self.keys.count > 2 * self.rows_held + FORGET:
-            used = np.unique(np.concatenate([side.keys_held() for side in self.sides]))
             became = np.zeros(self.keys.count, np.int64)
+            for side in self.sides:
+                became[side.keys_held()] = 1
+            used = np.flatnonzero(became)
             became[used] = np.arange(len(used))
             self.keys = self.keys.only(used)
             for side in self.sides:
