@@ -5,19 +5,21 @@ from __future__ import annotations
 from capture.metrics import Metric
 
 PARTIALS_RECEIVED = Metric(
-    "wiretide_partials_received_total", "counter", ("query",), "Partials that reached the high level."
+    "wiretide_partials_received_total", "counter", ("query",), "Partials that reached the high level, or single rows."
 )
 LATE_PARTIALS = Metric(
     "wiretide_late_partials_total",
     "counter",
     ("query",),
-    "Times a partial was left out of a window because that window was already final.",
+    "Times a partial was left out of a window because that window was already final, or an operator of a graph dropped"
+    " a row.",
 )
 LATE_ROWS = Metric(
     "wiretide_late_rows_total",
     "counter",
     ("query",),
-    "Rows left out of at least one window because it was final; without count(*) told in runs with a slack alone.",
+    "Rows left out of at least one window because it was final, or dropped by an operator of a graph; without count(*)"
+    " told in runs with a slack alone.",
 )
 OUTSIDE_WINDOWS = Metric(
     "wiretide_partials_outside_windows_total",
@@ -39,7 +41,9 @@ WINDOWS_CLOSED = Metric(
 )
 RESULT_ROWS = Metric("wiretide_result_rows_total", "counter", ("query",), "Rows of results, after HAVING.")
 WINDOWS_OPEN = Metric("wiretide_windows_open", "gauge", ("query",), "Windows that hold groups and are not final yet.")
-STATE_BYTES = Metric("wiretide_state_bytes", "gauge", ("query",), "Bytes of Arrow state of the open windows.")
+STATE_BYTES = Metric(
+    "wiretide_state_bytes", "gauge", ("query",), "Bytes of state: open windows, and what else a graph holds."
+)
 LOW_WATERMARK = Metric(
     "wiretide_low_watermark_seconds",
     "gauge",
