@@ -202,7 +202,7 @@ class Node:
                 samples.add(TABLE_DIRECT, tallies[query].direct, name, self.link)
             if query.spreader is not None:
                 samples.add(ROWS_NOT_SPREAD, query.spreader.too_long, name, self.link)
-            samples.set(TABLE_BYTES, query.bytes if first else 0, name, self.link)
+            samples.add(TABLE_BYTES, query.bytes if first else 0, name, self.link)  # a query may have several tables
         return samples
 
     def _add_tally(self, samples: Samples, tally: Tally, name: str) -> None:

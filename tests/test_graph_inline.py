@@ -31,8 +31,9 @@ from highlevel.metrics import (
 from highlevel.plan import Output
 from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions import Binary, Column, Op, Type
+from lowlevel.metrics import TABLE_BYTES
 from lowlevel.plan import Key
-from tests.graph_plans import DEST, LEN, PANE, SRC, TS, join, leaf, longer, number, packets, totals
+from tests.graph_plans import DEST, LEN, PANE, PORT, SRC, TS, join, leaf, longer, number, packets, totals
 from tests.pcap_bytes import pcap_bytes
 from tests.small_captures import RAW_IP, udp
 
@@ -305,3 +306,21 @@ def test_a_kind_of_rows_alone_is_that_of_every_link(tmp_path: Path) -> None:
     expected = Counter((name, each.ts) for name, of in links.items() for each in of if each.length > 80)
     assert run(plan, write(tmp_path, links))[0] == expected
     assert plan.times == {"t"}
+
+
+def test_the_tables_of_all_leaves_of_a_query_count_as_its_memory(tmp_path: Path) -> None:
+    inputs = write(tmp_path, two_links(Random(1)))[:1]
+    window = SlidingWindow(10 * SECOND, 10 * SECOND)
+
+    def windows(key: str, column: Column, amount: Column) -> Windowed:
+        plan = totals(window, (Key(key, column),), amount)
+        return Windowed(Leaf("q", ("a",), plan.low), plan, "pane")
+
+    def most(root: Node) -> float:
+        engine = InlineRun([graph(root)], inputs, 64, threads=1, block_records=20)
+        return max(engine.samples().total(TABLE_BYTES) for _ in engine.results())
+
+    hosts, ports = windows("k", SRC, LEN), windows("k", DEST, PORT)
+    alone = most(hosts)
+    assert alone > 0
+    assert most(Union((hosts, ports))) > 1.5 * alone
