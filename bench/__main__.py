@@ -45,6 +45,7 @@ BENCHES = {
     "spool": "partials through a spool against plain Arrow files; taking over a spool of many segments",
     "probes": "how many slots of the table a packet should look at",
     "watchlist": "a look into a million prefixes, beside decode + table on one core; how long they take to load",
+    "filter_join": "a filter join beside decode + table on one core; what it misses as its memory fills",
     "rollup": "partials merged by group, tumbling and sliding, against Arrow, on one core; memory of a group",
     "slide_by_tuple": "windows that slide by rows: one sweep against the bins of the thesis, on one core",
     "sessions": "sessions per 5-tuple out of partials, against Arrow's group_by, on one core",

@@ -33,6 +33,7 @@ from lowlevel.expressions import (
     Op,
     Prefix,
     Present,
+    SeenWithin,
     Type,
     Unary,
     Variance,
@@ -49,6 +50,8 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
     match expression:
         case Column(name=name):
             return columns[name]
+        case SeenWithin():
+            return columns[expression.column]
         case Literal():
             return _literal(expression)
         case Unary(op, operand):

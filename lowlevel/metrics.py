@@ -130,6 +130,20 @@ WATCHLIST_FAILED = Metric(
     "Times that the file of a watchlist had changed into what is none, or had vanished; the list stays as it was.",
 )
 
+FILTER_JOIN_KEYS = Metric(
+    "wiretide_filter_join_keys", "gauge", ("link", "kind"), "Keys that filter joins (seen_within) remember of rows."
+)
+FILTER_JOIN_BYTES = Metric(
+    "wiretide_filter_join_bytes", "gauge", ("link", "kind"), "Memory of filter joins, fixed once they are made."
+)
+FILTER_JOIN_EVICTIONS = Metric(
+    "wiretide_filter_join_evictions_total",
+    "counter",
+    ("link", "kind", "cause"),
+    "Keys that filter joins gave up for others: such as rows to come may have asked for (alive), and such as only late "
+    "ones could have (over). Without the first, what they say of rows in order is exact.",
+)
+
 SPOOL_SEGMENTS_WRITTEN = Metric(
     "wiretide_spool_segments_written_total", "counter", ("link",), "Segments that were written through to the disk."
 )
@@ -196,6 +210,9 @@ METRICS = (
     WATCHLIST_ENTRIES,
     WATCHLIST_RELOADS,
     WATCHLIST_FAILED,
+    FILTER_JOIN_KEYS,
+    FILTER_JOIN_BYTES,
+    FILTER_JOIN_EVICTIONS,
     SPOOL_SEGMENTS_WRITTEN,
     SPOOL_BYTES_WRITTEN,
     SPOOL_ITEMS_WRITTEN,

@@ -10,6 +10,7 @@ from capture.files.capture import AnyCapture
 from capture.files.stream import StreamedCapture
 from capture.metrics import BYTES_READ, FILES_DAMAGED, RECORDS_READ, Samples
 from lowlevel.durations import SECOND
+from lowlevel.filter_join.recalling import Recalling
 from lowlevel.flushing import Flushing, Policy
 from lowlevel.metrics import (
     LULL_PROMISES,
@@ -53,10 +54,11 @@ TABLE_SLOTS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The rows of one kind on a link: who reads them, which tables they feed and for whom, and what they promise."""
+    """The rows of one kind on a link: who reads and who remembers them, the tables they feed, and what they promise."""
 
     kind: str
     reader: RowReader
+    recalling: Recalling
     tables: list[tuple[QueryReducer, SharedPlan]]
     promise: Promise
 
@@ -111,7 +113,8 @@ class Node:
             fed = [each for each in tables if (each[0].plan.kind, each[0].plan.sampling) == (kind, sampling)]
             columns = frozenset({"ts"}).union(*(query.plan.columns for query, _ in fed))
             reader = make_reader(kind, link, file, columns, capacity, sampling)
-            self.streams.append(Stream(kind, reader, fed, promise.make()))
+            recalling = Recalling(query.plan for query, _ in fed)
+            self.streams.append(Stream(kind, reader, recalling, fed, promise.make()))
         self.described = [Described(plan.pane, plan.origin) for plan in plans]
         live = isinstance(file, StreamedCapture) and file.live
         self.watching = Watching(plans, live)
@@ -124,7 +127,8 @@ class Node:
         self.bytes += block.end - block.start
         with self.watching.block():
             for stream in self.streams:
-                for rows in stream.reader.read(block):
+                for each in stream.reader.read(block):
+                    rows = stream.recalling.add(each)
                     if self.follows:
                         stream.promise.advance(rows)
                     newest = END if self.at_once else stream.promise.newest
@@ -186,6 +190,7 @@ class Node:
         self.watching.add_samples(samples, self.link)
         for stream in self.streams:
             samples.update(stream.reader.samples())
+            stream.recalling.add_samples(samples, self.link, stream.kind)
             if self.follows:
                 self._add_promise(samples, stream)
         tallies: dict[

@@ -8,7 +8,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from capture.flows.sampling import HandRates
-from lowlevel.expressions import SHARE, Expression, Type, columns_of
+from lowlevel.expressions import SHARE, Expression, SeenWithin, Type, columns_of, parts_of
 from lowlevel.kinds import DEALT_KINDS, RECORD_KINDS
 from lowlevel.subaggregates import SubAggregate
 
@@ -67,7 +67,12 @@ class LowLevelPlan:
     @property
     def dealt(self) -> bool:
         """Whether several readers may share the blocks of a capture among them."""
-        return self.kind in DEALT_KINDS and not self.in_arrival_order
+        return self.kind in DEALT_KINDS and not self.in_arrival_order and not self.remembers
+
+    @cached_property
+    def remembers(self) -> bool:
+        """Whether a row's predicate depends on those that came before it."""
+        return self.where is not None and any(isinstance(part, SeenWithin) for part in parts_of(self.where))
 
     @property
     def trees(self) -> list[Expression]:

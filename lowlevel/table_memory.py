@@ -14,6 +14,7 @@ from itertools import product
 
 from capture.files.blocks import BLOCK_RECORDS
 from lowlevel.expressions import Expression, Type, columns_of
+from lowlevel.filter_join.recalling import memory_of
 from lowlevel.keys import KeyLayout
 from lowlevel.plan import LowLevelPlan
 from lowlevel.sharing import share
@@ -61,9 +62,10 @@ def _tables(plans: Sequence[LowLevelPlan]) -> Iterator[tuple[LowLevelPlan, KeyLa
 
 
 def _laid_out(plans: Sequence[LowLevelPlan], capacity: int) -> int:
-    """Return what entries and rows are laid out in, bytes: panes of what feeds a table, pieces of rows that are cut."""
+    """Return what is there beside tables, bytes: panes of what feeds one, pieces of cut rows, keys of filter joins."""
     shared = share([plan for plan in plans if plan.reduced])
     fed = sum(8 * capacity for each in shared if each.feeder is not None)
+    fed += memory_of(plans)
     return fed + sum(PIECE_WORDS * 8 * capacity for each in shared if each.plan.spread and each.feeder is None)
 
 

@@ -30,6 +30,7 @@ from queries.aggregates import BOUNDED, INTEGERS_ALONE, VARIANCES, Aggregates
 from queries.comparisons import Operand, compare, member
 from queries.details import DETAILED
 from queries.errors import QueryError
+from queries.filter_joins import SEEN_WITHIN
 from queries.functions import FUNCTIONS, call
 from queries.grammar import Item
 from queries.literals import number_literal
@@ -192,6 +193,8 @@ class Binder:
     def _call(self, node: exp.Anonymous, depth: int) -> Expression:
         name_token = self._tree.token(node)
         name = name_token.text.lower()
+        if name == SEEN_WITHIN and self._clause != "WHERE":
+            self._fail(f"{name} in {self._clause}", node, "it in WHERE, of rows as they come from a link")
         if name in FUNCTIONS:
             return call(self._sql, name_token, [self._operand(each, depth) for each in node.expressions])
         if self._is_selection(name, node):

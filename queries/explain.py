@@ -11,6 +11,8 @@ from highlevel.plan import QueryPlan
 from highlevel.strategy import incremental
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.expressions import Type
+from lowlevel.filter_join.memory import KEYS
+from lowlevel.filter_join.recalling import filter_joins, memory_of
 from lowlevel.keys import KeyLayout, code_widths
 from lowlevel.kinds import columns_of_kind
 from lowlevel.layers import Layer
@@ -64,6 +66,9 @@ def _low(plan: QueryPlan) -> Iterator[str]:
     for file in {file.path: file for file in watched_files([low])}.values():
         contents = file.version.contents
         yield line("watchlist", f"{file.path}: {contents.entries:,} lines, {contents.bytes:,} bytes in memory")
+    if low.remembers:
+        keys, size = KEYS * len(filter_joins([low])), memory_of([low])
+        yield line("remembers", f"keys for seen_within: {keys:,} at most, {size:,} bytes; one reader for each capture")
     if low.spread:
         yield line("spread", "counters of a row are divided among the panes from its start_ts to its end_ts")
     if plan.windowed:

@@ -21,12 +21,14 @@ from lowlevel.expressions import (
     Mean,
     Op,
     Present,
+    SeenWithin,
     Type,
     Unary,
     Variance,
 )
 from queries.addresses import address_text, prefix_text
 from queries.macs import mac_text
+from queries.window_text import duration_text
 
 # Strength of the binding, weakest first, as sqlglot reads it.
 _OR, _AND, _EQUALITY, _ORDER, _RANGE, _BITWISE, _TERM, _FACTOR, _UNARY, _ATOM = range(10)
@@ -76,6 +78,9 @@ def _print(expression: Expression) -> tuple[str, int]:
             return f"in_list({_print(operand)[0]}, {_quoted(file.path)})", _ATOM
         case LongestPrefix(operand, file):
             return f"getlpmid({_print(operand)[0]}, {_quoted(file.path)})", _ATOM
+        case SeenWithin(duration, matches, condition):
+            inside = [_print(each)[0] for each in (matches, condition) if each is not None]
+            return f"seen_within('{duration_text(duration)}', {', '.join(inside)})", _ATOM
         case IsNull(operand):
             return f"{_within(operand, _BITWISE)} IS NULL", _RANGE
         case Call(function, operand, argument):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lowlevel.expressions import Call, Expression, Function, Literal, Type
 from queries.comparisons import Operand
 from queries.errors import QueryError
+from queries.filter_joins import SEEN_WITHIN, USAGE, seen_within
 from queries.tokens import Token
 from queries.watchlists import USAGES, watch
 
@@ -16,6 +17,7 @@ FUNCTIONS: dict[str, str] = {
     Function.STARTS_WITH: "starts_with(x, 'text')",
     Function.BYTE: "byte(x, n)",
     **USAGES,
+    SEEN_WITHIN: USAGE,
 }
 """How each function is called, by its name."""
 
@@ -24,6 +26,8 @@ def call(sql: str, name: Token, operands: Sequence[Operand]) -> Expression:
     """Check the arguments of the function called `name`; what does not fit is a `QueryError` at its place."""
     if name.text.lower() in USAGES:
         return watch(sql, name, operands)
+    if name.text.lower() == SEEN_WITHIN:
+        return seen_within(sql, name, operands)
     function = Function(name.text.lower())
     usage = FUNCTIONS[function]
     if len(operands) != 1 + ("," in usage):

@@ -103,6 +103,9 @@ class StreamRun:
             if not plan.low.exact_low and any(each.feeds(plan) and not each.spool for each in read):
                 problem = f"query {plan.name}: {plan.low.kind} are read in one go, from first to last"
                 raise InputError(f"{problem}: expected wiretide query, with --follow for live inputs")
+            if plan.low.remembers and any(each.feeds(plan) and not each.spool for each in read):
+                problem = f"query {plan.name}: seen_within remembers rows, which tasks that read parts cannot"
+                raise InputError(f"{problem}: expected a link with a spool, whose node does, or wiretide query")
         self.feeds = Feeds.of(plans, read)
         self.folder = folder.absolute()
         self.partitions = partitions

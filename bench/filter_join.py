@@ -1,0 +1,108 @@
+"""What a filter join costs beside decode + table, on one core, and how many keys it misses as its memory fills.
+
+Each packet of the capture of `decode` asks whether its source, or its pair of addresses, was seen in the last 10 s, and
+tells its own: every packet looks up one key and writes one. The workloads take turns. Then keys, each told once and
+asked for once, fill a memory more and more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from bench.one_core import core, on_one_core
+from bench.query_text import PAIRS
+from bench.report import Report
+from bench.setting import Setting
+from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.undisturbed import step
+
+PACKETS = 5 * MILLION
+
+WITHOUT = "without"
+JOINS = {
+    "seen_within, an address": "seen_within('10 seconds', destIP = destIP)",
+    "seen_within, a pair": "seen_within('10 seconds', srcIP = srcIP AND destIP = destIP)",
+}
+FILLS = (0.1, 0.2, 0.25, 0.5, 0.75, 1.0)
+"""Keys that are wanted at the same time, of those that there is room for."""
+
+
+def queries() -> dict[str, str]:
+    """The workloads; all keep every packet, so that the tables have the same to do."""
+    return {WITHOUT: PAIRS} | {
+        name: PAIRS.replace(" GROUP", f" WHERE {join} OR len >= 0 GROUP") for name, join in JOINS.items()
+    }
+
+
+def run(setting: Setting) -> Report:
+    """Measure both."""
+    packets = setting.packets(PACKETS)
+    report = Report("filter_join")
+    path = cached(address_pairs(packets), setting.data)
+    warm(path)
+    seconds, lost = on_one_core(measure, path, setting.runs(5))
+    least = {name: min(each) for name, each in seconds.items()}
+    report.table(
+        f"{packets:,} packets, decode + table, the least of {setting.runs(5)} runs",
+        ("query", "M packets/s", "ns per packet"),
+        [(name, f"{packets / each / MILLION:.1f}", f"{each / packets * 1e9:.1f}") for name, each in least.items()],
+    )
+    report.table(
+        "keys that are wanted at the same time",
+        ("keys", "of the room", "missed", "%"),
+        [(f"{keys:,}", f"{fill:.0%}", f"{missed:,}", f"{100 * missed / keys:.3f}") for fill, keys, missed in lost],
+    )
+    bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
+    report.notes.append(f"one process, {bound}; in time of the processor")
+    judged = not setting.quick
+    address, pair = (least[name] / least[WITHOUT] for name in JOINS)
+    report.require("seen_within, an address / without, seconds", address, "<= 4", judged)
+    report.require("seen_within, a pair / without, seconds", pair, "<= 4", judged)
+    missed = next(100 * missed / keys for fill, keys, missed in lost if fill == 0.25)
+    report.require("missed of a memory that is a quarter full, %", missed, "<= 0.1")
+    return report
+
+
+def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], list[tuple[float, int, int]]]:
+    """Seconds of the processor of each query, `runs` times and by turns; share, keys and what was missed of them."""
+    import numpy as np
+
+    from capture.files.capture import open_mapped
+    from capture.files.scan import scan
+    from lowlevel.expressions import Binary, Column, Op, SeenWithin, Type
+    from lowlevel.filter_join.memory import KEYS, Memory
+    from lowlevel.node import Node
+    from lowlevel.vectors import Vector
+    from queries.gsql import compile_query
+
+    file = open_mapped(path, "a bench")
+    index = scan(file)
+    plans = {name: compile_query(sql).leaves[0].low for name, sql in queries().items()}
+
+    def reduce(name: str) -> None:
+        node = Node("link", file, [plans[name]])
+        for block in index.blocks:
+            for _ in node.process(block):
+                pass
+        if node.queries[0].accepted != index.records:
+            raise RuntimeError(f"{name}: a query kept {node.queries[0].accepted} packets, not all")
+
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
+    for turn in range(1 + runs):
+        for name in plans:
+            took = step(lambda name=name: reduce(name)).processor  # type: ignore[misc]
+            if turn:  # the first loads kernels
+                seconds[name].append(took)
+
+    one, other = (Column(name, Type.INT) for name in ("asked", "told"))
+    random, lost = np.random.default_rng(3), []
+    for fill in FILLS:
+        keys = int(fill * KEYS)
+        memory = Memory(SeenWithin(10, Binary(Op.EQ, one, other)))
+        told = random.permutation(np.arange(keys, dtype=np.int64) * 977)
+        none, now = Vector(np.full(keys, -1, np.int64)), Vector(np.zeros(keys, np.int64))
+        memory.recall({"ts": now, "asked": none, "told": Vector(told)}, keys)
+        seen = memory.recall({"ts": now, "asked": Vector(told), "told": none}, keys)
+        lost.append((fill, keys, keys - int(np.count_nonzero(seen.data))))
+    return dict(seconds), lost

@@ -1,0 +1,1 @@
+"""The filter join: keeps rows whose key was seen before on the same link, in fixed memory."""

@@ -1,0 +1,65 @@
+"""`seen_within('30 seconds', srcIP = destIP AND destPort = srcPort, protocol = 17)`: its arguments checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lowlevel.durations import parse_duration
+from lowlevel.expressions import Binary, Expression, Literal, Op, SeenWithin, Type, columns_of, parts_of
+from queries.comparisons import Operand
+from queries.errors import QueryError
+from queries.tokens import Token
+
+SEEN_WITHIN = "seen_within"
+USAGE = "seen_within('30 seconds', this = that AND …, condition of that)"
+"""How it is called."""
+
+KEYS = (Type.ADDRESS, Type.INT, Type.MAC)
+"""Types of values that a key may be made of."""
+
+MATCH = "columns or expressions on both sides of =, of this row on the left and of the one before on the right"
+
+
+def seen_within(sql: str, name: Token, operands: Sequence[Operand]) -> SeenWithin:
+    """Check the arguments; what does not fit is a `QueryError` at its place."""
+    if len(operands) not in (2, 3):
+        problem = f"{SEEN_WITHIN} with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
+        raise QueryError(problem, sql, name.start, USAGE)
+    duration = _duration(operands[0].meeting(Type.TEXT))
+    for one, other in _pairs(operands[1]):
+        for side in (one, other):
+            if not any(columns_of(side)):
+                operands[1].fail(f"{SEEN_WITHIN} of a constant", MATCH)
+        if one.type not in KEYS or other.type is not one.type:
+            operands[1].fail(f"{SEEN_WITHIN} of values of type {one.type} and {other.type}", f"{' or '.join(KEYS)}")
+    condition = operands[2].bound if len(operands) == 3 else None
+    if condition is not None and condition.type is not Type.BOOL:
+        operands[2].fail(f"{SEEN_WITHIN} where {condition.type}", "a condition, for example srcPort = 53")
+    for operand in operands[1:]:
+        if any(isinstance(part, SeenWithin) for part in parts_of(operand.bound)):
+            operand.fail(f"{SEEN_WITHIN} within {SEEN_WITHIN}", "two of them, joined by AND or OR")
+    return SeenWithin(duration, operands[1].bound, condition)
+
+
+def _duration(operand: Operand) -> int:
+    bound = operand.bound
+    if not isinstance(bound, Literal) or not isinstance(bound.value, str):
+        operand.fail("no duration", f"{USAGE}: a text like '30 seconds'")
+    try:
+        return parse_duration(bound.value)
+    except ValueError as error:
+        operand.fail(f"'{bound.value}' is no duration: {error}", "a text like '30 seconds'")
+
+
+def _pairs(operand: Operand) -> Iterator[tuple[Expression, Expression]]:
+    """Part what is to be equal."""
+    todo = [operand.bound]
+    while todo:
+        each = todo.pop()
+        match each:
+            case Binary(Op.AND, left, right):
+                todo += [right, left]
+            case Binary(Op.EQ, left, right):
+                yield left, right
+            case _:
+                operand.fail(f"{SEEN_WITHIN} of what is no equality", MATCH)
