@@ -33,7 +33,7 @@ def compile_query(
     `layer` is the IP layer that names without one mean: `outer`, or `inner`, the innermost reached through tunnels,
     where a column has one. ValueError for any other. `sampling` are rates of flow exporters that stand whatever those
     announce; other kinds of rows have no use for them. `queries` are those that may be read by name, this one among
-    them where it is called `name`; with `links` every other name in FROM must be one of them.
+    them where it is called `name`; with `links` every other name in the FROM of those must be one of them.
 
     >>> plan = compile_query("SELECT srcIP, count(*) [RANGE 10 minutes, SLIDE 1 minute, WA ts] FROM M GROUP BY srcIP")
     >>> plan.low.pane // 10**9, [out.name for out in plan.select]

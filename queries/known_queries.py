@@ -49,8 +49,11 @@ class KnownQueries:
         return stream.kind is None and (name in self.blocks or name in self.named)
 
     def check(self, sql: str, streams: Sequence[StreamName]) -> None:
-        """Refuse names that are neither links nor queries, where the links are known."""
-        if self.links is None:
+        """Refuse names in a query that is read which are neither links nor queries, where the links are known.
+
+        Those of the query that was asked for are looked for among the inputs, as everybody's are.
+        """
+        if self.links is None or len(self.path) < 2:
             return
         known = {name.lower() for name in self.links}
         for stream in streams:

@@ -12,6 +12,9 @@ sql = "SELECT srcIP, count(*) AS packets FROM Main1 [RANGE 1 minute, SLIDE 1 min
 rank = "packets"              # the column that chooses the groups shown
 layer = "inner"               # the IP layer that plain names mean; left out: the outermost
 
+[queries.hours]               # a query may read the others by their names, in any order
+sql = "SELECT srcIP, sum(packets) AS packets FROM talkers [RANGE 1 hour] GROUP BY srcIP"
+
 [metrics]
 host = "127.0.0.1"
 port = 9464
@@ -114,7 +117,8 @@ class PipelineFile:
         Rows of a spooled link may be late: with one, all plans count their rows, for the node and for who reads it.
         """
         named = {name: NamedQuery(query.sql, query.layer) for name, query in self.queries.items()}
-        plans = [query.plan(name, named) for name, query in self.queries.items()]
+        links = [*self.links, *self.spooled]
+        plans = [query.plan(name, named, links) for name, query in self.queries.items()]
         plans = [plan.counting_rows() for plan in plans] if self.spooled else plans
         for plan in plans:
             if waits_for_the_end(plan):

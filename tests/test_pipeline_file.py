@@ -268,3 +268,55 @@ def test_a_glob_beside_a_pipeline_in_a_folder_with_brackets_finds_its_files(tmp_
     (site / "p.toml").write_text(LINKS.replace("m.pcap", "m*.pcap") + QUERIES)
     file = read_pipeline(site / "p.toml")
     assert [each.path for each in file.inputs(file.plans())] == [site / "m1.pcap"]
+
+
+HOURS = '[queries.hours]\nsql = "SELECT sum(n) AS n FROM minutes [RANGE 1 hour]"\n'
+MINUTES = '[queries.minutes]\nsql = "SELECT srcIP, count(*) AS n FROM M [RANGE 1 minute] GROUP BY srcIP"\n'
+
+
+def test_queries_read_each_other_by_name_in_any_order(tmp_path: Path) -> None:
+    for text in (HOURS + MINUTES, MINUTES + HOURS):
+        plans = {plan.name: plan for plan in parse_pipeline(LINKS + text, tmp_path).plans()}
+        assert [type(node).__name__ for node in plans["hours"].nodes] == ["Leaf", "Windowed", "Apply", "Windowed"]
+        assert plans["minutes"].streams == plans["hours"].streams == ("M",)
+
+
+@pytest.mark.parametrize(
+    "queries, message",
+    [
+        ('[queries.m]\nsql = "SELECT count(*) FROM N [RANGE 1 s]"\n', r"queries\.m is called like links\.M"),
+        (HOURS + MINUTES.replace("minutes", "Hours"), r"queries\.Hours is called like queries\.hours"),
+    ],
+)
+def test_a_name_that_means_two_things_is_refused(queries: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=message):
+        parse_pipeline(LINKS + queries, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "queries, message",
+    [
+        (
+            HOURS + MINUTES.replace("FROM M", "FROM hours"),
+            r"queries\.hours\.sql: .* reads itself: hours reads minutes, which reads hours",
+        ),
+        (
+            HOURS + MINUTES.replace("FROM M", "FROM Mian"),
+            r"in the query minutes, which hours reads: 'Mian' is neither a link nor a query",
+        ),
+        (HOURS + MINUTES.replace("[RANGE 1 minute] ", ""), r"queries\.hours\.sql: .*names no column of time"),
+        (
+            HOURS.replace(" [RANGE 1 hour]", "") + MINUTES,
+            r"queries\.hours\.sql has no window, so nothing would be shown before the end",
+        ),
+    ],
+)
+def test_queries_that_cannot_be_read_by_others_are_refused(queries: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=message):
+        parse_pipeline(LINKS + queries, tmp_path).plans()
+
+
+def test_what_takes_groups_of_links_alone_refuses_graphs(tmp_path: Path) -> None:
+    pipeline = parse_pipeline(LINKS + HOURS + MINUTES, tmp_path)
+    with pytest.raises(PipelineError, match=r"queries\.hours\.sql is a graph"):
+        pipeline.plans_of_links()
