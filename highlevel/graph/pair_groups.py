@@ -3,7 +3,7 @@
 A group leaves as soon as no later row can be of it. It holds all rows whose time is in `[k·n, (k+1)·n)` for each of the
 progressing columns that it is grouped by; a promise with the bound `low` covers those with `k < low // n`. So a pair
 of the times of a join leaves when a box covers it, which is never later than a promise of one of them would have it (Li
-2008, §7.2).
+2008, §7.2). Groups of the same times leave together: what compares the groups of a window compares them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.behind_windows import behind_windows, through
+from highlevel.fold import FoldedPane
 from highlevel.graph.as_partials import AsPartials
 from highlevel.graph.nodes import PairGroups, width_of
 from highlevel.graph.operator import GraphItem, Lows, Mark, Times, covered, low_of_one, lows_of, mark_of, times_of
@@ -51,7 +52,7 @@ class PairGroupsOperator:
         self._forget()
 
     def _forget(self) -> None:
-        self._table = GroupTable(self.plan.low.schema, self.plan.grain, self.what)
+        self._table = GroupTable(self.plan.low.schema, self.plan.carried, self.what)
         self._times: list[Times | None] = [
             None if name is None else np.empty(0, np.int64) for _, name in self.intervals
         ]
@@ -117,7 +118,7 @@ class PairGroupsOperator:
         leaving = ~self._left & covered(self._times, self.promised)
         if leaving.any():
             ids = np.flatnonzero(leaving)
-            yield from through(self.stages, self._groups(ids))
+            yield from through(self.stages, self._leaving(ids))
             self._left |= leaving
             self._purge()
         lows = self._shown(self.promised)
@@ -135,13 +136,21 @@ class PairGroupsOperator:
         return tuple(lows[place] for place in self.shown)
 
     def _groups(self, ids: np.ndarray) -> pa.RecordBatch:
-        """Return some groups as the stages behind windows take them: of one window, whose bounds say nothing."""
         table = self._table
-        groups = batch_of(table.schema, [*table.keys.columns(ids), *table.layer.columns(ids, table.count)])
-        nothing = pa.array(np.zeros(len(ids), np.int64))
-        return pa.RecordBatch.from_arrays(
-            [nothing, nothing, *groups.columns], names=[WINDOW_START, WINDOW_END, *groups.schema.names]
-        )
+        return batch_of(table.schema, [*table.keys.columns(ids), *table.layer.columns(ids, table.count)])
+
+    def _leaving(self, ids: np.ndarray) -> pa.RecordBatch:
+        """Return some groups as the stages behind windows take them: of windows, one for each of their times."""
+        groups = self._groups(ids)
+        if self.plan.foldings:  # all values were kept until now: such groups are short
+            made = {folding.column for folding in self.plan.foldings}
+            names = [name for name in self.plan.grain if name not in made]
+            folded = FoldedPane(groups.schema, names, self.what, self.plan.foldings)
+            folded.add(groups)
+            groups = folded.to_arrow(0)
+        times = [pa.array(times_of(groups.column(name))) for _, name in self.intervals if name is not None]
+        names = [WINDOW_START, WINDOW_END, *groups.schema.names]
+        return pa.RecordBatch.from_arrays([times[0], times[-1], *groups.columns], names=names)
 
     def _purge(self) -> None:
         """Take the groups that have left out of the table, once they are many."""
@@ -158,7 +167,7 @@ class PairGroupsOperator:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """The groups that have not left, and what was promised."""
-        groups = self._groups(np.flatnonzero(~self._left)).drop_columns([WINDOW_START, WINDOW_END])
+        groups = self._groups(np.flatnonzero(~self._left))
         return {GROUPS: pa.Table.from_batches([groups]), LOWS: pa.table({LOWS: list(self.promised)})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
