@@ -53,7 +53,6 @@ class Aggregate:
         self.received = 0
         self.late = 0
         self.late_rows = 0
-        self.windows_closed = 0
         self.count_of_rows = count_of_rows(subaggregates)
 
     @property
@@ -96,9 +95,7 @@ class Aggregate:
         yield mark
 
     def _close(self, low: int) -> Iterator[pa.RecordBatch]:
-        for windows, rows in self.window_rows.of(self.open, self.closed, low):
-            self.windows_closed += windows
-            yield rows
+        yield from self.window_rows.of(self.open, self.closed, low)
         self.closed = low
         self.window_rows.leave(low, self.open)
 

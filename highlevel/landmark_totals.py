@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.ids import NOBODY
 from highlevel.groups.keys import Keys
-from highlevel.groups.merging import Accumulated, Accumulator, words_of
+from highlevel.groups.merging import Accumulated
 
 
 class LandmarkTotals:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
-from highlevel.groups.merging import Accumulated, Accumulator, words_of
+from highlevel.groups.merging import Accumulated
 from highlevel.session_kernels import FREE, NEVER, NOBODY, place_partials, take_final
 from lowlevel.punctuation import BEGINNING
 

@@ -47,8 +47,8 @@ class WindowRows:
         """Memory of the totals."""
         return 0 if self.totals is None else self.totals.bytes
 
-    def of(self, piles: OpenPiles, first: int, low: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of the windows `[first, low)` in the order of their ids: how many windows, and their rows."""
+    def of(self, piles: OpenPiles, first: int, low: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the windows `[first, low)` in the order of their ids; of small ones several at a time."""
         run: list[Window] = []
         size = 0
         for wid, reached in piles.windows(first, low):
@@ -59,12 +59,12 @@ class WindowRows:
             else:
                 window = Window(wid, [self._total(wid, reached, piles)], True)
             if run and (window.merged != run[0].merged or size + window.rows > CLOSE_ROWS):
-                yield len(run), self._rows(run)
+                yield self._rows(run)
                 run, size = [], 0
             run.append(window)
             size += window.rows
         if run:
-            yield len(run), self._rows(run)
+            yield self._rows(run)
 
     def leave(self, wid: int, piles: OpenPiles) -> None:
         """Forget what ends by window `wid`, of piles and of totals."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from highlevel.slide_by_tuple import extent, runs
-from highlevel.slide_by_tuple import operator as by_tuple
+from highlevel.slide_by_tuple import rows as held_rows
 from highlevel.slide_by_tuple.operator import SlideByTupleAggregate, whole_windows
 from highlevel.window_operator import WINDOW_END
 from highlevel.windows.slide_by_tuple import SlideByTuple
@@ -98,7 +98,7 @@ def by_bins(window: SlideByTuple, order: list[Arrival | int]) -> set[tuple]:
 
 def bounds(random: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every bound on memory be tiny, or as it is."""
-    for module, name in ((extent, "OUT_ROWS"), (extent, "SMALLEST"), (runs, "SMALL"), (by_tuple, "IDLE_GROUPS")):
+    for module, name in ((extent, "OUT_ROWS"), (extent, "SMALLEST"), (runs, "SMALL"), (held_rows, "IDLE_GROUPS")):
         monkeypatch.setattr(module, name, random.choice([1, 3, getattr(module, name)]))
 
 

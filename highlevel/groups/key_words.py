@@ -184,7 +184,7 @@ def unpack(words: Words, form: Form, kind: pa.DataType) -> pa.Array:
     rows = words.shape[1]
     width = np.int64 if _is_large(kind) else np.int32
     if form is Form.SHORT and rows and bool((words[0] >> 56 == 5).all()):  # IPv4: nothing has to be looked for
-        data, offsets = words[0].astype("<u4"), np.arange(0, 4 * rows + 4, 4, width)
+        data, offsets = words[0].astype("<u4"), np.arange(0, 4 * rows + 4, 4).astype(width)
         return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     packed = np.ascontiguousarray(words)
     lengths = (packed[0] >> 56 if form is Form.SHORT else packed[2]) - 1

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.key_words import Words
-from highlevel.groups.merging import Accumulated, Accumulator, Rule, words_of
+from highlevel.groups.merging import Accumulated, Rule
 
 HELD = "held"
 """Counts rows; no column of that name is read."""

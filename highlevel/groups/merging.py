@@ -1,7 +1,7 @@
-"""How partials of a group merge: one accumulator array per sub-aggregate, indexed by the ids of groups.
+"""How partials of a group merge: the rules, and the kernels that follow them.
 
-A rule's accumulator starts as what changes nothing, so a new group needs no case of its own. Sums, and exclusive or,
-can be undone: what was taken in is taken out again exactly, as integers wrap. Of FLOAT, sums cannot, for they round.
+Sums, and exclusive or, can be undone: what was taken in is taken out again exactly, as integers wrap. Of FLOAT, sums
+cannot, for they round.
 
     sum    a + b                  min    the smaller, NaN only where all are      first  the value of the smallest time
     and    bits of both           max    the greater, NaN only where all are      last   the value of the greatest time
@@ -11,16 +11,13 @@ can be undone: what was taken in is taken out again exactly, as integers wrap. O
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from capture.native import helper, kernel
-from highlevel.groups.key_words import Words
 from lowlevel.subaggregates import INT_MAX, INT_MIN, MERGE, TIME_OF, SubAggregate
 
 
@@ -162,62 +159,3 @@ def accumulated(subaggregates: Iterable[SubAggregate]) -> list[Accumulated]:
         else:
             found.append(Accumulated((sub.name,), Rule(MERGE[sub.kind])))
     return found
-
-
-class Accumulator:
-    """The words of all groups for one `Accumulated`: a row of `words` for each of its columns."""
-
-    def __init__(self, what: Accumulated, floats: Sequence[bool]) -> None:
-        """Accumulate columns, of which those with `floats` are FLOAT."""
-        self.what = what
-        self.floats = tuple(floats)
-        if what.rule in PAIRS:
-            end = what.rule is Rule.FIRST
-            self.op = SUM  # not used: pairs have a kernel of their own
-            self.starts = [INT_MAX if end else INT_MIN, _furthest(end, self.floats[1])]
-        else:
-            self.op = OPCODES[what.rule, self.floats[0]]
-            self.starts = [STARTS[self.op]]
-        self.words: Words = np.empty((len(what.columns), 0), np.int64)
-
-    def reserve(self, groups: int) -> None:
-        """Have room for ids below `groups`."""
-        before = self.words
-        if before.shape[1] < groups:
-            self.words = np.empty((len(before), groups), np.int64)
-            self.words[:, : before.shape[1]] = before
-            self.words[:, before.shape[1] :] = np.array(self.starts)[:, None]
-
-    def copy(self) -> Accumulator:
-        """Return one that holds the same, and changes alone."""
-        twin = Accumulator(self.what, self.floats)
-        twin.words = self.words.copy()
-        return twin
-
-    def merge(self, ids: Words, values: Sequence[Words], undo: bool = False) -> None:
-        """Merge a batch, or take out what was merged; `values` are the words of the columns, floats as their bits."""
-        if self.what.rule in PAIRS:
-            times, words = self.words
-            last = self.what.rule is Rule.LAST
-            merge_pairs(
-                last, self.floats[1], times, words, words.view(np.float64), ids, values[0], values[1],
-                values[1].view(np.float64), len(ids),
-            )  # fmt: skip
-            return
-        words = self.words[0]
-        op = INVERSES[self.op] if undo else self.op
-        merge_values(op, words, words.view(np.float64), ids, values[0], values[0].view(np.float64), len(ids))
-
-
-def _furthest(first: bool, is_float: bool) -> int:
-    """Return the word of a value that any other precedes, or that follows none."""
-    if is_float:
-        return NAN_WORD if first else int(np.array(-np.inf).view(np.int64))
-    return INT_MAX if first else INT_MIN
-
-
-def words_of(values: npt.NDArray[Any]) -> Words:
-    """Return a column's values as words."""
-    if values.dtype == np.float64:
-        return np.ascontiguousarray(values).view(np.int64)
-    return np.ascontiguousarray(values, np.int64)

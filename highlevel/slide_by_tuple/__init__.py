@@ -16,5 +16,5 @@ without drift. The *front* holds for each of the older rows the total of it and 
 is one running total of the newer ones. A row that leaves is the first of the front; where the front is empty, the back
 is turned into a front, once for each row. So a row costs a few merges, however many windows hold it.
 
-`numbering` says which rows have a window, `operator` puts it all together.
+`numbering` says which rows have a window, `rows` makes words of columns and back, `operator` puts it all together.
 """

@@ -6,26 +6,22 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from highlevel.groups.accumulator import Accumulator
 from highlevel.groups.key_words import Words
-from highlevel.groups.merging import PAIRS, Accumulated, Accumulator, Rule
+from highlevel.groups.merging import PAIRS, Accumulated, Rule
 from highlevel.slide_by_tuple.kernels import (
     BACK,
     BEGIN,
     END,
     ENTERED,
-    FIRST,
-    FIRST_FLOAT,
     FRONT,
     GROUP,
-    LAST,
-    LAST_FLOAT,
     LINK,
     MEMBER,
     NEWEST,
     NONE,
     OUTSIDE,
     PLACE,
-    SECOND,
     STATE_WORDS,
     TIME,
     VALUES,
@@ -36,6 +32,7 @@ from highlevel.slide_by_tuple.kernels import (
     leave_rows,
     sweep,
 )
+from highlevel.slide_by_tuple.merge_word import FIRST, FIRST_FLOAT, LAST, LAST_FLOAT, SECOND
 from highlevel.slide_by_tuple.runs import in_order
 from highlevel.windows.kind import Values
 

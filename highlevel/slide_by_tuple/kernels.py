@@ -14,18 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from capture.native import helper, kernel
-from highlevel.groups.merging import (
-    AND,
-    MAX,
-    MAX_FLOAT,
-    MIN,
-    MIN_FLOAT,
-    OR,
-    SUM,
-    SUM_FLOAT,
-    XOR,
-    precedes,
-)
+from highlevel.slide_by_tuple.merge_word import merge_word
 
 TIME, GROUP, LINK, VALUES = 0, 1, 2, 3
 FRONT, NEWEST, PLACE, MEMBER, BACK = 0, 1, 2, 3, 4
@@ -37,47 +26,6 @@ NONE = -1
 BEGIN, ENTERED, END, ACTIVE, WINDOW, SAID, OUTSIDE, STATE_WORDS = range(8)
 """Words of the state: the rows held, those below ENTERED in the last window; groups in it; of the windows that are
 being made the one that is next, and how many of its groups were written; rows that left and were in no window."""
-
-FIRST, FIRST_FLOAT, LAST, LAST_FLOAT, SECOND = range(100, 105)
-"""Ways to merge beside those of `highlevel.groups.merging`: of a pair's time with its value behind it, SECOND."""
-
-
-@helper
-def merge_word(op, into, into_float, at, into_step, of, of_float, row, of_step):  # type: ignore[no-untyped-def]
-    """Merge word `row` of one matrix into word `at` of another; the next words of both are a step on."""
-    if op == SUM:
-        into[at] += of[row]
-    elif op == MIN:
-        into[at] = min(into[at], of[row])
-    elif op == MAX:
-        into[at] = max(into[at], of[row])
-    elif op == SUM_FLOAT:
-        into_float[at] += of_float[row]
-    elif op in (MIN_FLOAT, MAX_FLOAT):
-        held = into_float[at]
-        value = of_float[row]
-        if held != held or (value < held if op == MIN_FLOAT else value > held):
-            into_float[at] = value
-    elif op == AND:
-        into[at] &= of[row]
-    elif op == OR:
-        into[at] |= of[row]
-    elif op == XOR:
-        into[at] ^= of[row]
-    elif op != SECOND:
-        time = of[row]
-        held_time = into[at]
-        if op == FIRST:
-            better = precedes(time, of[row + of_step], held_time, into[at + into_step])
-        elif op == LAST:
-            better = precedes(held_time, into[at + into_step], time, of[row + of_step])
-        elif op == FIRST_FLOAT:
-            better = precedes(time, of_float[row + of_step], held_time, into_float[at + into_step])
-        else:
-            better = precedes(held_time, into_float[at + into_step], time, of_float[row + of_step])
-        if better:
-            into[at] = time
-            into[at + into_step] = of[row + of_step]
 
 
 @helper

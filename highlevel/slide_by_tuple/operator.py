@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from highlevel.groups.key_words import Words
-from highlevel.groups.keys import Keys
-from highlevel.groups.merging import accumulated, words_of
-from highlevel.slide_by_tuple.extent import Extent
+from highlevel.groups.merging import accumulated
 from highlevel.slide_by_tuple.kernels import WID
 from highlevel.slide_by_tuple.numbering import ByArrival, ByRank
-from highlevel.slide_by_tuple.runs import TIME, Runs
+from highlevel.slide_by_tuple.rows import PANE, Rows
+from highlevel.slide_by_tuple.runs import TIME
 from highlevel.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.slide_by_tuple import SlideByTuple
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate, count_of_rows
 
-PANE = "pane"
-GROUP, VALUES = 1, 2
-"""Words of a row: its time, the id of its group, the words of its sub-aggregates."""
-
 PENDING, HELD, MARKS, PROGRESS = "pending", "held", "marks", "progress"
 """Tables of a snapshot."""
-
-IDLE_GROUPS = 1024
-"""Groups without a row that are always allowed to stay."""
-
-
-@dataclass
-class Rows:
-    """The rows of one schema: groups by their ids, what is pending and what is final."""
-
-    schema: pa.Schema
-    keys: Keys
-    pending: Runs
-    extent: Extent
 
 
 class SlideByTupleAggregate:
@@ -77,7 +58,7 @@ class SlideByTupleAggregate:
     def bytes(self) -> int:
         """Bytes of the rows, their groups and the totals."""
         rows = self._rows
-        return self.numbering.bytes + (rows.pending.bytes + rows.extent.bytes + rows.keys.bytes if rows else 0)
+        return self.numbering.bytes + (rows.bytes if rows else 0)
 
     def open_windows(self) -> int:
         """How many windows the rows that are not final have, if no other row comes."""
@@ -102,8 +83,8 @@ class SlideByTupleAggregate:
             self._count_late(batch.filter(pa.array(lost)))
             batch = batch.filter(pa.array(~lost))
         if batch.num_rows:
-            rows = self._as_rows(batch)
-            self._known(batch.schema).pending.add(rows)
+            rows = self._known(batch.schema)
+            rows.pending.add(rows.words(batch))
         return iter(())
 
     def _reached(self, low: int) -> int:
@@ -131,7 +112,7 @@ class SlideByTupleAggregate:
         extent.enter(self.passed)
         missing = int(np.searchsorted(final[TIME, :late], self.passed, side="right"))
         if missing:
-            self._count_late(self._batch(rows, final[:, :missing]))
+            self._count_late(rows.batch(final[:, :missing]))
         extent.add(final[:, late:])
         wids = self.numbering.final(low, final[TIME, late:])
         if len(wids) == 0:
@@ -142,40 +123,16 @@ class SlideByTupleAggregate:
             yield self._result(rows, found)
 
     def _purge(self, rows: Rows, low: int) -> None:
-        rows.extent.purge(self._reached(low))
-        live = rows.pending.rows + len(rows.extent.times)
-        if live == 0:
-            self._outside += rows.extent.outside
+        outside = rows.purge(self._reached(low))
+        if outside is not None:
+            self._outside += outside
             self._rows = None
-        elif rows.keys.count > 2 * live + IDLE_GROUPS:
-            ids = np.union1d(rows.pending.all()[GROUP], rows.extent.groups)
-            new = np.zeros(rows.keys.count, np.int64)
-            new[ids] = np.arange(len(ids))
-            rows.keys = rows.keys.only(ids)
-            rows.pending.relabel(GROUP, new)
-            rows.extent.relabel(ids, new)
 
     def _known(self, schema: pa.Schema) -> Rows:
         """Return where rows are kept; types are those of the first."""
         if self._rows is None:
-            fields = [schema.field(name) for name in (PANE, *self.groups, *self.columns)]
-            floats = [[schema.field(name).type == pa.float64() for name in each.columns] for each in self.what]
-            self._rows = Rows(
-                pa.schema(fields),
-                Keys([schema.field(name).type for name in self.groups]),
-                Runs(VALUES + len(self.columns)),
-                Extent(self.window.range, list(zip(self.what, floats, strict=True))),
-            )
+            self._rows = Rows(schema, self.groups, self.what, self.window.range)
         return self._rows
-
-    def _as_rows(self, batch: pa.RecordBatch) -> Words:
-        rows = np.empty((VALUES + len(self.columns), batch.num_rows), np.int64)
-        rows[TIME] = batch.column(PANE).to_numpy()
-        keys = self._known(batch.schema).keys
-        rows[GROUP] = keys.of([batch.column(name) for name in self.groups], batch.num_rows)
-        for place, name in enumerate(self.columns):
-            rows[VALUES + place] = words_of(batch.column(name).to_numpy())
-        return rows
 
     def _count_late(self, rows: pa.RecordBatch) -> None:
         self.late += rows.num_rows
@@ -186,16 +143,8 @@ class SlideByTupleAggregate:
         """Return the rows of windows: their bounds, the groups, the merged sub-aggregates."""
         wids = found[TIME]
         bounds = [pa.array(wids - (self.window.range - 1)), pa.array(wids + 1)]
-        columns = [*bounds, *self._batch(rows, found).columns[1:]]
+        columns = [*bounds, *rows.batch(found).columns[1:]]
         return pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *self.groups, *self.columns])
-
-    def _batch(self, rows: Rows, words: Words) -> pa.RecordBatch:
-        """Return rows as they came, without their links."""
-        times, *values = words[TIME].copy(), *words[VALUES:].copy()
-        floats = [rows.schema.field(name).type == pa.float64() for name in self.columns]
-        values = [each.view(np.float64) if is_float else each for each, is_float in zip(values, floats, strict=True)]
-        columns = [pa.array(times), *rows.keys.columns(words[GROUP]), *map(pa.array, values)]
-        return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Rows pending and held, as they came; how far the promise is and what was numbered."""
@@ -205,7 +154,7 @@ class SlideByTupleAggregate:
             tables[MARKS] = pa.table({PANE: self.numbering.marks})
         if self._rows is not None:
             for name, words in ((PENDING, self._rows.pending.all()), (HELD, self._rows.extent.rows())):
-                tables[name] = pa.Table.from_batches([self._batch(self._rows, words)])
+                tables[name] = pa.Table.from_batches([self._rows.batch(words)])
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
@@ -218,9 +167,9 @@ class SlideByTupleAggregate:
             return
         rows = self._known(tables[PENDING].schema)
         for batch in tables[PENDING].combine_chunks().to_batches():
-            rows.pending.add(self._as_rows(batch))
+            rows.pending.add(rows.words(batch))
         for batch in tables[HELD].combine_chunks().to_batches():
-            held = self._as_rows(batch)
+            held = rows.words(batch)
             rows.extent.reserve(rows.keys.room)
             rows.extent.add(held)
 

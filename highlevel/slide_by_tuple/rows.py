@@ -1,0 +1,76 @@
+"""The rows of one schema: columns of Arrow as matrices of words, groups by their ids, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.groups.accumulator import words_of
+from highlevel.groups.key_words import Words
+from highlevel.groups.keys import Keys
+from highlevel.groups.merging import Accumulated
+from highlevel.slide_by_tuple.extent import Extent
+from highlevel.slide_by_tuple.runs import TIME, Runs
+
+PANE = "pane"
+GROUP, VALUES = 1, 2
+"""Words of a row: its time, the id of its group, the words of its sub-aggregates."""
+
+IDLE_GROUPS = 1024
+"""Groups without a row that are always allowed to stay."""
+
+
+class Rows:
+    """What is pending and what is final, and the ids of the groups of both."""
+
+    def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated], reach: int) -> None:
+        """Hold none; `schema` is that of the partials, windows reach back `reach`."""
+        self.groups = list(groups)
+        self.columns = [name for each in what for name in each.columns]
+        self.schema = pa.schema([schema.field(name) for name in (PANE, *self.groups, *self.columns)])
+        floats = [[schema.field(name).type == pa.float64() for name in each.columns] for each in what]
+        self.keys = Keys([schema.field(name).type for name in self.groups])
+        self.pending = Runs(VALUES + len(self.columns))
+        self.extent = Extent(reach, list(zip(what, floats, strict=True)))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the rows, their groups and the totals."""
+        return self.pending.bytes + self.extent.bytes + self.keys.bytes
+
+    def words(self, batch: pa.RecordBatch) -> Words:
+        """Return rows as columns of a matrix; their groups get ids."""
+        rows = np.empty((VALUES + len(self.columns), batch.num_rows), np.int64)
+        rows[TIME] = batch.column(PANE).to_numpy()
+        rows[GROUP] = self.keys.of([batch.column(name) for name in self.groups], batch.num_rows)
+        for place, name in enumerate(self.columns):
+            rows[VALUES + place] = words_of(batch.column(name).to_numpy())
+        return rows
+
+    def batch(self, words: Words) -> pa.RecordBatch:
+        """Return rows as they came, without their links."""
+        times, *values = words[TIME].copy(), *words[VALUES:].copy()
+        floats = [self.schema.field(name).type == pa.float64() for name in self.columns]
+        values = [each.view(np.float64) if is_float else each for each, is_float in zip(values, floats, strict=True)]
+        columns = [pa.array(times), *self.keys.columns(words[GROUP]), *map(pa.array, values)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def purge(self, reached: int) -> int | None:
+        """Forget final rows up to the time `reached`, and groups without rows where they are many.
+
+        Where no row is left, return how many of those that went were in no window, and None elsewhere.
+        """
+        self.extent.purge(reached)
+        live = self.pending.rows + len(self.extent.times)
+        if live == 0:
+            return self.extent.outside
+        if self.keys.count > 2 * live + IDLE_GROUPS:
+            ids = np.union1d(self.pending.all()[GROUP], self.extent.groups)
+            new = np.zeros(self.keys.count, np.int64)
+            new[ids] = np.arange(len(ids))
+            self.keys = self.keys.only(ids)
+            self.pending.relabel(GROUP, new)
+            self.extent.relabel(ids, new)
+        return None
