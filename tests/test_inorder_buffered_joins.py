@@ -89,6 +89,8 @@ def test_results_are_those_of_a_join_without_order_and_in_order() -> None:
             assert found == Counter(rows_of(expected)), (make, seed)
             assert [item for item in items if isinstance(item, Punctuation)] == said, (make, seed)
             assert (operator.rows_held, operator.late) == (0, 0)
+            assert stopped.received + operator.received == sum(map(len, arrivals))
+            assert stopped.results + operator.results == found.total()
         if spec.kind is JoinKind.INNER:
             assert found == pairs(spec, *arrivals), seed
         total += found.total()

@@ -77,7 +77,7 @@ def test_inputs_in_order_give_all_pairs_once(monkeypatch: pytest.MonkeyPatch) ->
             items += feed(operator, event)
         expected = pairs(spec, *map(arrivals_of, inputs))
         assert Counter(lefts_behind_promises(items)) == expected, seed
-        assert (operator.rows_held, operator.disordered, stopped.disordered) == (0, 0, 0)
+        assert (operator.rows_held, operator.late, stopped.late) == (0, 0, 0)
         assert stopped.results + operator.results == expected.total()
         total += expected.total()
     assert total > 5000
@@ -106,7 +106,7 @@ def test_a_row_leaves_the_state_as_soon_as_the_other_side_is_beyond_its_window()
     feed(operator, (0, Punctuation("M", 12)))
     assert operator.rows_held == 1
     feed(operator, (1, rows([Arrival(7, 0, 0)])))
-    assert (operator.rows_held, operator.disordered) == (1, 1)
+    assert (operator.rows_held, operator.late) == (1, 1)
     assert operator.bytes > 0
     with pytest.raises(ValueError, match="got LEFT"):
         IopJoin(spec_of(Band(3, 2), kind=JoinKind.LEFT))
@@ -238,5 +238,7 @@ def test_a_sort_before_the_join_gives_all_pairs_of_what_is_not_late(slack: int |
         assert operator.rows_held == 0
         late = sum(len(arrivals_of(stream)) for stream in inputs) - sum(map(len, kept))
         assert stopped.late + operator.late == late
+        assert stopped.received + operator.received == sum(len(arrivals_of(stream)) for stream in inputs)
+        assert stopped.results + operator.results == len(rows_of(items))
         lost += late
     assert (lost > 100) == (slack is not None)

@@ -109,8 +109,9 @@ def test_sort_lets_go_of_what_no_later_row_is_before_and_loses_what_is_behind(
             assert operator.rows_held == len(twin.held)
             assert (operator.bytes > 0) == (operator.rows_held > 0)
             assert operator.promised == twin.bound
-        in_order_behind_promises(items)
+        assert stopped.results + operator.results == len(in_order_behind_promises(items))
         assert stopped.late + operator.late == twin.late
+        assert stopped.received + operator.received == len(twin.left) + twin.late
         assert (operator.rows_held, twin.bound) == (0, END)
         late += twin.late
     assert late > 100 or slack is None or slack == 20
@@ -133,13 +134,13 @@ class MergeTwin:
     def __init__(self, inputs: int) -> None:
         self.queues: list[list[Arrival]] = [[] for _ in range(inputs)]
         self.known = [BEGINNING] * inputs
-        self.disordered = 0
+        self.late = 0
 
     def take(self, port: int, each: Arrival | int) -> list[Arrival]:
         if isinstance(each, int):
             self.known[port] = max(self.known[port], each)
         elif each.ts < self.known[port]:
-            self.disordered += 1
+            self.late += 1
         else:
             self.known[port] = each.ts
             self.queues[port].append(each)
@@ -190,11 +191,13 @@ def test_merge_lets_the_smallest_head_go_when_every_input_has_one_or_a_promise()
             waiting.clear()
             assert operator.rows_held == sum(map(len, twin.queues))
             assert (operator.bytes > 0) == (operator.rows_held > 0)
-        in_order_behind_promises(items)
-        assert stopped.disordered + operator.disordered == twin.disordered
+        left = stopped.results + operator.results
+        assert left == len(in_order_behind_promises(items))
+        assert stopped.late + operator.late == twin.late
+        assert stopped.received + operator.received == left + twin.late
         said = [item.low for item in items if isinstance(item, Punctuation)]
         assert (operator.rows_held, said[-1]) == (0, END)
-        dropped += twin.disordered
+        dropped += twin.late
     assert dropped > 100
 
 

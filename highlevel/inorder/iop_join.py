@@ -32,7 +32,7 @@ FORGET = 4096
 class IopJoin:
     """Joins pairs; ports 0 (left) and 1 (right). `clocks` name the columns of the left and the right, by default times.
 
-    Rows whose clock goes back are dropped, and counted in `disordered`; those with a NULL among their keys match
+    Rows whose clock goes back are dropped, and counted in `late`; those with a NULL among their keys match
     nobody. Promises are of the left's clock: both inputs promise by their order, and by punctuation.
     """
 
@@ -52,7 +52,7 @@ class IopJoin:
         self.sides = [Chains(clock) for clock in self.clocks]
         self.known = [BEGINNING, BEGINNING]
         self.promised = BEGINNING
-        self.received = self.disordered = self.results = 0
+        self.received = self.late = self.results = 0
         self._residual = None if spec.residual is None else Condition(spec.residual)
         residual = columns_of(spec.residual) if spec.residual is not None else []
         self._macs = {column.name for column in residual if column.type is Type.MAC}
@@ -73,7 +73,7 @@ class IopJoin:
         clocks = batch.column(self.clocks[port]).to_numpy()
         ordered = clocks >= np.maximum.accumulate(np.maximum(clocks, self.known[port]))
         if not ordered.all():
-            self.disordered += int(np.count_nonzero(~ordered))
+            self.late += int(np.count_nonzero(~ordered))
             batch, clocks = batch.filter(pa.array(ordered)), clocks[ordered]
         if batch.num_rows == 0:
             return

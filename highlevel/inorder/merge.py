@@ -22,7 +22,7 @@ class OrderedMerge:
     """Takes rows of several inputs with the time column `time`, each in order, and gives them in order.
 
     An input is known up to its newest row, equal times included, or its promise, whichever is more. A row behind that
-    is not in order: it is dropped, and counted in `disordered`.
+    is not in order: it is dropped, and counted in `late`.
     """
 
     def __init__(self, inputs: int, time: str = "ts") -> None:
@@ -32,7 +32,7 @@ class OrderedMerge:
         self.queues: list[deque[Run]] = [deque() for _ in range(inputs)]
         self.promised = BEGINNING
         self.rows_held = 0
-        self.received = self.disordered = 0
+        self.received = self.late = self.results = 0
 
     @property
     def bytes(self) -> int:
@@ -48,7 +48,7 @@ class OrderedMerge:
         highs = np.maximum.accumulate(np.maximum(times, self.known[port]))
         ordered = times >= highs
         if not ordered.all():
-            self.disordered += int(np.count_nonzero(~ordered))
+            self.late += int(np.count_nonzero(~ordered))
             batch, times = batch.filter(pa.array(ordered)), times[ordered]
         if batch.num_rows:
             self.queues[port].append(Run(times, batch, len(times)))
@@ -67,6 +67,7 @@ class OrderedMerge:
         if ready:
             rows = in_order(ready, self.time).batch
             self.rows_held -= rows.num_rows
+            self.results += rows.num_rows
             yield rows
         if bound > self.promised:
             self.promised = bound

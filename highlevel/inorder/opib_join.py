@@ -32,12 +32,17 @@ class OpibJoin:
         self.buffer = SortBuffer(spec.left.time)
         self.join = OAJoin(spec, Progress.LEFT)
         self.bounds = [BEGINNING, BEGINNING]
-        self._late = 0
+        self.received = self._late = 0
 
     @property
     def late(self) -> int:
         """Rows that came behind a promise."""
         return self.join.late + self._late
+
+    @property
+    def results(self) -> int:
+        """Rows that left."""
+        return self.join.results
 
     @property
     def rows_held(self) -> int:
@@ -51,6 +56,7 @@ class OpibJoin:
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Delay rows of the left; hold those of the right."""
+        self.received += batch.num_rows
         if port == Port.RIGHT:
             yield from self.join.rows(port, batch)
             return

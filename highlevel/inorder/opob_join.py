@@ -35,6 +35,12 @@ class OpobJoin:
         """Join by `spec`."""
         self.buffer = SortBuffer(left_time(spec))
         self.join = OAJoin(spec, Progress.LEFT)
+        self.results = 0
+
+    @property
+    def received(self) -> int:
+        """Rows that came."""
+        return self.join.received
 
     @property
     def late(self) -> int:
@@ -65,7 +71,9 @@ class OpobJoin:
                 self.buffer.add(item)
             else:
                 assert isinstance(item, Punctuation)
-                yield from self.buffer.take(item.low - 1)
+                for rows in self.buffer.take(item.low - 1):
+                    self.results += rows.num_rows
+                    yield rows
                 yield item
 
     def snapshot(self) -> dict[str, pa.Table]:

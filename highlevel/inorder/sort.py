@@ -20,7 +20,7 @@ class SlackSort:
     """Takes rows with the time column `time` and gives them in order; its own promises are of what has left.
 
     `received` rows came, `late` of them were behind a promise or behind the largest time less the slack, each at its
-    own place in the stream, and were dropped.
+    own place in the stream, and were dropped; `results` have left.
     """
 
     def __init__(self, slack: int | None, time: str = "ts") -> None:
@@ -31,7 +31,7 @@ class SlackSort:
         self.buffer = SortBuffer(time)
         self.high = BEGINNING
         self.promised = BEGINNING
-        self.received = self.late = 0
+        self.received = self.late = self.results = 0
 
     @property
     def rows_held(self) -> int:
@@ -69,7 +69,9 @@ class SlackSort:
     def _leave(self, bound: int) -> Iterator[Item]:
         """Let go of rows up to a bound that no later row is below, equal ones too: order is kept; promise it."""
         bound = max(bound, self.promised)
-        yield from self.buffer.take(bound)
+        for rows in self.buffer.take(bound):
+            self.results += rows.num_rows
+            yield rows
         if bound > self.promised:
             self.promised = bound
             yield Punctuation(UNION, bound)

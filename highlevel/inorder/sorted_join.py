@@ -27,9 +27,19 @@ class SortedJoin:
         self.join = IopJoin(spec)
 
     @property
+    def received(self) -> int:
+        """Rows that came."""
+        return sum(sort.received for sort in self.sorts)
+
+    @property
     def late(self) -> int:
         """Rows that came behind their slack, or a promise, and were dropped."""
         return sum(sort.late for sort in self.sorts)
+
+    @property
+    def results(self) -> int:
+        """Pairs that left."""
+        return self.join.results
 
     @property
     def rows_held(self) -> int:
