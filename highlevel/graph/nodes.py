@@ -231,7 +231,7 @@ class Windowed:
     """Groups of the windows of `plan` over `time`, a progressing column of `input`: merged, finished and selected.
 
     Over a leaf with `plan.low` partials are merged as they are; over other nodes `plan.low` says how each row becomes
-    one. Results are promised by their `window_end`, strictly. Where the whole input is one window, no time is looked at.
+    one. Results are promised by their `window_end`, strictly. Where the whole input is one window, no time is read.
     """
 
     input: Node
