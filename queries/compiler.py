@@ -170,6 +170,11 @@ class Compiler:
                 expected = "AS and another name behind one of them"
                 place = item.alias or item.place
                 raise QueryError(f"two items of FROM are called {name}", self.sql, place.start, expected)
+            if "." in name:
+                place = item.alias or item.place
+                raise QueryError(
+                    f"an item of a join called {name}", self.sql, place.start, "AS and a name without a dot"
+                )
             window = own or shared
             if window is None:
                 place = (item.join or clauses.tables[1].join or item).place

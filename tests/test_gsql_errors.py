@@ -250,8 +250,13 @@ ts minute rows ALL CASE count sum avg len srcIP vlan link M N x if date interval
 count(*) len>5 M.len [RANGE GROUP-BY
 packets frames flows samples M.flows SPREAD inner outer inner.srcIP outer. payload srcMAC x'16' x' X'' '0011.2233.4455'
 length( contains( starts_with( byte( (payload, bytes octetDeltaCount e9_1
+JOIN LEFT RIGHT FULL OUTER INNER SEMI ANTI ON LEFT_OUTER_JOIN MERGE WITH DISTINCT BOUNDARY OPEN
+S S.ts S.len N.ts flag SYN time : (SELECT ts (MERGE q AS( [RANGE-1-s] [RANGE-TUMBLING-1-s] S.srcIP=N.destIP
 """
-SOUP = st.lists(st.sampled_from(WORDS.split()), max_size=25).map(" ".join)
+SOUP = st.lists(
+    st.sampled_from([word.replace("-", " ") if word[0] == "[" else word for word in WORDS.split()]), max_size=25
+)
+SOUP = SOUP.map(" ".join)
 FRAMES = st.sampled_from(
     [
         "{}",
@@ -263,6 +268,14 @@ FRAMES = st.sampled_from(
         "SELECT count(*) FROM M [{}]",
         "SELECT count(*) FROM M GROUP BY {}",
         "SELECT srcIP, sum(len) AS b FROM M GROUP BY srcIP HAVING {}",
+        "SELECT {} FROM M S [RANGE 1 s], N [RANGE 2 s] WHERE S.srcIP = N.destIP",
+        "SELECT S.ts, N.ts FROM M S [RANGE 1 s], N [RANGE 2 s] WHERE {}",
+        "SELECT S.ts, count(*) FROM M S [RANGE 1 s] LEFT JOIN N [RANGE 2 s] ON {} GROUP BY S.ts",
+        "SELECT count(*) FROM M S [RANGE 1 s], N [RANGE 2 s] GROUP BY {}",
+        "SELECT * FROM M {} N [RANGE 2 s]",
+        "SELECT ts FROM (MERGE {}) q",
+        "WITH q AS (SELECT ts, len FROM M) SELECT {} FROM q",
+        "SELECT DISTINCT {} FROM (SELECT ts, len, srcIP FROM M) S",
     ]
 )
 

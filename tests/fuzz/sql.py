@@ -21,6 +21,12 @@ TEXTS = (
     "SELECT exporter, sum(bytes) FROM flows [RANGE 1 hour, SLIDE 1 hour, WA ts] GROUP BY exporter",
     "SELECT srcIP, sum(len * sampling_rate) FROM samples GROUP BY srcIP",
     "SELECT CASE WHEN len > 100 THEN 'big' ELSE 'small' END, count(*) FROM x GROUP BY 1",
+    "SELECT S.ts, A.ts - S.ts AS rtt FROM a S [RANGE 3 s], b A [RANGE 0 s] WHERE S.srcIP = A.destIP AND S.flag = SYN",
+    "SELECT * FROM a UNION b AS x, c [RANGE TUMBLING 5 minutes, WA ts], WHERE x.len = c.len OR x.ttl = 1 AND c.ttl = 2",
+    "SELECT a.len, b.ts FROM a [RANGE 1 s, BOUNDARY OPEN] FULL JOIN b [RANGE 2 s] ON a.len = b.len WHERE a.ttl > 1",
+    "WITH q AS (SELECT srcIP, count(*) AS n FROM M [RANGE 1 s] GROUP BY srcIP) SELECT sum(n) FROM q GROUP BY ts/60",
+    "SELECT DISTINCT time, srcIP FROM (MERGE x.ts : y.time FROM a x, b y) m",
+    "SELECT S.ts, A.ts, count(*) FROM a S [RANGE 1 s] ANTI JOIN b A [RANGE 1 s] ON S.len = A.len GROUP BY S.ts",
 )
 
 WORDS = (
@@ -50,6 +56,20 @@ WORDS = (
         "'10.0.0.0/8'",
     ),
     *("'2001:db8::1'", "'00:11:22:aa:bb:cc'", "srcIP", "inner.", "outer.", "len", "payload", "length(", "contains("),
+    *(
+        " JOIN ",
+        " LEFT ",
+        " ON ",
+        "MERGE ",
+        "WITH ",
+        "DISTINCT ",
+        "(SELECT ",
+        " : ",
+        "TUMBLING",
+        "BOUNDARY",
+        "S.ts",
+        "SYN",
+    ),
     *("starts_with(", "byte(", "packets", "frames", "flows", "samples", "link", "octetDeltaCount", "e9_7", "--", "/*"),
 )
 """What a query is made of, for a fuzzer that knows no language."""
