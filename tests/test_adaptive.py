@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.adaptive import aggregate as module
+from highlevel.adaptive import arrays, closing
+from highlevel.adaptive import partials as partials_module
 from highlevel.adaptive import store as store_module
 from highlevel.adaptive.aggregate import AdaptiveAggregate
-from highlevel.adaptive.kernels import GROUP, LAST, NONE, VOLUME, WID
+from highlevel.adaptive.layout import GROUP, LAST, NONE, VOLUME, WID
 from highlevel.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel, Policy, Thresholds
 from highlevel.aggregate import Aggregate
 from highlevel.bucket import END_WID, FIRST_WID
@@ -158,7 +159,7 @@ def test_the_printed_trace_of_a_sum_that_switches_twice() -> None:
     def state() -> tuple[str, int, dict[int, tuple[int, int]], list[int]]:
         """Mode, volume, partials as wid: (sum, tuples counted), and sums in the buffer."""
         store = operator.store
-        partials = store.partials[: store.partial_count]
+        partials = store.partials.held
         tuples = sorted(row[-2] for row in store.held().tolist())
         return (
             "eager" if store.eager.any() else "lazy",
@@ -193,7 +194,7 @@ def test_any_stream_and_any_switching_give_what_wid_gives(part: int, monkeypatch
     switched = 0
     for seed in range(part, 1000, 4):
         random = Random(seed)
-        monkeypatch.setattr(module, "CLOSE_ROWS", random.choice([1, 5, 65_536]))
+        monkeypatch.setattr(closing, "CLOSE_ROWS", random.choice([1, 5, 65_536]))
         spec = random_spec(random)
         sources = random.choice([1, 1, 2, 3])
         inputs = [in_wids(spec, random_stream(random)) for _ in range(sources)]
@@ -268,7 +269,8 @@ def test_volumes_modes_and_what_is_held_are_those_of_the_slow_twin() -> None:
 
 
 def test_the_kernels_as_plain_python_hold_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = ("index_partials", "chain_tuples", "take_tuples", "add_due")
+    kernels = [(partials_module, "index_partials")]
+    kernels += [(store_module, name) for name in ("chain_tuples", "take_tuples", "add_due")]
     for seed in range(12):
         random = Random(seed)
         spec = random_spec(random)
@@ -280,8 +282,8 @@ def test_the_kernels_as_plain_python_hold_the_same(monkeypatch: pytest.MonkeyPat
             if isinstance(policy, Moody):
                 policy = Moody(Random(moods))
             with monkeypatch.context() as patch:
-                for name in kernels if plainly else ():
-                    patch.setattr(store_module, name, plain(getattr(store_module, name)))
+                for module, name in kernels if plainly else ():
+                    patch.setattr(module, name, plain(getattr(module, name)))
                 operator = AdaptiveAggregate(["k0"], SUBS, spec.range, spec.slide, 1, policy)
                 said = []
                 for event in batched(Random(seed), ((0, each) for each in stream), lambda a, s=spec: rows(s, a)):
@@ -372,7 +374,7 @@ def test_memory_follows_what_is_held() -> None:
     assert operator.peak_bytes == operator.bytes
     feed(operator, (0, Punctuation("M", 1)))
     store = operator.store
-    arrays = (store.groups, store.tuples, store.partials, store.partial_index)
+    arrays = (store.groups, store.tuples, store.partials.rows, store.partials.index)
     assert sum(each.nbytes for each in arrays) + store.keys.bytes < 10_000
 
 
@@ -382,5 +384,5 @@ def test_a_buffer_without_gaps_is_used_again() -> None:
     operator = AdaptiveAggregate(["k0"], SUMMED, 10, 10, 1, Thresholds(3, 1))
     for group in range(1000):
         feed(operator, (0, rows(spec, [Arrival(0, group, 1)] * 4)))
-    assert len(operator.store.tuples) == store_module.LEAST
+    assert len(operator.store.tuples) == arrays.LEAST
     assert (operator.store.tuples[:3, GROUP] == NONE).all()

@@ -16,7 +16,7 @@ whose last window is its own; a group's volume loses them when that window close
 left when nothing is open.
 
 Work is in numba kernels over arrays of words (`highlevel.adaptive.kernels`), a call for each batch; a punctuation that
-closes a window goes over the state once for each CLOSE_ROWS of results.
+closes windows goes over the state once for each step (`highlevel.adaptive.closing`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from highlevel.adaptive.closing import steps
 from highlevel.adaptive.extents import Extents
-from highlevel.adaptive.kernels import (
-    ACCUMULATORS,
-    END,
-    FIRST,
-    GROUP,
-    TO_EAGER,
-    UPDATES,
-    WID,
-)
+from highlevel.adaptive.layout import ACCUMULATORS, END, FIRST, GROUP, TO_EAGER, UPDATES, WID
 from highlevel.adaptive.state import from_tables, tables_of
 from highlevel.adaptive.store import Store
 from highlevel.adaptive.thresholds import MemoryModel, Policy
@@ -49,9 +42,6 @@ from lowlevel.opcodes import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM, SUM_FLOAT
 from lowlevel.punctuation import Item, Punctuation
 from lowlevel.subaggregates import INT_MAX, MERGE, SubAggregate, count_of_rows
 
-CLOSE_ROWS = 65_536
-"""Window memberships of buffered tuples that are resolved at a time, those of one window at least."""
-
 OPERATIONS = {
     ("sum", Type.INT): SUM,
     ("min", Type.INT): MIN,
@@ -61,9 +51,6 @@ OPERATIONS = {
     ("max", Type.FLOAT): MAX_FLOAT,
 }
 """How a value is added to an accumulator, by the rule that merges it and its type."""
-
-SLOT_BYTES = 16
-"""Two slots of an index."""
 
 
 class AdaptiveAggregate:
@@ -153,7 +140,7 @@ class AdaptiveAggregate:
 
     def _close(self, low: int) -> Iterator[Item]:
         tuples = self.store.held()
-        for high in self._steps(low, tuples[:, FIRST], tuples[:, END]):
+        for high in steps(self.closed, low, tuples[:, FIRST], tuples[:, END]):
             self.store.add_due(self.closed, high)
             self._measure()
             due = self.store.take_due(high)
@@ -165,30 +152,6 @@ class AdaptiveAggregate:
         self.extents.close(low)
         self._choose()
         self.to_lazy += self.store.settle(self.down)
-
-    def _steps(self, low: int, first: Words, end: Words) -> Iterator[int]:
-        """Cut the windows below `low` so that the tuples of the buffer have up to CLOSE_ROWS memberships in each part.
-
-        `[first, end)` are the windows of the tuples. Windows that no tuple is in cost nothing, however many they are.
-        """
-        if len(first) == 0:
-            yield low
-            return
-        order = np.argsort(first, kind="stable")
-        starts, stops = first[order], np.sort(end)
-        heads = np.flatnonzero(np.append(True, starts[1:] != starts[:-1]))
-        reached = np.minimum(np.maximum.reduceat(end[order], heads), low)
-        held = unite(zip(starts[heads].tolist(), reached.tolist(), strict=True))
-        memberships = 0
-        for start, stop in held:
-            wids = np.arange(max(start, self.closed), stop)
-            counts = np.searchsorted(starts, wids, "right") - np.searchsorted(stops, wids, "right")
-            for wid, count in zip(wids.tolist(), counts.tolist(), strict=True):
-                if memberships and memberships + count > CLOSE_ROWS:
-                    yield wid
-                    memberships = 0
-                memberships += count
-        yield low
 
     def _result(self, due: Words) -> pa.RecordBatch:
         """Make a batch of partials that are due, in the order of their windows."""
@@ -207,24 +170,9 @@ class AdaptiveAggregate:
     def _choose(self) -> None:
         """Ask the policy again, by how long windows stay open now: one of them at least does."""
         open_windows = max(1.0, self.extents.distance / self.slide)
-        chosen = self.policy.of(open_windows, self.partial_bytes, self.tuple_bytes)
+        chosen = self.policy.of(open_windows, self.store.partials.bytes_of_one, self.store.tuple_bytes)
         self.up = INT_MAX if math.isinf(chosen.up) else math.floor(chosen.up)
         self.down = math.ceil(chosen.down)
-
-    @property
-    def partial_bytes(self) -> int:
-        """Bytes of a partial, its part of the index included."""
-        return 8 * self.store.partials.shape[1] + SLOT_BYTES
-
-    @property
-    def tuple_bytes(self) -> int:
-        """Bytes of a tuple in the buffer."""
-        return 8 * self.store.tuples.shape[1]
-
-    @property
-    def group_bytes(self) -> int:
-        """Bytes of a group: its key, what is known of it, and its part of the index."""
-        return 8 * (self.store.keys.ids.width + self.store.groups.shape[1]) + SLOT_BYTES
 
     @property
     def tuples(self) -> int:
@@ -234,7 +182,7 @@ class AdaptiveAggregate:
     @property
     def partials(self) -> int:
         """Partials held, of all groups and windows."""
-        return self.store.partial_count
+        return self.store.partials.count
 
     @property
     def groups_eager(self) -> int:
@@ -259,8 +207,7 @@ class AdaptiveAggregate:
     @property
     def bytes(self) -> int:
         """Bytes of all groups, tuples and partials."""
-        rows = self.store.group_count * self.group_bytes + self.tuples * self.tuple_bytes
-        return rows + self.partials * self.partial_bytes
+        return self.store.bytes
 
     def _measure(self) -> None:
         self.peak_bytes = max(self.peak_bytes, self.bytes)
@@ -269,7 +216,7 @@ class AdaptiveAggregate:
         """The ids of the windows that hold rows and are not final."""
         rows = self.store.held()
         tuples = np.unique(np.stack([np.maximum(rows[:, FIRST], self.closed), rows[:, END]], 1), axis=0)
-        wids = np.unique(self.store.partials[: self.partials, WID]).tolist()
+        wids = np.unique(self.store.partials.held[:, WID]).tolist()
         return unite([*((int(first), int(end)) for first, end in tuples), *((wid, wid + 1) for wid in wids)])
 
     def snapshot(self) -> dict[str, pa.Table]:

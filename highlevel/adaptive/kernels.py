@@ -1,51 +1,36 @@
-"""The kernels of AdaptWID: holding tuples or adding them to partials, and finding both again.
+"""The kernels of AdaptWID: holding tuples or adding them to partials.
 
-    group     VOLUME unexpired tuples, HEAD: EAGER, or the first of its tuples in the buffer (NONE without one)
-    tuple     GROUP, FIRST, END (window ids, half-open), NEXT of the group's tuples, values…
-    partial   GROUP, WID, LAST (tuples added here whose last window this is), accumulators…
-
-Each is a row of int64 words in an array that the caller lets grow: a kernel that finds no room stops at that row, says
-so in the state, and is called again from there. Partials of 8 neighbouring windows of a group have neighbouring places
-in the index.
+Arrays are as long as the caller let them grow: a kernel that finds no room stops at that row, says so in the state, and
+is called again from there.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from capture.native import helper, kernel
-from lowlevel.opcodes import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM
-
-VOLUME, HEAD, GROUP_WORDS = 0, 1, 2
-GROUP, FIRST, END, NEXT, VALUES = 0, 1, 2, 3, 4
-WID, LAST, ACCUMULATORS = 1, 2, 3
-NONE, EAGER = -1, -2
-
-TUPLES, FREE, HELD, PARTIALS, TO_EAGER, UPDATES, WANTED_TUPLES, WANTED_PARTIALS, STATE_WORDS = range(9)
-"""Words of the state: rows of the buffer, the first free one of them, those that hold a tuple; partials; groups
-that became eager; additions to a partial; and for how many tuples and partials there was no room."""
-
-
-@helper
-def hash_of_partial(group, wid):  # type: ignore[no-untyped-def]
-    """Mix a group with a block of 8 windows; the window's place in its block is kept."""
-    mixed = (np.uint64(group) << np.uint64(40)) ^ np.uint64(wid >> 3)
-    mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= mixed >> np.uint64(32)
-    return (mixed << np.uint64(3)) | np.uint64(wid & 7)
-
-
-@kernel("i64(i64*, i64, i64, i64*, i64)")
-def index_partials(partials, width, rows, slots, slot_count):  # type: ignore[no-untyped-def]
-    """Fill an empty index with the partials; return their number."""
-    mask = np.uint64(slot_count - 1)
-    for row in range(rows):
-        slot = hash_of_partial(partials[row * width + GROUP], partials[row * width + WID]) & mask
-        while slots[slot] >= 0:
-            slot = (slot + np.uint64(1)) & mask
-        slots[slot] = row
-    return rows
+from capture.native import kernel
+from highlevel.adaptive.layout import (
+    ACCUMULATORS,
+    EAGER,
+    END,
+    FIRST,
+    FREE,
+    GROUP,
+    GROUP_WORDS,
+    HEAD,
+    HELD,
+    LAST,
+    NEXT,
+    NONE,
+    PARTIALS,
+    TO_EAGER,
+    TUPLES,
+    VALUES,
+    VOLUME,
+    WANTED_PARTIALS,
+    WANTED_TUPLES,
+)
+from highlevel.adaptive.partial_kernels import add
 
 
 @kernel("i64(i64*, i64, i64, i64*)")
@@ -56,48 +41,6 @@ def chain_tuples(tuples, width, rows, groups):  # type: ignore[no-untyped-def]
         tuples[row * width + NEXT] = groups[head]
         groups[head] = row
     return rows
-
-
-@helper
-def add(  # type: ignore[no-untyped-def]
-    partials, partials_float, width, slots, mask, state, ops, op_count, values, values_float, at, group, first, end
-):  # fmt: skip
-    """Add the values at word `at` to the windows `[first, end)` of a group; return the row of the last partial."""
-    row = NONE
-    for wid in range(first, end):
-        slot = hash_of_partial(group, wid) & mask
-        row = slots[slot]
-        while row >= 0 and (partials[row * width + GROUP] != group or partials[row * width + WID] != wid):
-            slot = (slot + np.uint64(1)) & mask
-            row = slots[slot]
-        if row < 0:
-            row = state[PARTIALS]
-            state[PARTIALS] += 1
-            slots[slot] = row
-            place = row * width
-            partials[place + GROUP] = group
-            partials[place + WID] = wid
-            partials[place + LAST] = 0
-            for op in range(op_count):
-                partials[place + ACCUMULATORS + op] = values[at + op]
-            continue
-        place = row * width + ACCUMULATORS
-        for op in range(op_count):
-            kind = ops[op]
-            if kind == SUM:
-                partials[place + op] += values[at + op]
-            elif kind == MIN:
-                partials[place + op] = min(partials[place + op], values[at + op])
-            elif kind == MAX:
-                partials[place + op] = max(partials[place + op], values[at + op])
-            elif kind == MIN_FLOAT:
-                partials_float[place + op] = min(partials_float[place + op], values_float[at + op])
-            elif kind == MAX_FLOAT:
-                partials_float[place + op] = max(partials_float[place + op], values_float[at + op])
-            else:
-                partials_float[place + op] += values_float[at + op]
-    state[UPDATES] += end - first
-    return row
 
 
 @kernel(

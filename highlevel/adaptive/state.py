@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from highlevel.adaptive.kernels import (
+from highlevel.adaptive.layout import (
     ACCUMULATORS,
     EAGER,
     END,
@@ -40,7 +40,7 @@ def tables_of(store: Store, names: Sequence[str]) -> dict[str, pa.Table]:
         "groups": pa.table([*groups, pa.array(about[:, VOLUME]), pa.array(about[:, HEAD] == EAGER)], names),
         "tuples": _table(store.held(), ["group", "first", "end"], [GROUP, FIRST, END], VALUES),
     }
-    partials = store.partials[: store.partial_count]
+    partials = store.partials.held
     partials = partials[np.argsort(partials[:, WID], kind="stable")]
     wids, places = np.unique(partials[:, WID], return_index=True)
     for wid, rows in zip(wids.tolist(), np.split(partials, places[1:]), strict=False):
@@ -70,10 +70,10 @@ def from_tables(tables: dict[str, pa.Table], store: Store) -> None:
     groups[:, VOLUME] = volume.to_numpy()
     groups[:, HEAD] = np.where(eager.to_numpy(zero_copy_only=False), EAGER, NONE)
     tuples = _rows(tables["tuples"], store.tuples.shape[1], [GROUP, FIRST, END], VALUES)
-    partials = [np.empty((0, store.partials.shape[1]), np.int64)]
+    partials = [np.empty((0, store.partials.rows.shape[1]), np.int64)]
     for name, table in tables.items():
         if name.startswith(WINDOW):
-            rows = _rows(table, store.partials.shape[1], [GROUP, LAST], ACCUMULATORS)
+            rows = _rows(table, store.partials.rows.shape[1], [GROUP, LAST], ACCUMULATORS)
             rows[:, WID] = int(name.removeprefix(WINDOW))
             partials.append(rows)
     store.take_over(columns, groups, tuples, np.concatenate(partials))

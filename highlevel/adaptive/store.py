@@ -1,4 +1,4 @@
-"""The arrays of AdaptWID: groups, the buffer of tuples, partials and their index.
+"""What AdaptWID holds: groups, the buffer of tuples, and partials.
 
 Arrays are as long as a power of two and hold rows of words; the index has two slots for each. An array of which less
 than a quarter is used after windows have closed is made smaller, so memory follows what is held.
@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.adaptive.kernels import (
-    ACCUMULATORS,
+from highlevel.adaptive.arrays import LEAST, replaced, resized, room
+from highlevel.adaptive.kernels import add_due, chain_tuples, take_tuples
+from highlevel.adaptive.layout import (
     EAGER,
     FREE,
     GROUP,
@@ -22,7 +23,6 @@ from highlevel.adaptive.kernels import (
     HELD,
     LAST,
     NONE,
-    PARTIALS,
     STATE_WORDS,
     TUPLES,
     VALUES,
@@ -30,26 +30,10 @@ from highlevel.adaptive.kernels import (
     WANTED_PARTIALS,
     WANTED_TUPLES,
     WID,
-    add_due,
-    chain_tuples,
-    index_partials,
-    take_tuples,
 )
+from highlevel.adaptive.partials import SLOT_BYTES, Partials
 from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
-
-LEAST = 16
-"""Rows of an array that holds nothing."""
-
-
-def _room(rows: int) -> int:
-    """Rows of an array for so many: a power of two."""
-    return max(LEAST, 1 << (rows - 1).bit_length())
-
-
-def _empty_index(rows: int) -> Words:
-    """Make an index for an array of `rows` rows."""
-    return np.full(2 * rows, NONE, np.int64)
 
 
 class Store:
@@ -63,8 +47,7 @@ class Store:
         self.state[FREE] = NONE
         self.groups = np.empty((LEAST, GROUP_WORDS), np.int64)
         self.tuples = np.empty((LEAST, VALUES + len(ops)), np.int64)
-        self.partials = np.empty((LEAST, ACCUMULATORS + len(ops)), np.int64)
-        self.partial_index = _empty_index(LEAST)
+        self.partials = Partials(len(ops), self.state)
 
     @property
     def group_count(self) -> int:
@@ -72,14 +55,21 @@ class Store:
         return self.keys.count
 
     @property
-    def partial_count(self) -> int:
-        """Partials held."""
-        return int(self.state[PARTIALS])
-
-    @property
     def tuple_count(self) -> int:
         """Tuples held."""
         return int(self.state[HELD])
+
+    @property
+    def tuple_bytes(self) -> int:
+        """Bytes of a tuple in the buffer."""
+        return 8 * self.tuples.shape[1]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all groups (their keys, what is known of them, their part of the index), tuples and partials."""
+        group = 8 * (self.keys.ids.width + self.groups.shape[1]) + SLOT_BYTES
+        rows = self.group_count * group + self.tuple_count * self.tuple_bytes
+        return rows + self.partials.count * self.partials.bytes_of_one
 
     def held(self) -> Words:
         """Copy the rows of the buffer that hold a tuple."""
@@ -97,7 +87,7 @@ class Store:
         known = self.group_count
         named = self.keys.of(columns, rows)
         if self.group_count > len(self.groups):
-            self.groups = _resized(self.groups, known, _room(self.group_count))
+            self.groups = resized(self.groups, known, room(self.group_count))
         self.groups[known : self.group_count] = 0, NONE  # VOLUME, HEAD
         return named
 
@@ -106,16 +96,16 @@ class Store:
         done = 0
         flat = values.reshape(-1)
         while True:
-            tuples, partials = self.tuples.reshape(-1), self.partials.reshape(-1)
+            tuples, partials = self.tuples.reshape(-1), self.partials.rows.reshape(-1)
             done = take_tuples(
                 named, firsts, ends, flat, flat.view(np.float64), done, len(named), self.groups.reshape(-1), tuples,
                 tuples.view(np.float64), len(self.tuples), closed, partials, partials.view(np.float64),
-                len(self.partials), self.partial_index, len(self.partial_index), self.ops, len(self.ops), self.state,
-                up,
+                len(self.partials.rows), self.partials.index, len(self.partials.index), self.ops, len(self.ops),
+                self.state, up,
             )  # fmt: skip
             if done == len(named):
                 return
-            self._make_room()
+            self._makeroom()
 
     def add_due(self, low: int, high: int) -> None:
         """Add tuples of the buffer to their windows `[low, high)`, which are about to close.
@@ -126,22 +116,23 @@ class Store:
         rows = int(self.state[TUPLES])
         tuples, groups = self.tuples.reshape(-1), self.groups.reshape(-1)
         while True:
-            partials = self.partials.reshape(-1)
+            partials = self.partials.rows.reshape(-1)
             done = add_due(
                 tuples, tuples.view(np.float64), done, rows, low, high, groups, partials, partials.view(np.float64),
-                len(self.partials), self.partial_index, len(self.partial_index), self.ops, len(self.ops), self.state,
+                len(self.partials.rows), self.partials.index, len(self.partials.index), self.ops, len(self.ops),
+                self.state,
             )  # fmt: skip
             if done == rows:
                 return
-            self._make_room()
+            self._makeroom()
 
     def take_due(self, high: int) -> Words:
         """Remove the partials of windows below `high`, and their tuples from the volume of groups; returns them."""
-        rows = self.partials[: self.partial_count]
+        rows = self.partials.held
         due = rows[:, WID] < high
         taken = rows[due]
         self._fewer_groups(taken[:, GROUP], taken[:, LAST])
-        self._keep_partials(rows[~due])
+        self.partials.keep(rows[~due])
         return taken
 
     def close_gaps(self) -> None:
@@ -164,10 +155,10 @@ class Store:
         """Begin with these rows, numbered as they stand; groups say VOLUME, and EAGER or NONE."""
         self.name(columns, len(groups))
         self.groups[: len(groups)] = groups
-        self.tuples = np.empty((_room(len(tuples)), tuples.shape[1]), np.int64)
+        self.tuples = np.empty((room(len(tuples)), tuples.shape[1]), np.int64)
         self._keep_tuples(tuples)
-        self.partials = np.empty((_room(len(partials)), partials.shape[1]), np.int64)
-        self._keep_partials(partials)
+        self.partials.rows = np.empty((room(len(partials)), partials.shape[1]), np.int64)
+        self.partials.keep(partials)
 
     def _forget(self, used: npt.NDArray[np.bool_]) -> None:
         """Drop groups that are not used, where they are a quarter of all: the rest get new numbers."""
@@ -176,15 +167,14 @@ class Store:
             return
         numbers = np.cumsum(used) - 1
         tuples = self.tuples[: self.state[TUPLES]]  # no gaps: they have just been closed
-        partials = self.partials[: self.partial_count]
-        for rows in (tuples, partials):
+        for rows in (tuples, self.partials.held):
             rows[:, GROUP] = numbers[rows[:, GROUP]]
         groups = self.groups[: len(used)][used]
-        self.groups = _resized(groups, kept, _room(kept))
+        self.groups = resized(groups, kept, room(kept))
         columns = self.keys.columns(np.flatnonzero(used))
         self.keys = Keys(self.keys.kinds)
         self.keys.of(columns, kept)
-        self._index_partials()
+        self.partials.number_anew()
 
     def _fewer_groups(self, groups: Words, tuples: Words) -> None:
         """Take numbers of tuples away from the volume of groups."""
@@ -192,46 +182,20 @@ class Store:
             fewer = np.bincount(groups, tuples, self.group_count)
             self.groups[: self.group_count, VOLUME] -= fewer.astype(np.int64)
 
-    def _make_room(self) -> None:
+    def _makeroom(self) -> None:
         """Let grow what a kernel found too small."""
         wanted_tuples, wanted_partials = self.state[[WANTED_TUPLES, WANTED_PARTIALS]].tolist()
         if wanted_tuples:
-            self.tuples = _resized(self.tuples, int(self.state[TUPLES]), 2 * len(self.tuples))
+            self.tuples = resized(self.tuples, int(self.state[TUPLES]), 2 * len(self.tuples))
         if wanted_partials:
-            rows = _room(self.partial_count + wanted_partials)
-            self.partials = _resized(self.partials, self.partial_count, max(2 * len(self.partials), rows))
-            self._index_partials()
+            self.partials.grow(wanted_partials)
         self.state[[WANTED_TUPLES, WANTED_PARTIALS]] = 0
-
-    def _index_partials(self) -> None:
-        self.partial_index = _empty_index(len(self.partials))
-        index_partials(
-            self.partials.reshape(-1), self.partials.shape[1], self.partial_count, self.partial_index,
-            len(self.partial_index),
-        )  # fmt: skip
-
-    def _keep_partials(self, rows: Words) -> None:
-        """Hold these partials and no others."""
-        if 4 * len(rows) < len(self.partials):
-            self.partials = np.empty((_room(2 * len(rows)), self.partials.shape[1]), np.int64)
-        self.partials[: len(rows)] = rows
-        self.state[PARTIALS] = len(rows)
-        self._index_partials()
 
     def _keep_tuples(self, rows: Words) -> None:
         """Hold these tuples and no others."""
-        if 4 * len(rows) < len(self.tuples):
-            self.tuples = np.empty((_room(2 * len(rows)), self.tuples.shape[1]), np.int64)
-        self.tuples[: len(rows)] = rows
+        self.tuples = replaced(self.tuples, rows)
         self.state[[TUPLES, HELD]] = len(rows)
         self.state[FREE] = NONE
         heads = self.groups[: self.group_count, HEAD]
         heads[heads != EAGER] = NONE
         chain_tuples(self.tuples.reshape(-1), self.tuples.shape[1], len(rows), self.groups.reshape(-1))
-
-
-def _resized(array: Words, used: int, rows: int) -> Words:
-    """Copy the first `used` rows into an array of `rows` rows."""
-    copy = np.empty((rows, array.shape[1]), np.int64)
-    copy[:used] = array[:used]
-    return copy

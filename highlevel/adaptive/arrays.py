@@ -1,0 +1,30 @@
+"""Arrays of rows of words, as long as a power of two."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from highlevel.groups.key_words import Words
+
+LEAST = 16
+"""Rows of an array that holds nothing."""
+
+
+def room(rows: int) -> int:
+    """Rows of an array for so many: a power of two."""
+    return max(LEAST, 1 << (rows - 1).bit_length())
+
+
+def resized(array: Words, used: int, rows: int) -> Words:
+    """Copy the first `used` rows into an array of `rows` rows."""
+    copy = np.empty((rows, array.shape[1]), np.int64)
+    copy[:used] = array[:used]
+    return copy
+
+
+def replaced(array: Words, rows: Words) -> Words:
+    """Hold other rows: in the same array, or in a smaller one where they are less than a quarter of it."""
+    if 4 * len(rows) < len(array):
+        array = np.empty((room(2 * len(rows)), array.shape[1]), np.int64)
+    array[: len(rows)] = rows
+    return array
