@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from highlevel.graph.nodes import PANE, Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
 from highlevel.graph.plan import GraphPlan
 from highlevel.joins.spec import Band, JoinKind, Progress
+from highlevel.plan import QueryPlan
 from lowlevel.kinds import columns_of_kind
-from queries.explain import high_lines, line, rates_text
+from queries.explain import high_lines, line, rates_text, remembering_lines, watched_lines
 from queries.expression_text import expression_text
 from queries.window_text import duration_text
 
@@ -34,6 +35,9 @@ def graph_lines(plan: GraphPlan) -> Iterator[str]:
         yield f"{name}: " + (_low_level(node) if isinstance(node, Leaf) else f"over {reads}")
         yield from _node_lines(node, names)
         yield line("promises", _promises(node, plan))
+    watched = list(watched_lines(plan))
+    if watched:
+        yield from ("", "looked into:", *watched)
 
 
 def _low_level(leaf: Leaf) -> str:
@@ -50,8 +54,7 @@ def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
         case Select():
             yield line("keep", expression_text(node.where))
         case Apply():
-            for out in node.outputs:
-                yield line("column", f"{out.name} = {expression_text(out.expression)}")
+            yield from _columns(node)
         case Distinct():
             yield line("distinct", f"the first row of each {', '.join(node.keys)}")
             yield line("state", f"what was seen, until {' and '.join(node.progress)} is promised beyond it")
@@ -59,7 +62,9 @@ def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             yield from _join(node, names)
         case Windowed():
             yield line("time", _spelled(node.time) if node.plan.windowed else "none: the whole input is one window")
-            yield from high_lines(node.plan)
+            if not node.takes_partials:
+                yield from _of_rows(node.plan)
+            yield from list(high_lines(node.plan))[1:]
         case PairGroups():
             yield from _groups(node)
 
@@ -74,6 +79,7 @@ def _leaf(leaf: Leaf) -> Iterator[str]:
         yield line("sampling", f"{rates_text(low.sampling)}, whatever exporters announce")
     where = "every row" if low.where is None else f"{expression_text(low.where)}, before anything is kept for the row"
     yield line("keep", where)
+    yield from remembering_lines(low)
     if low.reduced:
         yield line("key", ", ".join(expression_text(key.expression) for key in low.keys) or "none")
         yield line("pane", duration_text(low.pane))
@@ -89,9 +95,9 @@ def _join(join: Join, names: dict[Node, str]) -> Iterator[str]:
         low, high = _signed(spec.window.low), _signed(spec.window.high)
         yield line("window", f"{right} - {left} from {low} to {high}, both included ({_edge(spec.window)})")
         kept = (max(0, spec.window.high), max(0, -spec.window.low))
-        lengths = [duration_text(each) if each else "no time" for each in kept]
-        yield line("state", f"rows of the left until {right} is promised {lengths[0]} beyond their {left},")
-        yield line("", f"rows of the right until {left} is promised {lengths[1]} beyond their {right}")
+        beyond = [f"{duration_text(each)} beyond" if each else "beyond" for each in kept]
+        yield line("state", f"rows of the left until {right} is promised {beyond[0]} their {left},")
+        yield line("", f"rows of the right until {left} is promised {beyond[1]} their {right}")
     else:
         yield line("window", f"{left} and {right} in the same {duration_text(spec.window.length)}, tumbling")
         yield line("state", "rows of a side until the other is promised beyond their window")
@@ -108,12 +114,30 @@ def _edge(window: Band) -> str:
     return f"{window.boundary.name.replace('_', '-')} {window.boundary.value}"
 
 
-def _groups(node: PairGroups) -> Iterator[str]:
-    for key in node.plan.low.keys:
+def _columns(node: Apply) -> Iterator[str]:
+    """Say what is computed, and which columns are as they were."""
+    kept = []
+    for out in node.outputs:
+        text = _spelled(expression_text(out.expression))
+        if text == out.name:
+            kept.append(out.name)
+        else:
+            yield line("column", f"{out.name} = {text}")
+    if kept:
+        yield line("as they are", ", ".join(kept))
+
+
+def _of_rows(plan: QueryPlan) -> Iterator[str]:
+    """Say what each row is as a partial."""
+    for key in plan.low.keys:
         yield line("key", f"{key.name} = {expression_text(key.expression)}")
-    for sub in node.plan.low.subaggregates:
+    for sub in plan.low.subaggregates:
         argument = "*" if sub.argument is None else expression_text(sub.argument)
-        yield line("keep per group", f"{sub.name} = {sub.kind}({argument})")
+        yield line("of each row", f"{sub.name} = {sub.kind}({argument})")
+
+
+def _groups(node: PairGroups) -> Iterator[str]:
+    yield from _of_rows(node.plan)
     if node.plan.having is not None:
         yield line("having", expression_text(node.plan.having))
     for out in node.plan.select:

@@ -107,3 +107,131 @@ def test_a_ready_query_compiles_with_any_window_and_links(name: str) -> None:
 def test_a_ready_query_refuses_a_window_that_is_no_whole_number() -> None:
     with pytest.raises(ValueError, match="expected whole units like '10 seconds'"):
         CATALOGUE["links"].sql("M", every="1.5 seconds")
+
+
+JOINED = (
+    "SELECT S.destIP, count(*) AS n [RANGE 1 minute, WA S.ts] FROM syn S [RANGE 3 s, WA ts] LEFT JOIN "
+    "synack A [RANGE 0 s] ON S.srcIP = A.destIP AND S.len < A.len WHERE S.ttl > 9 AND A.srcIP IS NULL "
+    "GROUP BY S.destIP"
+)
+JOINED_TEXT = """\
+query q: SELECT S.destIP, count(*) AS n [RANGE 1 minute, WA S.ts] FROM syn S [RANGE 3 s, WA ts] LEFT JOIN synack A \
+[RANGE 0 s] ON S.srcIP = A.destIP AND S.len < A.len WHERE S.ttl > 9 AND A.srcIP IS NULL GROUP BY S.destIP
+
+graph: 5 nodes, of which 2 run next to the packets; rows in any order of arrival, up to what is promised
+
+leaf 1: low level, next to the packets, once per link, and each row that is kept goes up by itself
+  streams         syn: the files bound to each name, every link on its own
+  rows            packets: each is an IP packet
+  columns         destIP, len, srcIP, ts, ttl: all that is decoded
+  keep            ttl > 9, before anything is kept for the row
+  goes up         ts, destIP, len, srcIP
+  promises        ts
+
+leaf 2: low level, next to the packets, once per link, and each row that is kept goes up by itself
+  streams         synack: the files bound to each name, every link on its own
+  rows            packets: each is an IP packet
+  columns         destIP, len, srcIP, ts: all that is decoded
+  keep            every row
+  goes up         ts, destIP, len, srcIP
+  promises        ts
+
+join: over leaf 1, leaf 2
+  kind            LEFT: pairs that match, and rows of the left without a partner once none can come; left is leaf \
+1, right leaf 2
+  window          A.ts - S.ts from 0 to 3 seconds, both included (CLOSED [-R1, R0])
+  state           rows of the left until A.ts is promised 3 seconds beyond their S.ts,
+                  rows of the right until S.ts is promised beyond their A.ts
+  key             srcIP of the left = destIP of the right
+  of pairs        S.len < A.len
+  gives           S.ts, S.destIP, S.len, S.srcIP, A.ts, A.destIP, A.len, A.srcIP
+  promises        S.ts: what its reader goes by (select)
+
+select: over join
+  keep            A.srcIP IS NULL
+  promises        S.ts
+
+windowed: over select
+  time            S.ts
+  key             k0 = S.destIP
+  of each row     s0 = count(*)
+  windows         tumbling, RANGE 1 minute, SLIDE 1 minute, from the epoch
+  group by        k0 = S.destIP
+  merge           s0 by sum
+  output          window_start, window_end: ns since the epoch, half-open
+  output          destIP = k0 (address)
+  output          n = s0 (integer)
+  promises        window_end"""
+
+
+PAIRS = "SELECT a.ts, b.ts, max(b.len) FROM a [RANGE 1 s], b [RANGE 1 s, BOUNDARY HALF-OPEN] GROUP BY a.ts, b.ts"
+PAIRS_TEXT = """\
+query q: SELECT a.ts, b.ts, max(b.len) FROM a [RANGE 1 s], b [RANGE 1 s, BOUNDARY HALF-OPEN] GROUP BY a.ts, b.ts
+
+graph: 4 nodes, of which 2 run next to the packets; rows in any order of arrival, up to what is promised
+
+leaf 1: low level, next to the packets, once per link, and each row that is kept goes up by itself
+  streams         a: the files bound to each name, every link on its own
+  rows            packets: each is an IP packet
+  columns         ts: all that is decoded
+  keep            every row
+  goes up         ts
+  promises        ts
+
+leaf 2: low level, next to the packets, once per link, and each row that is kept goes up by itself
+  streams         b: the files bound to each name, every link on its own
+  rows            packets: each is an IP packet
+  columns         len, ts: all that is decoded
+  keep            every row
+  goes up         ts, len
+  promises        ts
+
+join: over leaf 1, leaf 2
+  kind            INNER: pairs that match; left is leaf 1, right leaf 2
+  window          b.ts - a.ts from -1 second to 999999999 ns, both included (HALF-OPEN [-R1, R0))
+  state           rows of the left until b.ts is promised 999999999 ns beyond their a.ts,
+                  rows of the right until a.ts is promised 1 second beyond their b.ts
+  key             none: every row of the one window is compared with every row of the other
+  gives           a.ts, b.ts, b.len
+  promises        a.ts and b.ts, as boxes: groups of both leave as soon as one covers them
+
+pairgroups: over join
+  key             k0 = a.ts
+  key             k1 = b.ts
+  of each row     s0 = max(b.len)
+  output          a.ts = k0 (integer)
+  output          b.ts = k1 (integer)
+  output          max_len = s0 (integer)
+  state           a group until a.ts and b.ts are promised beyond it, in both at once: a box
+  promises        a.ts and b.ts"""
+
+
+@pytest.mark.parametrize("sql, text", [(JOINED, JOINED_TEXT), (PAIRS, PAIRS_TEXT)])
+def test_a_graph_is_told_node_by_node(sql: str, text: str) -> None:
+    assert explain(compile_query(sql, "q")) == text
+
+
+@pytest.mark.parametrize(
+    "sql, parts",
+    [
+        ("SELECT a.ts FROM a, b [RANGE TUMBLING 5 s]", ["a.ts and b.ts in the same 5 seconds, tumbling"]),
+        ("SELECT DISTINCT time FROM M", ["the first row of each time", "until time is promised beyond it"]),
+        ("SELECT ts FROM (SELECT ts FROM M) UNION N", ["progress is that of the slowest input", "as they are     ts"]),
+        ("SELECT count(*) FROM (SELECT len FROM M)", ["none: the whole input is one window", "nothing before the end"]),
+        (
+            "SELECT sum(n) FROM (SELECT srcIP, count(*) AS n FROM M [RANGE 1 s] GROUP BY srcIP) [RANGE 1 hour]",
+            [
+                "leaf: low level, next to the packets, once per link, in a table of fixed size",
+                "window_start, window_end",
+            ],
+        ),
+        (
+            "SELECT ts FROM a [RANGE 1 s] ANTI JOIN b [RANGE 1 s] ON a.len = b.len",
+            ["rows of the left without a partner"],
+        ),
+    ],
+)
+def test_each_kind_of_node_is_told(sql: str, parts: list[str]) -> None:
+    told = explain(compile_query(sql))
+    for part in parts:
+        assert part in told
