@@ -52,7 +52,7 @@ def taken(random: Random, query: Asked, piece: Stream) -> Taken:
     return Taken(marks[-1] if marks else BEGINNING, query.partials(rows, random.random() < 0.5))
 
 
-def source_batches(random: Random, feeds: Feeds, queries: list[Asked], parts: int) -> list[list[pa.RecordBatch]]:
+def source_batches(random: Random, feeds: Feeds, queries: list[Asked]) -> list[list[pa.RecordBatch]]:
     """What the source gives of each micro-batch: of each input one or two runs of blocks."""
     sizes = [random.choice([1, 1, 1, 1, 2]) for _ in range(random.choice([2, 2, 2, 3]))]
     found: list[list[pa.RecordBatch]] = [[] for _ in sizes]
@@ -66,7 +66,7 @@ def source_batches(random: Random, feeds: Feeds, queries: list[Asked], parts: in
                 given = {query: taken(random, queries[query], next(rest)) for query, rest in pieces.items()}
                 done += 1
                 read = Read(number, done, given, Samples(), None, done, sum(sizes))
-                found[batch].append(rows_of(feeds, read, parts))
+                found[batch].append(rows_of(feeds, read))
     return found
 
 
@@ -79,11 +79,11 @@ def hosted(host: Host, batches: list[pa.RecordBatch], chosen: list[int]) -> pa.T
 
 def run(random: Random, queries: list[Asked], folder: Path) -> tuple[list[Counter[tuple]], Totals]:
     """All micro-batches of all queries; the rows of each, and the counters."""
-    feeds = Feeds.of([replace(query.plan, name=str(place)) for place, query in enumerate(queries)], INPUTS)
     parts = random.choice([1, 1, 2, 2, 3])
+    feeds = Feeds.of([replace(query.plan, name=str(place)) for place, query in enumerate(queries)], INPUTS, parts)
     found: list[Counter[tuple]] = [Counter() for _ in queries]
     totals = Totals()
-    for batch_id, batches in enumerate(source_batches(random, feeds, queries, parts)):
+    for batch_id, batches in enumerate(source_batches(random, feeds, queries)):
         host = Host(feeds, folder, batch_id)
         if random.random() < 0.2:  # done, and lost before Spark heard of it
             hosted(host, batches, random.sample(range(parts), random.randint(1, parts)))

@@ -6,7 +6,7 @@ made too early closes a window without all of its rows. Doing each micro-batch t
 catches state that depends on more than the micro-batch before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -17,6 +17,7 @@ from capture.files.capture import open_capture
 from capture.files.scan import scan
 from capture.metrics import PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
 from capture.packets.fields import SKIPPED
+from highlevel.graph.plan import AnyPlan
 from highlevel.inline import InlineRun, Input
 from highlevel.metrics import (
     LATE_PARTIALS,
@@ -28,7 +29,6 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
-from highlevel.plan import QueryPlan
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
 from highlevel.spark.packing import unpack
@@ -47,11 +47,10 @@ ALL = compile_query(
 )
 
 
-def spec(inputs: list[Input], random: Random, plans: list[QueryPlan] = PLANS) -> StreamSpec:
+def spec(inputs: list[Input], random: Random, plans: Sequence[AnyPlan] = PLANS) -> StreamSpec:
     block_records, max_blocks = random.choice([(1, 400), (10, 9), (100, 1), (100, 3), (5000, 100)])
     return StreamSpec(
-        Feeds.of(plans, inputs),
-        parts=random.choice([1, 2, 5]),
+        Feeds.of(plans, inputs, parts=random.choice([1, 2, 5])),
         slots=random.choice([4, 64, 1 << 12]),
         block_records=block_records,
         max_blocks=max_blocks,
@@ -78,11 +77,12 @@ def steps(spec: StreamSpec, folder: Path, random: Random) -> Iterator[tuple[dict
     reader = CaptureReader(spec)
     start, batch_id, totals = reader.initialOffset(), 0, Totals()
     while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
-        host = Host(spec.feeds, folder, batch_id)
         for _ in range(random.choice([1, 1, 2])):
             batches = source_rows(reader, start, end)
-            random.shuffle(batches)
-            answers = hosted(host, batches, spec.parts)
+            for level in range(spec.feeds.levels):
+                random.shuffle(batches)
+                answers = hosted(Host(spec.feeds, folder, batch_id, level), batches, spec.feeds.parts)
+                batches = answers.to_batches()
             reader = CaptureReader(spec)
         results: dict[str, pa.Table] = {}
         told: dict[bool, list[bytes]] = {True: [], False: []}
@@ -104,7 +104,7 @@ def same_rows(one: pa.Table, other: pa.Table) -> bool:
     return one.sort_by(order).equals(other.sort_by(order))
 
 
-def inline(plans: list[QueryPlan], inputs: list[Input]) -> tuple[dict[str, pa.Table], InlineRun]:
+def inline(plans: Sequence[AnyPlan], inputs: list[Input]) -> tuple[dict[str, pa.Table], InlineRun]:
     run = InlineRun(plans, inputs)
     found: dict[str, list[pa.RecordBatch]] = {plan.name: [] for plan in plans}
     for number, batch in run.results():
@@ -145,7 +145,7 @@ def test_a_cap_is_one_for_all_partitions_and_what_is_beyond_it_is_counted(tmp_pa
     plan = compile_query(sql, "since")
     inputs = write_links(tmp_path, 8)
     answers, run = inline([plan], inputs)
-    made = StreamSpec(Feeds.of([plan], inputs), 3, 64, 100, 3, None, 2)
+    made = StreamSpec(Feeds.of([plan], inputs, 3), 64, 100, 3, None, 2)
     got: list[pa.Table] = []
     totals = Totals()
     for results, after in steps(made, tmp_path / "state", Random(0)):
@@ -160,7 +160,7 @@ def test_a_cap_is_one_for_all_partitions_and_what_is_beyond_it_is_counted(tmp_pa
 def test_a_window_closes_in_the_micro_batch_that_brings_the_promise(tmp_path: Path) -> None:
     inputs = write_links(tmp_path, 1)[:1]
     random = Random(0)
-    made = StreamSpec(Feeds.of(PLANS[:1], inputs), 2, 64, 100, 1, None, 1)
+    made = StreamSpec(Feeds.of(PLANS[:1], inputs, 2), 64, 100, 1, None, 1)
     arrived = [results for results, _ in steps(made, tmp_path / "state", random)]
     assert len(arrived) == 18
     assert sum("pairs" in results for results in arrived) > 10
@@ -168,7 +168,7 @@ def test_a_window_closes_in_the_micro_batch_that_brings_the_promise(tmp_path: Pa
 
 def test_inputs_without_a_packet_end_in_the_first_micro_batch(tmp_path: Path) -> None:
     inputs = [each for each in write_links(tmp_path, 2) if each.link == "silent"]
-    made = StreamSpec(Feeds.of(PLANS, inputs), 2, 64, 100, 1, None, 1)
+    made = StreamSpec(Feeds.of(PLANS, inputs, 2), 64, 100, 1, None, 1)
     (only,) = steps(made, tmp_path / "state", Random(0))
     assert only[0] == {}
     assert only[1].finished(1)
@@ -177,7 +177,7 @@ def test_inputs_without_a_packet_end_in_the_first_micro_batch(tmp_path: Path) ->
 def test_a_micro_batch_of_nothing_but_an_unread_input_carries_the_state_on(tmp_path: Path) -> None:
     inputs = [Input(each.link, each.path, stream=each.link) for each in write_links(tmp_path, 3)]
     plans = [compile_query("SELECT link, count(*) AS n FROM main1 GROUP BY link", "main1")]
-    made = StreamSpec(Feeds.of(plans, inputs), 2, 64, 100, 1, None, 1)
+    made = StreamSpec(Feeds.of(plans, inputs, 2), 64, 100, 1, None, 1)
     found = [results["main1"] for results, _ in steps(made, tmp_path / "state", Random(0)) if "main1" in results]
     assert pa.concat_tables(found).equals(inline(plans, inputs)[0]["main1"])
 
@@ -201,7 +201,7 @@ def test_the_lag_is_behind_the_newest_packet_of_the_querys_own_links(tmp_path: P
         )
         for name in ("main1", "jumps")
     ]
-    made = StreamSpec(Feeds.of(plans, inputs), 2, 64, 20, 1, None, 1)
+    made = StreamSpec(Feeds.of(plans, inputs, 2), 64, 20, 1, None, 1)
     streamed = [Samples(after.samples) for _, after in steps(made, tmp_path / "state", Random(0))]
     run = InlineRun(plans, inputs, threads=1, block_records=20)
     for told in (streamed, [run.samples() for _ in run.results()]):
@@ -212,7 +212,7 @@ def test_the_lag_is_behind_the_newest_packet_of_the_querys_own_links(tmp_path: P
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_memory_of_tables_is_that_of_all_tasks_of_a_link(tasks: int, tmp_path: Path) -> None:
     inputs = write_links(tmp_path, 3)[:1]
-    made = StreamSpec(Feeds.of([ALL], inputs), 2, 64, 100, 6, None, tasks)
+    made = StreamSpec(Feeds.of([ALL], inputs, 2), 64, 100, 6, None, tasks)
     held = [after.samples.total(TABLE_BYTES) for _, after in steps(made, tmp_path / "state", Random(0))]
     assert held == [tasks * one_table(inputs[0], 100)] * 3
 

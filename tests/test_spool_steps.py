@@ -47,9 +47,10 @@ class Engine:
     """What Spark does with the source, micro-batch by micro-batch; everything but the log may be forgotten."""
 
     def __init__(self, plans: list[QueryPlan], inputs: list[Input], folder: Path, **options: int) -> None:
+        parts = options.pop("parts", 2)
         self.spec = StreamSpec(
-            **{"parts": 2, "slots": 64, "block_records": 100, "max_blocks": 3, "tasks": 2, "max_bytes": 20_000}
-            | {"feeds": Feeds.of(plans, inputs), "speed": None}
+            **{"slots": 64, "block_records": 100, "max_blocks": 3, "tasks": 2, "max_bytes": 20_000}
+            | {"feeds": Feeds.of(plans, inputs, parts), "speed": None}
             | options
         )
         self.folder = folder
@@ -77,7 +78,7 @@ class Engine:
             answers = hosted(
                 Host(self.spec.feeds, self.folder, len(self.offsets) - 2),
                 source_rows(self.reader, start, end),
-                self.spec.parts,
+                self.spec.feeds.parts,
             )
             self.restart()
         told: dict[bool, list[bytes]] = {True: [], False: []}

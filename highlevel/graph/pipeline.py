@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from capture.metrics import Samples
 from highlevel.graph.joint import JointPunctuation
-from highlevel.graph.nodes import Leaf
+from highlevel.graph.nodes import Leaf, Union, width_of
 from highlevel.graph.operator import GraphItem, GraphOperator, Mark
 from highlevel.graph.operators import make_operator
 from highlevel.graph.plan import GraphPlan
 from highlevel.graph.samples import samples_of
+from highlevel.graph.union import UnionOperator
 from highlevel.meld import Meld
-from lowlevel.punctuation import Punctuation
 
 
 class LeafOperator(Meld):
@@ -33,6 +33,11 @@ class LeafOperator(Meld):
         """Pass on."""
         self.received += batch.num_rows
         yield batch
+
+
+def leaf_operator(leaf: Leaf, ports: int) -> LeafOperator | UnionOperator:
+    """Make what unites the `ports` of a leaf; boxes, which no link promises, come of other fragments of the query."""
+    return LeafOperator(ports) if width_of(leaf) == 1 else UnionOperator(Union((leaf,) * ports))
 
 
 class GraphPipeline:
@@ -56,7 +61,7 @@ class GraphPipeline:
         """The link of each port."""
         self.results = 0
         self.windows_closed = 0
-        melds = iter([LeafOperator(len(names)) for names in links])
+        melds = iter([leaf_operator(leaf, len(names)) for leaf, names in zip(plan.leaves, links, strict=True)])
         self.operators: list[LeafOperator | GraphOperator] = [
             next(melds) if isinstance(node, Leaf) else make_operator(node) for node in plan.nodes
         ]
@@ -76,8 +81,8 @@ class GraphPipeline:
         """Take what came up from a link for a leaf."""
         yield from self._take(*self._entries[port], batch)
 
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[GraphItem]:
-        """Take a promise of a link for a leaf."""
+    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+        """Take a promise of a link for a leaf; a box where the leaf has two progressing columns."""
         yield from self._take(*self._entries[port], mark)
 
     def _take(self, place: int, port: int, item: GraphItem) -> Iterator[GraphItem]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from capture.metrics import Samples
+from highlevel.graph.nodes import Leaf
 from highlevel.graph.operator import HoldingOperator, StoringOperator
 from highlevel.graph.windowed import WindowedOperator
 from highlevel.meld import Meld
@@ -85,9 +86,16 @@ def _add_operator(samples: Samples, labels: tuple[str, str], received: int, resu
 
 
 def bounds_of(pipeline: GraphPipeline) -> list[tuple[str, int]]:
-    """Return the link and the promise of each port."""
-    melds = (operator for operator in pipeline.operators if isinstance(operator, Meld))
-    return list(zip(pipeline.links, (bound for meld in melds for bound in meld.bounds), strict=True))
+    """Return the link and the promise of each port that a link stands behind: others may promise boxes."""
+    leaves = (
+        each for each, node in zip(pipeline.operators, pipeline.plan.nodes, strict=True) if isinstance(node, Leaf)
+    )
+    return [
+        pair
+        for links, leaf in zip(pipeline.leaf_links, leaves, strict=True)
+        if isinstance(leaf, Meld)
+        for pair in zip(links, leaf.bounds, strict=True)
+    ]
 
 
 def _add_progress(samples: Samples, query: str, bounds: Iterable[tuple[str, int]], newest: int) -> None:

@@ -27,9 +27,11 @@ from capture.files.recognise import FileFormat
 from capture.files.record_format import NO_SECTION
 from capture.files.split import ByteRange, RangeScan, cuts, guess, split
 from capture.files.stream import StreamedCapture
+from highlevel.graph.stages import cut
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
-from highlevel.spark.reading import COUNTERS, split_by_part
+from highlevel.spark.dealing import dealing_of
+from highlevel.spark.reading import COUNTERS
 from highlevel.spark.stream_task import StreamScan, StreamTask
 from lowlevel.node import Node
 
@@ -95,8 +97,8 @@ def guessed_tasks(files: Sequence[AnyCapture], tasks: int) -> list[Task]:
             found += _exact(number, file, count)
             continue
         bounds = cuts(form.first_record, len(file.data), count)
-        for start, cut in pairwise(bounds):
-            found.append(RangeTask(number, start, cut, start == bounds[0], form))
+        for start, end in pairwise(bounds):
+            found.append(RangeTask(number, start, end, start == bounds[0], form))
     return found
 
 
@@ -217,5 +219,5 @@ class RangeReader:
     def _packed(self, partials: list[pa.RecordBatch], place: int) -> list[tuple[int, bytes]]:
         if self.plan.low.in_arrival_order:  # a shuffle promises none
             partials = [batch.replace_schema_metadata({PLACE: str(place)}) for batch in partials]
-        shares = enumerate(split_by_part(self.plan, partials, self.parts))
+        shares = enumerate(dealing_of(cut(self.plan), 0).packed(partials, self.parts))
         return [(part, payload) for part, payload in shares if payload is not None]

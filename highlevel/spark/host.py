@@ -3,6 +3,9 @@
 The task of a partition takes the state of the micro-batch before, feeds the operators, saves their state under this
 micro-batch's id and hands back the results. Rows of all ports go in first, then the promises of all ports: windows
 close once per micro-batch, and what closed is the difference between the open windows before and after.
+
+A query in several fragments (`highlevel.graph.stages`) is run level by level: what leaves a fragment that is not the
+last is dealt anew, as rows of the form in which the source hands out its own, and the next level's tasks take them.
 """
 
 from __future__ import annotations
@@ -15,112 +18,101 @@ from typing import Any
 
 import pyarrow as pa
 
-from highlevel.pipeline import Pipeline
+from highlevel.spark.counters import told_of
 from highlevel.spark.feeds import Feeds
-from highlevel.spark.packing import pack, unpack
-from highlevel.spark.reading import COUNTERS
+from highlevel.spark.hosted import Arrival, Hosted
+from highlevel.spark.packing import pack
+from highlevel.spark.reading import COUNTERS, ArrivalRow, batch_of
+from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.state import PartState
-from highlevel.wid_ranges import Ranges
-from highlevel.window_operator import beyond_cap
-from lowlevel.punctuation import BEGINNING, Punctuation
+from lowlevel.punctuation import BEGINNING
 
 SPARK_SCHEMA = "part int, query int, payload binary"
 ARROW_SCHEMA = pa.schema({"part": pa.int32(), "query": pa.int32(), "payload": pa.binary()})
 
+RESULTS = -2
+"""Stands for the port in rows between levels that are results already."""
 
-@dataclass(frozen=True)
-class Arrival:
-    """One row of the source for one port of one query."""
-
-    query: int
-    port: int
-    sequence: int
-    low: int
-    payload: pa.Scalar
+ARRIVAL_COLUMNS = ("part", "query", "port", "sequence", "low", "second")
 
 
 @dataclass(frozen=True)
 class Host:
-    """The function of the tasks of micro-batch `batch_id`; picklable. State lies below `state`."""
+    """The function of the tasks of micro-batch `batch_id` at one level; picklable. State lies below `state`."""
 
     feeds: Feeds
     state: Path
     batch_id: int
+    level: int = 0
+
+    @property
+    def schema(self) -> str:
+        """Schema of what it yields, as Spark spells it."""
+        return SPARK_SCHEMA if self._last else BETWEEN_LEVELS
+
+    @property
+    def _last(self) -> bool:
+        return self.level == self.feeds.levels - 1
+
+    @property
+    def _folder(self) -> Path:
+        return self.state if self.level == 0 else self.state / f"level {self.level}"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take the rows of the partitions of one task; yield (part, query, payload), packed results and counters."""
+        """Take the rows of the partitions of one task.
+
+        Yields (part, query, payload): packed results, and counters; before the last level also what is dealt anew.
+        """
         arrivals: dict[int, list[Arrival]] = {}
-        out: list[tuple[int, int, Any]] = []
+        out: list[ArrivalRow] = []
         for batch in batches:
-            columns = (batch.column(name).to_pylist() for name in ("part", "query", "port", "sequence", "low"))
-            for part, query, port, sequence, low, payload in zip(*columns, batch.column("payload"), strict=True):
-                if part == COUNTERS:
-                    out.append((COUNTERS, COUNTERS, payload.as_py()))
-                    continue
-                mine = arrivals.setdefault(part, [])
-                if query != COUNTERS:
-                    mine.append(Arrival(query, port, sequence, low, payload))
+            columns = (batch.column(name).to_pylist() for name in ARRIVAL_COLUMNS)
+            for row in zip(*columns, batch.column("payload"), strict=True):
+                part, query, port, sequence, low, second, payload = row
+                passed_on = part == COUNTERS or port == RESULTS
+                if part != COUNTERS:
+                    mine = arrivals.setdefault(part, [])
+                    if query != COUNTERS and port != RESULTS:
+                        mine.append(Arrival(query, port, sequence, low, second, payload))
+                        passed_on = self._needed(query, port) > self.level
+                if passed_on:
+                    out.append((part, query, port, sequence, low, second, payload.as_py()))
         for part in sorted(arrivals):
             out += self._run(part, arrivals[part])
-        parts, queries, payloads = zip(*out, strict=True) if out else ((), (), ())
+        if not self._last:
+            yield batch_of(out)
+            return
+        found: list[tuple[Any, ...]] = [(part, query, payload) for part, query, *_, payload in out]
+        parts, queries, payloads = zip(*found, strict=True) if found else ((), (), ())
         yield pa.RecordBatch.from_arrays(
             [pa.array(parts, pa.int32()), pa.array(queries, pa.int32()), pa.array(payloads, pa.binary())],
             schema=ARROW_SCHEMA,
         )
 
-    def _run(self, part: int, arrivals: list[Arrival]) -> Iterator[tuple[int, int, bytes]]:
-        plans = self.feeds.plans
-        state = PartState(self.state, part)
+    def _needed(self, query: int, port: int) -> int:
+        """Return the highest level at which the rows of a port are taken."""
+        return self.feeds.stages[query].needed(self.feeds.ports[query][port].source)
+
+    def _run(self, part: int, arrivals: list[Arrival]) -> Iterator[ArrivalRow]:
+        state = PartState(self._folder, part)
         snapshots = []
         told = []
         arrivals.sort(key=lambda each: (each.query, each.port, each.sequence))
-        for query, tables in enumerate(state.load(self.batch_id - 1, len(plans))):
-            pipeline = Pipeline(plans[query], self.feeds.links(query))
-            pipeline.restore(tables)
-            mine = [each for each in arrivals if each.query == query]
-            results = feed(pipeline, mine)
-            closed = results.closed
-            if results.batches:
-                yield part, query, pack(pa.Table.from_batches(results.batches))
-            told.append(counters(pipeline, query, closed))
-            snapshots.append(pipeline.snapshot())
+        fragments = [
+            Hosted(self.feeds, query, number, part)
+            for query, stages in enumerate(self.feeds.stages)
+            for number, level in enumerate(stages.levels)
+            if level == self.level
+        ]
+        for hosted, tables in zip(fragments, state.load(self.batch_id - 1, len(fragments)), strict=True):
+            hosted.pipeline.restore(tables)
+            left = hosted.feed([each for each in arrivals if each.query == hosted.query])
+            told.append(told_of(hosted, left))
+            if not hosted.last:
+                yield from hosted.handed_on(left, self.batch_id)
+            elif left.batches:
+                payload = pack(pa.Table.from_batches(left.batches))
+                yield part, hosted.query, RESULTS, 0, BEGINNING, BEGINNING, payload
+            snapshots.append(hosted.pipeline.snapshot())
         state.save(self.batch_id, snapshots)
-        yield part, COUNTERS, json.dumps(told).encode()
-
-
-@dataclass(frozen=True)
-class Results:
-    """What left an operator in one micro-batch: rows, and the windows that became final."""
-
-    batches: list[pa.RecordBatch]
-    closed: Ranges | int
-
-
-def feed(pipeline: Pipeline, arrivals: list[Arrival]) -> Results:
-    """Give a pipeline the rows of all ports, then the promises of all ports."""
-    left: list[Any] = []
-    for each in arrivals:
-        if each.payload.is_valid:
-            for batch in unpack(each.payload.as_buffer()).to_batches():
-                left += pipeline.rows(each.port, batch)
-    for each in arrivals:
-        if each.low != BEGINNING:
-            left += pipeline.punctuate(each.port, Punctuation(pipeline.links[each.port], each.low))
-    return Results([item for item in left if isinstance(item, pa.RecordBatch)], pipeline.windows.take_closed())
-
-
-def counters(pipeline: Pipeline, query: int, closed: Ranges | int) -> dict[str, Any]:
-    """What happened in this micro-batch and partition; `bounds` and `open` are as they stand after it."""
-    return {
-        "query": query,
-        "received": pipeline.windows.received,
-        "outside": pipeline.windows.outside,
-        "late": pipeline.windows.late,
-        "late_rows": pipeline.windows.late_rows,
-        "beyond_cap": beyond_cap(pipeline.windows),
-        "results": pipeline.finish.results,
-        "closed": closed,
-        "open": pipeline.windows.open_windows(),
-        "bytes": pipeline.windows.bytes,
-        "bounds": pipeline.meld.bounds,
-    }
+        yield part, COUNTERS, RESULTS, 0, BEGINNING, BEGINNING, json.dumps(told).encode()

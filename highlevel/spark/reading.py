@@ -8,6 +8,7 @@ partials merge, and nothing is kept between calls, which makes the task replayab
     port      the query's port for this input
     sequence  rows of one port are taken in this order
     low       promise for the port once the payload is taken in, ns; BEGINNING promises nothing
+    second    the bound of the second progressing column, where promises are of two at once; else BEGINNING
     payload   partials (packed Arrow), NULL for none; for counters JSON
 
 A promise goes to *every* partition, with or without rows, in the same Spark row as the partials that precede it: it
@@ -17,10 +18,9 @@ can neither overtake them nor get lost in an empty partition.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 
 from capture.errors import InputError
@@ -28,16 +28,14 @@ from capture.files.blocks import Block
 from capture.files.capture import open_mapped
 from capture.files.recognise import FileFormat
 from capture.metrics import Samples
-from highlevel.plan import QueryPlan
-from highlevel.spark.feeds import Feeds
-from highlevel.spark.operator_part import part_of
-from highlevel.spark.packing import pack
+from highlevel.spark.dealing import dealing_of
+from highlevel.spark.feeds import Feeds, PortOf
 from lowlevel.node import Node
 from lowlevel.punctuation import BEGINNING, Punctuation
 
 COUNTERS = -1
 
-SPARK_SCHEMA = "part int, query int, port int, sequence long, low long, payload binary"
+SPARK_SCHEMA = "part int, query int, port int, sequence long, low long, second long, payload binary"
 ARROW_SCHEMA = pa.schema(
     {
         "part": pa.int32(),
@@ -45,9 +43,13 @@ ARROW_SCHEMA = pa.schema(
         "port": pa.int32(),
         "sequence": pa.int64(),
         "low": pa.int64(),
+        "second": pa.int64(),
         "payload": pa.binary(),
     }
 )
+
+ArrivalRow = tuple[int, int, int, int, int, int, bytes | None]
+"""The values of one row."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,10 @@ class Run:
     form: FileFormat
 
 
-def read_run(feeds: Feeds, run: Run, parts: int, slots: int, capacity: int) -> Iterator[pa.RecordBatch]:
+def read_run(feeds: Feeds, run: Run, slots: int, capacity: int) -> Iterator[pa.RecordBatch]:
     """Read a run and yield its rows as one batch. Raises InputError where the file is not what was scanned."""
     readers = feeds.readers(run.number)
-    plans = [feeds.plans[query] for query in readers]
+    plans = [feeds.leaf(reader) for reader in readers]
     each_input = feeds.inputs[run.number]
     file = open_mapped(each_input.path, "the stream engine")
     if len(file.data) != run.size:
@@ -96,18 +98,18 @@ def read_run(feeds: Feeds, run: Run, parts: int, slots: int, capacity: int) -> I
     read = Read(
         number=run.number,
         sequence=run.first,
-        taken={query: Taken(low, found) for query, low, found in zip(readers, lows, partials, strict=True)},
+        taken={reader: Taken(low, found) for reader, low, found in zip(readers, lows, partials, strict=True)},
         samples=node.samples([plan.name for plan in plans], run.damage),
         newest=max((block.last for block in run.blocks), default=None),
         done=run.first + len(run.blocks),
         total=run.total,
     )
-    yield rows_of(feeds, read, parts)
+    yield rows_of(feeds, read)
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What a query is given of a run: a promise, BEGINNING for none, and the partials before it."""
+    """What a leaf is given of a run: a promise, BEGINNING for none, and the partials before it."""
 
     low: int
     batches: list[pa.RecordBatch]
@@ -115,7 +117,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Read:
-    """What a task has read of input `number`, and for whom. `sequence` puts the runs of one input in order.
+    """What a task has read of input `number`, and for which leaves. `sequence` puts the runs of one input in order.
 
     `newest` is the largest packet time, ns, None for none; `done` how far the input is read after it and `total` how
     far there is something to read: they are equal at its end. `warnings` are for the user.
@@ -131,16 +133,21 @@ class Read:
     warnings: tuple[str, ...] = ()
 
 
-def rows_of(feeds: Feeds, read: Read, parts: int) -> pa.RecordBatch:
+def rows_of(feeds: Feeds, read: Read) -> pa.RecordBatch:
     """Pack what a task has read."""
-    rows = []
-    for query, taken in read.taken.items():
-        port = feeds.ports[query][read.number]
-        for part, payload in enumerate(split_by_part(feeds.plans[query], taken.batches, parts)):
-            rows.append((part, query, port, read.sequence, taken.low, payload))
+    rows: list[ArrivalRow] = []
+    for reader, taken in read.taken.items():
+        query, leaf = feeds.leaves[reader]
+        stages = feeds.stages[query]
+        for source, of in enumerate(stages.sources):
+            if of.leaf != leaf:
+                continue
+            port = feeds.ports[query].index(PortOf(source, read.number))
+            for part, payload in enumerate(dealing_of(stages, source).packed(taken.batches, feeds.parts)):
+                rows.append((part, query, port, read.sequence, taken.low, BEGINNING, payload))
     if not read.taken:
         # Every partition hears of every run: one that heard nothing would save no state, and be missed by the next.
-        rows += [(part, COUNTERS, 0, read.sequence, BEGINNING, None) for part in range(parts)]
+        rows += [(part, COUNTERS, 0, read.sequence, BEGINNING, BEGINNING, None) for part in range(feeds.parts)]
     told = {
         "samples": [[name, labels, value] for (name, labels), value in read.samples.items()],
         "newest": read.newest,
@@ -149,22 +156,13 @@ def rows_of(feeds: Feeds, read: Read, parts: int) -> pa.RecordBatch:
         "total": read.total,
         "warnings": read.warnings,
     }
-    rows.append((COUNTERS, COUNTERS, 0, read.sequence, BEGINNING, json.dumps(told).encode()))
+    rows.append((COUNTERS, COUNTERS, 0, read.sequence, BEGINNING, BEGINNING, json.dumps(told).encode()))
+    return batch_of(rows)
+
+
+def batch_of(rows: Sequence[ArrivalRow]) -> pa.RecordBatch:
+    """Return rows as a batch of ARROW_SCHEMA."""
     columns = zip(*rows, strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, ARROW_SCHEMA, strict=True)], schema=ARROW_SCHEMA
     )
-
-
-def split_by_part(plan: QueryPlan, batches: list[pa.RecordBatch], parts: int) -> list[bytes | None]:
-    """Pack the partials of each operator partition; only the columns that the high level reads."""
-    columns = ["pane", *plan.carried, *(sub.name for sub in plan.low.subaggregates)]
-    batches = [batch.select(columns) for batch in batches if batch.num_rows]
-    if not batches:
-        return [None] * parts
-    table = pa.Table.from_batches(batches)
-    if parts == 1:
-        return [pack(table)]
-    part = np.concatenate([part_of(batch, plan.parted_by, parts) for batch in batches])
-    shares = [table.filter(pa.array(part == number)) for number in range(parts)]
-    return [pack(share) if share.num_rows else None for share in shares]

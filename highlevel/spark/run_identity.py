@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from capture.files.capture import Capture, open_mapped
+from highlevel.graph.nodes import PairGroups, Windowed
+from highlevel.graph.plan import AnyPlan
+from highlevel.plan import QueryPlan
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.state import replace
@@ -44,13 +47,21 @@ def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[
     # By number, since state is kept by it: queries that changed places would take over each other's windows.
     for number, plan in enumerate(feeds.plans):
         described[f"query {number}"] = f"{plan.name}: {plan.sql}" + (" (inner)" if plan.layer == Layer.INNER else "")
-        for column in plan.user_columns:
-            kept = {sub.name: f"{sub.kind} of {sub.argument}" for sub in plan.low.subaggregates}
-            described[f"query {number}, {column.shown}"] = f"a function in Python of {column.parts}, over {kept}"
+        for aggregated in aggregates_of(plan):
+            kept = {sub.name: f"{sub.kind} of {sub.argument}" for sub in aggregated.low.subaggregates}
+            for column in aggregated.user_columns:
+                described[f"query {number}, {column.shown}"] = f"a function in Python of {column.parts}, over {kept}"
     for number, each in enumerate(feeds.inputs):
         held = "a spool" if each.spool else fingerprint(open_mapped(each.path, "the stream engine"))
         described[f"input {number}"] = f"{each.path}, link {each.link}, stream {each.stream or 'any'}, {held}"
     return described
+
+
+def aggregates_of(plan: AnyPlan) -> list[QueryPlan]:
+    """Return the plans in which a query aggregates: itself, or those of the nodes of a graph."""
+    if isinstance(plan, QueryPlan):
+        return [plan]
+    return [node.plan for node in plan.nodes if isinstance(node, Windowed | PairGroups)]
 
 
 def claim(folder: Path, described: dict[str, Any]) -> None:

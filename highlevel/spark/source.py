@@ -54,7 +54,6 @@ class StreamSpec:
     """
 
     feeds: Feeds
-    parts: int
     slots: int
     block_records: int
     max_blocks: int
@@ -207,8 +206,8 @@ class CaptureReader(DataSourceStreamReader):
         assert isinstance(partition, RunPartition)
         spec, run = self.spec, partition.run
         if isinstance(run, SpoolRun):
-            return read_spool_run(spec.feeds, run, spec.parts)
-        return read_run(spec.feeds, run, spec.parts, spec.slots, spec.block_records)
+            return read_spool_run(spec.feeds, run)
+        return read_run(spec.feeds, run, spec.slots, spec.block_records)
 
     def commit(self, end: dict[str, int]) -> None:
         """Let segments of spools go: the checkpoint holds all that came of what is before `end`."""

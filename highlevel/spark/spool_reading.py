@@ -30,7 +30,7 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_READ,
     SPOOL_SEGMENTS_WITHOUT_QUERY,
 )
-from highlevel.plan import QueryPlan
+from highlevel.plan import LeafPlan
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.reading import Read, Taken, rows_of
 from highlevel.spark.spool_backlog import SegmentRun
@@ -55,9 +55,9 @@ class SpoolRun:
     partials_lost: int = 0
 
 
-def read_spool_run(feeds: Feeds, run: SpoolRun, parts: int) -> Iterator[pa.RecordBatch]:
+def read_spool_run(feeds: Feeds, run: SpoolRun) -> Iterator[pa.RecordBatch]:
     """Read a run and yield its rows as one batch. Raises SpoolError where the spool is not that of the input's link."""
-    yield rows_of(feeds, _Reading(feeds, run).read(), parts)
+    yield rows_of(feeds, _Reading(feeds, run).read())
 
 
 class _Reading:
@@ -66,7 +66,7 @@ class _Reading:
     def __init__(self, feeds: Feeds, run: SpoolRun) -> None:
         self.run = run
         self.input: Input = feeds.inputs[run.number]
-        self.plans: dict[int, QueryPlan] = {query: feeds.plans[query] for query in feeds.readers(run.number)}
+        self.plans: dict[int, LeafPlan] = {reader: feeds.leaf(reader) for reader in feeds.readers(run.number)}
         self.wanted = {query: Wanted(plan.name, fingerprint(plan.low)) for query, plan in self.plans.items()}
         self.taken = {query: Taken(BEGINNING, []) for query in self.plans}
         self.samples = Samples()

@@ -33,13 +33,13 @@ from capture.errors import InputError
 from capture.files.capture import open_finite
 from capture.metrics import Samples
 from highlevel.arrival_order import check_one_input
+from highlevel.graph.plan import AnyPlan
 from highlevel.inline import Input
-from highlevel.plan import QueryPlan
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.decompressed_inputs import Say, mapped_inputs
 from highlevel.spark.errors import RunError, root_cause
 from highlevel.spark.feeds import Feeds
-from highlevel.spark.host import SPARK_SCHEMA, Host
+from highlevel.spark.host import Host
 from highlevel.spark.locks import Locks
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
@@ -72,7 +72,7 @@ class StreamRun:
     def __init__(
         self,
         spark: SparkSession,
-        plans: Sequence[QueryPlan],
+        plans: Sequence[AnyPlan],
         inputs: Sequence[Input],
         folder: Path,
         *,
@@ -97,16 +97,17 @@ class StreamRun:
         if len(set(names)) < len(names):
             raise ValueError(f"queries of one run need names of their own, got {', '.join(names)}")
         self.spark = spark
-        read = [each for each in inputs if any(each.feeds(plan) for plan in plans)]
+        leaves = [leaf for plan in plans for leaf in plan.leaves]
+        read = [each for each in inputs if any(each.feeds(leaf) for leaf in leaves)]
         check_one_input(plans, read)
-        for plan in plans:
+        for plan in leaves:
             if not plan.low.exact_low and any(each.feeds(plan) and not each.spool for each in read):
                 problem = f"query {plan.name}: {plan.low.kind} are read in one go, from first to last"
                 raise InputError(f"{problem}: expected wiretide query, with --follow for live inputs")
             if plan.low.remembers and any(each.feeds(plan) and not each.spool for each in read):
                 problem = f"query {plan.name}: seen_within remembers rows, which tasks that read parts cannot"
                 raise InputError(f"{problem}: expected a link with a spool, whose node does, or wiretide query")
-        self.feeds = Feeds.of(plans, read)
+        self.feeds = Feeds.of(plans, read, partitions)
         self.folder = folder.absolute()
         self.partitions = partitions
         self.slots = slots
@@ -148,15 +149,16 @@ class StreamRun:
 
     def _start(self) -> None:
         inputs = mapped_inputs(self.feeds.inputs, self.folder, self.say)
-        self.feeds = Feeds.of(self.feeds.plans, [replace(each, path=each.path.absolute()) for each in inputs])
+        inputs = [replace(each, path=each.path.absolute()) for each in inputs]
+        self.feeds = Feeds.of(self.feeds.plans, inputs, self.partitions)
         claim(self.folder, identity(self.feeds, self.partitions, self.block_records, self.speed is not None))
         remove_unfinished(self.folder)
         if not (self.folder / "checkpoint").exists():
             for line in read_before(self.feeds.inputs):
                 self.say(f"warning: {line}")
-        for plan in self.feeds.plans:
-            if any(each.feeds(plan) and not each.spool for each in self.feeds.inputs):  # else the node has done it
-                compile_kernels(plan.low.kind)
+        for leaf in (leaf for plan in self.feeds.plans for leaf in plan.leaves):
+            if any(each.feeds(leaf) and not each.spool for each in self.feeds.inputs):  # else the node has done it
+                compile_kernels(leaf.low.kind)
         self.continued = self._totals_files.last()
         self.totals = self._totals_files.load(self.continued)
         if self.totals.finished(len(self.feeds.inputs)):
@@ -164,7 +166,6 @@ class StreamRun:
         tasks = max(1, self.spark.sparkContext.defaultParallelism // max(1, len(self.feeds.inputs)))
         spec = StreamSpec(
             feeds=self.feeds,
-            parts=self.partitions,
             slots=self.slots,
             block_records=self.block_records,
             max_blocks=self.max_blocks,
@@ -185,8 +186,10 @@ class StreamRun:
 
     def _do_batch(self, rows: DataFrame, batch_id: int) -> None:
         self._hold_spools()
-        host = Host(self.feeds, self.folder / "state", batch_id)
-        answers = rows.repartitionById(self.partitions, "part").mapInArrow(host, SPARK_SCHEMA).toArrow()
+        for level in range(self.feeds.levels):
+            host = Host(self.feeds, self.folder / "state", batch_id, level)
+            rows = rows.repartitionById(self.partitions, "part").mapInArrow(host, host.schema)
+        answers = rows.toArrow()
         tables: dict[int, list[pa.Table]] = {}
         told_by_tasks: list[bytes] = []
         told_by_hosts: list[bytes] = []

@@ -11,7 +11,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from capture.metrics import LabelledName, Samples
 from highlevel.inline import ALL_METRICS
@@ -29,10 +28,10 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
+from highlevel.spark.counters import Told, added, windows_of
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.state import KEEP, replace
-from highlevel.wid_ranges import count, unite
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.punctuation import BEGINNING, END
 
@@ -75,45 +74,56 @@ class Totals:
                 self.newest[told["input"]] = max(self.newest.get(told["input"], told["newest"]), told["newest"])
             self.progress[told["input"]] = told["done"], told["total"]
         self.samples.merge(tables, ALL_METRICS)
-        by_query: dict[int, list[dict[str, Any]]] = {}
+        by_query: dict[int, list[Told]] = {}
         for part in map(json.loads, told_by_hosts):
             for told in part:
                 by_query.setdefault(told["query"], []).append(told)
         for query, parts in by_query.items():
             self._add_query(feeds, query, parts)
 
-    def _add_query(self, feeds: Feeds, query: int, parts: list[dict[str, Any]]) -> None:
+    def _add_query(self, feeds: Feeds, query: int, parts: list[Told]) -> None:
         name = feeds.plans[query].name
         samples = self.samples
-        samples.add(PARTIALS_RECEIVED, sum(part["received"] for part in parts), name)
-        samples.add(OUTSIDE_WINDOWS, sum(part["outside"] for part in parts), name)
-        samples.add(LATE_PARTIALS, sum(part["late"] for part in parts), name)
-        samples.add(LATE_ROWS, sum(part["late_rows"] for part in parts), name)
-        samples.add(PARTIALS_BEYOND_CAP, sum(part["beyond_cap"][0] for part in parts), name)
-        samples.add(ROWS_BEYOND_CAP, sum(part["beyond_cap"][1] for part in parts), name)
-        samples.add(RESULT_ROWS, sum(part["results"] for part in parts), name)
-        samples.add(WINDOWS_CLOSED, _windows([part["closed"] for part in parts]), name)
-        samples.set(WINDOWS_OPEN, _windows([part["open"] for part in parts]), name)
-        samples.set(STATE_BYTES, sum(part["bytes"] for part in parts), name)
-        links = feeds.links(query)
-        self.lows[name] = min(low for part in parts for low in part["bounds"])
-        newest = max((self.newest[number] for number in feeds.ports[query] if number in self.newest), default=BEGINNING)
+        if "fragment" in parts[0]:
+            added(samples, name, parts)
+            bounds = [(number, bound) for part in parts for number, bound in part["bounds"]]
+            promised = [part["promised"] for part in parts if part["promised"] is not None]
+            if promised:  # strictly, in a graph; and all partitions promise alike
+                low = min(promised)
+                self.lows[name] = low if low == END else low - 1
+            self.lows.setdefault(name, BEGINNING)
+        else:
+            samples.add(PARTIALS_RECEIVED, sum(part["received"] for part in parts), name)
+            samples.add(OUTSIDE_WINDOWS, sum(part["outside"] for part in parts), name)
+            samples.add(LATE_PARTIALS, sum(part["late"] for part in parts), name)
+            samples.add(LATE_ROWS, sum(part["late_rows"] for part in parts), name)
+            samples.add(PARTIALS_BEYOND_CAP, sum(part["beyond_cap"][0] for part in parts), name)
+            samples.add(ROWS_BEYOND_CAP, sum(part["beyond_cap"][1] for part in parts), name)
+            samples.add(RESULT_ROWS, sum(part["results"] for part in parts), name)
+            samples.add(WINDOWS_CLOSED, windows_of([part["closed"] for part in parts]), name)
+            samples.set(WINDOWS_OPEN, windows_of([part["open"] for part in parts]), name)
+            samples.set(STATE_BYTES, sum(part["bytes"] for part in parts), name)
+            self.lows[name] = min(low for part in parts for low in part["bounds"])
+            numbers = [of.number for of in feeds.ports[query]]
+            bounds = [pair for part in parts for pair in zip(numbers, part["bounds"], strict=True)]
+        self._add_progress(feeds, query, bounds)
+
+    def _add_progress(self, feeds: Feeds, query: int, bounds: list[tuple[int, int]]) -> None:
+        """Say how far each link of a query has come, by (number of an input, its bound)."""
+        name, samples = feeds.plans[query].name, self.samples
+        newest = max(
+            (self.newest[number] for number in feeds.fed_by(query) if number in self.newest), default=BEGINNING
+        )
         lows: dict[str, int] = {}
-        for part in parts:
-            for low, link in zip(part["bounds"], links, strict=True):
-                lows[link] = min(low, lows.get(link, END))
+        for number, low in bounds:
+            link = feeds.inputs[number].link
+            lows[link] = min(low, lows.get(link, END))
         for link, low in lows.items():
             samples.pop((LOW_WATERMARK.name, (name, link)), None)
             samples.pop((PUNCTUATION_LAG.name, (name, link)), None)
             if low not in (BEGINNING, END):
                 samples.set(LOW_WATERMARK, low / SECOND, name, link)
                 samples.set(PUNCTUATION_LAG, max(0, newest - low) / SECOND, name, link)
-
-
-def _windows(parts: Sequence[list[list[int]] | int]) -> int:
-    """Count the windows of all partitions: those that they share once."""
-    shared = [(first, end) for part in parts if not isinstance(part, int) for first, end in part]
-    return count(unite(shared)) + sum(part for part in parts if isinstance(part, int))
 
 
 class TotalsFiles:

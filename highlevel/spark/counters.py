@@ -1,0 +1,125 @@
+"""What a pipeline tells of one micro-batch and partition, as what JSON can say, and how all of them add up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from capture.metrics import Samples
+from highlevel.graph.operator import lows_of
+from highlevel.graph.pipeline import GraphPipeline, LeafOperator
+from highlevel.graph.windowed import WindowedOperator
+from highlevel.inline import ALL_METRICS
+from highlevel.metrics import (
+    LOW_WATERMARK,
+    PARTIALS_RECEIVED,
+    PUNCTUATION_LAG,
+    RESULT_ROWS,
+    WINDOWS_CLOSED,
+    WINDOWS_OPEN,
+)
+from highlevel.pipeline import Pipeline
+from highlevel.spark.hosted import Hosted, Left
+from highlevel.wid_ranges import count, unite
+from highlevel.window_operator import beyond_cap
+from lowlevel.punctuation import BEGINNING
+
+Told = dict[str, Any]
+
+
+def told_of(hosted: Hosted, left: Left) -> Told:
+    """Tell what happened; bounds of links and open windows as they stand after it."""
+    pipeline = hosted.pipeline
+    if isinstance(pipeline, Pipeline):
+        return {
+            "query": hosted.query,
+            "received": pipeline.windows.received,
+            "outside": pipeline.windows.outside,
+            "late": pipeline.windows.late,
+            "late_rows": pipeline.windows.late_rows,
+            "beyond_cap": beyond_cap(pipeline.windows),
+            "results": pipeline.finish.results,
+            "closed": pipeline.windows.take_closed(),
+            "open": pipeline.windows.open_windows(),
+            "bytes": pipeline.windows.bytes,
+            "bounds": pipeline.meld.bounds,
+        }
+    return _told_of_graph(hosted, pipeline, left)
+
+
+def _told_of_graph(hosted: Hosted, pipeline: GraphPipeline, left: Left) -> Told:
+    windows = [
+        (place, each.take_closed(), each.open_windows())
+        for place, each in enumerate(pipeline.operators)
+        if isinstance(each, WindowedOperator)
+    ]
+    samples = pipeline.samples(BEGINNING)
+    of_links = {
+        LOW_WATERMARK.name,
+        PUNCTUATION_LAG.name,
+        WINDOWS_CLOSED.name,
+        WINDOWS_OPEN.name,
+        PARTIALS_RECEIVED.name,
+    }
+    if not hosted.last:
+        of_links.add(RESULT_ROWS.name)
+    bounds, received = _of_links(hosted, pipeline)
+    query = hosted.feeds.plans[hosted.query].name
+    kept = [[name, labels, value] for (name, labels), value in samples.items() if name not in of_links]
+    promised = None
+    if hosted.last and left.mark is not None:
+        promised = min(lows_of(left.mark, len(getattr(left.mark, "lows", (0,)))))
+    return {
+        "query": hosted.query,
+        "fragment": hosted.number,
+        "samples": [*kept, [PARTIALS_RECEIVED.name, [query], received]],
+        "windows": windows,
+        "bounds": bounds,
+        "promised": promised,
+    }
+
+
+def _of_links(hosted: Hosted, pipeline: GraphPipeline) -> tuple[list[tuple[int, int]], int]:
+    """Return (number of the input, its bound) for each port that a link stands behind, and the partials of those."""
+    stages = hosted.feeds.stages[hosted.query]
+    fragment = stages.fragments[hosted.number]
+    bounds, received = [], 0
+    melds = [each for each in pipeline.operators if isinstance(each, LeafOperator)]
+    for meld, source in zip(melds, stages.handed(fragment), strict=False):
+        if stages.sources[source].leaf is None:
+            continue
+        ports = hosted.feeds.ports_of(hosted.query, source)
+        bounds += [
+            (hosted.feeds.ports[hosted.query][port].number, bound)
+            for port, bound in zip(ports, meld.bounds, strict=True)
+        ]
+        received += meld.received
+    return bounds, received
+
+
+def added(samples: Samples, query: str, parts: Sequence[Told]) -> None:
+    """Add what all partitions told of a graph to the counters; its gauges are the sums of what they hold."""
+    together = Samples()
+    for told in parts:
+        for name, labels, value in told["samples"]:
+            key = name, tuple(labels)
+            together[key] = together.get(key, 0) + value
+    samples.merge(together, ALL_METRICS)
+    windows = [(told["fragment"], *each) for told in parts for each in told["windows"]]
+    if windows:
+        samples.add(WINDOWS_CLOSED, _together([((f, place), closed) for f, place, closed, _ in windows]), query)
+        samples.set(WINDOWS_OPEN, _together([((f, place), still) for f, place, _, still in windows]), query)
+
+
+def _together(told: Sequence[tuple[tuple[int, int], Any]]) -> int:
+    """Count the windows of all partitions, those that they share once, by fragment and node."""
+    by_node: dict[tuple[int, int], list[Any]] = {}
+    for node, each in told:
+        by_node.setdefault(node, []).append(each)
+    return sum(windows_of(each) for each in by_node.values())
+
+
+def windows_of(parts: Sequence[list[list[int]] | int]) -> int:
+    """Count the windows of all partitions: those that they share once."""
+    shared = [(first, end) for part in parts if not isinstance(part, int) for first, end in part]
+    return count(unite(shared)) + sum(part for part in parts if isinstance(part, int))
