@@ -78,5 +78,11 @@ def run(setting: Setting) -> Report:
     report.require("bytes at most, out of order / the better in order, the most of any skew", more, "<= 1.6", judged)
     if setting.plots:
         lines = {name: [found[skew][name].most_bytes / 1e6 for skew in skews] for name in PLANS}
-        curves(setting.plots / "x10.svg", title, [str(skew) for skew in skews], lines, ("skew, s", "MB at most"))
+        curves(
+            setting.plots / "x10.svg",
+            "A tumbling join of two unions of skewed links",
+            [str(skew) for skew in skews],
+            lines,
+            ("skew, s", "MB at most"),
+        )
     return report

@@ -75,5 +75,7 @@ def run(setting: Setting) -> Report:
     if setting.plots:
         lines = {name: [found[each][name].mean / 1e3 for each in late] for name in PLANS}
         labels = ("C late by, s", "thousand rows in the mean")
-        curves(setting.plots / "x11.svg", title, [str(each) for each in late], lines, labels)
+        curves(
+            setting.plots / "x11.svg", "A tumbling join with a late link", [str(each) for each in late], lines, labels
+        )
     return report

@@ -95,5 +95,11 @@ def run(setting: Setting) -> Report:
     if setting.plots:
         lines = {name: [found[skew][name].most_bytes / 1e6 for skew in skews] for name in PLANS}
         labels = ("skew, s", "MB at most")
-        curves(setting.plots / "x9.svg", title, [str(skew) for skew in skews], lines, labels)
+        curves(
+            setting.plots / "x9.svg",
+            "A minute's count of two skewed links",
+            [str(skew) for skew in skews],
+            lines,
+            labels,
+        )
     return report
