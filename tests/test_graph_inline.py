@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+from highlevel import schedule
 from highlevel.graph.nodes import Apply, Distinct, Leaf, Node, PairGroups, Progressing, Select, Union, Windowed
 from highlevel.graph.plan import AnyPlan, GraphPlan
 from highlevel.inline import InlineRun, Input
@@ -189,6 +190,19 @@ def test_a_stream_that_is_joined_with_itself_is_read_once(seed: int, tmp_path: P
     )
     assert len(plan.leaves) == 1
     assert engine.samples().total(PARTIALS_RECEIVED) == 60
+
+
+def test_a_file_that_is_dealt_to_several_lanes_is_joined_as_one(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "LANE_BYTES", 64)
+    links = two_links(Random(seed))
+    plan = graph(join(packets("a"), packets("b"), Band(3 * SECOND, SECOND), kind=JoinKind.ANTI))
+    met = {s for s, _ in pairs(links["a"], links["b"], -SECOND, 3 * SECOND)}
+    engine = InlineRun([plan], write(tmp_path, links), 64, threads=3, block_records=7)
+    assert len(engine.lanes) == 6
+    expected = Counter(spelled(each) for each in links["a"] if each not in met)
+    assert rows_of(batch for _, batch in engine.results()) == expected
 
 
 def test_a_link_may_feed_several_leaves_of_a_query(seed: int, tmp_path: Path) -> None:

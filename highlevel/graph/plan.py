@@ -30,7 +30,7 @@ class GraphPlan:
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """Every node once, inputs before those that read them."""
-        return tuple(dict.fromkeys(below(self.root)))
+        return tuple(below(self.root))
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:
@@ -95,16 +95,20 @@ AnyPlan = QueryPlan | GraphPlan
 """What engines run."""
 
 
-def below(node: Node) -> Iterator[Node]:
-    """Yield a node's inputs, theirs first, and the node; shared ones again and again.
+def below(node: Node, known: set[Node] | None = None) -> Iterator[Node]:
+    """Yield a node's inputs, theirs first, and the node: each once, and none that is `known`.
 
     >>> from lowlevel.plan import LowLevelPlan
     >>> leaf = Leaf("q", ("a",), LowLevelPlan(None, (), (), 1, reduced=False))
-    >>> [type(each).__name__ for each in below(leaf)]
-    ['Leaf']
+    >>> [type(each).__name__ for each in below(Union((leaf, leaf)))]
+    ['Leaf', 'Union']
     """
+    known = set() if known is None else known
+    if node in known:
+        return
     for each in node.inputs:
-        yield from below(each)
+        yield from below(each, known)
+    known.add(node)
     yield node
 
 
