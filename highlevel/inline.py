@@ -35,6 +35,7 @@ from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node import TABLE_SLOTS
 from lowlevel.promises.lull import LullRule
 from lowlevel.punctuation import BEGINNING, Punctuation
+from lowlevel.watch.watching import follow_above
 
 ALL_METRICS = by_name(CAPTURE_METRICS, LOW_METRICS, HIGH_METRICS)
 
@@ -135,6 +136,8 @@ class InlineRun:
         allow_open_files(len(self.inputs))
         captures = [open_capture(each.path, each.follow) for each in self.inputs]
         self.live = any(isinstance(capture, StreamedCapture) and capture.live for capture in captures)
+        if self.live:
+            follow_above(plans, (leaf.low for plan in plans for leaf in plan.leaves))
         self.slacks = [
             self._slack(slack, capture, [leaf for leaf in leaves if each.feeds(leaf)])
             for each, capture in zip(self.inputs, captures, strict=True)

@@ -16,9 +16,9 @@ from lowlevel.filter_join.recalling import filter_joins, memory_of
 from lowlevel.keys import KeyLayout, code_widths
 from lowlevel.kinds import columns_of_kind
 from lowlevel.layers import Layer
-from lowlevel.plan import Key
+from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import MERGE, SubAggregate
-from lowlevel.watch.watching import watched_files
+from lowlevel.watch.watching import files_in
 from queries.expression_text import expression_text
 from queries.window_text import pane_text, window_lines
 
@@ -63,18 +63,28 @@ def _low(plan: QueryPlan) -> Iterator[str]:
         yield line("key words", _words(low.keys))
     for sub in low.subaggregates:
         yield line("keep per group" if low.reduced else "of each row", f"{sub.name} = {_call(sub)}")
-    for file in {file.path: file for file in watched_files([low])}.values():
-        contents = file.version.contents
-        yield line("watchlist", f"{file.path}: {contents.entries:,} lines, {contents.bytes:,} bytes in memory")
-    if low.remembers:
-        keys, size = KEYS * len(filter_joins([low])), memory_of([low])
-        yield line("remembers", f"keys for seen_within: {keys:,} at most, {size:,} bytes; one reader for each capture")
+    yield from remembering_lines(low)
+    yield from watched_lines(plan)
     if low.spread:
         yield line("spread", "counters of a row are divided among the panes from its start_ts to its end_ts")
     if plan.windowed:
         yield line("pane", pane_text(plan.window))
     else:
         yield line("pane", "the whole input: the query has no window, so its answer comes when the input ends")
+
+
+def remembering_lines(low: LowLevelPlan) -> Iterator[str]:
+    """Yield what is kept of rows for those that come behind them."""
+    if low.remembers:
+        keys, size = KEYS * len(filter_joins([low])), memory_of([low])
+        yield line("remembers", f"keys for seen_within: {keys:,} at most, {size:,} bytes; one reader for each capture")
+
+
+def watched_lines(plan: object) -> Iterator[str]:
+    """Yield the watchlists of a plan of any kind."""
+    for file in {file.path: file for file in files_in(plan)}.values():
+        contents = file.version.contents
+        yield line("watchlist", f"{file.path}: {contents.entries:,} lines, {contents.bytes:,} bytes in memory")
 
 
 def high_lines(plan: QueryPlan) -> Iterator[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
 
+from highlevel.graph.nodes import Leaf, Windowed
+from highlevel.graph.plan import AnyPlan, GraphPlan
 from lowlevel.durations import parse_duration
 from lowlevel.expressions import Binary, Expression, Literal, Op, SeenWithin, Type, columns_of, parts_of
 from queries.comparisons import Operand
@@ -39,6 +42,27 @@ def seen_within(sql: str, name: Token, operands: Sequence[Operand]) -> SeenWithi
         if any(isinstance(part, SeenWithin) for part in parts_of(operand.bound)):
             operand.fail(f"{SEEN_WITHIN} within {SEEN_WITHIN}", "two of them, joined by AND or OR")
     return SeenWithin(duration, operands[1].bound, condition)
+
+
+def refuse_above(sql: str, plan: AnyPlan) -> None:
+    """Raise QueryError where a `seen_within` is about other rows than those of a link: nothing above remembers any."""
+    for node in plan.nodes if isinstance(plan, GraphPlan) else ():
+        below = node.takes_partials if isinstance(node, Windowed) else isinstance(node, Leaf)
+        if not below and _holds(tuple(getattr(node, field.name) for field in fields(node)), node.inputs):
+            at = max(0, sql.lower().find(SEEN_WITHIN))
+            expected = "it in a condition on one stream of a link, whose rows it remembers"
+            raise QueryError(f"{SEEN_WITHIN} over pairs of a join, or over results of a query", sql, at, expected)
+
+
+def _holds(value: object, inputs: tuple[object, ...]) -> bool:
+    """Whether a `seen_within` is in a tree, but for the nodes that are read."""
+    if isinstance(value, SeenWithin):
+        return True
+    if isinstance(value, tuple):
+        return any(_holds(each, inputs) for each in value)
+    if not is_dataclass(value) or any(value is each for each in inputs):
+        return False
+    return any(_holds(getattr(value, field.name), inputs) for field in fields(value))
 
 
 def _duration(operand: Operand) -> int:

@@ -17,6 +17,7 @@ from lowlevel.layers import Layer
 from queries.clauses import read_clauses
 from queries.compiler import Compiler
 from queries.errors import QueryError
+from queries.filter_joins import refuse_above
 from queries.known_queries import KnownQueries, NamedQuery
 
 
@@ -46,7 +47,9 @@ def compile_query(
     named = {each.lower(): query for each, query in (queries or {}).items()}
     path = (name.lower(),) if name.lower() in named else ()
     known = KnownQueries(named, {}, links, path)
-    return Compiler(sql, name, layer, sampling, known).block(read_clauses(sql)).plan
+    plan = Compiler(sql, name, layer, sampling, known).block(read_clauses(sql)).plan
+    refuse_above(sql, plan)
+    return plan
 
 
 def compile_groups(sql: str, name: str = "query", layer: str = Layer.OUTER) -> QueryPlan:

@@ -155,6 +155,39 @@ def test_it_is_refused_outside_where(sql: str) -> None:
         compile_query(sql)
 
 
+JOINED = "SELECT A.ts FROM M A [RANGE 3 s, WA ts], M B [RANGE 3 s, WA ts] WHERE A.srcIP = B.destIP AND "
+READ = "WITH t AS (SELECT ts, srcIP, destIP FROM M) SELECT {} FROM t {} WHERE seen_within('1 s', srcIP = destIP) {}"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        JOINED + "seen_within('1 s', A.srcIP = B.destIP)",
+        JOINED + "(A.len > B.len OR seen_within('1 s', A.srcIP = A.destIP))",
+        READ.format("ts, srcIP", "", ""),
+        READ.format("srcIP, count(*)", "[RANGE 1 s, SLIDE 1 s, WA ts]", "GROUP BY srcIP"),
+    ],
+)
+def test_nothing_above_the_low_level_remembers(sql: str) -> None:
+    with pytest.raises(QueryError, match="seen_within over pairs of a join, or over results of a query") as raised:
+        compile_query(sql)
+    assert f"column {sql.index('seen_within') + 1}:" in str(raised.value)
+
+
+def test_each_side_of_a_join_remembers_for_itself(tmp_path: Path) -> None:
+    plan = compile_query(f"{JOINED}seen_within('10 seconds', A.srcIP = A.destIP) AND B.destPort = 53")
+    assert [leaf.low.remembers for leaf in plan.leaves] == [True, False]
+    assert "\n  remembers       keys for seen_within: 262,144 at most, " in explain(plan)
+    only = compile_query("SELECT ts, srcIP FROM M WHERE seen_within('10 seconds', srcIP = destIP, destPort = 53)")
+    inputs = write_links(tmp_path, 5)
+    found = Counter(row["srcIP"] for _, batch in InlineRun([only], inputs).results() for row in batch.to_pylist())
+    wanted: Counter[bytes] = Counter()
+    for each in inputs:
+        rows = decode_file(each.path, names=NAMES)[0]
+        wanted.update(row["srcIP"].packed for row, seen in zip(rows, seen_by_hand(rows), strict=True) if seen)
+    assert found == wanted != Counter()
+
+
 @pytest.mark.spark
 def test_spark_batch_reads_a_capture_in_one_task_and_the_stream_engine_refuses(spark, tmp_path: Path) -> None:
     from highlevel.spark.batch import BatchRun

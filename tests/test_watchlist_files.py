@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+import time
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from capture.errors import InputError
 from capture.files.capture import open_capture
 from capture.files.scan import scan
 from capture.metrics import Samples
+from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
 from lowlevel.expressions import Column, InWatchlist, LongestPrefix, Type, columns_of, parts_of
 from lowlevel.metrics import WATCHLIST_ENTRIES, WATCHLIST_FAILED, WATCHLIST_RELOADS
@@ -29,7 +31,7 @@ from lowlevel.vectors import TextVector
 from lowlevel.watch.contents import Form
 from lowlevel.watch.lookup import in_watchlist, longest_prefix
 from lowlevel.watch.watched_file import Looked, WatchedFile, hold, release
-from lowlevel.watch.watching import Watching, watched_files
+from lowlevel.watch.watching import Watching, files_in, follow_above, watched_files
 from queries.gsql import compile_query
 from tests.links import write_links
 from tests.made_rows import vector_of
@@ -241,6 +243,40 @@ def test_a_node_follows_files_for_inputs_that_are_live_alone(tmp_path: Path) -> 
     samples = node.samples(["q"])
     assert samples.total(WATCHLIST_ENTRIES, link="a", file=str(tmp_path / "table")) == 1
     followed.close()
+
+
+def test_lists_above_the_low_level_are_looked_at_when_they_are_asked(tmp_path: Path, monkeypatch) -> None:
+    """A node looks after the lists of its own plans alone; those of its queries' other parts look for themselves."""
+    path = tmp_path / "table"
+    write(path, "10.0.0.0/8 a\n")
+    sql = f"SELECT srcIP, getlpmid(srcIP, '{path}') AS who FROM M WHERE in_list(srcIP, '{tmp_path}/list')"
+    write(tmp_path / "list", "0.0.0.0/0\n")
+    plan = compile_query(sql, "q")
+    lows = [leaf.low for leaf in plan.leaves]
+    (below,) = watched_files(lows)
+    (above,) = [file for file in files_in(plan) if file is not below]
+    assert (below.path, above.path) == (str(tmp_path / "list"), str(path))
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    for followed in (False, True):
+        if followed:
+            follow_above([plan], lows)
+            assert above.version.contents.entries == 2  # the version that came before it was followed
+        write(path, "".join(f"10.0.0.{each} a\n" for each in range(3 if followed else 2)))
+        write(tmp_path / "list", "# none any more\n")
+        assert above.version.contents.entries == (2 if followed else 1)
+        clock[0] += 2
+        assert above.version.contents.entries == (3 if followed else 1)
+        assert below.version.contents.entries == 1
+
+
+def test_a_live_run_follows_them(tmp_path: Path) -> None:
+    path = write_links(tmp_path, 3)[0].path
+    write(tmp_path / "table", "0.0.0.0/0 a\n")
+    for follow in (False, True):
+        plan = compile_query(f"SELECT srcIP, getlpmid(srcIP, '{tmp_path}/table') AS who FROM M", "q")
+        InlineRun([plan], [Input("a", path, follow=follow)])
+        assert [file._own.followed for file in files_in(plan)] == [follow]
 
 
 def test_a_table_keeps_labels_that_a_later_version_brings(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import warnings
 from dataclasses import dataclass
 from enum import Enum
@@ -107,7 +108,13 @@ class WatchedFile:
         state = self._own
         if _held.versions is not None and id(self) in _held.versions:
             return _held.versions[id(self)]
+        if state.followed:
+            self.refresh(time.monotonic())
         return state.version or self.read()
+
+    def follow(self) -> None:
+        """Look for changes whenever it is asked for, where nobody refreshes it."""
+        self._own.followed = True
 
     def read(self) -> Version:
         """Read the file where that was not done yet; raises InputError where it cannot be."""
@@ -180,6 +187,7 @@ class _State:
         self.version: Version | None = None
         self.seen: Identity | None = None
         self.looked = -EVERY
+        self.followed = False
 
 
 def hold(files: list[WatchedFile]) -> None:

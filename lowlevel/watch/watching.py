@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 
 from capture.metrics import Samples
 from lowlevel.expressions import InWatchlist, LongestPrefix, parts_of
@@ -19,6 +20,26 @@ def watched_files(plans: Iterable[LowLevelPlan]) -> list[WatchedFile]:
     trees = [tree for plan in plans for tree in plan.trees]
     found = [part.file for tree in trees for part in parts_of(tree) if isinstance(part, InWatchlist | LongestPrefix)]
     return list({id(file): file for file in found}.values())
+
+
+def follow_above(plans: Iterable[object], lows: Iterable[LowLevelPlan]) -> None:
+    """Let the files that `plans` name, but not `lows`, which a node looks after, be looked at when they are asked."""
+    below = {id(file) for file in watched_files(lows)}
+    for file in files_in(tuple(plans)):
+        if id(file) not in below:
+            file.follow()
+
+
+def files_in(value: object) -> Iterator[WatchedFile]:
+    """Yield every file that a plan of any kind names, or a tuple of plans: dataclasses over dataclasses and tuples."""
+    if isinstance(value, WatchedFile):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from files_in(each)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from files_in(getattr(value, field.name))
 
 
 class Watching:
