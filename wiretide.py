@@ -77,7 +77,9 @@ def watch(
     follow: bool = False,
     lull: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Answer one query in this process, a batch whenever windows become final. Arguments and errors are as in `query`.
+    """Answer one query in this process, a batch whenever windows become final, or rows come that are of none.
+
+    Arguments and errors are as in `query`.
 
     Inputs are opened at once, and read from when the first batch is asked for; closing the iterator ends that.
     """
