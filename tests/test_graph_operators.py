@@ -6,6 +6,7 @@ times, and state that a restart loses.
 """
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -310,6 +311,24 @@ def test_the_box_of_a_pair_lets_its_group_leave_before_single_promises_do() -> N
     assert left == [{}, {(1, 0, 1, 1, 1, 1): 1}, {(0, 1, 1, 1, 1, 1): 1}, {}]
     assert feed(operator, (0, [(1, 1, "a", 1)]), schema) == []
     assert (operator.late, operator.rows_held) == (1, 0)
+
+
+def test_groups_promise_the_numbers_that_their_results_show() -> None:
+    tens = Key("left", Binary(Op.DIV, TS, seconds(10)))
+    plan = plan_of(WHOLE_INPUT, (tens, Key("right", OTHER)))
+    operator = make_operator(PairGroups(PAIRS, plan, (("ts", 10, "left"), ("other", 1, "right"))))
+    told = [list(operator.punctuate(0, JointPunctuation("a", box))) for box in [(25, 7), (29, 7), (30, 7), (30, END)]]
+    boxes = [(2, 7), None, (3, 7), (3, END)]
+    assert told == [[] if box is None else [JointPunctuation("a", box)] for box in boxes]
+    one = make_operator(PairGroups(PAIRS, plan_of(WHOLE_INPUT, (tens,)), (("ts", 10, "left"),)))
+    told = [list(one.punctuate(0, JointPunctuation("a", box))) for box in [(25, 7), (29, END), (END, END)]]
+    assert told == [[], [Punctuation("a", 2)], [Punctuation("a", END)]]
+    hidden = replace(plan, select=plan.select[1:])
+    unshown = PairGroups(PAIRS, hidden, (("ts", 10, "left"), ("other", 1, "right")))
+    assert unshown.progress == ()
+    silent = make_operator(unshown)
+    told = [list(silent.punctuate(0, JointPunctuation("a", box))) for box in [(25, 7), (29, END), (END, END)]]
+    assert told == [[], [], [Punctuation("a", END)]]
 
 
 def test_many_groups_that_left_are_taken_out_of_the_table() -> None:

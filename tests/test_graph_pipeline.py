@@ -6,15 +6,17 @@ that forgets a reader, and a silent link that holds back what it has no part in.
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from highlevel.graph.nodes import Apply, Distinct, Node, PairGroups, Progressing, Union, Windowed
+from highlevel.graph.nodes import Apply, Distinct, Leaf, Node, PairGroups, Progressing, Union, Windowed
 from highlevel.graph.operator import lows_of
 from highlevel.graph.pipeline import GraphPipeline
 from highlevel.graph.plan import GraphPlan
@@ -201,3 +203,25 @@ def test_plans_know_their_columns_times_and_streams() -> None:
     assert GraphPlan("q", "", RENAMED).times == {"ts"}
     counted = GraphPlan("q", "", Windowed(packets("a"), totals(TEN, (), TS), "ts"))
     assert counted.counting_rows() == counted  # it counts its rows
+
+
+def test_windows_that_do_not_count_their_rows_do_so_where_rows_may_be_late() -> None:
+    plan = totals(TEN, (Key("srcIP", SRC),), LEN)
+    plan = replace(plan, low=replace(plan.low, subaggregates=plan.low.subaggregates[1:]), select=plan.select[2:])
+    over_leaf = Windowed(Leaf("q", ("a",), plan.low), plan, "pane")
+    both = Union((over_leaf, Windowed(packets("a"), plan, "ts")))
+    of_leaf, of_rows = GraphPlan("q", "", both).counting_rows().root.inputs
+    for each in (of_leaf, of_rows):
+        assert isinstance(each, Windowed)
+        assert [sub.name for sub in each.plan.low.subaggregates] == ["s", "rows"]
+    assert isinstance(of_leaf, Windowed)
+    assert of_leaf.takes_partials
+    assert of_rows.inputs == (packets("a"),)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_plans_are_pickled_whole(name: str) -> None:
+    plan = GraphPlan("q", "SELECT …", GRAPHS[name])
+    read = pickle.loads(pickle.dumps(plan))
+    assert read == plan
+    assert (read.schema, read.leaves, hash(read)) == (plan.schema, plan.leaves, hash(plan))
