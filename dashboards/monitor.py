@@ -51,7 +51,7 @@ class Monitor:
         """Check everything that can be wrong before a JVM is started; `say` takes lines for the user."""
         self.pipeline = pipeline
         self.say = say
-        self.plans = pipeline.plans_of_links()
+        self.plans = pipeline.plans()
         captures = pipeline.inputs(self.plans)
         self.inputs = [*captures, *pipeline.spools]
         for each in captures:

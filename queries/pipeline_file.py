@@ -121,6 +121,7 @@ class PipelineFile:
         plans = [query.plan(name, named, links) for name, query in self.queries.items()]
         plans = [plan.counting_rows() for plan in plans] if self.spooled else plans
         for plan in plans:
+            self._check_spooled(plan)
             if waits_for_the_end(plan):
                 raise PipelineError(
                     f"queries.{plan.name}.sql has no window, so nothing would be shown before the end; "
@@ -129,15 +130,21 @@ class PipelineFile:
         return plans
 
     def plans_of_links(self) -> list[QueryPlan]:
-        """Compile the queries for what takes groups of links alone; PipelineError for a graph."""
-        plans = self.plans()
-        for plan in plans:
-            if not isinstance(plan, QueryPlan):
-                raise PipelineError(
-                    f"queries.{plan.name}.sql is a graph: it has rows, a join, or reads another query; expected "
-                    "groups of links here, and such a query with `wiretide query`"
-                )
-        return [plan for plan in plans if isinstance(plan, QueryPlan)]
+        """Compile the queries, and return those that are groups of links: all that a node has to do with."""
+        return [plan for plan in self.plans() if isinstance(plan, QueryPlan)]
+
+    def _check_spooled(self, plan: AnyPlan) -> None:
+        """Refuse a graph that reads what a node leaves in a spool: those are partials of groups."""
+        if isinstance(plan, QueryPlan):
+            return
+        spooled = {name.lower() for name in self.spooled}
+        for leaf in plan.leaves:
+            for stream in [*self.spooled] if leaf.of_every_link else leaf.streams:
+                if stream.lower() in spooled:
+                    raise PipelineError(
+                        f"queries.{plan.name}.sql is a graph (rows, a join, a query that reads others) over the link "
+                        f"{stream}, which has a spool; expected groups of it, or a link without a spool"
+                    )
 
     def inputs(self, plans: Sequence[AnyPlan]) -> list[Input]:
         """Find the files of `links`; raises InputError where a link or a name in FROM has none."""

@@ -316,7 +316,10 @@ def test_queries_that_cannot_be_read_by_others_are_refused(queries: str, message
         parse_pipeline(LINKS + queries, tmp_path).plans()
 
 
-def test_what_takes_groups_of_links_alone_refuses_graphs(tmp_path: Path) -> None:
+def test_a_node_has_to_do_with_groups_of_links_alone(tmp_path: Path) -> None:
     pipeline = parse_pipeline(LINKS + HOURS + MINUTES, tmp_path)
-    with pytest.raises(PipelineError, match=r"queries\.hours\.sql is a graph"):
-        pipeline.plans_of_links()
+    assert [plan.name for plan in pipeline.plans_of_links()] == ["minutes"]
+    for text in (HOURS + MINUTES, '[queries.rows]\nsql = "SELECT ts, len FROM packets"\n'):
+        spooled = parse_pipeline(SPOOLED + text, tmp_path)
+        with pytest.raises(PipelineError, match=r"is a graph .* over the link M, which has a spool"):
+            spooled.plans()
