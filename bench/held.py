@@ -1,81 +1,20 @@
-"""Plans of operators that links feed, and what they hold while they run."""
+"""What plans hold while links feed them, what they take, and how long pairs wait in them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from bench.disorder import SECOND
 from bench.links import Link, events
 from bench.report import Report
+from bench.steps import Step
 from highlevel.aggregate import Aggregate
-from highlevel.bucket import END_WID, FIRST_WID
 from highlevel.inorder.buffering import BufferingAggregate
-from highlevel.windows.sliding import SlidingWindow
-from lowlevel.punctuation import END, Item, Punctuation
-
-
-class ByWindow:
-    """Makes rows partials of windows by their column `time`, and times in promises window ids.
-
-    Rows without a column `packets` count as one each, and keep none of their columns.
-    """
-
-    def __init__(self, window: SlidingWindow, time: str = "ts") -> None:
-        self.window, self.time = window, time
-
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Tag rows."""
-        first, end = self.window.wids(batch.column(self.time).to_numpy())
-        if "packets" in batch.schema.names:
-            tagged = batch.drop_columns([self.time])
-        else:
-            tagged = pa.RecordBatch.from_pydict({"packets": pa.array(np.ones(batch.num_rows, np.int64))})
-        yield tagged.append_column(FIRST_WID, pa.array(first)).append_column(END_WID, pa.array(end))
-
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Round down."""
-        yield mark if mark.low == END else Punctuation(mark.link, self.window.closed_before(mark.low))
-
-
-class Again:
-    """Makes rows of windows partials of the same windows."""
-
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Give the window as a range of one."""
-        wids = batch.column("wid").to_numpy()
-        tagged = batch.drop_columns(["wid"]).append_column(FIRST_WID, pa.array(wids))
-        yield tagged.append_column(END_WID, pa.array(wids + 1))
-
-    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Pass on."""
-        yield mark
-
-
-class Step:
-    """An operator, and what is below each of its ports: the number of a link, or another step."""
-
-    def __init__(self, operator: Any, *below: Step | int) -> None:
-        self.operator, self.below = operator, below
-
-    def take(self, link: int, item: Item) -> Iterator[Item]:
-        """Feed what a link sends; yield what leaves."""
-        for port, each in enumerate(self.below):
-            arrived: Iterable[Item] = each.take(link, item) if isinstance(each, Step) else [item] * (each == link)
-            for one in arrived:
-                mark = isinstance(one, Punctuation)
-                yield from self.operator.punctuate(port, one) if mark else self.operator.rows(port, one)
-
-    def steps(self) -> Iterator[Step]:
-        """Yield this and all below."""
-        yield self
-        for each in self.below:
-            if isinstance(each, Step):
-                yield from each.steps()
 
 
 def held(operator: object) -> int:
@@ -97,6 +36,7 @@ class Held:
     rows: int = 0
     results: int = 0
     checksum: int = 0
+    waited: float = 0.0
 
     @property
     def most(self) -> int:
@@ -117,6 +57,28 @@ class Held:
     def mean_bytes(self) -> float:
         """Bytes in the mean."""
         return float(np.mean(self.bytes))
+
+
+@dataclass
+class Pairs:
+    """Sees pairs leave a join; behind the END of all links nothing is counted, as it did not wait for its time."""
+
+    begin: int
+    end: int
+    total: int = 0
+    count: int = 0
+
+    def __call__(self, now: int, pairs: pa.RecordBatch) -> None:
+        """Add how long after the later of their times they leave."""
+        if self.begin < now < self.end:
+            there = np.maximum(pairs.column("left_ts").to_numpy(), pairs.column("right_ts").to_numpy())
+            self.total += int((now - there).sum())
+            self.count += len(there)
+
+    @property
+    def seconds(self) -> float:
+        """The mean."""
+        return self.total / self.count / SECOND
 
 
 Seen = Callable[[int, pa.RecordBatch], None]
@@ -170,6 +132,21 @@ def tell(report: Report, title: str, over: str, found: Mapping[int, Mapping[str,
     for what, shown in FIGURES.items():
         rows = [(f"{place} s", *(shown(each) for each in plans.values())) for place, plans in found.items()]
         report.table(f"{title}: {what}", (over, *next(iter(found.values()))), rows)
+
+
+def joined(top: Step, links: Sequence[Link], seconds: int, settled: int) -> Held:
+    """Feed a plan that gives pairs; `waited` is the mean of seconds from the later time of a pair to its leaving."""
+    pairs = Pairs(settled, seconds * SECOND)
+    found = fed(top, links, seconds, settled, "left", pairs)
+    found.waited = pairs.seconds
+    return found
+
+
+def tell_waits(report: Report, title: str, over: str, found: Mapping[int, Mapping[str, Held]]) -> None:
+    """Add a table of how long pairs wait."""
+    rows = [(f"{place} s", *(f"{each.waited:.1f}" for each in plans.values())) for place, plans in found.items()]
+    what = "s from the later time of a pair to its leaving, mean"
+    report.table(f"{title}: {what}", (over, *next(iter(found.values()))), rows)
 
 
 def same(found: dict[str, Held]) -> None:

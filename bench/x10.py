@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.disorder import SECOND
-from bench.held import Held, Step, fed, same, tell
+from bench.held import Held, joined, same, tell, tell_waits
 from bench.links import flows
 from bench.one_core import on_one_core
 from bench.plots import curves
 from bench.report import Report
 from bench.setting import Setting
+from bench.steps import Step
 from highlevel.inorder.iop_join import IopJoin
 from highlevel.inorder.merge import OrderedMerge
 from highlevel.joins.oa_join import OAJoin
@@ -54,7 +55,7 @@ def measure(rate: int, skews: tuple[int, ...]) -> dict[int, dict[str, Held]]:
         links = [flows(seconds, rate, KEYS, seed) for seed in range(4)]
         links = [link.late(skew * SECOND) if place % 2 else link for place, link in enumerate(links)]
         settled = (skew + 20) * SECOND
-        found[skew] = {name: fed(make(), links, seconds, settled, "left") for name, make in PLANS.items()}
+        found[skew] = {name: joined(make(), links, seconds, settled) for name, make in PLANS.items()}
         same(found[skew])
     return found
 
@@ -66,6 +67,7 @@ def run(setting: Setting) -> Report:
     report = Report("X10")
     title = f"tumbling join of 10 s of two unions of two links of {rate:,} rows/s; two are behind"
     tell(report, title, "skew", found)
+    tell_waits(report, title, "skew", found)
     each_row = {name: found[skews[-1]][name].most_bytes / found[skews[-1]][name].most for name in PLANS}
     told = ", ".join(f"{name} {each:.0f}" for name, each in each_row.items())
     report.notes.append(f"bytes for a row at the greatest skew: {told}; a row itself has 24")

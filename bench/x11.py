@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.disorder import SECOND
-from bench.held import Held, Step, fed, same, tell
+from bench.held import Held, joined, same, tell, tell_waits
 from bench.links import flows
 from bench.one_core import on_one_core
 from bench.plots import curves
 from bench.report import Report
 from bench.setting import Setting
+from bench.steps import Step
 from bench.x10 import KEY, LINK
 from highlevel.inorder.iop_join import IopJoin
 from highlevel.inorder.merge import OrderedMerge
@@ -50,7 +51,7 @@ def measure(scale: float, late: tuple[int, ...], windows: int) -> dict[int, dict
     for each in late:
         behind = [*links[:2], links[2].late(each * SECOND)]
         begin = (WINDOW + each) * SECOND  # so that the windows sampled are whole
-        found[each] = {name: fed(make(), behind, seconds, begin, "left") for name, make in PLANS.items()}
+        found[each] = {name: joined(make(), behind, seconds, begin) for name, make in PLANS.items()}
         same(found[each])
     return found
 
@@ -62,6 +63,7 @@ def run(setting: Setting) -> Report:
     report = Report("X11")
     title = f"tumbling join of a minute of M1 with (M2 U C), {RATES[0]} rows/s on the mains"
     tell(report, title, "C late by", found)
+    tell_waits(report, title, "C late by", found)
     first, last = found[late[0]], found[late[-1]]
     gap = last[IN_ORDER].mean - last[OUT_OF_ORDER].mean
     model = RATES[1] * late[-1] ** 2 / (2 * WINDOW)
@@ -72,6 +74,8 @@ def run(setting: Setting) -> Report:
         "rows in the mean, growth out of order / in order", grown[OUT_OF_ORDER] / grown[IN_ORDER], "<= 1", judged
     )
     report.require("rows more in order in the mean / those of the model", gap / model, ">= 0.8", judged)
+    waits = last[OUT_OF_ORDER].waited / last[IN_ORDER].waited
+    report.require("seconds until a pair leaves, out of order / in order, at 10 s", waits, "<= 0.1", judged)
     if setting.plots:
         lines = {name: [found[each][name].mean / 1e3 for each in late] for name in PLANS}
         labels = ("C late by, s", "thousand rows in the mean")

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.disorder import SECOND
-from bench.held import ByWindow, Held, Step, fed, same, tell
+from bench.held import Held, fed, same, tell
 from bench.links import packets
 from bench.one_core import on_one_core
 from bench.plots import curves
 from bench.report import Report
 from bench.setting import Setting
+from bench.steps import ByWindow, Step
 from bench.x9 import COUNT, KEYS
 from highlevel.aggregate import Aggregate
 from highlevel.inorder.buffering import BufferingAggregate

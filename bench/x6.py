@@ -16,12 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from bench.disorder import SECOND, Numbers
-from bench.held import ByWindow, Held, Step, fed, same
+from bench.held import Held, fed, same
 from bench.links import Link, flows
 from bench.one_core import on_one_core
 from bench.plots import curves
 from bench.report import Report
 from bench.setting import Setting
+from bench.steps import ByWindow, Step
 from highlevel.aggregate import Aggregate
 from highlevel.inorder.opib_join import OpibJoin
 from highlevel.inorder.opob_join import OpobJoin

@@ -11,8 +11,9 @@ import pytest
 from bench import links as links_module
 from bench import x6, x7, x9, x10, x11, x12
 from bench.disorder import SECOND
-from bench.held import Held, Step, fed, same
+from bench.held import Held, fed, same
 from bench.links import Link, events, flows, packets
+from bench.steps import Step
 from highlevel.inorder.merge import OrderedMerge
 from highlevel.meld import Meld
 from lowlevel.punctuation import BEGINNING, END, Punctuation

@@ -1,0 +1,72 @@
+"""Plans: operators on top of each other, with links at the bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.bucket import END_WID, FIRST_WID
+from highlevel.windows.sliding import SlidingWindow
+from lowlevel.punctuation import END, Item, Punctuation
+
+
+class ByWindow:
+    """Makes rows partials of windows by their column `time`, and times in promises window ids.
+
+    Rows without a column `packets` count as one each, and keep none of their columns.
+    """
+
+    def __init__(self, window: SlidingWindow, time: str = "ts") -> None:
+        self.window, self.time = window, time
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Tag rows."""
+        first, end = self.window.wids(batch.column(self.time).to_numpy())
+        if "packets" in batch.schema.names:
+            tagged = batch.drop_columns([self.time])
+        else:
+            tagged = pa.RecordBatch.from_pydict({"packets": pa.array(np.ones(batch.num_rows, np.int64))})
+        yield tagged.append_column(FIRST_WID, pa.array(first)).append_column(END_WID, pa.array(end))
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Round down."""
+        yield mark if mark.low == END else Punctuation(mark.link, self.window.closed_before(mark.low))
+
+
+class Again:
+    """Makes rows of windows partials of the same windows."""
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Give the window as a range of one."""
+        wids = batch.column("wid").to_numpy()
+        tagged = batch.drop_columns(["wid"]).append_column(FIRST_WID, pa.array(wids))
+        yield tagged.append_column(END_WID, pa.array(wids + 1))
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Pass on."""
+        yield mark
+
+
+class Step:
+    """An operator, and what is below each of its ports: the number of a link, or another step."""
+
+    def __init__(self, operator: Any, *below: Step | int) -> None:
+        self.operator, self.below = operator, below
+
+    def take(self, link: int, item: Item) -> Iterator[Item]:
+        """Feed what a link sends; yield what leaves."""
+        for port, each in enumerate(self.below):
+            arrived: Iterable[Item] = each.take(link, item) if isinstance(each, Step) else [item] * (each == link)
+            for one in arrived:
+                mark = isinstance(one, Punctuation)
+                yield from self.operator.punctuate(port, one) if mark else self.operator.rows(port, one)
+
+    def steps(self) -> Iterator[Step]:
+        """Yield this and all below."""
+        yield self
+        for each in self.below:
+            if isinstance(each, Step):
+                yield from each.steps()
