@@ -137,6 +137,24 @@ def test_union_promises_the_smaller_of_each_bound(seed: int) -> None:
     assert found == Counter(row for rows in inputs for row in rows)
 
 
+def test_a_union_promises_no_more_than_the_least_of_its_inputs_can() -> None:
+    silent = Apply(ROWS, ROWS.outputs, ())
+    node = Union((PAIRS, silent))
+    assert node.progress == ()
+    operator = make_operator(node)
+    assert list(operator.punctuate(0, JointPunctuation("a", (5, 6)))) == []
+    assert list(operator.punctuate(1, Punctuation("b", END))) == []
+    assert list(operator.punctuate(0, JointPunctuation("a", (7, 8)))) == []
+    assert list(operator.punctuate(0, JointPunctuation("a", (END, END)))) == [Punctuation("*", END)]
+
+
+def test_what_is_no_union_is_refused() -> None:
+    with pytest.raises(ValueError, match="a union of different columns"):
+        Union((ROWS, Apply(ROWS, ROWS.outputs[1:], ())))
+    with pytest.raises(ValueError, match="progress by different columns"):
+        Union((ROWS, PAIRS))
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_distinct_passes_the_first_row_of_each_key_and_forgets_it(seed: int) -> None:
     random = Random(seed)
@@ -213,7 +231,7 @@ def test_windows_over_any_node_are_those_of_the_definition(seed: int) -> None:
     found = check(lambda: make_operator(node), events, schema_of(ROWS), node.progress, random, closed)
     groups: dict[tuple, list[tuple]] = {}
     for row in rows:
-        for wid in spec.wids(row[0]):  # type: ignore[attr-defined]  # a field of Spec is called range
+        for wid in spec.wids(row[0]):
             groups.setdefault((*spec.extent(wid), row[2]), []).append(row)
     assert found == Counter((*key, *summary(of)) for key, of in groups.items())
 

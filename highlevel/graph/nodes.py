@@ -75,9 +75,18 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Union:
-    """All rows of `inputs`, which have the same columns and the same progressing ones."""
+    """All rows of `inputs`, which have the same columns, and the same progressing ones or none."""
 
     inputs: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse inputs whose rows are no rows of one table."""
+        first, *others = ([(column.name, column.type) for column in each.columns] for each in self.inputs)
+        if any(each != first for each in others):
+            raise ValueError(f"a union of different columns: {first} and {', '.join(map(str, others))}")
+        progress = {each.progress for each in self.inputs} - {()}
+        if len(progress) > 1:
+            raise ValueError(f"a union of inputs that progress by different columns: {sorted(progress)}")
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -90,8 +99,8 @@ class Union:
 
     @property
     def progress(self) -> tuple[str, ...]:
-        """That of the inputs."""
-        return self.inputs[0].progress
+        """That of the inputs; nothing where one of them has none."""
+        return min((each.progress for each in self.inputs), key=len)
 
 
 @dataclass(frozen=True)

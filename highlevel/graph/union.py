@@ -9,7 +9,7 @@ import pyarrow as pa
 from highlevel.graph.nodes import Union, width_of
 from highlevel.graph.operator import GraphItem, Lows, Mark, lows_of, mark_of
 from highlevel.meld import UNION
-from lowlevel.punctuation import BEGINNING
+from lowlevel.punctuation import BEGINNING, END
 
 BOUNDS = "bounds"
 """The one table of a snapshot."""
@@ -24,7 +24,8 @@ class UnionOperator:
 
     def __init__(self, node: Union) -> None:
         """Unite the inputs of `node`, a port each."""
-        self.names = [column.name for column in node.columns]
+        self.widths = [width_of(each) for each in node.inputs]
+        self.progresses = bool(node.progress)
         nothing: Lows = (BEGINNING,) * width_of(node)
         self.bounds = [nothing] * len(node.inputs)
         self.promised = nothing
@@ -35,7 +36,9 @@ class UnionOperator:
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
         """Raise the input's bounds; speak when what holds of all inputs has grown."""
-        told = lows_of(mark, len(self.promised))
+        told = lows_of(mark, self.widths[port])
+        if not self.progresses:  # where one of the inputs promises nothing but its end, so do all
+            told = (END if set(told) == {END} else BEGINNING,)
         self.bounds[port] = tuple(max(each) for each in zip(self.bounds[port], told, strict=True))
         lows = tuple(min(of_all) for of_all in zip(*self.bounds, strict=True))
         if lows != self.promised and BEGINNING not in lows:
