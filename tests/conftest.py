@@ -1,12 +1,14 @@
 """What all tests share: the captures, one Spark session, the order, and the proof that fast tests start no JVM.
 
 The order: tests without the mark `spark` first, those with it last, random inside each group (pytest-randomly prints
-the seed). With `-n` there are several processes: one begins with all tests that have the mark, since they share a
-session and take longest, and the others take the remaining files one after the other, in random order. A test without
-the mark finds a `java` that refuses and tells on it, in its own process and in its children, and no session.
+the seed). With `-n` there are several processes: marked tests take longest and begin, files that use the session all
+in one process, and the other files are taken one by one, in random order. A test without the mark finds no session, and
+a `java` that refuses and tells on it, in its own process and in its children.
 """
 
+import functools
 import os
+import re
 import shutil
 import signal
 import sys
@@ -19,7 +21,7 @@ from unittest import mock
 import hypothesis
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
-from xdist.scheduler import LoadGroupScheduling
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,12 +46,6 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.prefix) / "bin"), os.environ.get("PATH", os.defpath)])
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Keep the tests that share the Spark session in one process."""
-    if item.get_closest_marker("spark"):
-        item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that start a JVM go last, or first among several processes; the order inside both groups stays random."""
@@ -57,12 +53,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: (item.get_closest_marker("spark") is not None) is not first)
 
 
-class FileScheduling(LoadGroupScheduling):
-    """Deals whole files to processes, so that what a file sets up is set up once; a group is dealt as one file."""
+class FileScheduling(LoadScopeScheduling):
+    """Deals whole files to processes, so that what a file sets up is set up once; those with the session as one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        scope = super()._split_scope(nodeid)
-        return scope.partition("::")[0]
+        path = nodeid.partition("::")[0]
+        return "spark" if uses_session(self.config.rootpath / path) else path
+
+
+@functools.cache
+def uses_session(path: Path) -> bool:
+    """Whether a file has a test or a fixture that takes the fixture `spark`."""
+    return re.search(r"^def \w+\([^)]*\bspark\b", path.read_text("utf-8"), re.MULTILINE) is not None
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling:

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run(folder: Path, source: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, source: str, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the tests in `source` the way the project's own run."""
     (folder / "test_it.py").write_text(source)
     command = [
@@ -22,7 +22,7 @@ def run(folder: Path, source: str, **environ: str) -> subprocess.CompletedProces
         "--rootdir",
         folder,
     ]
-    options = ["-v", "-o", f"cache_dir={folder / 'cache'}", folder / "test_it.py"]
+    options = ["-v", "-o", f"cache_dir={folder / 'cache'}", *(words or [folder / "test_it.py"])]
     return subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, env=os.environ | environ)
 
 
@@ -42,6 +42,24 @@ def test_tests_with_the_mark_run_last_in_every_random_order(tmp_path: Path) -> N
     order = [line.split("::test_")[1].partition("_")[0] for line in answer.stdout.splitlines() if "::test_" in line]
     assert order == ["fast"] * 10 + ["jvm"] * 10
     assert "Using --randomly-seed=" in answer.stdout
+
+
+def test_of_several_processes_one_has_all_files_that_use_the_session(tmp_path: Path) -> None:
+    """And it begins with their marked tests; a test without the mark does not see the session."""
+    for number in range(3):
+        (tmp_path / f"test_jvm_{number}.py").write_text(
+            "import pytest\nfrom pyspark import SparkContext\n"
+            "@pytest.fixture(scope='session')\ndef spark(): SparkContext._gateway = 'open'\n"
+            "@pytest.mark.spark\ndef test_marked(spark): assert SparkContext._gateway == 'open'\n"
+            "def test_unmarked(): assert SparkContext._gateway is None\n"
+        )
+    answer = run(tmp_path, "".join(f"def test_{n}(): pass\n" for n in range(9)), "-n", "2", str(tmp_path))
+    assert "15 passed" in answer.stdout
+    told = [line.split() for line in answer.stdout.splitlines() if "PASSED" in line]
+    tests = {worker: [test.rpartition("/")[2] for of, *_, test in told if of == worker] for worker, *_ in told}
+    assert len(tests) == 2
+    assert [name.partition("::")[2] for name in tests["[gw0]"]] == ["test_marked"] * 3 + ["test_unmarked"] * 3
+    assert {name.partition("::")[0] for name in tests["[gw1]"]} == {"test_it.py"}
 
 
 def test_missing_captures_are_a_skip_that_says_where_they_were_looked_for(tmp_path: Path) -> None:
