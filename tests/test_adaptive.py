@@ -197,7 +197,7 @@ def test_any_stream_and_any_switching_give_what_wid_gives(part: int, monkeypatch
         monkeypatch.setattr(closing, "CLOSE_ROWS", random.choice([1, 5, 65_536]))
         spec = random_spec(random)
         sources = random.choice([1, 1, 2, 3])
-        inputs = [in_wids(spec, random_stream(random)) for _ in range(sources)]
+        inputs = [in_wids(spec, random_stream(random, 30)) for _ in range(sources)]
 
         def batch(arrivals: list[Arrival], spec: Spec = spec) -> pa.RecordBatch:
             return rows(spec, arrivals)
@@ -223,7 +223,7 @@ def test_the_order_of_arrival_changes_nothing_that_it_may_not() -> None:
     for seed in range(100):
         random = Random(seed)
         spec = random_spec(random)
-        stream = in_wids(spec, random_stream(random))
+        stream = in_wids(spec, random_stream(random, 30))
         times = [
             each if not isinstance(each, int) or each == END else spec.origin + each * spec.slide for each in stream
         ]
@@ -243,7 +243,7 @@ def test_volumes_modes_and_what_is_held_are_those_of_the_slow_twin() -> None:
         thresholds = Thresholds(up, random.randint(0, up))
         operator = AdaptiveAggregate(["k0"], SUMMED, spec.range, spec.slide, 1, thresholds)
         twin = AdaptiveTwin(thresholds.up, thresholds.down)
-        for each in in_wids(spec, random_stream(random)):
+        for each in in_wids(spec, random_stream(random, 30)):
             if isinstance(each, int):
                 emitted = feed(operator, (0, Punctuation("M", each)))
                 assert {(wid, group): total for wid, group, total in rows_of(emitted)} == twin.close(each), seed
@@ -274,7 +274,7 @@ def test_the_kernels_as_plain_python_hold_the_same(monkeypatch: pytest.MonkeyPat
     for seed in range(12):
         random = Random(seed)
         spec = random_spec(random)
-        stream = in_wids(spec, random_stream(random))
+        stream = in_wids(spec, random_stream(random, 30))
         policy = policy_of(seed, random)
         moods = random.getrandbits(32)
         states = []

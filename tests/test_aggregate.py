@@ -85,7 +85,7 @@ def test_any_stream_in_any_order_gives_each_window_once(monkeypatch: pytest.Monk
         random = Random(seed)
         monkeypatch.setattr(pile, "MERGE_ROWS", random.choice([0, 3, 16_384]))
         spec = random_spec(random)
-        stream = in_wids(spec, random_stream(random))
+        stream = in_wids(spec, random_stream(random, 30))
 
         def batch(arrivals: list[Arrival], spec: Spec = spec) -> pa.RecordBatch:
             return partials(spec, arrivals)

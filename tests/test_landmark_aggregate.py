@@ -91,7 +91,7 @@ def test_windows_are_those_of_the_definition_whatever_the_order(block: int, monk
     for seed in range(100 * block, 100 * block + 100):
         random = Random(seed)
         window = random_window(random, random.choice([MOST_GROUPS, MOST_GROUPS, 1, 2, 4]))
-        stream = random_stream(random)
+        stream = random_stream(random, 30)
         arrivals = [each for each in stream if not isinstance(each, int)]
         expected = definition(window, arrivals)
         for order in (stream, reordered(random, stream)):
@@ -107,7 +107,7 @@ def test_what_comes_in_is_in_the_totals_or_counted_away() -> None:
     for seed in range(200):
         random = Random(seed)
         window = random_window(random, random.choice([1, 2, 3]))
-        arrivals = [each for each in random_stream(random) if not isinstance(each, int)]
+        arrivals = [each for each in random_stream(random, 30) if not isinstance(each, int)]
         operator = make(window)
         feed(operator, (0, partials(window, arrivals)))
         last = feed(operator, (0, Punctuation("a", END)))

@@ -41,7 +41,7 @@ def test_windows_are_those_of_plain_lists_whatever_the_batches_and_promises(
     idle = random.choice([None, 1, random.randint(2, 60), 10_000])
     window = TupleWindow(of.range, of.slide_rows, True, idle)
     monkeypatch.setattr(open_panes, "EXPANDED", random.choice([1, 7, 1 << 20]))
-    stream, partitions = random_stream(random), random.randint(1, 5)
+    stream, partitions = random_stream(random, 30), random.randint(1, 5)
     arrivals = [each for each in stream if not isinstance(each, int)]
     events = batched(random, [(0, each) for each in stream], lambda rows: partials(rows, partitions))
     operator = make(window)

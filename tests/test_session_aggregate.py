@@ -92,7 +92,7 @@ def contract(gap: int) -> Contract:
 
 def compare_with_the_definition(seed: int) -> None:
     random = Random(seed)
-    gap, stream = random.choice(GAPS), random_stream(random)
+    gap, stream = random.choice(GAPS), random_stream(random, 30)
     expected = sessions(gap, [each for each in stream if not isinstance(each, int)])
     for order in (stream, reordered(random, stream)):
         reduce = random.random() < 0.5

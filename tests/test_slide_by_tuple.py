@@ -115,7 +115,7 @@ def test_windows_are_those_of_the_definition_and_of_the_bins(
 
 
 def compare(form: str, seed: int, random: Random) -> None:
-    window, stream = random_window(random, form), random_stream(random)
+    window, stream = random_window(random, form), random_stream(random, 30)
     if not window.in_arrival_order and random.random() < 0.5:
         stream = reordered(random, stream)
     events = batched(random, [(0, each) for each in stream], partials)
@@ -137,7 +137,7 @@ def test_rows_below_the_promise_are_counted_and_are_in_the_windows_that_are_open
     for seed in range(block * 100, block * 100 + 100):
         random = Random(f"late {form} {seed}")
         bounds(random, monkeypatch)
-        window, stream = random_window(random, form), random_stream(random)
+        window, stream = random_window(random, form), random_stream(random, 30)
         order: list[Arrival | int] = []
         for each in stream:
             order.append(each)

@@ -67,7 +67,7 @@ def check_promises(window: TupleWindow, events: list, trace: list[list[Item]]) -
 @pytest.mark.parametrize("seed", range(1000))
 def test_windows_are_those_of_the_definition_in_the_order_of_arrival(seed: int) -> None:
     random = Random(seed)
-    window, stream, makers = window_of(random), random_stream(random), (long, short)
+    window, stream, makers = window_of(random), random_stream(random, 30), (long, short)
     arrivals = [each for each in stream if not isinstance(each, int)]
     events = batched(random, [(0, each) for each in stream], partials)
     make = makers[seed % 2]
