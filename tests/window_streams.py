@@ -45,7 +45,7 @@ VALUES: dict[str, Callable[[list[Arrival]], int]] = {
 }
 """What a partial of some rows holds."""
 
-MOST = 14
+MOST = 12
 """Rows of a link at most: there are many streams."""
 
 Stream = list[Arrival | int]
