@@ -239,15 +239,15 @@ def test_what_a_task_hands_on_is_put_back_into_its_order(capture: Path, monkeypa
     from capture.files.capture import open_finite
     from highlevel.spark import byte_ranges
     from highlevel.spark.batch import Merger
+    from highlevel.spark.feeds import Feeds
 
     monkeypatch.setattr(byte_ranges, "LEAVE_ROWS", 1)
     monkeypatch.setattr(byte_ranges, "BLOCK_RECORDS", 100)
     for name in ("printed_q5_3", "idle"):
         file = open_finite(capture, "a test")
         tasks = tuple(byte_ranges.whole_tasks([file]))
-        reader = byte_ranges.RangeReader(
-            PLANS[name], (Input("Main", capture),), (byte_ranges.size_of(file),), tasks, 3, 64
-        )
+        feeds = Feeds.of([PLANS[name]], [Input("Main", capture)], 3)
+        reader = byte_ranges.RangeReader(feeds, (byte_ranges.size_of(file),), tasks, 64)
         handed = list(reader(iter([pa.RecordBatch.from_pydict({"id": [0]})])))
         assert len(handed) > 20
         Random(name).shuffle(handed)

@@ -24,6 +24,7 @@ from capture.files.capture import Capture, allow_open_files, open_finite
 from capture.files.split import ByteRange, joined
 from capture.metrics import Samples
 from highlevel.arrival_order import check_one_input
+from highlevel.graph.plan import AnyPlan
 from highlevel.inline import ALL_METRICS, Input
 from highlevel.metrics import (
     LATE_PARTIALS,
@@ -35,10 +36,9 @@ from highlevel.metrics import (
     ROWS_BEYOND_CAP,
     WINDOWS_CLOSED,
 )
-from highlevel.plan import LATE, QueryPlan
+from highlevel.plan import QueryPlan
 from highlevel.readings import Reading, reading_of
 from highlevel.spark.byte_ranges import (
-    SPARK_SCHEMA,
     RangeReader,
     Task,
     exact_tasks,
@@ -49,10 +49,14 @@ from highlevel.spark.byte_ranges import (
 )
 from highlevel.spark.closed_windows import Counted, finished_windows
 from highlevel.spark.compiled import compile_kernels
+from highlevel.spark.counters import added
 from highlevel.spark.errors import root_cause
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.finite_host import PACKED, FiniteHost
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.reading import COUNTERS
-from highlevel.spark.types import SPARK_TYPES
+from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
+from highlevel.spark.types import columns_of
 from highlevel.wid_ranges import count, unite
 from lowlevel.node import TABLE_SLOTS
 
@@ -104,7 +108,7 @@ class BatchRun:
     """
 
     spark: SparkSession
-    plan: QueryPlan
+    plan: AnyPlan
     inputs: Sequence[Input]
     slots: int = TABLE_SLOTS
     samples: Samples = field(default_factory=Samples)
@@ -113,16 +117,17 @@ class BatchRun:
 
     def __post_init__(self) -> None:
         """Open and check the inputs that the query reads."""
-        read = [each for each in self.inputs if each.feeds(self.plan)]
+        read = [each for each in self.inputs if any(each.feeds(leaf) for leaf in self.plan.leaves)]
         check_one_input([self.plan], read)
         allow_open_files(len(read))
         self.files = [open_finite(each.path, "the batch engine") for each in read]
         self.inputs = [Input(each.link, Path(each.path).absolute(), each.stream) for each in read]
-        compile_kernels(self.plan.low.kind)
+        for leaf in self.plan.leaves:
+            compile_kernels(leaf.low.kind)
 
     def run(self) -> pa.Table:
         """Compute the answer; rows in no particular order."""
-        if self.plan.low.dealt:
+        if self._dealt:
             answer = self._collect(guessed_tasks(self.files, self.spark.sparkContext.defaultParallelism))
             if answer is not None:
                 return answer
@@ -134,30 +139,43 @@ class BatchRun:
     def frame(self) -> DataFrame:
         """The answer as a lazy DataFrame with real columns; its ranges are proved now, its rows computed when asked."""
         tasks = self._proved_tasks()
-        bounds = ["`window_start` bigint", "`window_end` bigint"] if self.plan.windowed else []
-        columns = [f"`{out.name}` {SPARK_TYPES[out.expression.type]}" for out in self.plan.select]
-        late = [f"`{LATE}` boolean"] if self.plan.emit_late else []
-        return self._stages(tasks, packed=False, schema=", ".join(bounds + columns + late))
+        return self._stages(tasks, packed=False)
 
     def _proved_tasks(self) -> list[Task]:
         """Cut the inputs at boundaries that are proved, or not at all where rows hang together."""
-        if not self.plan.low.dealt:
+        if not self._dealt:
             return whole_tasks(self.files)
         return exact_tasks(self.files, self.spark.sparkContext.defaultParallelism)
 
-    def _stages(self, tasks: Sequence[Task], *, packed: bool, schema: str) -> DataFrame:
-        parts = self.spark.sparkContext.defaultParallelism if self.plan.parted_by else 1
-        sizes = tuple(size_of(file) for file in self.files)
-        reader = RangeReader(self.plan, tuple(self.inputs), sizes, tuple(tasks), parts, self.slots)
-        ranges = self.spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, SPARK_SCHEMA)
-        return ranges.repartitionById(parts, "part").mapInArrow(Merger(self.plan, packed), schema)
+    @property
+    def _dealt(self) -> bool:
+        return all(leaf.low.dealt for leaf in self.plan.leaves)
+
+    def _stages(self, tasks: Sequence[Task], *, packed: bool) -> DataFrame:
+        """Return what leaves the last stage: PACKED rows and counters, or the rows of the query."""
+        of_rows = columns_of(self.plan.schema)
+        parts = self.spark.sparkContext.defaultParallelism if self._parted else 1
+        feeds = Feeds.of([self.plan], self.inputs, parts)
+        reader = RangeReader(feeds, tuple(size_of(file) for file in self.files), tuple(tasks), self.slots)
+        rows = self.spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, BETWEEN_LEVELS)
+        if isinstance(self.plan, QueryPlan):
+            merger = Merger(self.plan, packed)
+            return rows.repartitionById(parts, "part").mapInArrow(merger, PACKED if packed else of_rows)
+        for level in range(feeds.levels):
+            host = FiniteHost(feeds, level, packed)
+            rows = rows.repartitionById(parts, "part").mapInArrow(host, host.schema(of_rows))
+        return rows
+
+    @property
+    def _parted(self) -> bool:
+        return bool(self.plan.parted_by) if isinstance(self.plan, QueryPlan) else True
 
     def _collect(self, tasks: Sequence[Task]) -> pa.Table | None:
         """Run over ranges; None where their walks do not join, which makes the answer void."""
         if not tasks:
             return self.plan.schema.empty_table()
         try:
-            answers = self._stages(tasks, packed=True, schema=SPARK_SCHEMA).toArrow()
+            answers = self._stages(tasks, packed=True).toArrow()
         except PySparkException as failure:
             raise root_cause(str(failure)) from None
         tables: list[pa.Table] = []
@@ -183,6 +201,17 @@ class BatchRun:
         self.readings = [
             reading_of(str(file.path), counted, file) for counted, file in zip(by_input, self.files, strict=True)
         ]
+        self._count(merged)
+        answer = pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
+        if isinstance(self.plan, QueryPlan):
+            self.samples.add(RESULT_ROWS, answer.num_rows, self.plan.name)
+        return answer
+
+    def _count(self, merged: Sequence[dict[str, Any]]) -> None:
+        """Add what the later stages counted."""
+        if not isinstance(self.plan, QueryPlan):
+            added(self.samples, self.plan.name, merged)
+            return
         name = self.plan.name
         self.samples.add(PARTIALS_RECEIVED, sum(each["received"] for each in merged), name)
         self.samples.add(OUTSIDE_WINDOWS, sum(each["outside"] for each in merged), name)
@@ -192,18 +221,13 @@ class BatchRun:
         self.samples.add(LATE_ROWS, 0, name)
         closed = unite((first, end) for each in merged for first, end in each["closed"])
         self.samples.add(WINDOWS_CLOSED, count(closed) + sum(each["others"] for each in merged), name)
-        answer = pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
-        self.samples.add(RESULT_ROWS, answer.num_rows, name)
-        return answer
 
 
-def run_batch(spark: SparkSession, plan: QueryPlan, inputs: Sequence[Input], slots: int = TABLE_SLOTS) -> pa.Table:
+def run_batch(spark: SparkSession, plan: AnyPlan, inputs: Sequence[Input], slots: int = TABLE_SLOTS) -> pa.Table:
     """Answer one query over finite inputs, as a table of the plan's schema with rows in no particular order."""
     return BatchRun(spark, plan, inputs, slots).run()
 
 
-def batch_dataframe(
-    spark: SparkSession, plan: QueryPlan, inputs: Sequence[Input], slots: int = TABLE_SLOTS
-) -> DataFrame:
+def batch_dataframe(spark: SparkSession, plan: AnyPlan, inputs: Sequence[Input], slots: int = TABLE_SLOTS) -> DataFrame:
     """Return the same answer as a lazy DataFrame; addresses are binary, times bigint ns."""
     return BatchRun(spark, plan, inputs, slots).frame()

@@ -27,16 +27,11 @@ from capture.files.recognise import FileFormat
 from capture.files.record_format import NO_SECTION
 from capture.files.split import ByteRange, RangeScan, cuts, guess, split
 from capture.files.stream import StreamedCapture
-from highlevel.graph.stages import cut
-from highlevel.inline import Input
-from highlevel.plan import QueryPlan
-from highlevel.spark.dealing import dealing_of
-from highlevel.spark.reading import COUNTERS
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.reading import COUNTERS, ArrivalRow, Taken, batch_of, leaf_rows
 from highlevel.spark.stream_task import StreamScan, StreamTask
 from lowlevel.node import Node
-
-SPARK_SCHEMA = "part int, payload binary"
-ARROW_SCHEMA = pa.schema({"part": pa.int32(), "payload": pa.binary()})
+from lowlevel.punctuation import BEGINNING
 
 SMALLEST = 8 << 20
 """Bytes under which a range is not worth a task of its own."""
@@ -163,35 +158,33 @@ def opened(task: Task, path: Path, size: int) -> tuple[AnyCapture, RangeScan | S
 
 @dataclass(frozen=True)
 class RangeReader:
-    """The function of the tasks; picklable. Row n of the DataFrame it maps over stands for task n.
+    """The function of the tasks, for the one query of `feeds`; picklable. Row n of what it maps over is task n.
 
     `sizes` are the lengths of the inputs in bytes.
     """
 
-    plan: QueryPlan
-    inputs: tuple[Input, ...]
+    feeds: Feeds
     sizes: tuple[int, ...]
     tasks: tuple[Task, ...]
-    parts: int
     slots: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield (part, payload): packed partials, and for part COUNTERS what was walked and counted, as JSON."""
+        """Yield packed partials, as `reading` has them, and for part COUNTERS what was walked and counted, as JSON."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for rows in self._read(self.tasks[number]):
-                    parts, payloads = zip(*rows, strict=True)
-                    yield pa.RecordBatch.from_arrays(
-                        [pa.array(parts, pa.int32()), pa.array(payloads, pa.binary())], schema=ARROW_SCHEMA
-                    )
+                    if rows:
+                        yield batch_of(rows)
 
-    def _read(self, task: Task) -> Iterator[list[tuple[int, bytes]]]:
+    def _read(self, task: Task) -> Iterator[list[ArrivalRow]]:
         """Yield the rows of one task, at least once; the counters are the last."""
-        each_input = self.inputs[task.number]
+        each_input = self.feeds.inputs[task.number]
+        readers = self.feeds.readers(task.number)
+        leaves = [self.feeds.leaf(reader) for reader in readers]
         file, scan = opened(task, each_input.path, self.sizes[task.number])
-        node = Node(each_input.link, file, [self.plan.low], self.slots, BLOCK_RECORDS)
+        node = Node(each_input.link, file, [leaf.low for leaf in leaves], self.slots, BLOCK_RECORDS)
         walked = ByteRange(-1, -1)
-        partials: list[pa.RecordBatch] = []
+        partials: list[list[pa.RecordBatch]] = [[] for _ in readers]
         gathered = 0
         place = 0
         if scan is not None:
@@ -200,24 +193,34 @@ class RangeReader:
                 if isinstance(file, Capture) and block.end >= expected:
                     expected = block.end + AHEAD
                     file.expect(block.end, AHEAD)
-                left = [item for _, item in node.process(block) if isinstance(item, pa.RecordBatch)]
-                partials += left
-                gathered += sum(batch.num_rows for batch in left)
+                for leaf, item in node.process(block):
+                    if isinstance(item, pa.RecordBatch):
+                        partials[leaf].append(item)
+                        gathered += item.num_rows
                 if gathered >= LEAVE_ROWS:
-                    yield self._packed(partials, place)
-                    partials, gathered, place = [], 0, place + 1
+                    yield self._packed(task.number, readers, partials, place)
+                    partials, gathered, place = [[] for _ in readers], 0, place + 1
             walked = scan.range
-        partials += [item for _, item in node.flush() if isinstance(item, pa.RecordBatch)]
-        samples = node.samples([self.plan.name], walked.damage)
+        for leaf, item in node.flush():
+            if isinstance(item, pa.RecordBatch):
+                partials[leaf].append(item)
+        samples = node.samples([leaf.name for leaf in leaves], walked.damage)
         told: dict[str, Any] = {
             "task": {"number": task.number, "start": task.start},
             "walked": asdict(walked),
             "samples": [[name, labels, value] for (name, labels), value in samples.items()],
         }
-        yield [*self._packed(partials, place), (COUNTERS, json.dumps(told).encode())]
+        counted = (COUNTERS, COUNTERS, 0, place, BEGINNING, BEGINNING, json.dumps(told).encode())
+        yield [*self._packed(task.number, readers, partials, place), counted]
 
-    def _packed(self, partials: list[pa.RecordBatch], place: int) -> list[tuple[int, bytes]]:
-        if self.plan.low.in_arrival_order:  # a shuffle promises none
-            partials = [batch.replace_schema_metadata({PLACE: str(place)}) for batch in partials]
-        shares = enumerate(dealing_of(cut(self.plan), 0).packed(partials, self.parts))
-        return [(part, payload) for part, payload in shares if payload is not None]
+    def _packed(
+        self, number: int, readers: list[int], partials: list[list[pa.RecordBatch]], place: int
+    ) -> list[ArrivalRow]:
+        """Return the partials of each leaf as rows for its ports; those of an order say their `place` in it."""
+        rows = []
+        for reader, batches in zip(readers, partials, strict=True):
+            if self.feeds.leaf(reader).low.in_arrival_order:  # a shuffle promises none
+                batches = [batch.replace_schema_metadata({PLACE: str(place)}) for batch in batches]
+            taken = Taken(BEGINNING, batches)
+            rows += [row for row in leaf_rows(self.feeds, reader, number, place, taken) if row[-1] is not None]
+        return rows

@@ -19,7 +19,7 @@ from highlevel.spark.dealing import dealing_of
 from highlevel.spark.feeds import Feeds, PortOf
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import ArrivalRow
-from lowlevel.punctuation import BEGINNING, Punctuation
+from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,13 @@ class Hosted:
                 assert isinstance(self.pipeline, GraphPipeline), "boxes are of graphs"
                 box = JointPunctuation(link, (each.low, each.second))
                 self._keep(left, self.pipeline.punctuate(port, box))
+        return left
+
+    def finish(self, arrivals: Sequence[Arrival]) -> Left:
+        """Give the pipeline all rows there are, and then the end of every port."""
+        left = self.feed(arrivals)
+        for port, link in enumerate(self.pipeline.links):
+            self._keep(left, self.pipeline.punctuate(port, Punctuation(link, END)))
         return left
 
     def _keep(self, left: Left, items: Iterator[pa.RecordBatch | Mark]) -> None:

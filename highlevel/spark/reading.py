@@ -137,14 +137,7 @@ def rows_of(feeds: Feeds, read: Read) -> pa.RecordBatch:
     """Pack what a task has read."""
     rows: list[ArrivalRow] = []
     for reader, taken in read.taken.items():
-        query, leaf = feeds.leaves[reader]
-        stages = feeds.stages[query]
-        for source, of in enumerate(stages.sources):
-            if of.leaf != leaf:
-                continue
-            port = feeds.ports[query].index(PortOf(source, read.number))
-            for part, payload in enumerate(dealing_of(stages, source).packed(taken.batches, feeds.parts)):
-                rows.append((part, query, port, read.sequence, taken.low, BEGINNING, payload))
+        rows += leaf_rows(feeds, reader, read.number, read.sequence, taken)
     if not read.taken:
         # Every partition hears of every run: one that heard nothing would save no state, and be missed by the next.
         rows += [(part, COUNTERS, 0, read.sequence, BEGINNING, BEGINNING, None) for part in range(feeds.parts)]
@@ -158,6 +151,18 @@ def rows_of(feeds: Feeds, read: Read) -> pa.RecordBatch:
     }
     rows.append((COUNTERS, COUNTERS, 0, read.sequence, BEGINNING, BEGINNING, json.dumps(told).encode()))
     return batch_of(rows)
+
+
+def leaf_rows(feeds: Feeds, reader: int, number: int, sequence: int, taken: Taken) -> Iterator[ArrivalRow]:
+    """Yield what a leaf is given of input `number`: a row for each partition, of each way in which it is dealt."""
+    query, leaf = feeds.leaves[reader]
+    stages = feeds.stages[query]
+    for source, of in enumerate(stages.sources):
+        if of.leaf != leaf:
+            continue
+        port = feeds.ports[query].index(PortOf(source, number))
+        for part, payload in enumerate(dealing_of(stages, source).packed(taken.batches, feeds.parts)):
+            yield part, query, port, sequence, taken.low, BEGINNING, payload
 
 
 def batch_of(rows: Sequence[ArrivalRow]) -> pa.RecordBatch:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from lowlevel.expressions import Type
+from lowlevel.plan import ARROW_TYPES
 
 SPARK_TYPES = {
     Type.INT: "bigint",
@@ -14,3 +17,10 @@ SPARK_TYPES = {
     Type.BYTES: "binary",
 }
 """An address is 4 or 16 bytes in network order, a MAC 6."""
+
+_OF_ARROW = {ARROW_TYPES[each]: spelled for each, spelled in SPARK_TYPES.items()}
+
+
+def columns_of(schema: pa.Schema) -> str:
+    """Spell a schema as Spark does."""
+    return ", ".join(f"`{field.name}` {_OF_ARROW[field.type]}" for field in schema)

@@ -1,0 +1,84 @@
+"""Graphs over a finite input in Spark's tasks: one level of fragments, given all rows and then the end.
+
+    byte ranges ──► level 0 ──► level 1 ──► …        each edge: rows dealt to partitions, packed
+
+With everything there at once no promise travels between levels: every partition's end is that of its task. What a
+fragment keeps until then is what its operators keep of a finite input: a join keeps both of its sides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from highlevel.spark.counters import told_of
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.hosted import Arrival, Hosted
+from highlevel.spark.packing import pack
+from highlevel.spark.reading import COUNTERS, ArrivalRow, batch_of
+from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
+from lowlevel.punctuation import BEGINNING
+
+PACKED = "part int, payload binary"
+"""What leaves the last stage: packed rows of a partition, and for part COUNTERS what was counted, as JSON."""
+
+
+@dataclass(frozen=True)
+class FiniteHost:
+    """The function of the tasks of one level, for the one query of `feeds`; picklable.
+
+    The last level yields PACKED rows where `packed`, else the rows themselves; others what is dealt to the next.
+    """
+
+    feeds: Feeds
+    level: int
+    packed: bool
+
+    @property
+    def last(self) -> bool:
+        """Whether what leaves are results."""
+        return self.level == self.feeds.levels - 1
+
+    def schema(self, of_rows: str) -> str:
+        """Return the schema of what leaves, as Spark spells it; `of_rows` is that of the results."""
+        if not self.last:
+            return BETWEEN_LEVELS
+        return PACKED if self.packed else of_rows
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take the rows of some partitions, and then their end."""
+        arrivals: dict[int, list[Arrival]] = {}
+        told: list[bytes] = []
+        handed_on: list[ArrivalRow] = []
+        for batch in batches:
+            columns = (batch.column(name).to_pylist() for name in ("part", "query", "port", "sequence"))
+            for part, query, port, sequence, payload in zip(*columns, batch.column("payload"), strict=True):
+                if part == COUNTERS:
+                    told.append(payload.as_py())
+                    continue
+                arrivals.setdefault(part, []).append(Arrival(query, port, sequence, BEGINNING, BEGINNING, payload))
+                if self.feeds.stages[query].needed(self.feeds.ports[query][port].source) > self.level:
+                    handed_on.append((part, query, port, sequence, BEGINNING, BEGINNING, payload.as_py()))
+        for part, mine in sorted(arrivals.items()):
+            mine.sort(key=lambda each: (each.port, each.sequence))
+            for hosted in self._fragments(part):
+                left = hosted.finish(mine)
+                told.append(json.dumps(told_of(hosted, left)).encode())
+                if not hosted.last:
+                    handed_on += [row for row in hosted.handed_on(left, 0) if row[-1] is not None]
+                elif not self.packed:
+                    yield from left.batches
+                elif left.batches:
+                    payloads = pa.array([pack(pa.Table.from_batches(left.batches))], pa.binary())
+                    yield pa.RecordBatch.from_arrays([pa.array([part], pa.int32()), payloads], ["part", "payload"])
+        if not self.last:
+            yield batch_of([*handed_on, *((COUNTERS, COUNTERS, 0, 0, BEGINNING, BEGINNING, each) for each in told)])
+        elif self.packed:
+            yield pa.RecordBatch.from_pydict({"part": pa.array([COUNTERS] * len(told), pa.int32()), "payload": told})
+
+    def _fragments(self, part: int) -> list[Hosted]:
+        levels = self.feeds.stages[0].levels
+        return [Hosted(self.feeds, 0, number, part) for number, level in enumerate(levels) if level == self.level]
