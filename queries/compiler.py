@@ -28,18 +28,18 @@ from queries.clauses import Clause, Clauses
 from queries.conjuncts import conjuncts
 from queries.errors import QueryError
 from queries.grammar import ExpressionGrammar
-from queries.grouping import Grouping, Links, has_groups
+from queries.grouping import Grouping, has_groups
+from queries.join_steps import join_steps
 from queries.join_tree import JoinTree, Step
-from queries.join_window import ItemWindow, read_item_window
 from queries.known_queries import KnownQueries
 from queries.names import Names
 from queries.query_window import query_window
-from queries.relations import BlockRelation, LinkRelation, Relation, names_in, renamed, union_of
+from queries.relations import LinkRelation, Relation, names_in, renamed
 from queries.row_selection import Selected, select_all, select_rows
 from queries.scope import Scope
-from queries.streams import links_of
+from queries.table_lookup import TableLookup
 from queries.table_names import NamedTable, TableNames
-from queries.tables import Item, MergeOf, Nested, StreamName, Table, UnionOf, first_token, streams_of
+from queries.tables import name_of
 from queries.tokens import Token
 
 Placing = Callable[[set[str], Sequence[str]], tuple[Node, dict[str, str]]]
@@ -67,14 +67,14 @@ class Compiler:
         if len(clauses.tables) > 1:
             return self._of_join(clauses)
         item = clauses.tables[0]
-        relation = self._relation(item.table)
+        relation = TableLookup(self).relation(item.table)
         if isinstance(relation, LinkRelation):
             names = relation.names(None if item.alias is None else item.alias.text)
             if has_groups(clauses):
                 window = query_window(clauses, of_links=True)
                 return block_of_plan(Grouping(clauses, window, names, relation.links).compile(self.name))
             return self._of_rows_of_links(clauses, relation, names)
-        return self._of_one(clauses, NamedTable(self._name_of(item) or "", relation))
+        return self._of_one(clauses, NamedTable(name_of(item) or "", relation))
 
     # --- one item ---
 
@@ -114,7 +114,7 @@ class Compiler:
     # --- joins ---
 
     def _of_join(self, clauses: Clauses) -> Block:
-        steps = self._steps(clauses)
+        steps = join_steps(self.sql, clauses.tables, TableLookup(self).relation)
         tree = JoinTree(self.sql, steps)
         by_where: list[tuple[int, Step]] = []
         places: dict[str, Token] = {}
@@ -156,71 +156,6 @@ class Compiler:
             return tree.place(needed, times), {}
 
         return self._over(replace(clauses, where=None), names, placed)
-
-    def _steps(self, clauses: Clauses) -> list[Step]:
-        steps: list[Step] = []
-        windows = [read_item_window(self.sql, item.window) if item.window else None for item in clauses.tables]
-        shared = windows[-1] if windows[-1] is not None and windows[-1].tumbling else None
-        for item, own in zip(clauses.tables, windows, strict=True):
-            name = self._name_of(item)
-            if name is None:
-                expected = "AS and a name behind it, by which its columns are told from those of the others"
-                raise QueryError("an item of a join without a name", self.sql, item.place.start, expected)
-            if name.lower() in (step.table.name.lower() for step in steps):
-                expected = "AS and another name behind one of them"
-                place = item.alias or item.place
-                raise QueryError(f"two items of FROM are called {name}", self.sql, place.start, expected)
-            if "." in name:
-                place = item.alias or item.place
-                raise QueryError(
-                    f"an item of a join called {name}", self.sql, place.start, "AS and a name without a dot"
-                )
-            window = own or shared
-            if window is None:
-                place = (item.join or clauses.tables[1].join or item).place
-                expected = (
-                    "[RANGE n, WA ts] behind each item, or [RANGE TUMBLING n, WA ts] behind the last: "
-                    "without them every row would be kept for ever"
-                )
-                raise QueryError(f"a join without a window for {name}", self.sql, place.start, expected)
-            first = next((each for each in windows if each is not None), window)
-            if (window.tumbling, window.tumbling and (window.range, window.origin)) != (
-                first.tumbling,
-                first.tumbling and (first.range, first.origin),
-            ):
-                expected = "RANGE of each item, or one RANGE TUMBLING for all"
-                raise QueryError("a join of windows of two kinds", self.sql, window.place.start, expected)
-            relation = self._relation(item.table)
-            kind = JoinKind.INNER if item.join is None else item.join.kind
-            time = self._time_of(item, name, relation, window)
-            steps.append(Step(item, NamedTable(name, relation), window, time, kind))
-        said = [window for window in windows if window is not None and window.boundary is not None]
-        for window in said[1:]:
-            if window.boundary is not said[0].boundary:
-                expected = "BOUNDARY once: it is of what two windows make together"
-                raise QueryError("a join with two boundaries", self.sql, window.place.start, expected)
-        if said:
-            return [replace(step, window=replace(step.window, boundary=said[0].boundary)) for step in steps]
-        return steps
-
-    def _time_of(self, item: Item, name: str, relation: Relation, window: ItemWindow) -> str:
-        """Find the column that the window of an item is over."""
-        if not relation.times:
-            expected = "rows with a time: a query that is read selects ts, or has windows"
-            raise QueryError(f"a join with {name}, whose rows have no time", self.sql, item.place.start, expected)
-        if window.time is None:
-            return relation.times[0]
-        table, column = window.time
-        if table is not None and table.text.lower() != name.lower() and not window.tumbling:
-            raise QueryError(
-                f"the window of {name} over {table.text}", self.sql, table.start, f"WA {name}.{column.text}"
-            )
-        wanted = "ts" if column.text.lower() == "time" else column.text.lower()
-        found = next((time for time in relation.times if time.lower() == wanted), None)
-        if found is None:
-            problem = f"the window of {name} over {column.shown}"
-            raise QueryError(problem, self.sql, column.start, "a time of its rows, in ns", relation.times, column.text)
-        return found
 
     # --- what is selected of tables ---
 
@@ -279,72 +214,6 @@ class Compiler:
             raise QueryError("DISTINCT without a time", self.sql, distinct.start, expected)
         root = node(None)
         return Block(root.columns, tuple(times), node, GraphPlan(self.name, self.sql, root, self.layer))
-
-    # --- tables ---
-
-    def _relation(self, table: Table) -> Relation:
-        """Look up the names of a table."""
-        self._check_merges(table)
-        streams = streams_of(table)
-        if streams is not None and not any(self.known.has(stream) for stream in streams):
-            self.known.check(self.sql, streams)
-            return LinkRelation(self.sql, self.name, Links(links_of(self.sql, streams), self.layer, self.sampling))
-        match table:
-            case StreamName(token=token):
-                return self._read(self.known.block(self, token), token)
-            case Nested(query=query):
-                return self._read(self.block(query), query.select.keyword)
-            case UnionOf(parts=parts):
-                tables = list(parts)
-            case MergeOf(items=items):
-                tables = [item.table for item in items]
-        links = [stream for each in tables for stream in self._links_in(each)]
-        united: list[Relation] = []
-        places: list[Token] = []
-        for each in tables:
-            own = self._links_in(each)
-            if own and own[0] is not links[0]:
-                continue
-            self.known.check(self.sql, own)
-            source = Links(links_of(self.sql, links), self.layer, self.sampling) if own else None
-            united.append(self._relation(each) if source is None else LinkRelation(self.sql, self.name, source))
-            places.append(first_token(each))
-        return union_of(self.sql, united, places)
-
-    def _links_in(self, table: Table) -> list[StreamName]:
-        """Return the links of a table that is links alone."""
-        streams = streams_of(table)
-        return [] if streams is None or any(self.known.has(stream) for stream in streams) else streams
-
-    def _read(self, block: Block, place: Token) -> BlockRelation:
-        if any(isinstance(node, Windowed) and node.plan.emit_late for node in block.nodes):
-            expected = "LATE DROP there: what a row adds to a window that is over is no row of its own"
-            raise QueryError("a query with LATE EMIT that is read", self.sql, place.start, expected)
-        return BlockRelation(block)
-
-    def _check_merges(self, table: Table) -> None:
-        """Refuse a MERGE by what is no time of its streams."""
-        if isinstance(table, UnionOf):
-            for part in table.parts:
-                self._check_merges(part)
-        if not isinstance(table, MergeOf):
-            return
-        for (stream, column), item in zip(table.times, table.items, strict=True):
-            name = self._name_of(item)
-            if name is None or stream.text.lower() != name.lower():
-                expected = f"the name of the stream in its place, {name}" if name else "a stream with a name"
-                raise QueryError(f"got {stream.shown} in MERGE", self.sql, stream.start, expected)
-            wanted = "ts" if column.text.lower() == "time" else column.text.lower()
-            times = self._relation(item.table).times
-            if wanted not in [time.lower() for time in times]:
-                expected = "a column of time of that stream"
-                raise QueryError(f"MERGE by {column.shown}", self.sql, column.start, expected, times, column.text)
-
-    def _name_of(self, item: Item) -> str | None:
-        """Return the name of an item: that which it is given, or that of its one stream."""
-        if item.alias is not None:
-            return item.alias.text
-        return item.table.token.text if isinstance(item.table, StreamName) else None
 
     def _condition(self, clause: Clause, names: Names) -> Expression:
         item = ExpressionGrammar(self.sql, clause).expression()

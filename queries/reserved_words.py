@@ -14,7 +14,7 @@ UNSUPPORTED: dict[str, str] = {
     "FETCH": "FETCH",
     "ILIKE": "ILIKE",
     "INTERSECT": "INTERSECT",
-    "JOIN": "a join",
+    "JOIN": "JOIN outside FROM",
     "LIKE": "LIKE",
     "LIMIT": "LIMIT",
     "OFFSET": "OFFSET",
@@ -22,7 +22,7 @@ UNSUPPORTED: dict[str, str] = {
     "OVER": "a window function (OVER)",
     "QUALIFY": "QUALIFY",
     "WINDOW": "a named window (WINDOW)",
-    "WITH": "a common table expression (WITH)",
+    "WITH": "WITH within a query",
 }
 """Reserved words of SQL that GSQL does not have, and what each begins."""
 
@@ -51,7 +51,7 @@ RESERVED = frozenset(UNSUPPORTED) | frozenset(
 )
 """Words that are no names unless quoted."""
 
-SUPPORTED = "SELECT … FROM stream [UNION stream …] [RANGE …, SLIDE …, WA ts] WHERE … GROUP BY … HAVING …"
+SUPPORTED = "SELECT … FROM stream [UNION stream …] [RANGE …, SLIDE …, WA ts] [JOIN …] WHERE … GROUP BY … HAVING …"
 
 
 def unsupported(sql: str, what: str, token: Token) -> QueryError:

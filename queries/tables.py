@@ -116,3 +116,10 @@ def streams_of(table: Table) -> list[StreamName] | None:
             return None
         found += streams
     return found
+
+
+def name_of(item: Item) -> str | None:
+    """Return the name of an item: that which it is given, or that of its one stream; None for other tables."""
+    if item.alias is not None:
+        return item.alias.text
+    return item.table.token.text if isinstance(item.table, StreamName) else None

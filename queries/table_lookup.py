@@ -1,0 +1,88 @@
+"""What a table in FROM is: links, another query, or the union of several, with the rows that it gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from highlevel.graph.nodes import Windowed
+from queries.blocks import Block
+from queries.errors import QueryError
+from queries.grouping import Links
+from queries.relations import BlockRelation, LinkRelation, Relation, union_of
+from queries.streams import links_of
+from queries.tables import MergeOf, Nested, StreamName, Table, UnionOf, first_token, name_of, streams_of
+from queries.tokens import Token
+
+if TYPE_CHECKING:
+    from queries.compiler import Compiler
+
+
+class TableLookup:
+    """Looks up tables for a compiler, which compiles the queries among them."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        """`compiler` has the text, and knows the queries."""
+        self._compiler = compiler
+        self._sql = compiler.sql
+
+    def relation(self, table: Table) -> Relation:
+        """Look up the names of a table."""
+        self._check_merges(table)
+        streams = streams_of(table)
+        if streams is not None and not any(self._compiler.known.has(stream) for stream in streams):
+            self._compiler.known.check(self._sql, streams)
+            return self._of_links(streams)
+        match table:
+            case StreamName(token=token):
+                return self._read(self._compiler.known.block(self._compiler, token), token)
+            case Nested(query=query):
+                return self._read(self._compiler.block(query), query.select.keyword)
+            case UnionOf(parts=parts):
+                tables = list(parts)
+            case MergeOf(items=items):
+                tables = [item.table for item in items]
+        links = [stream for each in tables for stream in self._links_in(each)]
+        self._compiler.known.check(self._sql, links)
+        united: list[Relation] = []
+        places: list[Token] = []
+        for each in tables:
+            own = self._links_in(each)
+            if own and own[0] is not links[0]:  # they are among the links that were united before
+                continue
+            united.append(self._of_links(links) if own else self.relation(each))
+            places.append(first_token(each))
+        return union_of(self._sql, united, places)
+
+    def _of_links(self, streams: list[StreamName]) -> LinkRelation:
+        compiler = self._compiler
+        links = Links(links_of(self._sql, streams), compiler.layer, compiler.sampling)
+        return LinkRelation(self._sql, compiler.name, links)
+
+    def _links_in(self, table: Table) -> list[StreamName]:
+        """Return the links of a table that is links alone."""
+        streams = streams_of(table)
+        return [] if streams is None or any(self._compiler.known.has(stream) for stream in streams) else streams
+
+    def _read(self, block: Block, place: Token) -> BlockRelation:
+        if any(isinstance(node, Windowed) and node.plan.emit_late for node in block.nodes):
+            expected = "LATE DROP there: what a row adds to a window that is over is no row of its own"
+            raise QueryError("a query with LATE EMIT that is read", self._sql, place.start, expected)
+        return BlockRelation(block)
+
+    def _check_merges(self, table: Table) -> None:
+        """Refuse a MERGE by what is no time of its streams."""
+        if isinstance(table, UnionOf):
+            for part in table.parts:
+                self._check_merges(part)
+        if not isinstance(table, MergeOf):
+            return
+        for (stream, column), item in zip(table.times, table.items, strict=True):
+            name = name_of(item)
+            if name is None or stream.text.lower() != name.lower():
+                expected = f"the name of the stream in its place, {name}" if name else "a stream with a name"
+                raise QueryError(f"got {stream.shown} in MERGE", self._sql, stream.start, expected)
+            wanted = "ts" if column.text.lower() == "time" else column.text.lower()
+            times = self.relation(item.table).times
+            if wanted not in [time.lower() for time in times]:
+                expected = "a column of time of that stream"
+                raise QueryError(f"MERGE by {column.shown}", self._sql, column.start, expected, times, column.text)
