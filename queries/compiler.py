@@ -28,7 +28,8 @@ from queries.clauses import Clause, Clauses
 from queries.conjuncts import conjuncts
 from queries.errors import QueryError
 from queries.grammar import ExpressionGrammar
-from queries.grouping import Grouping, has_groups
+from queries.grouping import Grouping
+from queries.has_groups import has_groups
 from queries.join_steps import join_steps
 from queries.join_tree import JoinTree, Step
 from queries.known_queries import KnownQueries

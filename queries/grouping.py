@@ -8,11 +8,9 @@ grouped alike: `Grouping` is told what their names mean and which column is thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from itertools import pairwise
+from dataclasses import fields, replace
 from typing import Any, cast
 
-from capture.flows.sampling import HandRates
 from highlevel.detail import Detail, Folding
 from highlevel.plan import LATE, Output, QueryPlan
 from highlevel.selection import Selection
@@ -22,34 +20,20 @@ from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type, 
 from lowlevel.layers import Layer
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import Kind
-from queries.aggregates import BOUNDED, Aggregates
+from queries.aggregates import Aggregates
 from queries.binder import Binder, Resolve
 from queries.clauses import Clause, Clauses
-from queries.details import DETAILED
 from queries.errors import QueryError
-from queries.everyday_windows import TS, window_of_quotient
+from queries.everyday_windows import window_of_quotient
 from queries.grammar import ExpressionGrammar, Item
+from queries.group_times import GroupTimes, interval_of
 from queries.names import Names
 from queries.output_names import BOUNDS, ColumnName, output_names, plain_names, spelled
 from queries.query_window import QueryWindow
 from queries.scope import Scope
-from queries.selections import SELECTED
-from queries.streams import PACKETS, From
+from queries.streams import PACKETS, SPREADABLE, Links
 from queries.tokens import Kind as TokenKind
 from queries.tokens import Token
-from queries.user_aggregates import DEFINED
-
-SPREADABLE = "flows"
-"""The kind whose rows last from one time to another."""
-
-
-@dataclass(frozen=True, slots=True)
-class Links:
-    """What a query of links has besides their names: the streams, the layer of plain names, rates set by hand."""
-
-    source: From
-    layer: str
-    sampling: HandRates | None = None
 
 
 class Grouping:
@@ -69,25 +53,26 @@ class Grouping:
         self._sql = clauses.sql
         self._names = names
         self._links = links
-        self._times = times
+        self._group_times = GroupTimes(clauses, window, names, links, times)
         self._scope = Scope(names)
         self._aggregates = Aggregates(names.is_time, window.clause.spread is not None)
         self._group_names: dict[Expression, str] = {}  # names given in GROUP BY as they are spelled
         self._window = window.clause.window
         self._of_window: dict[Expression, Expression] = {}  # what GROUP BY says of the window, over its bounds
-        self._by_quotient = links is not None
-        self._counted: dict[Column, int] = {}  # columns of time in GROUP BY by their finest interval
         self.where: Expression | None = None
         """WHERE over tables."""
-        self.time = TS
-        """The column of time that windows are over."""
         self.pairs: tuple[tuple[str, int, str], ...] = ()
         """Columns of time that are grouped by themselves: each with its interval in ns, and the key that holds it."""
+
+    @property
+    def time(self) -> Column:
+        """The column of time that windows are over."""
+        return self._group_times.time
 
     def compile(self, name: str) -> QueryPlan:
         """Bind the clauses in the order in which they give names to each other."""
         clauses, scope = self._clauses, self._scope
-        self._check_window()
+        self._group_times.check()
         items = self._without_bounds(ExpressionGrammar(self._sql, clauses.select).items())
         for item in items:
             if item.alias is not None:
@@ -97,7 +82,7 @@ class Grouping:
         if clauses.where is not None:
             item = ExpressionGrammar(self._sql, clauses.where).expression()
             where = self._condition(clauses.where, Binder(self._sql, "WHERE", item, scope.in_row).bind())
-        self._choose_time()
+        self._group_times.choose(scope.in_group_by)
         keys, partition = self._keys()
         scope.windowed = self._window != WHOLE_INPUT
         select = self._select(items)
@@ -161,56 +146,6 @@ class Grouping:
             foldings,
         )
 
-    def _check_window(self) -> None:
-        """Refuse windows that the rows cannot have."""
-        spread = self._clause.spread
-        kind = "rows of other queries" if self._links is None else self._links.source.kind
-        if spread is not None and kind != SPREADABLE:
-            expected = f"it over {SPREADABLE}: a row of {kind} has one time, and is in the window of that"
-            raise self._error(f"SPREAD over {kind}", spread, expected)
-        if self._links is None and self._window.in_arrival_order:
-            expected = "RANGE of time: rows of joins and of other queries come in no order"
-            raise self._error("a window of numbers of rows over tables", self._clauses.window[0], expected)
-
-    def _choose_time(self) -> None:
-        """Find the column of time that the window is over."""
-        attribute, known = self._asked.attribute, [column.name for column in self._times]
-        if attribute is not None:
-            table, name = attribute
-            found = self._names.column(name, table)
-            if self._links is not None and found != TS:
-                raise self._error(f"a window over {name.shown}", name, "ts: windows are over it")
-            if self._links is None and (found is None or found.name not in known):
-                if found is None:
-                    raise self._names.unknown(name, table, ())
-                raise self._error(f"a window over {found.name}", name, one_of_times(known))
-            self.time = found or TS
-        elif self._links is None and self._window != WHOLE_INPUT:
-            if self._names.time is None or self._names.time.name not in known:
-                place = self._clauses.window[0] if self._clauses.window else self._clauses.select.keyword
-                raise self._error("a window that names no column of time", place, one_of_times(known))
-            self.time = self._names.time
-        elif self._links is None:
-            self._choose_groups_of_time()
-
-    def _choose_groups_of_time(self) -> None:
-        """Look for columns of time in GROUP BY: one by intervals makes windows, others are groups themselves."""
-        if self._asked.group_by is None:
-            return
-        counted: dict[Column, int] = {}
-        found = 0
-        for item in ExpressionGrammar(self._sql, self._asked.group_by).items():
-            expression = Binder(self._sql, "GROUP BY", item, self._scope.in_group_by).bind()
-            for column in self._times:
-                interval = interval_of(expression, column)
-                if interval is not None:
-                    counted[column] = min(counted.get(column, interval), interval)
-                    found += 1
-        if found == 1 and 1 not in counted.values():
-            self._by_quotient = True
-            (self.time,) = counted
-        self._counted = counted
-
     def _without_bounds(self, items: list[Item]) -> list[Item]:
         """Leave out `window_start` and `window_end` as items: every result of a window begins with them."""
         kept = [
@@ -245,11 +180,11 @@ class Grouping:
             self._name_group(name, start)
         if self._asked.group_by is not None:
             self._group("GROUP BY", self._asked.group_by, keys)
-        if not self._by_quotient:
+        if not self._group_times.by_quotient:
             held = {key.name: key.expression for key in keys}
             self.pairs = tuple(
                 (column.name, interval, key)
-                for column, interval in self._counted.items()
+                for column, interval in self._group_times.counted.items()
                 for key, expression in held.items()
                 if interval_of(expression, column) == interval
             )
@@ -266,7 +201,9 @@ class Grouping:
             if item.alias is not None:
                 self._name_group(item.alias, expression)
             quotient = (
-                window_of_quotient(expression, self.time) if self._by_quotient and self._window == WHOLE_INPUT else None
+                window_of_quotient(expression, self.time)
+                if self._group_times.by_quotient and self._window == WHOLE_INPUT
+                else None
             )
             if quotient is not None:
                 self._window, self._of_window[expression] = quotient
@@ -280,7 +217,7 @@ class Grouping:
 
     def _in_nanoseconds(self, expression: Expression) -> Expression:
         """Return what a group by a time is computed as: `ts/60` counts minutes, while `/` divides nanoseconds."""
-        for column in self._counted:
+        for column in self._group_times.counted:
             interval = interval_of(expression, column)
             if interval is not None and interval > 1:
                 return Binary(Op.DIV, column, Literal(interval, Type.INT))
@@ -344,30 +281,3 @@ class Grouping:
 
     def _error(self, problem: str, token: Token, expected: str) -> QueryError:
         return QueryError(problem, self._sql, token.start, expected)
-
-
-def interval_of(expression: Expression, time: Column) -> int | None:
-    """Return the interval, ns, that an expression counts a column of time by: 1 for the column; None for others."""
-    if expression == time:
-        return 1
-    quotient = window_of_quotient(expression, time)
-    return None if quotient is None else quotient[0].range
-
-
-def one_of_times(times: Sequence[str]) -> str:
-    """Say which columns of time there are."""
-    if not times:
-        return "rows with a time of their own: a query that is read selects ts, and a FULL join has none"
-    return "WA " + " or WA ".join(times) + ": times of all rows, in ns"
-
-
-def has_groups(clauses: Clauses) -> bool:
-    """Whether a query has groups: GROUP BY, or an aggregate in SELECT or HAVING."""
-    if clauses.group_by is not None:
-        return True
-    words = [*clauses.select.tokens, *(clauses.having.tokens if clauses.having is not None else ())]
-    known = {name.lower() for name in (*BOUNDED, *DETAILED, *SELECTED, *DEFINED)}
-    return any(
-        word.kind is TokenKind.WORD and word.text.lower() in known and behind.keyword == "("
-        for word, behind in pairwise(words)
-    )

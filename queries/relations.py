@@ -17,8 +17,8 @@ from lowlevel.plan import Key, LowLevelPlan
 from queries.blocks import TS, Block
 from queries.errors import QueryError
 from queries.expression_text import expression_text
-from queries.grouping import Links
 from queries.names import LinkNames
+from queries.streams import Links
 from queries.tokens import Token
 
 

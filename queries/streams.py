@@ -12,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from capture.flows.sampling import HandRates
 from lowlevel.kinds import KINDS
 from queries.errors import QueryError
 from queries.tables import StreamName
 
 PACKETS = "packets"
 """The kind of a link that names none."""
+
+SPREADABLE = "flows"
+"""The kind whose rows last from one time to another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +59,12 @@ def links_of(sql: str, streams: Sequence[StreamName]) -> From:
         kind_of_all = kind
         names.append(token.text)
     return From(tuple(names), kind_of_all or PACKETS)
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What a query of links has besides their names: the streams, the layer of plain names, rates set by hand."""
+
+    source: From
+    layer: str
+    sampling: HandRates | None = None

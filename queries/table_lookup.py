@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from highlevel.graph.nodes import Windowed
 from queries.blocks import Block
 from queries.errors import QueryError
-from queries.grouping import Links
 from queries.relations import BlockRelation, LinkRelation, Relation, union_of
-from queries.streams import links_of
+from queries.streams import Links, links_of
 from queries.tables import MergeOf, Nested, StreamName, Table, UnionOf, first_token, name_of, streams_of
 from queries.tokens import Token
 
