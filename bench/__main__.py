@@ -49,6 +49,7 @@ BENCHES = {
     "rollup": "partials merged by group, tumbling and sliding, against Arrow, on one core; memory of a group",
     "slide_by_tuple": "windows that slide by rows: one sweep against the bins of the thesis, on one core",
     "sessions": "sessions per 5-tuple out of partials, against Arrow's group_by, on one core",
+    "join": "joins over windows as rows come, against Arrow's hash join of all rows at once, on one core",
     "kills": "kill -9 of `wiretide run` at a hundred random moments while its spool is written",
     "startup": "how long commands take that have nothing to do",
 }

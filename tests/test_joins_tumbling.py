@@ -14,7 +14,19 @@ import pytest
 from highlevel.joins.spec import Boundary
 from tests.join_streams import random_run, random_window
 from tests.joins_check import check
+from tests.joins_oracle import meet, near
 from tests.test_joins import RUNS
+
+
+@pytest.mark.parametrize("form", [*Boundary, None])
+def test_extents_that_meet_hold_the_rows_that_the_predicate_names(form: Boundary | None) -> None:
+    """Both ways to say what a join is agree, so that either may be believed."""
+    random = Random(f"extents {form}")
+    for _ in range(50):
+        window = random_window(random, form)
+        left, right = ([random.randrange(60) for _ in range(random.randint(1, 15))] for _ in range(2))
+        places = {(i, j) for i, one in enumerate(left) for j, other in enumerate(right) if meet(window, one, other)}
+        assert near(window, left, right) == places
 
 
 def test_a_tumbling_join_gives_what_its_definition_says() -> None:

@@ -26,7 +26,9 @@ LINK, TIME, WORDS = 0, 1, 2
 NEXT = 2**31 - 1
 MATCHED = 2**31
 LIST = 32
-"""Parts of a link: the next of its chain, the bit of a row with a partner, and how far up the list of times is."""
+GOING = 2**31 - 1
+"""Parts of a link: the next of its chain, the bit of a row with a partner, and how far up the list of times is. There
+a row that is being removed has what none has that is in a list."""
 
 AHEAD = 64
 """Rows whose memory is asked for together."""
@@ -180,7 +182,13 @@ def insert(  # type: ignore[no-untyped-def]
 def remove(  # type: ignore[no-untyped-def]
     stored, width, keys, origin, pane, places, mask, gone, count, counters, free, ahead
 ):  # fmt: skip
-    """Take rows out of their chains, and put them on the stack of free ones, which has room. Returns how many."""
+    """Take rows, which are in no list, out of their chains and put them on the stack of free ones, which has room.
+
+    A walk to one of them takes those on its way out as well: so it does not matter in which order they came. Returns
+    how many there are.
+    """
+    for each in range(count):
+        stored[gone[each] * width] |= GOING << LIST
     for first in range(0, count, AHEAD):
         end = min(count, first + AHEAD)
         for each in range(first, end):
@@ -189,22 +197,27 @@ def remove(  # type: ignore[no-untyped-def]
             ahead[each - first] = place
             prefetch(places, place >> 1)
         for each in range(first, end):
-            prefetch(stored, (last_at(places, ahead[each - first]) - 1) * width)
+            last = last_at(places, ahead[each - first])
+            if last:
+                prefetch(stored, (last - 1) * width)
         for each in range(first, end):
-            row = gone[each]
-            last = last_at(places, ahead[each - first]) - 1
-            before = last
-            while stored[before * width] & NEXT != row:
-                before = stored[before * width] & NEXT
-            if before == row:
-                set_last(places, ahead[each - first], 0)
-            else:
-                after = stored[row * width] & NEXT
-                stored[before * width] = (stored[before * width] & ~NEXT) | after
-                if row == last:
-                    set_last(places, ahead[each - first], before + 1)
-            free[counters[FREE]] = row
-            counters[FREE] += 1
+            sought = gone[each]
+            place = ahead[each - first]
+            before = last_at(places, place) - 1
+            while stored[sought * width] >> LIST == GOING:
+                row = stored[before * width] & NEXT
+                if stored[row * width] >> LIST != GOING:
+                    before = row
+                    continue
+                if row == before:
+                    set_last(places, place, 0)
+                else:
+                    stored[before * width] = (stored[before * width] & ~NEXT) | (stored[row * width] & NEXT)
+                    if row == last_at(places, place) - 1:
+                        set_last(places, place, before + 1)
+                stored[row * width] = 0
+                free[counters[FREE]] = row
+                counters[FREE] += 1
     return count
 
 

@@ -33,7 +33,7 @@ from highlevel.joins.window import JoinWindow
 
 SMALLEST = 64
 LARGE = 65_536
-"""Rows there is room for at first, and beyond which that grows by a quarter."""
+"""Rows there is room for at first, and beyond which that grows by an eighth."""
 
 PAIRS = 65_536
 """Pairs that are made at a time: what leaves in one batch, whatever the fan-out of a key."""
@@ -148,13 +148,13 @@ class SideState:
     def _make_room(self, rows: int) -> None:
         """Make room for so many more rows, and as many places as there are rows then."""
         used, capacity = int(self._counters[USED]), len(self._stored)
-        if self.count + rows > NEXT:
+        if self.count + rows >= NEXT:
             raise MemoryError(
                 f"a side of a join would hold {self.count + rows:,} rows; no more than {NEXT:,} have numbers"
             )
         if self.count + rows > capacity:
             wider = np.empty(
-                (max(self.count + rows, capacity + (capacity if capacity < LARGE else capacity // 4)),
+                (max(self.count + rows, capacity + (capacity if capacity < LARGE else capacity // 8)),
                  self._stored.shape[1]), np.int64,
             )  # fmt: skip
             wider[:used] = self._stored[:used]
@@ -233,7 +233,7 @@ class SideState:
     ) -> tuple[Words, list[pa.Array], list[pa.Array]]:
         """Return of rows held their times, and some key columns and others, by their places."""
         words = self._gathered(rows)
-        return words[TIME], self._key_columns(words, keys), self._columns(words, columns)
+        return words[TIME].copy(), self._key_columns(words, keys), self._columns(words, columns)
 
     def every(self) -> tuple[Words, Flags, list[pa.Array], list[pa.Array]]:
         """Return of all rows that are not done their times, whether they found a partner, key columns and others."""

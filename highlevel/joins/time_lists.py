@@ -99,11 +99,12 @@ class TimeLists:
 
     def length_for(self, held: int) -> int:
         """Return the length of intervals that `held` rows should have: the rows are listed anew where it changes."""
-        if len(self.lists) > FEW_LISTS and held < FEWEST * len(self.lists):
-            return self.length * STEP
-        if held > MOST * len(self.lists):
-            return max(self.shortest, self.length // STEP)
-        return self.length
+        lists, length = len(self.lists), self.length
+        while lists > FEW_LISTS and held < FEWEST * lists:
+            lists, length = lists // STEP, length * STEP
+        if held > MOST * lists:
+            length = max(self.shortest, length // STEP)
+        return length
 
     def list_anew(self, stored: Words, rows: Words, times: Words, length: int) -> None:
         """Forget the lists, and make those of another length of these rows, which are all."""
