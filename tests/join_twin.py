@@ -29,7 +29,7 @@ def spec_of(
 
 def random_window(random: Random) -> JoinWindow:
     if random.random() < 0.3:
-        return Tumbling(random.randint(1, 30), random.randint(-20, 20))
+        return Tumbling(random.randint(1, 30), random.randint(-20, 20), random.choice([0, 0, -1, 2]))
     return Band(random.randint(0, 15), random.randint(0, 15), random.choice(list(Boundary)))
 
 
@@ -40,7 +40,7 @@ def random_spec(random: Random, kind: JoinKind = JoinKind.INNER) -> JoinSpec:
 def meet(window: JoinWindow, left: int, right: int) -> bool:
     """Whether rows of two times are in each other's windows, as the definition says it."""
     if isinstance(window, Tumbling):
-        return (left - window.origin) // window.length == (right - window.origin) // window.length
+        return (left - window.origin) // window.length + window.shift == (right - window.origin) // window.length
     distance = right - left
     low = distance > -window.right_range if window.boundary is Boundary.OPEN else distance >= -window.right_range
     return low and (

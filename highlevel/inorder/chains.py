@@ -1,7 +1,7 @@
-"""One side of an in-order join: rows in the order of their clock, chained by key, the newest first.
+"""One side of an in-order join: rows in the order of their clock, chained by key, the oldest first.
 
-Order makes this cheap. The rows that a probe can match are the newest of its chain, so the walk ends at the first that
-is too old; and old rows are forgotten by moving one number, since chains end where it points.
+Order makes this cheap. Old rows are forgotten by moving one number, and chains begin where it points: so a walk begins
+at the first row that a probe can match, or next to it, and ends at the first that is too new.
 """
 
 from __future__ import annotations
@@ -20,35 +20,47 @@ LEAST = 1024
 PAIRS = 65_536
 """Pairs that a call of the kernel finds at most."""
 
-NEXT = -2
+BEGIN = -2
 """In place of a position: the walk of a row has not begun."""
 
 
-@kernel("i64(i64*, i64, i64, i64, i64*, i64*)")
-def chain(named, begin, end, base, heads, before):  # type: ignore[no-untyped-def]
-    """Put the rows `[begin, end)` at the heads of their chains; row i is at position base + i. Returns their number."""
+@kernel("i64(i64*, i64, i64, i64, i64, i64*, i64*, i64*)")
+def chain(named, begin, end, base, first, heads, tails, after):  # type: ignore[no-untyped-def]
+    """Put the rows `[begin, end)` at the ends of their chains; row i is at position base + i. Returns their number.
+
+    A chain whose end is before the position `first` is over.
+    """
     for place in range(begin, end):
         key = named[place]
-        before[place] = heads[key]
-        heads[key] = base + place
+        if tails[key] >= first:
+            after[tails[key] - base] = base + place
+        else:
+            heads[key] = base + place
+        tails[key] = base + place
+        after[place] = NOBODY
     return end - begin
 
 
 @kernel("i64(i64*, i64*, i64*, i64, i64*, i64*, i64*, i64, i64, i64, i64*, i64*, i64*)")
 def walk(  # type: ignore[no-untyped-def]
-    named, lows, highs, rows, heads, before, clocks, base, first, room, out_rows, out_positions, state
+    named, lows, highs, rows, heads, after, clocks, base, first, room, out_rows, out_positions, state
 ):  # fmt: skip
     """Write pairs (row, position) of clocks in `[lows[row], highs[row]]`, positions from `first` on; return how many.
 
-    `state` holds the row and the position that the walk is at; it ends where there is no room for more.
+    `state` holds the row and the position that the walk is at; it ends where there is no room for more. Heads are moved
+    on to `first`.
     """
     found = 0
     at = state[1]
     for row in range(state[0], rows):
-        if at == NEXT:
-            at = heads[named[row]]
-        while at >= first and clocks[at - base] >= lows[row]:
-            if clocks[at - base] <= highs[row]:
+        if at == BEGIN:
+            key = named[row]
+            at = heads[key]
+            while at != NOBODY and at < first:
+                at = after[at - base]
+            heads[key] = at
+        while at != NOBODY and clocks[at - base] <= highs[row]:
+            if clocks[at - base] >= lows[row]:
                 if found == room:
                     state[0] = row
                     state[1] = at
@@ -56,10 +68,10 @@ def walk(  # type: ignore[no-untyped-def]
                 out_rows[found] = row
                 out_positions[found] = at
                 found += 1
-            at = before[at - base]
-        at = NEXT
+            at = after[at - base]
+        at = BEGIN
     state[0] = rows
-    state[1] = NEXT
+    state[1] = BEGIN
     return found
 
 
@@ -71,8 +83,9 @@ class Chains:
         self.buffer = SortBuffer(clock)
         self.clocks: Words = np.empty(LEAST, np.int64)
         self.named: Words = np.empty(LEAST, np.int64)
-        self.before: Words = np.empty(LEAST, np.int64)
+        self.after: Words = np.empty(LEAST, np.int64)
         self.heads: Words = np.empty(0, np.int64)
+        self.tails: Words = np.empty(0, np.int64)
         self.base = 0  # the position of the first place in the arrays
         self.first = self.end = 0  # positions held
 
@@ -83,8 +96,8 @@ class Chains:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the rows held, and of what finds them: clock, key and neighbour of each, and a head for each key."""
-        return self.buffer.bytes + 8 * (3 * self.rows + len(self.heads))
+        """Bytes of the rows held, and of what finds them: clock, key and next of each, and both ends of each chain."""
+        return self.buffer.bytes + 8 * (3 * self.rows + 2 * len(self.heads))
 
     def add(self, batch: pa.RecordBatch, clocks: Words, named: Words, keys: int) -> None:
         """Take rows in, none older than those held; `named` are the numbers of their keys, all below `keys`."""
@@ -97,13 +110,14 @@ class Chains:
         self.clocks[new], self.named[new] = clocks, named
         self.buffer.add(batch)
         self.know(keys)
-        chain(self.named, new.start, new.stop, self.base, self.heads, self.before)
+        self._chain(new)
         self.end += count
 
     def know(self, keys: int) -> None:
-        """Have a head for each of so many keys."""
+        """Have both ends of a chain for each of so many keys."""
         if keys > len(self.heads):
-            self.heads = np.append(self.heads, np.full(max(keys, 2 * len(self.heads)) - len(self.heads), NOBODY))
+            more = np.full(max(keys, 2 * len(self.heads)) - len(self.heads), NOBODY)
+            self.heads, self.tails = np.append(self.heads, more), np.append(self.tails, more)
 
     def probe(self, named: Words, lows: Words, highs: Words) -> tuple[Words, Words]:
         """Return the pairs of rows by their places in `named` and rows held by their places among those.
@@ -111,11 +125,11 @@ class Chains:
         The clocks of the rows held are within `[lows, highs]`.
         """
         pairs = []
-        state = np.array([0, NEXT], np.int64)
+        state = np.array([0, BEGIN], np.int64)
         while state[0] < len(named):
             rows, positions = np.empty((2, PAIRS), np.int64)
             found = walk(
-                named, lows, highs, len(named), self.heads, self.before, self.clocks, self.base, self.first, PAIRS,
+                named, lows, highs, len(named), self.heads, self.after, self.clocks, self.base, self.first, PAIRS,
                 rows, positions, state,
             )  # fmt: skip
             pairs.append((rows[:found], positions[:found] - self.first))
@@ -142,8 +156,14 @@ class Chains:
         """Give keys other numbers, all below `keys`."""
         held = slice(self.first - self.base, self.end - self.base)
         self.named[held] = became[self.named[held]]
-        self.heads = np.full(keys, NOBODY)
-        chain(self.named, held.start, held.stop, self.base, self.heads, self.before)
+        self._chain_anew(keys)
+
+    def _chain(self, places: slice) -> None:
+        chain(self.named, places.start, places.stop, self.base, self.first, self.heads, self.tails, self.after)
+
+    def _chain_anew(self, keys: int) -> None:
+        self.heads, self.tails = np.full(keys, NOBODY), np.full(keys, NOBODY)
+        self._chain(slice(self.first - self.base, self.end - self.base))
 
     def _make_room(self, rows: int) -> None:
         """Move the rows to the front, of larger arrays where they fill half of them."""
@@ -151,8 +171,10 @@ class Chains:
         capacity = len(self.clocks)
         while 2 * (self.rows + rows) > capacity:
             capacity *= 2
-        for name in ("clocks", "named", "before"):
+        for name in ("clocks", "named"):
             room = np.empty(capacity, np.int64)
             room[: self.rows] = getattr(self, name)[held]
             setattr(self, name, room)
+        self.after = np.empty(capacity, np.int64)
         self.base = self.first
+        self._chain_anew(len(self.heads))  # what chains had before is not there any more
