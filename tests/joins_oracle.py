@@ -81,15 +81,21 @@ def meet(window: Band | Tumbling, left: int, right: int) -> bool:
 
 @cache
 def last_met(window: Band | Tumbling, side: int, time: int) -> int:
-    """The last time of the other side that a row may meet, found by looking; of none, where a band would end."""
-    far = range(time + 130, time - 130, -1) if isinstance(window, Tumbling) else range(time + 16, time - 16, -1)
-    last = next((each for each in far if meet(window, *((time, each) if side == 0 else (each, time)))), None)
-    if last is None and isinstance(window, Band):
-        reach = window.left_range if side == 0 else window.right_range
-        open_ended = window.boundary is Boundary.OPEN or (side == 0 and window.boundary is Boundary.HALF_OPEN)
-        return time + reach - open_ended
-    assert last is not None
-    return last
+    """The last time of the other side that a row may meet: of a band found by looking, or, of none, where it would end.
+
+    Of tumbling windows it is the last that the extent holds which meets that of the row.
+    """
+    if isinstance(window, Tumbling):
+        windows, _, shift = windows_of(window)
+        (wid,) = windows.wids(time)
+        return windows.origin + (wid + (-shift if side else shift) + 1) * windows.slide - 1
+    near = range(time + 16, time - 16, -1)
+    last = next((each for each in near if meet(window, *((time, each) if side == 0 else (each, time)))), None)
+    if last is not None:
+        return last
+    reach = window.left_range if side == 0 else window.right_range
+    open_ended = window.boundary is Boundary.OPEN or (side == 0 and window.boundary is Boundary.HALF_OPEN)
+    return time + reach - open_ended
 
 
 @dataclass(frozen=True)
