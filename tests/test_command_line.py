@@ -266,7 +266,7 @@ def test_explain_prints_what_runs_low_and_what_high(tmp_path: Path) -> None:
     assert (status, err) == (0, "")
     assert out.index("low level:") < out.index("high level:")
     assert "pane            1 minute" in out
-    status, out, err = run("explain", "SELECT len FROM p", cwd=tmp_path)
+    status, out, err = run("explain", "SELECT width FROM p", cwd=tmp_path)
     assert (status, out) == (2, "")
     assert "line 1, column 8" in err
 
