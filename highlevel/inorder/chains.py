@@ -24,42 +24,43 @@ BEGIN = -2
 """In place of a position: the walk of a row has not begun."""
 
 
-@kernel("i64(i64*, i64, i64, i64, i64, i64*, i64*, i64*)")
-def chain(named, begin, end, base, first, heads, tails, after):  # type: ignore[no-untyped-def]
+@kernel("i64(i64*, i64, i64, i64, i64, i64*, i64*)")
+def chain(named, begin, end, base, first, tails, after):  # type: ignore[no-untyped-def]
     """Put the rows `[begin, end)` at the ends of their chains; row i is at position base + i. Returns their number.
 
-    A chain whose end is before the position `first` is over.
+    A chain is a ring: behind its end is its beginning. One whose end is before the position `first` is over.
     """
     for place in range(begin, end):
-        key = named[place]
-        if tails[key] >= first:
-            after[tails[key] - base] = base + place
-        else:
-            heads[key] = base + place
-        tails[key] = base + place
-        after[place] = NOBODY
+        tail = tails[named[place]]
+        after[place] = base + place
+        if tail >= first:
+            after[place] = after[tail - base]
+            after[tail - base] = base + place
+        tails[named[place]] = base + place
     return end - begin
 
 
 @kernel("i64(i64*, i64*, i64*, i64, i64*, i64*, i64*, i64, i64, i64, i64*, i64*, i64*)")
 def walk(  # type: ignore[no-untyped-def]
-    named, lows, highs, rows, heads, after, clocks, base, first, room, out_rows, out_positions, state
+    named, lows, highs, rows, tails, after, clocks, base, first, room, out_rows, out_positions, state
 ):  # fmt: skip
     """Write pairs (row, position) of clocks in `[lows[row], highs[row]]`, positions from `first` on; return how many.
 
-    `state` holds the row and the position that the walk is at; it ends where there is no room for more. Heads are moved
-    on to `first`.
+    `state` holds the row and the position that the walk is at; it ends where there is no room for more. Chains begin at
+    `first` from then on.
     """
     found = 0
     at = state[1]
     for row in range(state[0], rows):
+        tail = tails[named[row]]
+        if tail < first:
+            continue
         if at == BEGIN:
-            key = named[row]
-            at = heads[key]
-            while at != NOBODY and at < first:
+            at = after[tail - base]
+            while at < first:
                 at = after[at - base]
-            heads[key] = at
-        while at != NOBODY and clocks[at - base] <= highs[row]:
+            after[tail - base] = at
+        while clocks[at - base] <= highs[row]:
             if clocks[at - base] >= lows[row]:
                 if found == room:
                     state[0] = row
@@ -68,6 +69,8 @@ def walk(  # type: ignore[no-untyped-def]
                 out_rows[found] = row
                 out_positions[found] = at
                 found += 1
+            if at == tail:
+                break
             at = after[at - base]
         at = BEGIN
     state[0] = rows
@@ -84,7 +87,6 @@ class Chains:
         self.clocks: Words = np.empty(LEAST, np.int64)
         self.named: Words = np.empty(LEAST, np.int64)
         self.after: Words = np.empty(LEAST, np.int64)
-        self.heads: Words = np.empty(0, np.int64)
         self.tails: Words = np.empty(0, np.int64)
         self.base = 0  # the position of the first place in the arrays
         self.first = self.end = 0  # positions held
@@ -96,8 +98,8 @@ class Chains:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the rows held, and of what finds them: clock, key and next of each, and both ends of each chain."""
-        return self.buffer.bytes + 8 * (3 * self.rows + 2 * len(self.heads))
+        """Bytes of the rows held, and of what finds them: clock, key and next of each, and the end of each chain."""
+        return self.buffer.bytes + 8 * (3 * self.rows + len(self.tails))
 
     def add(self, batch: pa.RecordBatch, clocks: Words, named: Words, keys: int) -> None:
         """Take rows in, none older than those held; `named` are the numbers of their keys, all below `keys`."""
@@ -114,10 +116,9 @@ class Chains:
         self.end += count
 
     def know(self, keys: int) -> None:
-        """Have both ends of a chain for each of so many keys."""
-        if keys > len(self.heads):
-            more = np.full(max(keys, 2 * len(self.heads)) - len(self.heads), NOBODY)
-            self.heads, self.tails = np.append(self.heads, more), np.append(self.tails, more)
+        """Have the end of a chain for each of so many keys."""
+        if keys > len(self.tails):
+            self.tails = np.append(self.tails, np.full(max(keys, len(self.tails) * 5 // 4) - len(self.tails), NOBODY))
 
     def probe(self, named: Words, lows: Words, highs: Words) -> tuple[Words, Words]:
         """Return the pairs of rows by their places in `named` and rows held by their places among those.
@@ -129,7 +130,7 @@ class Chains:
         while state[0] < len(named):
             rows, positions = np.empty((2, PAIRS), np.int64)
             found = walk(
-                named, lows, highs, len(named), self.heads, self.after, self.clocks, self.base, self.first, PAIRS,
+                named, lows, highs, len(named), self.tails, self.after, self.clocks, self.base, self.first, PAIRS,
                 rows, positions, state,
             )  # fmt: skip
             pairs.append((rows[:found], positions[:found] - self.first))
@@ -159,10 +160,10 @@ class Chains:
         self._chain_anew(keys)
 
     def _chain(self, places: slice) -> None:
-        chain(self.named, places.start, places.stop, self.base, self.first, self.heads, self.tails, self.after)
+        chain(self.named, places.start, places.stop, self.base, self.first, self.tails, self.after)
 
     def _chain_anew(self, keys: int) -> None:
-        self.heads, self.tails = np.full(keys, NOBODY), np.full(keys, NOBODY)
+        self.tails = np.full(keys, NOBODY)
         self._chain(slice(self.first - self.base, self.end - self.base))
 
     def _make_room(self, rows: int) -> None:
@@ -177,4 +178,4 @@ class Chains:
             setattr(self, name, room)
         self.after = np.empty(capacity, np.int64)
         self.base = self.first
-        self._chain_anew(len(self.heads))  # what chains had before is not there any more
+        self._chain_anew(len(self.tails))  # what chains had before is not there any more

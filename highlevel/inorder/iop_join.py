@@ -26,7 +26,7 @@ from lowlevel.expressions import Type, columns_of
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 FORGET = 4096
-"""Keys that nobody has any more, beside as many as there are rows, before they are forgotten."""
+"""Keys that nobody has any more are forgotten when there are half as many as rows, and half of this more."""
 
 
 class IopJoin:
@@ -104,7 +104,7 @@ class IopJoin:
         """Return the numbers of keys; forget first those that nobody has, where they have become many."""
         if not keys:
             return np.zeros(rows, np.int64)
-        if self.keys.count > 2 * self.rows_held + FORGET:
+        if 2 * self.keys.count > 3 * self.rows_held + FORGET:
             became = np.zeros(self.keys.count, np.int64)
             for side in self.sides:
                 became[side.keys_held()] = 1
