@@ -17,9 +17,10 @@ from highlevel.batch_columns import BatchColumns
 from highlevel.graph.joint import GraphItem
 from highlevel.groups.key_words import Words
 from highlevel.joins.cells import Cells
+from highlevel.joins.held_side import Columns, HeldSide
 from highlevel.joins.join_input import Arrived, JoinInput
 from highlevel.joins.promises import Lows, lows_of, promise
-from highlevel.joins.side_state import LONG_BYTES, PAIRS, SideState
+from highlevel.joins.side_state import LONG_BYTES, PAIRS
 from highlevel.joins.spec import MAX_TS, JoinKind, JoinSpec, Port, Progress
 from lowlevel.conditions import Condition
 from lowlevel.expressions import Type, columns_of
@@ -29,48 +30,7 @@ NAMES = {Port.LEFT: "left", Port.RIGHT: "right"}
 BOUNDS = "bounds"
 """Tables of a snapshot."""
 
-Columns = dict[str, pa.Array]
 Mask = npt.NDArray[np.bool_]
-
-
-class HeldSide:
-    """A side: how its batches are read, what it holds, and which columns of that are found where."""
-
-    def __init__(self, spec: JoinSpec, port: Port, keys: Cells) -> None:
-        self.input = JoinInput(spec, port)
-        self.time = spec.side(port).time
-        self.outputs = list(spec.side(port).columns)
-        if spec.kind.of_left_alone and port is Port.RIGHT:
-            needed = {column.name for column in columns_of(spec.residual)} if spec.residual else set()
-            self.outputs = [(name, output) for name, output in self.outputs if output in needed]
-        names = dict.fromkeys(name for name, _ in self.outputs)
-        self.keys = {name: place for name in names if (place := self.input.is_key(name)) is not None}
-        self.others = [name for name in names if name != self.time and name not in self.keys]
-        kinds = [spec.side(port).schema.field(name).type for name in self.others]
-        self.state = SideState(spec.window, keys, kinds, spec.kind.of_left_alone and port is Port.LEFT)
-
-    def of_batch(self, batch: pa.RecordBatch, rows: Words | None, only: set[str] | None = None) -> Columns:
-        """Return output columns of some rows of a batch."""
-        places = None if rows is None else pa.array(rows)
-        return {
-            output: batch.column(name) if places is None else batch.column(name).take(places)
-            for name, output in self.outputs
-            if only is None or output in only
-        }
-
-    def of_held(self, rows: Words, only: set[str] | None = None) -> tuple[Words, Columns]:
-        """Return the times and output columns of rows held."""
-        outputs = [(name, output) for name, output in self.outputs if only is None or output in only]
-        names = {name for name, _ in outputs}
-        keys = [name for name in self.keys if name in names and name != self.time]
-        others = [name for name in self.others if name in names]
-        times, found_keys, found_others = self.state.read(
-            rows, [self.keys[name] for name in keys], [self.others.index(name) for name in others]
-        )
-        found = dict(zip([*keys, *others], [*found_keys, *found_others], strict=True))
-        if self.time in names:
-            found[self.time] = pa.array(times)
-        return times, {output: found[name] for name, output in outputs}
 
 
 class OAJoin:
