@@ -96,7 +96,7 @@ def run(setting: Setting) -> Report:
         base = Path(folder)
         file = base / "pipeline.toml"
         file.write_text(PIPELINE.format(capture=capture))
-        plans = read_pipeline(file).plans_of_links()
+        plans = [plan for plan in read_pipeline(file).plans() if isinstance(plan, QueryPlan)]
         writing = SpoolThread(capture, base / "spool", plans)
         with ThreadPoolExecutor(1) as thread:
             written = thread.submit(writing.run)

@@ -14,7 +14,7 @@ from capture.metrics import Samples
 from dashboards.asked import INLINE
 from dashboards.run_warnings import nothing_readable, run_warnings
 from dashboards.stop_signals import stopping
-from highlevel.graph.plan import AnyPlan, GraphPlan
+from highlevel.graph.plan import AnyPlan
 from highlevel.inline import InlineRun, Input
 from highlevel.readings import Reading
 from lowlevel.promises.lull import LullRule
@@ -90,8 +90,6 @@ def answer(
         raise ValueError(
             f"got threads, a slack, a lull or something to follow with the engine {on}, expected them with {INLINE}"
         )
-    if isinstance(plan, GraphPlan):
-        raise InputError(f"the engine {on} runs queries of one list of streams: expected {INLINE} for rows and joins")
     from capture.files.capture import open_finite
     from highlevel.spark.batch import BatchRun
     from highlevel.spark.session import close, session

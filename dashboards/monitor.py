@@ -121,7 +121,7 @@ class Monitor:
             self.samples = totals.samples
             self.exporter.samples(totals.samples)
             for plan in self.plans:
-                rows = last_results(self.pipeline.folder / "output", plan.name, last)
+                rows = last_results(self.pipeline.folder / "output", plan.name, last) if plan.windowed else None
                 if rows is not None:
                     newest = pc.max(rows["window_end"])
                     self.exporter.results(plan.name, rows.filter(pc.equal(rows["window_end"], newest)))

@@ -15,7 +15,7 @@ from capture.files.stream import StreamedCapture
 from dashboards.spelled import spelled_bytes
 from highlevel.arrival_order import check_one_input
 from highlevel.inline import Input
-from highlevel.plan import LeafPlan, QueryPlan
+from highlevel.plan import LeafPlan
 from lowlevel.capturing import Capturing
 from lowlevel.durations import SECOND
 from lowlevel.node import Node
@@ -88,14 +88,14 @@ def chosen(pipeline: PipelineFile, names: Sequence[str]) -> list[SpooledLink]:
 
 
 def open_links(
-    pipeline: PipelineFile, plans: Sequence[QueryPlan], links: Sequence[SpooledLink], say: Say
+    pipeline: PipelineFile, leaves: Sequence[LeafPlan], links: Sequence[SpooledLink], say: Say
 ) -> list[Link]:
     """Open captures and spools of the links that some query reads and whose spool has not ended; say every bound.
 
     Raises PipelineError where the bounds contradict each other, InputError and SpoolError where a link cannot be had.
     """
-    check_one_input(plans, pipeline.spools)
-    fed = fed_links(pipeline, plans, links)
+    check_one_input(leaves, pipeline.spools)
+    fed = fed_links(pipeline, leaves, links)
     for link in links:
         if not fed[link.name]:
             say(f"link {link.name}: no query reads it, so it is left alone")
@@ -112,13 +112,13 @@ def open_links(
     return opened
 
 
-def _open(link: SpooledLink, node: NodeSettings, plans: Sequence[QueryPlan], memory: int, say: Say) -> Link | None:
+def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[LeafPlan], memory: int, say: Say) -> Link | None:
     """Open one link, whose tables may take `memory` bytes; None where its spool has ended."""
-    low = [plan.low for plan in plans]
-    slots = table_slots(link, memory, plans)
+    low = [leaf.low for leaf in leaves]
+    slots = table_slots(link, memory, leaves)
     tables = bytes_at_most(slots, low)
     many = is_many(link.capture)
-    check_one_input(plans, [Input(link.name, Path(link.capture), link.name, many)])
+    check_one_input(leaves, [Input(link.name, Path(link.capture), link.name, many)])
     capture = open_capture(link.capture, follow=many)
     live = isinstance(capture, StreamedCapture) and capture.live
     again = positions(capture) is not None
@@ -127,7 +127,7 @@ def _open(link: SpooledLink, node: NodeSettings, plans: Sequence[QueryPlan], mem
             f"node.spool_bytes, for link {link.name}: got {node.spool_bytes:,} bytes, expected at least {least:,}: of "
             "an input that can be read again all tables go into one segment; or make node.memory smaller"
         )
-    named = [(plan.name, fingerprint(plan.low)) for plan in plans]
+    named = [(leaf.name, fingerprint(leaf.low)) for leaf in leaves]
     spool = SpoolWriter(link.spool, link.name, named, node.limits(), cuts=again)
     if spool.ended:
         say(f"link {link.name}: its spool {link.spool} has ended: there is nothing left to do")
@@ -135,11 +135,11 @@ def _open(link: SpooledLink, node: NodeSettings, plans: Sequence[QueryPlan], mem
         return None
     try:
         served = Node(link.name, capture, low, slots, promise=link.knowledge(live=live), flushing=node.flushing())
-        capturing = Capturing(capture, served, [(plan.name, plan.low) for plan in plans], spool)
+        capturing = Capturing(capture, served, [(leaf.name, leaf.low) for leaf in leaves], spool)
     except BaseException:
         spool.abandon()
         raise
-    say(f"link {link.name}: {link.capture} into {link.spool}, for {', '.join(plan.name for plan in plans)}")
+    say(f"link {link.name}: {link.capture} into {link.spool}, for {', '.join(leaf.name for leaf in leaves)}")
     how = f"flush {node.flushing_text()}; promise {link.knowledge_text(live=live)}"
     what = f"{slots:,} slots each, {spelled_bytes(tables)} at most" if tables else "none, each row goes up by itself"
     say(f"  tables: {what}; {how}")
@@ -168,11 +168,11 @@ def is_many(capture: str) -> bool:
 
 
 def fed_links(
-    pipeline: PipelineFile, plans: Sequence[QueryPlan], links: Iterable[SpooledLink]
-) -> dict[str, list[QueryPlan]]:
-    """Return the plans that read each of the links, by its name; none for a link that is left alone."""
+    pipeline: PipelineFile, leaves: Sequence[LeafPlan], links: Iterable[SpooledLink]
+) -> dict[str, list[LeafPlan]]:
+    """Return the leaves that read each of the links, by its name; none for a link that is left alone."""
     sources = {each.link: each for each in pipeline.spools}
-    return {link.name: [plan for plan in plans if sources[link.name].feeds(plan)] for link in links}
+    return {link.name: [leaf for leaf in leaves if sources[link.name].feeds(leaf)] for link in links}
 
 
 def _complain(text: str) -> None:

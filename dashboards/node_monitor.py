@@ -42,9 +42,9 @@ def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, i
     A link that fails leaves the others running. Raises what is wrong before the first packet is read, NodeFailedError
     at the end where a link has failed.
     """
-    plans = pipeline.plans_of_links()
+    plans = pipeline.plans()
     check_names(plans, [*pipeline.links, *pipeline.spooled])  # files of other links need not be there
-    links = list(open_links(pipeline, plans, chosen(pipeline, names), say))
+    links = list(open_links(pipeline, pipeline.leaves(plans), chosen(pipeline, names), say))
     if not links:
         return
     stop = threading.Event()

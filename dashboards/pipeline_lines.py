@@ -8,7 +8,7 @@ from pathlib import Path
 from dashboards.node_links import fed_links, is_many, spool_bounds, table_slots
 from dashboards.spelled import spelled_bytes
 from highlevel.inline import Input
-from highlevel.plan import LeafPlan, QueryPlan
+from highlevel.plan import LeafPlan
 from lowlevel.flushing import Policy
 from lowlevel.node import TABLE_SLOTS
 from lowlevel.sharing import share
@@ -28,8 +28,7 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
     check_names(plans, [*pipeline.links, *pipeline.spooled])
     yield f"pipeline: {_count(len(pipeline.links) + len(pipeline.spooled), 'link')}, {_many(len(plans))}"
     yield _line("results", f"{pipeline.folder}, with what `wiretide run` needs to go on")
-    of_links = [plan for plan in plans if isinstance(plan, QueryPlan)]
-    fed = fed_links(pipeline, of_links, list(pipeline.spooled.values()))
+    fed = fed_links(pipeline, pipeline.leaves(plans), list(pipeline.spooled.values()))
     memory = pipeline.node.memory // max(1, sum(map(bool, fed.values())))
     for name, link in pipeline.spooled.items():
         yield from ["", f"link {name}: {link.capture}, which `wiretide capture` reads"]

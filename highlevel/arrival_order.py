@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from capture.errors import InputError
 
 if TYPE_CHECKING:
-    from highlevel.graph.plan import AnyPlan
     from highlevel.inline import Input
+    from highlevel.plan import LeafPlan
 
 WHY = "its windows depend on the order in which rows arrive"
 WHAT = "one capture: merge captures first (mergecap -w all.pcap a.pcap b.pcap), or ask for windows over ts"
 
 
-def check_one_input(plans: Iterable[AnyPlan], inputs: Iterable[Input]) -> None:
-    """Raise InputError where such a query reads several inputs, or a folder whose files come in any order."""
+def check_one_input(leaves: Iterable[LeafPlan], inputs: Iterable[Input]) -> None:
+    """Raise InputError where a leaf of such a query reads several inputs, or a folder whose files come in any order."""
     inputs = list(inputs)
-    for leaf in (leaf for plan in plans for leaf in plan.leaves):
+    for leaf in leaves:
         fed = [each for each in inputs if each.feeds(leaf)] if leaf.low.in_arrival_order else []
         if len(fed) > 1:
             names = ", ".join(each.name for each in fed[:3]) + (", …" if len(fed) > 3 else "")

@@ -132,7 +132,7 @@ class InlineRun:
         for each in self.inputs:
             if each.spool:
                 raise InputError(f"{each.name} is a spool: expected a capture; spools are read by wiretide run")
-        check_one_input(plans, self.inputs)
+        check_one_input(leaves, self.inputs)
         allow_open_files(len(self.inputs))
         captures = [open_capture(each.path, each.follow) for each in self.inputs]
         self.live = any(isinstance(capture, StreamedCapture) and capture.live for capture in captures)

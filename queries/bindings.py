@@ -14,7 +14,7 @@ from capture.files.beside import TEMPLATES
 from capture.files.byte_source import STANDARD_INPUT
 from capture.live.interface_path import interface_name, is_interface
 from highlevel.arrival_order import check_one_input
-from highlevel.graph.plan import AnyPlan
+from highlevel.graph.plan import AnyPlan, leaves_of
 from highlevel.inline import Input
 
 COMPRESSED = (".gz", ".zst", ".lz4", ".bz2", ".xz")
@@ -140,7 +140,7 @@ def check_streams(plans: Iterable[AnyPlan], inputs: Iterable[Input]) -> None:
     streams = [each.stream for each in inputs if each.stream is not None]
     if len(streams) == len(inputs):
         check_names(plans, streams)
-    check_one_input(plans, inputs)
+    check_one_input(leaves_of(plans), inputs)
 
 
 def check_names(plans: Iterable[AnyPlan], names: Iterable[str]) -> None:

@@ -38,9 +38,9 @@ from typing import Any
 
 from capture.errors import InputError
 from highlevel.graph.nodes import Windowed
-from highlevel.graph.plan import AnyPlan
+from highlevel.graph.plan import AnyPlan, named_leaves
 from highlevel.inline import Input
-from highlevel.plan import QueryPlan
+from highlevel.plan import LeafPlan, QueryPlan
 from lowlevel.layers import Layer
 from queries.bindings import bind_streams, check_streams
 from queries.errors import QueryError
@@ -121,7 +121,6 @@ class PipelineFile:
         plans = [query.plan(name, named, links) for name, query in self.queries.items()]
         plans = [plan.counting_rows() for plan in plans] if self.spooled else plans
         for plan in plans:
-            self._check_spooled(plan)
             if waits_for_the_end(plan):
                 raise PipelineError(
                     f"queries.{plan.name}.sql has no window, so nothing would be shown before the end; "
@@ -129,22 +128,19 @@ class PipelineFile:
                 )
         return plans
 
-    def plans_of_links(self) -> list[QueryPlan]:
-        """Compile the queries, and return those that are groups of links: all that a node has to do with."""
-        return [plan for plan in self.plans() if isinstance(plan, QueryPlan)]
+    @staticmethod
+    def leaves(plans: Iterable[AnyPlan]) -> list[LeafPlan]:
+        """Return what a low-level node has to do for `plans`: their leaves, each by a name of its own.
 
-    def _check_spooled(self, plan: AnyPlan) -> None:
-        """Refuse a graph that reads what a node leaves in a spool: those are partials of groups."""
-        if isinstance(plan, QueryPlan):
-            return
-        spooled = {name.lower() for name in self.spooled}
-        for leaf in plan.leaves:
-            for stream in [*self.spooled] if leaf.of_every_link else leaf.streams:
-                if stream.lower() in spooled:
-                    raise PipelineError(
-                        f"queries.{plan.name}.sql is a graph (rows, a join, a query that reads others) over the link "
-                        f"{stream}, which has a spool; expected groups of it, or a link without a spool"
-                    )
+        Raises PipelineError where two would have one name.
+        """
+        leaves = [leaf for plan in plans for leaf in named_leaves(plan)]
+        names = [leaf.name for leaf in leaves]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise PipelineError(
+                f"queries: a node would know a query and a part of another by one name, {twice[0]!r}; rename the query"
+            )
+        return leaves
 
     def inputs(self, plans: Sequence[AnyPlan]) -> list[Input]:
         """Find the files of `links`; raises InputError where a link or a name in FROM has none."""

@@ -9,8 +9,9 @@ from random import Random
 from capture.files.blocks import Block
 from capture.files.capture import Capture, open_capture
 from capture.files.scan import scan
+from highlevel.graph.plan import AnyPlan, named_leaves
 from highlevel.inline import Input
-from highlevel.plan import QueryPlan
+from highlevel.plan import LeafPlan
 from lowlevel.node import Node
 from lowlevel.punctuation import BEGINNING
 from lowlevel.spool.fingerprint import fingerprint
@@ -19,9 +20,14 @@ from lowlevel.spool.writer import SpoolWriter
 SECOND = 1_000_000_000
 
 
-def named(plans: Sequence[QueryPlan]) -> list[tuple[str, str]]:
+def leaves(plans: Sequence[AnyPlan]) -> list[LeafPlan]:
+    """What a node has to do for plans."""
+    return [leaf for plan in plans for leaf in named_leaves(plan)]
+
+
+def named(plans: Sequence[AnyPlan]) -> list[tuple[str, str]]:
     """Plans as a writer is told of them."""
-    return [(plan.name, fingerprint(plan.low)) for plan in plans]
+    return [(leaf.name, fingerprint(leaf.low)) for leaf in leaves(plans)]
 
 
 def spool_of(folder: Path, link: str) -> Input:
@@ -32,7 +38,7 @@ def spool_of(folder: Path, link: str) -> Input:
 class SpoolNode:
     """The low-level node of one capture, block by block, at a clock of its own: one second per block."""
 
-    def __init__(self, capture: Input, folder: Path, plans: Sequence[QueryPlan], block_records: int = 50) -> None:
+    def __init__(self, capture: Input, folder: Path, plans: Sequence[AnyPlan], block_records: int = 50) -> None:
         """Start on `folder`, where another one may have been at work; the capture is read from its beginning."""
         self.file = open_capture(capture.path)
         assert isinstance(self.file, Capture)
@@ -44,11 +50,11 @@ class SpoolNode:
 
     def start(self) -> None:
         """Make the tables and the writer: the first time, or again, in place of those before."""
-        self.node = Node(self.link, self.file, [plan.low for plan in self.plans], 64, self.records)
+        self.node = Node(self.link, self.file, [leaf.low for leaf in leaves(self.plans)], 64, self.records)
         self.writer = SpoolWriter(self.folder, self.link, named(self.plans))
         self.said = False
 
-    def restart(self, plans: Sequence[QueryPlan] | None = None) -> None:
+    def restart(self, plans: Sequence[AnyPlan] | None = None) -> None:
         """End in order, with what is in the tables, and start again, perhaps with other plans."""
         for number, item in self.node.flush():
             self.writer.append(number, item)
@@ -87,7 +93,7 @@ class SpoolNode:
 def write_spools(
     captures: Sequence[Input],
     folder: Path,
-    plans: Sequence[QueryPlan],
+    plans: Sequence[AnyPlan],
     random: Random | None = None,
     restarts: float = 0.0,
     block_records: int = 50,

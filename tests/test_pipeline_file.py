@@ -316,10 +316,12 @@ def test_queries_that_cannot_be_read_by_others_are_refused(queries: str, message
         parse_pipeline(LINKS + queries, tmp_path).plans()
 
 
-def test_a_node_has_to_do_with_groups_of_links_alone(tmp_path: Path) -> None:
-    pipeline = parse_pipeline(LINKS + HOURS + MINUTES, tmp_path)
-    assert [plan.name for plan in pipeline.plans_of_links()] == ["minutes"]
-    for text in (HOURS + MINUTES, '[queries.rows]\nsql = "SELECT ts, len FROM packets"\n'):
-        spooled = parse_pipeline(SPOOLED + text, tmp_path)
-        with pytest.raises(PipelineError, match=r"is a graph .* over the link M, which has a spool"):
-            spooled.plans()
+def test_a_node_has_to_do_with_the_leaves_of_queries_each_by_a_name(tmp_path: Path) -> None:
+    pair = "SELECT a.ts FROM M a [RANGE 1 s, WA ts], M b [RANGE 2 s, WA ts] WHERE a.srcIP = b.destIP AND b.len > 9"
+    spooled = parse_pipeline(SPOOLED + HOURS + MINUTES + f'[queries.pairs]\nsql = "{pair}"\n', tmp_path)
+    leaves = spooled.leaves(spooled.plans())
+    assert [leaf.name for leaf in leaves] == ["hours", "minutes", "pairs 1", "pairs 2"]
+    clash = f'{MINUTES}[queries."pairs 1"]\nsql = "SELECT ts FROM M"\n[queries.pairs]\nsql = "{pair}"\n'
+    pipeline = parse_pipeline(SPOOLED + clash, tmp_path)
+    with pytest.raises(PipelineError, match="by one name, 'pairs 1'"):
+        pipeline.leaves(pipeline.plans())

@@ -6,12 +6,14 @@ while others are read, and a writer that deletes what was committed are tried at
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
 import pytest
 
+from highlevel.graph.plan import AnyPlan
 from highlevel.inline import Input
 from highlevel.metrics import (
     PARTIALS_RECEIVED,
@@ -24,7 +26,6 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_READ,
     SPOOL_SEGMENTS_WITHOUT_QUERY,
 )
-from highlevel.plan import QueryPlan
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
 from highlevel.spark.packing import unpack
@@ -40,13 +41,14 @@ from lowlevel.spool.writer import SpoolWriter
 from queries.gsql import compile_query
 from tests.links import write_links
 from tests.spool_node import SpoolNode, named, spool_of, write_spools
+from tests.test_spark_graph_steps import PLANS as GRAPHS
 from tests.test_spark_stream_steps import PLANS, hosted, inline, same_rows, source_rows
 
 
 class Engine:
     """What Spark does with the source, micro-batch by micro-batch; everything but the log may be forgotten."""
 
-    def __init__(self, plans: list[QueryPlan], inputs: list[Input], folder: Path, **options: int) -> None:
+    def __init__(self, plans: list[AnyPlan], inputs: list[Input], folder: Path, **options: int) -> None:
         parts = options.pop("parts", 2)
         self.spec = StreamSpec(
             **{"slots": 64, "block_records": 100, "max_blocks": 3, "tasks": 2, "max_bytes": 20_000}
@@ -75,11 +77,11 @@ class Engine:
         self.offsets.append(json.loads(json.dumps(end)))
         self.reader.commit(start)  # Spark commits what went before once the next offsets are in its log
         for _ in range(times):
-            answers = hosted(
-                Host(self.spec.feeds, self.folder, len(self.offsets) - 2),
-                source_rows(self.reader, start, end),
-                self.spec.feeds.parts,
-            )
+            batches = source_rows(self.reader, start, end)
+            for level in range(self.spec.feeds.levels):
+                host = Host(self.spec.feeds, self.folder, len(self.offsets) - 2, level)
+                answers = hosted(host, batches, self.spec.feeds.parts)
+                batches = answers.to_batches()
             self.restart()
         told: dict[bool, list[bytes]] = {True: [], False: []}
         for part, query, payload in zip(*(answers[name].to_pylist() for name in answers.column_names), strict=True):
@@ -114,6 +116,19 @@ def captures(tmp_path: Path) -> list[Input]:
     folder = tmp_path / "captures"
     folder.mkdir()
     return write_links(folder, 4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_queries_that_are_graphs_read_spools_leaf_by_leaf(seed: int, tmp_path: Path) -> None:
+    random = Random(seed)
+    (tmp_path / "captures").mkdir()
+    captures = [replace(each, stream=each.link) for each in write_links(tmp_path / "captures", seed)]
+    plans = random.sample(GRAPHS, 4)
+    inputs = write_spools(captures, tmp_path / "spools", plans, random, random.choice([0.0, 0.2]), 150)
+    engine = Engine(plans, inputs, tmp_path / "state", parts=random.choice([1, 2, 5]))
+    engine.finish(random)
+    engine.check(captures)
+    assert not engine.warnings
 
 
 @pytest.mark.parametrize("seed", range(4))

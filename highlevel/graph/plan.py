@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from highlevel.graph.nodes import Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
 from highlevel.graph.times import times_of
-from highlevel.plan import QueryPlan
+from highlevel.plan import LeafPlan, QueryPlan
 from highlevel.windows.any_window import AnyWindow
 from highlevel.windows.sliding import WHOLE_INPUT
 from lowlevel.layers import Layer
@@ -93,6 +93,21 @@ class GraphPlan:
 
 AnyPlan = QueryPlan | GraphPlan
 """What engines run."""
+
+
+def leaves_of(plans: Iterable[AnyPlan]) -> list[LeafPlan]:
+    """Return the leaves of all plans."""
+    return [leaf for plan in plans for leaf in plan.leaves]
+
+
+def named_leaves(plan: AnyPlan) -> list[LeafPlan]:
+    """Return the leaves of a plan, each by a name of its own: that of the query, and a number where it has several.
+
+    So a low-level node that knows nothing of queries tells apart what it reduces, and who reads its spool finds it.
+    """
+    if isinstance(plan, QueryPlan) or len(plan.leaves) == 1:
+        return [*plan.leaves]
+    return [replace(leaf, name=f"{leaf.name} {number}") for number, leaf in enumerate(plan.leaves, 1)]
 
 
 def below(node: Node, known: set[Node] | None = None) -> Iterator[Node]:

@@ -118,7 +118,7 @@ class BatchRun:
     def __post_init__(self) -> None:
         """Open and check the inputs that the query reads."""
         read = [each for each in self.inputs if any(each.feeds(leaf) for leaf in self.plan.leaves)]
-        check_one_input([self.plan], read)
+        check_one_input(self.plan.leaves, read)
         allow_open_files(len(read))
         self.files = [open_finite(each.path, "the batch engine") for each in read]
         self.inputs = [Input(each.link, Path(each.path).absolute(), each.stream) for each in read]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from highlevel.graph.plan import AnyPlan
+from highlevel.graph.plan import AnyPlan, named_leaves
 from highlevel.graph.stages import Stages, cut
 from highlevel.inline import Input
 from highlevel.plan import LeafPlan
@@ -56,6 +56,11 @@ class Feeds:
         """Return a leaf by its number among all."""
         query, number = self.leaves[reader]
         return self.plans[query].leaves[number]
+
+    def node_name(self, reader: int) -> str:
+        """Return the name by which a low-level node knows a leaf."""
+        query, number = self.leaves[reader]
+        return named_leaves(self.plans[query])[number].name
 
     def readers(self, number: int) -> list[int]:
         """Numbers of the leaves that read input `number`."""

@@ -67,7 +67,9 @@ class _Reading:
         self.run = run
         self.input: Input = feeds.inputs[run.number]
         self.plans: dict[int, LeafPlan] = {reader: feeds.leaf(reader) for reader in feeds.readers(run.number)}
-        self.wanted = {query: Wanted(plan.name, fingerprint(plan.low)) for query, plan in self.plans.items()}
+        self.wanted = {
+            reader: Wanted(feeds.node_name(reader), fingerprint(plan.low)) for reader, plan in self.plans.items()
+        }
         self.taken = {query: Taken(BEGINNING, []) for query in self.plans}
         self.samples = Samples()
         self.warnings: dict[str, None] = {}

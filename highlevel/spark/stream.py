@@ -33,7 +33,7 @@ from capture.errors import InputError
 from capture.files.capture import open_finite
 from capture.metrics import Samples
 from highlevel.arrival_order import check_one_input
-from highlevel.graph.plan import AnyPlan
+from highlevel.graph.plan import AnyPlan, leaves_of
 from highlevel.inline import Input
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.decompressed_inputs import Say, mapped_inputs
@@ -97,9 +97,9 @@ class StreamRun:
         if len(set(names)) < len(names):
             raise ValueError(f"queries of one run need names of their own, got {', '.join(names)}")
         self.spark = spark
-        leaves = [leaf for plan in plans for leaf in plan.leaves]
+        leaves = leaves_of(plans)
         read = [each for each in inputs if any(each.feeds(leaf) for leaf in leaves)]
-        check_one_input(plans, read)
+        check_one_input(leaves, read)
         for plan in leaves:
             if not plan.low.exact_low and any(each.feeds(plan) and not each.spool for each in read):
                 problem = f"query {plan.name}: {plan.low.kind} are read in one go, from first to last"
@@ -156,7 +156,7 @@ class StreamRun:
         if not (self.folder / "checkpoint").exists():
             for line in read_before(self.feeds.inputs):
                 self.say(f"warning: {line}")
-        for leaf in (leaf for plan in self.feeds.plans for leaf in plan.leaves):
+        for leaf in leaves_of(self.feeds.plans):
             if any(each.feeds(leaf) and not each.spool for each in self.feeds.inputs):  # else the node has done it
                 compile_kernels(leaf.low.kind)
         self.continued = self._totals_files.last()
