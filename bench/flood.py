@@ -70,7 +70,7 @@ def flood(policy: Policy, sources: int, runs: int) -> Flood:
         for place in range(packets // CHUNK):
             first = place * CHUNK
             instants = times[first : first + CHUNK]
-            table.words[0] = keys[first : first + CHUNK]
+            table.words[0, :CHUNK] = keys[first : first + CHUNK]
             begin = time.thread_time_ns()
             table.update(instants, None, 1000, 0, INT_MAX)
             entries = table.take_evicted()

@@ -37,7 +37,7 @@ def pass_over(probes: int, load: float, packets: int) -> tuple[float, float]:
     times = np.zeros(CHUNK, np.int64)
     seconds = 0.0
     for first in range(0, packets - CHUNK + 1, CHUNK):
-        table.words[0] = keys[first : first + CHUNK]
+        table.words[0, :CHUNK] = keys[first : first + CHUNK]
         seconds += step(lambda: table.update(times, None, 1, 0)).processor
         if table.evictions_due:
             table.take_evicted()

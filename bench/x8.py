@@ -89,7 +89,7 @@ def once(
     clock = time.thread_time_ns
     for place in range(len(took)):
         first = place * CHUNK
-        table.words[0] = words[first : first + CHUNK]
+        table.words[0, :CHUNK] = words[first : first + CHUNK]
         instants = times[first : first + CHUNK]
         before = clock()
         table.update(instants, None, 1000, 0, INT_MAX)

@@ -71,7 +71,7 @@ def services_at(rate: float, flushing: Flushing, groups: int, slots: int) -> tup
     names = np.array([random.randrange(1 << 62) for _ in range(groups)])
     packets = int(4 * WINDOW * rate) // CHUNK * CHUNK
     table = table_of(flushing, slots, packets, 1)
-    table.words[0] = names[np.random.default_rng(1).integers(groups, size=packets)]
+    table.words[0, :packets] = names[np.random.default_rng(1).integers(groups, size=packets)]
     times = np.arange(packets) * PANE // int(WINDOW * rate)
     # As `Table.update` does, for a few packets out of many: with its views it would take most of the time.
     state, counts, ops = (pointer(each, "i64") for each in (table.state, table.counts, table.ops))
