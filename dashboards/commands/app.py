@@ -10,6 +10,7 @@ import typer
 
 from capture.errors import WiretideError
 from dashboards.commands.capture import capture
+from dashboards.commands.compare import compare
 from dashboards.commands.demo import demo
 from dashboards.commands.explain import explain
 from dashboards.commands.generate import generate
@@ -36,7 +37,7 @@ def _root(show_version: Annotated[bool, typer.Option("--version", help="Print th
         raise typer.Exit
 
 
-for _command in (query, explain, run, generate, capture, demo):
+for _command in (query, explain, run, compare, generate, capture, demo):
     app.command()(_command)
 
 

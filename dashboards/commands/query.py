@@ -12,6 +12,7 @@ import typer
 
 from dashboards import asked
 from dashboards.asked import INLINE
+from dashboards.commands.bound_names import bound_names
 from dashboards.formats import BINARY, Format
 from lowlevel.layers import Layer
 
@@ -116,7 +117,7 @@ def query(
         rates = asked.rates(sampling or [])
     except ValueError as error:
         raise typer.BadParameter(f"--sampling: {error}") from error
-    plan, inputs = asked.prepare(sql, layer, rates, files, _bindings(stream or []), follow)
+    plan, inputs = asked.prepare(sql, layer, rates, files, bound_names(stream or []), follow)
     if on != INLINE:
         _refuse_inline_options(on, inputs, {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads})
         compile_kernels()
@@ -148,13 +149,3 @@ def _refuse_inline_options(on: str, inputs: list[Input], options: Mapping[str, o
     given += [str(each.path) for each in inputs if can_be_read_once(each.path)]
     if given:
         raise typer.BadParameter(f"--on {on} reads complete files: {given[0]} needs the inline engine, without --on")
-
-
-def _bindings(pairs: list[str]) -> dict[str, list[str]]:
-    bound: dict[str, list[str]] = {}
-    for pair in pairs:
-        name, equals, path = pair.partition("=")
-        if not (name and equals and path):
-            raise typer.BadParameter(f"-s {pair}: got no NAME=PATH, expected for example -s Main1=main1.pcap")
-        bound.setdefault(name, []).append(path)
-    return bound

@@ -1,0 +1,119 @@
+"""A comparison as it is asked for, in Python or on the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from capture.errors import WiretideError
+from highlevel.compare.answers import shown_rows
+from highlevel.compare.arrivals import arrange
+from highlevel.compare.comparison import Comparison, compare
+from highlevel.compare.injection import Injection
+from highlevel.compare.question import Question, question_of
+from highlevel.compare.recording import LIMIT, record
+from lowlevel.durations import parse_duration
+from lowlevel.layers import Layer
+
+Progress = Callable[[int, int], None]
+
+
+class ComparisonError(WiretideError):
+    """An answer that is not what the inline engine gives."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is done to arrivals, which slacks are tried, and how often; times in ns."""
+
+    injection: Injection = Injection()  # noqa: RUF009  # it is frozen
+    slacks: Sequence[int] = (0, 10**9, 5 * 10**9)
+    repeat: int = 3
+    tick: int | None = None
+    limit: int = LIMIT
+
+
+def run_comparison(
+    sql: str,
+    files: Iterable[str | os.PathLike[str]],
+    streams: Mapping[str, Iterable[str]] | None = None,
+    layer: str = Layer.OUTER,
+    settings: Settings = Settings(),
+    reading: Progress | None = None,
+    running: Progress | None = None,
+    prepared: Callable[[], None] | None = None,
+) -> Comparison:
+    """Read the rows once, check the exact answer against that of the inline engine, and measure all variants.
+
+    Raises QueryError for a wrong query, NotComparedError for one that has no in-order counterpart, InputError for a
+    wrong input. `reading` gets bytes, `running` runs; `prepared` is called before there is anything to compute.
+    """
+    import pyarrow as pa
+
+    from dashboards import asked
+    from dashboards.answer import answer
+
+    plan, inputs = asked.prepare(sql, layer, None, files, streams, follow=False)
+    question = question_of(plan)
+    if prepared is not None:
+        prepared()
+    recordings = record(question.plan.leaves, inputs, settings.limit, reading)
+    arrivals = arrange(recordings, settings.injection.apply(recordings), settings.tick)
+    found = compare(question, arrivals, settings.slacks, settings.repeat, running)
+    with answer(plan, inputs) as inline:
+        defined = pa.Table.from_batches(inline.batches, plan.schema)
+    check(question, found, defined)
+    return found
+
+
+def check(question: Question, found: Comparison, defined: object) -> None:
+    """Raise ComparisonError where the exact answer out of order is not that of the inline engine."""
+    import pyarrow as pa
+
+    assert isinstance(defined, pa.Table)
+    expected = shown_rows(defined, question.shown)
+    if expected != found.exact.shown:
+        lacking, more = (expected - found.exact.shown).total(), (found.exact.shown - expected).total()
+        raise ComparisonError(
+            f"the exact answer is not that of the inline engine: {lacking} rows are missing, {more} more are there"
+        )
+
+
+def durations(text: str) -> list[int]:
+    """Read several durations with commas between them; ValueError for what is none.
+
+    >>> durations("0, 1s,500ms")
+    [0, 1000000000, 500000000]
+    """
+    found = [parse_duration(part) for part in text.split(",")]
+    if len(set(found)) < len(found):
+        raise ValueError(f"got {text}, expected each time once")
+    return found
+
+
+def skews(texts: Iterable[str]) -> dict[str, int]:
+    """Read NAME=TIME each; ValueError for what is not that."""
+    return {name: parse_duration(time) for name, time in map(_pair, texts)}
+
+
+def lulls(texts: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
+    """Read NAME=START+LENGTH each, a name as often as it has lulls; ValueError for what is not that.
+
+    >>> lulls(["a=60s+30s"])
+    {'a': [(60000000000, 30000000000)]}
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    for name, times in map(_pair, texts):
+        start, plus, length = times.partition("+")
+        if not plus:
+            raise ValueError(f"got {times}, expected when it begins and how long it is, such as 60s+30s")
+        found.setdefault(name, []).append((parse_duration(start), parse_duration(length)))
+    return found
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.rpartition("=")
+    if not (name and equals and value):
+        raise ValueError(f"got {text}, expected the name of a link, = and a time")
+    return name, value

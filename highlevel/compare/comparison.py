@@ -1,0 +1,105 @@
+"""All variants over the same arrivals, measured, and what the exact one is checked against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from highlevel.compare.answers import Answer, Difference
+from highlevel.compare.arrivals import Arrivals
+from highlevel.compare.drive import observe, timed
+from highlevel.compare.question import Question
+from highlevel.compare.recording import Numbers
+from highlevel.compare.variants import Variant, variants_of
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one variant took, held and answered. Latencies are s, NaN where nothing left before the input ended."""
+
+    variant: Variant
+    processor: float
+    rows: int
+    items: Numbers
+    bytes: Numbers
+    latency: float
+    latency_most: float
+    call: float
+    difference: Difference
+    late: int
+
+    @property
+    def rate(self) -> float:
+        """Rows per second of CPU time."""
+        return self.rows / max(self.processor, 1e-9)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The variants in their order, the first of which is exact; `exact` is its answer."""
+
+    question: Question
+    arrivals: Arrivals
+    exact: Answer
+    measured: Sequence[Measured]
+
+
+def compare(
+    question: Question,
+    arrivals: Arrivals,
+    slacks: Sequence[int],
+    repeat: int = 3,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Run all variants: once to look at them, `repeat` times to time them, in turn. `progress` gets runs done, of all.
+
+    The CPU time is the median.
+    """
+    variants = variants_of(question, slacks)
+    runs = len(variants) * (repeat + 1)
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, runs)
+
+    seen = []
+    exact: Answer | None = None
+    for variant in variants:
+        found = observe(question, variant, arrivals)
+        answer = Answer(question, found.results)
+        exact = exact or answer
+        found.results = []
+        seen.append((found, exact.difference(answer)))
+        step()
+    assert exact is not None
+    times: list[list[float]] = [[] for _ in variants]
+    for _ in range(repeat):
+        for variant, taken in zip(variants, times, strict=True):
+            taken.append(timed(question, variant, arrivals))
+            step()
+    measured = []
+    for variant, (found, difference), taken in zip(variants, seen, times, strict=True):
+        waits = np.concatenate([*found.latencies, np.empty(0, np.int64)]) / 1e9
+        measured.append(
+            Measured(
+                variant,
+                median(taken),
+                arrivals.rows,
+                np.array(found.items or [0]),
+                np.array(found.bytes or [0]),
+                float(np.median(waits)) if len(waits) else float("nan"),
+                float(waits.max()) if len(waits) else float("nan"),
+                median(found.calls) if found.calls else float("nan"),
+                difference,
+                found.late,
+            )
+        )
+    return Comparison(question, arrivals, exact, measured)

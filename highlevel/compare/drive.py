@@ -1,0 +1,130 @@
+"""Feeds a pipeline with arrivals: to see what it holds and when its results leave, or to see how long it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.compare.arrivals import Arrivals, Event, promise
+from highlevel.compare.held import held, held_bytes, late
+from highlevel.compare.question import Question, times_of_pairs
+from highlevel.compare.recording import Numbers
+from highlevel.compare.variants import Variant
+from highlevel.graph.joint import GraphItem
+from highlevel.graph.nodes import Join
+from highlevel.graph.operator import GraphOperator, Mark
+from highlevel.graph.pipeline import GraphPipeline
+from highlevel.window_operator import WINDOW_END
+
+
+@dataclass
+class Seen:
+    """What was seen of one variant; `items` and `bytes` behind each tick, `latencies` of windows, or pairs, in ns.
+
+    `calls` are seconds of wall time that a promise took, or a batch, of which results left.
+    """
+
+    items: list[int] = field(default_factory=list)
+    bytes: list[int] = field(default_factory=list)
+    latencies: list[Numbers] = field(default_factory=list)
+    calls: list[float] = field(default_factory=list)
+    results: list[pa.RecordBatch] = field(default_factory=list)
+    late: int = 0
+
+
+class SeenJoin:
+    """A join, and who is told of the pairs that leave it."""
+
+    def __init__(self, join: GraphOperator, tell: Callable[[pa.RecordBatch], None]) -> None:
+        """Tell of the pairs of `join`."""
+        self.join, self.tell = join, tell
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Take rows."""
+        return self._told(self.join.rows(port, batch))
+
+    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+        """Take a promise."""
+        return self._told(self.join.punctuate(port, mark))
+
+    def _told(self, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
+        for item in items:
+            if isinstance(item, pa.RecordBatch):
+                self.tell(item)
+            yield item
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """The state of the join."""
+        return self.join.snapshot()
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of the join."""
+        self.join.restore(tables)
+
+
+def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Seen:
+    """Run a variant once and look at it behind each tick.
+
+    A latency is from the end of a window, or the later time of a pair, to the tick in which it leaves; what leaves
+    since the input ends has not waited for its time, and is not counted.
+    """
+    seen = Seen()
+    pipeline = variant.pipeline(question, arrivals.links(len(question.plan.leaves)))
+    operators = list(pipeline.operators)
+    now, over = 0, False
+
+    def pairs(batch: pa.RecordBatch) -> None:
+        left, right = (batch.column(name).to_numpy() for name in times)
+        if not over:
+            seen.latencies.append(now - np.maximum(left, right))
+
+    join = question.join
+    if join is not None and not question.windowed:
+        times = times_of_pairs(join.spec)
+        place = next(place for place, node in enumerate(question.plan.nodes) if isinstance(node, Join))
+        joining = pipeline.operators[place]
+        pipeline.operators[place] = SeenJoin(joining, pairs)  # type: ignore[arg-type]
+    tick = 0
+    for event in arrivals.events(variant.late):
+        if event.tick != tick:
+            _sample(seen, operators)
+            tick = event.tick
+        now, over = event.now, event.ends
+        for call in _calls(pipeline, arrivals, event):
+            began = time.perf_counter()
+            left = [item for item in call if isinstance(item, pa.RecordBatch) and item.num_rows]
+            if left:
+                seen.calls.append(time.perf_counter() - began)
+            for batch in left:
+                seen.results.append(batch)
+                if question.windowed and not over:
+                    waited = now - np.unique(batch.column(WINDOW_END).to_numpy())
+                    seen.latencies.append(waited[waited >= 0])
+    seen.late = sum(map(late, operators))
+    return seen
+
+
+def timed(question: Question, variant: Variant, arrivals: Arrivals) -> float:
+    """Run a variant once and look at nothing: seconds of CPU time."""
+    pipeline = variant.pipeline(question, arrivals.links(len(question.plan.leaves)))
+    began = time.process_time()
+    for event in arrivals.events(variant.late):
+        for call in _calls(pipeline, arrivals, event):
+            for _ in call:
+                pass
+    return time.process_time() - began
+
+
+def _calls(pipeline: GraphPipeline, arrivals: Arrivals, event: Event) -> Iterator[Iterator[GraphItem]]:
+    if event.rows is not None:
+        yield pipeline.rows(event.port, event.rows)
+    yield pipeline.punctuate(event.port, promise(arrivals.sources[event.port], event.low))
+
+
+def _sample(seen: Seen, operators: Sequence[object]) -> None:
+    seen.items.append(sum(map(held, operators)))
+    seen.bytes.append(sum(map(held_bytes, operators)))

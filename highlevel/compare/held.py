@@ -1,0 +1,48 @@
+"""What operators hold: rows and partials, bytes, and rows that came too late for them."""
+
+from __future__ import annotations
+
+from highlevel.aggregate import Aggregate
+from highlevel.compare.ordered import OrderedLeaf, OtherJoin, OtherWindows
+from highlevel.graph.windowed import WindowedOperator
+from highlevel.inorder.buffering import BufferingAggregate
+from highlevel.inorder.slack import SlackAggregate
+from highlevel.sliding_aggregate import SlidingAggregate
+
+
+def held(operator: object) -> int:
+    """Count what an operator holds: rows, or partials."""
+    match operator:
+        case Aggregate():
+            return sum(pile.rows for pile in operator.open.piles.values())
+        case BufferingAggregate():
+            return operator.tuples
+        case SlackAggregate() | SlidingAggregate():
+            return held(operator.aggregate)
+        case WindowedOperator():
+            return held(operator.windows)
+        case OrderedLeaf() | OtherWindows() | OtherJoin():
+            return sum(map(held, operator.parts))
+    return int(getattr(operator, "rows_held", 0))
+
+
+def held_bytes(operator: object) -> int:
+    """Count the bytes of the state of an operator."""
+    match operator:
+        case SlackAggregate():
+            return operator.aggregate.bytes
+        case OrderedLeaf() | OtherWindows() | OtherJoin():
+            return sum(map(held_bytes, operator.parts))
+    return int(getattr(operator, "bytes", 0))
+
+
+def late(operator: object) -> int:
+    """Count the rows that an operator left out, of its answer or of a part of that, since they came too late."""
+    match operator:
+        case BufferingAggregate():
+            return operator.disordered
+        case WindowedOperator():
+            return operator.late_rows
+        case OrderedLeaf() | OtherWindows() | OtherJoin():
+            return sum(map(late, operator.parts))
+    return int(getattr(operator, "late", 0))

@@ -1,0 +1,191 @@
+"""What takes the place of an operator of the product where order is kept: leaves, unions, windows and joins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.behind_windows import behind_windows
+from highlevel.compare.question import times_of_pairs
+from highlevel.graph.as_partials import AsPartials
+from highlevel.graph.joint import GraphItem, JointPunctuation
+from highlevel.graph.nodes import PANE, Join, Windowed
+from highlevel.graph.operator import Mark
+from highlevel.inorder.buffering import BufferingAggregate
+from highlevel.inorder.iop_join import IopJoin
+from highlevel.inorder.merge import OrderedMerge
+from highlevel.inorder.opib_join import OpibJoin
+from highlevel.inorder.opob_join import OpobJoin
+from highlevel.inorder.slack import Lateness, SlackAggregate
+from highlevel.inorder.sort import SlackSort
+from highlevel.joins.spec import MAX_TS, MIN_TS, Port, Progress
+from highlevel.meld import UNION
+from highlevel.operator import Operator
+from highlevel.window_operator import WINDOW_END, WINDOW_START
+from highlevel.windows.sliding import SlidingWindow
+from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
+
+
+class Stateless:
+    """Pipelines of a comparison are never restarted: they have nothing to keep, and take nothing over."""
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Nothing."""
+        return {}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Refuse."""
+        raise NotImplementedError("a comparison begins anew")
+
+
+class OrderedLeaf(Stateless):
+    """A sort of each link by the promises about it, and an order-preserving merge of all."""
+
+    def __init__(self, ports: int) -> None:
+        """Sort so many links."""
+        self.sorts = [SlackSort(None, PANE) for _ in range(ports)]
+        self.merge = OrderedMerge(ports, PANE)
+
+    @property
+    def parts(self) -> list[SlackSort | OrderedMerge]:
+        """What holds rows."""
+        return [*self.sorts, self.merge]
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Sort rows; merge those that leave."""
+        yield from self._merged(port, self.sorts[port].rows(0, batch))
+
+    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+        """Let rows leave the sort, and then the merge."""
+        assert isinstance(mark, Punctuation)
+        yield from self._merged(port, self.sorts[port].punctuate(0, mark))
+
+    def _merged(self, port: int, items: Iterable[Item]) -> Iterator[GraphItem]:
+        if len(self.sorts) == 1:
+            yield from items
+            return
+        for item in items:
+            yield from (
+                self.merge.punctuate(port, item) if isinstance(item, Punctuation) else self.merge.rows(port, item)
+            )
+
+
+class OrderedUnion(OrderedMerge):
+    """The merge of ordered nodes."""
+
+    def punctuate(self, port: int, mark: Mark) -> Iterator[Item]:
+        """Take a promise of a node, which progresses by one column."""
+        assert isinstance(mark, Punctuation)
+        yield from super().punctuate(port, mark)
+
+
+class OtherWindows(Stateless):
+    """Windows by another operator than that of the product, with the same stages before and behind it."""
+
+    def __init__(self, node: Windowed, slack: tuple[int, Lateness] | None = None) -> None:
+        """Keep tuples in order; or, with a `slack`, take them as they come and close windows by the clock."""
+        plan = node.plan
+        assert isinstance(plan.window, SlidingWindow), "the question has looked"
+        self.window = plan.window
+        self.partials = None if node.takes_partials else AsPartials(node.input, plan.low, node.time)
+        subs = plan.low.subaggregates
+        self.windows: BufferingAggregate | SlackAggregate = (
+            BufferingAggregate(plan.grain, subs, plan.window, PANE)
+            if slack is None
+            else SlackAggregate(plan.grain, subs, plan.window, *slack, PANE)
+        )
+        stages, _ = behind_windows(plan)
+        self.stages: list[Operator] = stages
+
+    @property
+    def parts(self) -> list[BufferingAggregate | SlackAggregate]:
+        """What holds rows."""
+        return [self.windows]
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Take rows; windows may close."""
+        for partials in [batch] if self.partials is None else self.partials.of(batch):
+            for item in self.windows.rows(0, partials):
+                yield from self._finish(item)
+
+    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+        """Close windows."""
+        assert isinstance(mark, Punctuation)
+        for item in self.windows.punctuate(0, mark):
+            yield from self._finish(item)
+
+    def _finish(self, item: Item) -> Iterator[Item]:
+        if isinstance(item, Punctuation):
+            return
+        ends = self.window.end(0) + item.column("wid").to_numpy() * self.window.slide
+        columns = [pa.array(ends - self.window.range), pa.array(ends), *item.columns[1:]]
+        yield from self._staged(
+            0, pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *item.schema.names[1:]])
+        )
+
+    def _staged(self, stage: int, item: Item) -> Iterator[Item]:
+        if stage == len(self.stages) or isinstance(item, Punctuation):
+            yield item
+            return
+        for following in self.stages[stage].rows(0, item):
+            yield from self._staged(stage + 1, following)
+
+
+class OtherJoin(Stateless):
+    """A join in the order of its left times, with the columns and the promises that its node is said to have."""
+
+    def __init__(self, node: Join, join: IopJoin | OpibJoin | OpobJoin) -> None:
+        """Let `join` stand in for the join of `node`."""
+        self.node, self.join = node, join
+        self.times: Sequence[str] = times_of_pairs(node.spec)
+
+    @property
+    def parts(self) -> list[IopJoin | OpibJoin | OpobJoin]:
+        """What holds rows."""
+        return [self.join]
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Take rows of a side."""
+        yield from map(self._as_said, self.join.rows(port, batch))
+
+    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+        """Take a promise of a side."""
+        assert isinstance(mark, Punctuation)
+        yield from map(self._as_said, self.join.punctuate(port, mark))
+
+    def _as_said(self, item: GraphItem) -> GraphItem:
+        form = self.node.form
+        if not isinstance(item, pa.RecordBatch):
+            assert isinstance(item, Punctuation)
+            return self._promise(form, item.low)
+        if form not in (Progress.MAX, Progress.MIN):
+            return item
+        left, right = (item.column(name).to_numpy() for name in self.times)
+        made = np.maximum(left, right) if form is Progress.MAX else np.minimum(left, right)
+        return item.append_column(MAX_TS if form is Progress.MAX else MIN_TS, pa.array(made))
+
+    def _promise(self, form: Progress, low: int) -> GraphItem:
+        """Say of the times that the node promises what follows from the left's: order is kept by that alone."""
+        if form is Progress.JOINT:
+            return JointPunctuation(UNION, (low, END))
+        if form in (Progress.LEFT, Progress.MAX) or low in (BEGINNING, END):
+            return Punctuation(UNION, low)
+        right = int(self.node.spec.window.meets(Port.LEFT, np.array([low]))[0][0])
+        return Punctuation(UNION, right if form is Progress.RIGHT else min(low, right))
+
+
+def in_order_join(node: Join) -> OtherJoin:
+    """The join of ordered inputs."""
+    return OtherJoin(node, IopJoin(node.spec))
+
+
+def opib_join(node: Join) -> OtherJoin:
+    """Order by a delay in front."""
+    return OtherJoin(node, OpibJoin(node.spec))
+
+
+def opob_join(node: Join) -> OtherJoin:
+    """Order by a sort behind."""
+    return OtherJoin(node, OpobJoin(node.spec))

@@ -1,0 +1,159 @@
+"""What is compared of a query: groups of windows over links, or a join of two, made to read single rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from capture.errors import WiretideError
+from highlevel.graph.nodes import PANE, Apply, Join, Leaf, Node, Select, Union, Windowed
+from highlevel.graph.plan import AnyPlan, GraphPlan
+from highlevel.joins.spec import JoinKind, JoinSpec, Side
+from highlevel.plan import BOUNDS, Output, QueryPlan
+from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
+from lowlevel.expressions import Column
+from lowlevel.subaggregates import count_of_rows
+
+SUPPORTED = (
+    "tumbling or sliding windows over time of one link or several (UNION and MERGE too), or an inner join of two with "
+    "a band or a tumbling window, with or without such windows on top"
+)
+"""What there is an in-order counterpart of."""
+
+LEFT_TIME, RIGHT_TIME = ".left_time", ".right_time"
+"""Columns of pairs, where a query does not ask for these times itself."""
+
+
+class NotComparedError(WiretideError):
+    """A query that keeps no order when it is answered in order, or an option that makes no sense."""
+
+    status = 2
+
+    def __init__(self, what: str) -> None:
+        """Say what it was, and what would do."""
+        super().__init__(f"{what} cannot be compared; expected {SUPPORTED}")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A plan over single rows, whose results end with columns that tell rows apart; those are no part of the answer.
+
+    `keys` are the names of the columns that are known of a row before it is counted, `values` those that the query
+    shows beside them, `count` the one that counts the rows behind a group; without windows a row is all key.
+    """
+
+    plan: GraphPlan
+    shown: tuple[str, ...]
+    keys: tuple[str, ...]
+    count: str | None
+
+    @property
+    def join(self) -> Join | None:
+        """The join, where there is one."""
+        return next((node for node in self.plan.nodes if isinstance(node, Join)), None)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether results are groups of windows."""
+        return self.count is not None
+
+    @property
+    def window(self) -> SlidingWindow | None:
+        """The windows of the results."""
+        return self.plan.root.plan.window if isinstance(self.plan.root, Windowed) else None  # type: ignore[return-value]
+
+
+def question_of(plan: AnyPlan) -> Question:
+    """Make a question of a plan. Raises NotComparedError for what has no in-order counterpart."""
+    if isinstance(plan, QueryPlan):
+        _check_windows(plan)
+        low = replace(plan.counting_rows().low, reduced=False, pane=1)
+        leaf = Leaf(plan.name, plan.streams, low, plan.layer)
+        return _windowed(plan, Windowed(leaf, replace(plan.counting_rows(), low=low), PANE))
+    root = plan.root
+    if isinstance(root, Windowed):
+        _check_windows(root.plan)
+        if isinstance(root.input, Leaf):
+            raise NotComparedError("a window with a plan of its own")
+        counting = root.plan.counting_rows()
+        over = Windowed(_row_wise(root.input), replace(counting, low=replace(counting.low, pane=1)), root.time)
+        return _windowed(plan, over)
+    return _pairs(plan, _row_wise(root))
+
+
+def _check_windows(plan: QueryPlan) -> None:
+    window = plan.window
+    if window == WHOLE_INPUT:
+        raise NotComparedError("a query without a window, which is answered when all input is read,")
+    if not isinstance(window, SlidingWindow):
+        raise NotComparedError(f"a window of this kind ({type(window).__name__})")
+    if window.origin or plan.low.origin:
+        raise NotComparedError("a window with an origin of its own")
+    if plan.foldings or plan.low.spread:
+        raise NotComparedError("a query that keeps sketches, or spreads rows over the time they last,")
+    if plan.emit_late:
+        raise NotComparedError("a query that reports late rows")
+
+
+def _windowed(plan: AnyPlan, root: Windowed) -> Question:
+    of_windows = root.plan
+    keys = {key.name: key.expression.type for key in of_windows.low.keys}
+    columns: dict[str, Column] = {column.name: column for column in root.input.columns}
+    told: list[Output] = []
+    for name in of_windows.group_by:
+        column = Column(name, keys[name], nullable=True) if name in keys else columns[name]
+        told.append(Output(f".{name}", column))
+    counted = count_of_rows(of_windows.low.subaggregates)
+    assert counted is not None, "the plan counts rows"
+    (rows,) = (sub for sub in of_windows.low.subaggregates if sub.name == counted)
+    hidden = (*told, Output(".rows", Column(counted, rows.type)))
+    root = replace(root, plan=replace(of_windows, select=(*of_windows.select, *hidden)))
+    graph = GraphPlan(plan.name, plan.sql, root, plan.layer)
+    if sum(isinstance(node, Join) for node in graph.nodes) > 1:
+        raise NotComparedError("a query with several joins")
+    return Question(graph, tuple(plan.schema.names), (*BOUNDS, *(out.name for out in told)), ".rows")
+
+
+def _pairs(plan: GraphPlan, root: Node) -> Question:
+    graph = GraphPlan(plan.name, plan.sql, root, plan.layer)
+    if sum(isinstance(node, Join) for node in graph.nodes) != 1:
+        raise NotComparedError("a query of rows, without a window or a join, or with several joins")
+    return Question(graph, tuple(plan.schema.names), tuple(plan.schema.names), None)
+
+
+def _row_wise(node: Node) -> Node:
+    """Return a node of which all inputs are joins of two, and what looks at each row alone."""
+    match node:
+        case Leaf() if not node.low.reduced:
+            return node
+        case Union():
+            return replace(node, inputs=tuple(map(_row_wise, node.inputs)))
+        case Select() | Apply():
+            return replace(node, input=_row_wise(node.input))
+        case Join():
+            return _timed(replace(node, left=_row_wise(node.left), right=_row_wise(node.right)))
+    raise NotComparedError(f"a query that reads {type(node).__name__.lower()} groups")
+
+
+def _timed(join: Join) -> Join:
+    """Let the times of both sides leave with pairs, so that it is known how long they waited."""
+    spec = join.spec
+    if spec.kind is not JoinKind.INNER:
+        raise NotComparedError(f"a {spec.kind} join")
+    if len(join.left.progress) != 1 or len(join.right.progress) != 1:
+        raise NotComparedError("a join of rows without a time of their own")
+    left, right = _with_time(spec.left, LEFT_TIME), _with_time(spec.right, RIGHT_TIME)
+    return replace(join, spec=replace(spec, left=left, right=right))
+
+
+def _with_time(side: Side, name: str) -> Side:
+    return side if side.time_output is not None else replace(side, columns=(*side.columns, (side.time, name)))
+
+
+def times_of_pairs(spec: JoinSpec) -> tuple[str, str]:
+    """Return the columns of pairs that are the times of their rows."""
+    names: Sequence[str | None] = (spec.left.time_output, spec.right.time_output)
+    left, right = names
+    assert left is not None, "the question has put them there"
+    assert right is not None, "the question has put them there"
+    return left, right

@@ -1,0 +1,182 @@
+"""The rows that a query's leaves read, taken once through the low level, and how their links brought them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from capture.errors import InputError
+from capture.files.blocks import BLOCK_RECORDS, Block
+from capture.files.capture import AnyCapture, Capture, open_finite
+from capture.files.scan import scan
+from highlevel.graph.nodes import Leaf
+from highlevel.inline import Input
+from lowlevel.expressions import Column, Type
+from lowlevel.plan import Key, LowLevelPlan
+from lowlevel.punctuation import BEGINNING
+from lowlevel.query_rows import QueryRows
+from lowlevel.readers import Rows, make_reader
+from lowlevel.vectors import AnyVector, Columns, Vector
+
+Numbers = npt.NDArray[np.int64]
+
+ROW = ".row"
+"""The column that says at which place of its recording a row is."""
+
+LIMIT = 20_000_000
+"""Rows that are kept in memory at most, unless told otherwise: of a packet with an address some 100 bytes."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One kind of rows of one input, in the order of the file: the time of each, and when its link brought it.
+
+    That is by the link's own clock: the time at which it was seen to arrive where the format tells, else the largest
+    time so far. `kept` are the rows of each leaf that reads the input, with their places in `times`.
+    """
+
+    input: int
+    link: str
+    times: Numbers
+    arrivals: Numbers
+    kept: Mapping[int, tuple[pa.RecordBatch, Numbers]]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Rows with their places among all of their input."""
+
+    rows: Rows
+    columns: Columns
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return self.rows.count
+
+    @property
+    def earliest(self) -> int:
+        """A bound, ns: no row has a smaller ts."""
+        return self.rows.earliest
+
+    @property
+    def arrivals(self) -> Numbers | None:
+        """When each was seen to arrive."""
+        return self.rows.arrivals
+
+
+class PlacedColumns(Mapping[str, AnyVector]):
+    """The columns of rows, and ROW."""
+
+    def __init__(self, columns: Columns, first: int, count: int) -> None:
+        """Number rows from `first` on."""
+        self._columns = columns
+        self._places = Vector(np.arange(first, first + count))
+
+    def __getitem__(self, name: str) -> AnyVector:
+        return self._places if name == ROW else self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._columns, ROW])
+
+    def __len__(self) -> int:
+        return len(self._columns) + 1
+
+
+def record(
+    leaves: Sequence[Leaf],
+    inputs: Sequence[Input],
+    limit: int = LIMIT,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Recording]:
+    """Read every input once for each kind of rows that leaves want of it.
+
+    `progress` is called with (bytes done, bytes in all). Raises InputError for a live input, for what is no capture,
+    and where there are more than `limit` rows.
+    """
+    found: list[Recording] = []
+    rows = done = 0
+    captures = [(each, open_finite(each.path, "compare")) for each in inputs]
+    sizes = [_size(capture) for _, capture in captures]
+    for number, (each, capture) in enumerate(captures):
+        fed = [(place, leaf) for place, leaf in enumerate(leaves) if each.feeds(leaf)]
+        for kind in dict.fromkeys(leaf.low.kind for _, leaf in fed):
+            asked = [(place, leaf.low) for place, leaf in fed if leaf.low.kind == kind]
+            taking = _Taking(number, each.link, asked)
+            reader = make_reader(kind, each.link, capture, taking.columns, BLOCK_RECORDS, asked[0][1].sampling)
+            for block in _blocks(capture):
+                for part in reader.read(block):
+                    taking.take(part)
+                if rows + taking.count > limit:
+                    raise InputError(
+                        f"{each.name}: more than {limit:,} rows; all are kept in memory: raise --limit, or take a part"
+                    )
+                if progress is not None:
+                    progress(min(done + block.end, sum(sizes)), sum(sizes))
+            rows += taking.count
+            found.append(taking.recording())
+        done += sizes[number]
+    return found
+
+
+class _Taking:
+    """Takes the rows of one input for its leaves."""
+
+    def __init__(self, number: int, link: str, asked: Sequence[tuple[int, LowLevelPlan]]) -> None:
+        self.number, self.link = number, link
+        key = Key(ROW, Column(ROW, Type.INT))
+        self.columns = {name for _, low in asked for name in low.columns} | {"ts"}
+        self.nodes = {place: QueryRows(link, replace(low, keys=(*low.keys, key))) for place, low in asked}
+        self.batches: dict[int, list[pa.RecordBatch]] = {place: [] for place, _ in asked}
+        self.times: list[Numbers] = []
+        self.arrivals: list[Numbers] = []
+        self.count = 0
+
+    def take(self, rows: Rows) -> None:
+        if rows.count == 0:
+            return
+        times = rows.columns["ts"]
+        assert isinstance(times, Vector)
+        placed = Placed(rows, PlacedColumns(rows.columns, self.count, rows.count))
+        for place, node in self.nodes.items():
+            self.batches[place] += node.add(placed)
+        self.times.append(times.data.copy())
+        self.arrivals.append((times.data if rows.arrivals is None else rows.arrivals).copy())
+        self.count += rows.count
+
+    def recording(self) -> Recording:
+        nothing = [np.empty(0, np.int64)]
+        arrivals = np.concatenate(self.arrivals or nothing)
+        arrivals = np.maximum.accumulate(arrivals) if len(arrivals) else arrivals
+        kept = {}
+        for place, node in self.nodes.items():
+            table = pa.Table.from_batches(self.batches.pop(place), node.plan.schema).combine_chunks()
+            batch = pa.RecordBatch.from_arrays(
+                [_one(column) for column in table.columns], schema=table.schema.remove_metadata()
+            )
+            kept[place] = (batch.drop_columns([ROW]), batch.column(ROW).to_numpy())
+        return Recording(self.number, self.link, np.concatenate(self.times or nothing), arrivals, kept)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([*column.chunks, pa.array([], column.type)])
+
+
+def _blocks(capture: AnyCapture) -> Iterator[Block]:
+    if isinstance(capture, Capture):
+        yield from scan(capture).blocks
+    else:
+        yield from (block for block in capture.blocks() if block is not None)
+
+
+def _size(capture: AnyCapture) -> int:
+    return len(capture.data) if isinstance(capture, Capture) else capture.size
+
+
+def first_arrival(recordings: Sequence[Recording]) -> int:
+    """Return when the first row of any link came; BEGINNING where there is none."""
+    return min((int(each.arrivals[0]) for each in recordings if len(each.arrivals)), default=BEGINNING)

@@ -1,0 +1,103 @@
+"""The ways to answer a question: what each promises by, and which operators stand in for those of the product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from highlevel.compare.ordered import (
+    OrderedLeaf,
+    OrderedUnion,
+    OtherWindows,
+    in_order_join,
+    opib_join,
+    opob_join,
+)
+from highlevel.compare.question import Question
+from highlevel.graph.nodes import Join, Leaf, Node, Union, Windowed
+from highlevel.graph.operator import GraphOperator
+from highlevel.graph.pipeline import GraphPipeline
+from highlevel.inorder.slack import Lateness
+
+Replaced = Callable[[Node, int], GraphOperator | None]
+"""Makes what stands in for the operator of a node with so many ports; None where nothing does."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to answer; promises are exact, or `late` by so many ns. `ordered` are those that keep order."""
+
+    name: str
+    late: int | None
+    ordered: bool
+    replaced: Replaced | None = None
+
+    def pipeline(self, question: Question, links: Sequence[Sequence[str]]) -> GraphPipeline:
+        """Make what runs it."""
+        pipeline = GraphPipeline(question.plan, links)
+        ports = dict(zip(question.plan.leaves, map(len, links), strict=True))
+        for place, node in enumerate(question.plan.nodes):
+            count = ports[node] if isinstance(node, Leaf) else len(node.inputs)
+            other = None if self.replaced is None else self.replaced(node, count)
+            if other is not None:
+                pipeline.operators[place] = other
+        return pipeline
+
+
+def variants_of(question: Question, slacks: Sequence[int]) -> list[Variant]:
+    """All ways to answer a question: out of order first, by exact promises first."""
+    known: list[int | None] = [None, *slacks]
+    found = [Variant(f"out of order, {_told(late)}", late, ordered=False) for late in known]
+    if question.join is None:
+        found += [Variant(f"in order, {_told(late)}", late, True, _sorted) for late in known]
+        for kind in Lateness:
+            for slack in slacks:
+                found.append(Variant(f"slack {seconds(slack)}, {kind}", slack, True, _by_slack(slack, kind)))
+        return found
+    joins = {"sort, in-order join": _sorted, "OPIB-Join": _joined(opib_join), "OPOB-Join": _joined(opob_join)}
+    found += [Variant(f"{name}, {_told(late)}", late, True, made) for name, made in joins.items() for late in known]
+    return found
+
+
+def seconds(duration: int) -> str:
+    """Write ns as seconds.
+
+    >>> seconds(500_000_000), seconds(0)
+    ('0.5s', '0s')
+    """
+    return f"{duration / 1e9:g}s"
+
+
+def _told(late: int | None) -> str:
+    return "exact" if late is None else f"{seconds(late)} late"
+
+
+def _sorted(node: Node, ports: int) -> GraphOperator | None:
+    match node:
+        case Leaf():
+            return OrderedLeaf(ports)
+        case Union():
+            return OrderedUnion(ports, node.progress[0])
+        case Join():
+            return in_order_join(node)
+        case Windowed() if not any(isinstance(each, Join) for each in _under(node)):
+            return OtherWindows(node)
+    return None
+
+
+def _by_slack(slack: int, lateness: Lateness) -> Replaced:
+    def replaced(node: Node, _: int) -> GraphOperator | None:
+        return OtherWindows(node, (slack, lateness)) if isinstance(node, Windowed) else None
+
+    return replaced
+
+
+def _joined(make: Callable[[Join], GraphOperator]) -> Replaced:
+    def replaced(node: Node, _: int) -> GraphOperator | None:
+        return make(node) if isinstance(node, Join) else None
+
+    return replaced
+
+
+def _under(node: Node) -> list[Node]:
+    return [node, *(below for each in node.inputs for below in _under(each))]
