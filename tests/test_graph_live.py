@@ -12,8 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from capture.errors import InputError
-from dashboards.answer import answer
 from highlevel.graph.nodes import Node, Union, Windowed
 from highlevel.graph.plan import AnyPlan, GraphPlan
 from highlevel.inline import InlineRun, Input
@@ -118,8 +116,3 @@ def test_several_graphs_and_a_plan_have_each_their_own_rows(tmp_path: Path) -> N
             assert batch.schema == plans[reader].schema
             found[reader].update(next(iter(row.values())) // NS for row in batch.to_pylist())
         assert found == {0: {2: 1, 30: 1}, 1: {0: 1, 30: 1}, 2: {2: 2}, 3: {1: 1, 2: 1, 13: 1}}
-
-
-def test_an_engine_that_runs_no_graphs_says_so(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected inline"), answer(graph(packets("a")), [], on="local"):
-        raise AssertionError("it was begun")
