@@ -190,11 +190,13 @@ class UnionRelation:
         time = time or next(iter(self.common_times), None)
         nodes: list[Node] = []
         for part in self.parts:
-            placed = part.place([column.name for column in self.columns], time, where)
+            own = {column.name: found for column in self.columns if (found := part.column(column.name)) is not None}
+            names = {name: column.name for name, column in own.items()}
+            placed = part.place(names.values(), names.get(time or ""), [renamed(each, names) for each in where])
             outputs = tuple(
-                Output(column.name, replace(column, name=placed.names[column.name])) for column in self.columns
+                Output(column.name, replace(column, name=placed.names[names[column.name]])) for column in self.columns
             )
-            progressing = () if time is None else (Progressing(time, placed.names[time]),)
+            progressing = () if time is None else (Progressing(time, placed.names[names[time]]),)
             nodes.append(Apply(placed.node, outputs, progressing))
         return Placed(Union(tuple(nodes)), {column.name: column.name for column in self.columns})
 
@@ -214,7 +216,8 @@ def union_of(sql: str, parts: Sequence[Relation], places: Sequence[Token]) -> Un
                 raise QueryError(problem, sql, place.start, "the same columns in all that is united")
         known = [column for column in found if column is not None]
         columns.append(replace(known[0], name=name, nullable=any(each.nullable for each in known), bits=64))
-    times = [name for name in model.times if all(name in part.times for part in parts)]
+    known_times = [{time.lower() for time in part.times} for part in parts]
+    times = [name for name in model.times if all(name.lower() in each for each in known_times)]
     return UnionRelation(tuple(parts), tuple(columns), tuple(times))
 
 
