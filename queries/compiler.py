@@ -132,7 +132,8 @@ class Compiler:
                     raise QueryError(problem, self.sql, join.place.start, "ON and a condition behind the item")
                 by_where.append((number, step))
         tables = [replace(step.table, nullable=tree.lacks(step)) for step in steps if not step.kind.of_left_alone]
-        names = TableNames(self.sql, tables, qualify=True)
+        tested = [step.table.name for step in steps if step.kind.of_left_alone]
+        names = TableNames(self.sql, tables, qualify=True, tested=tested)
         if clauses.where is not None:
             kept = []
             for each in conjuncts(self._condition(clauses.where, names)):
@@ -169,7 +170,7 @@ class Compiler:
         return self._rows(clauses, selected, placed)
 
     def _groups(self, clauses: Clauses, names: TableNames, placed: Placing) -> Block:
-        grouping = Grouping(clauses, query_window(clauses, of_links=False), names, None, names.times)
+        grouping = Grouping(clauses, query_window(clauses, of_links=False), names, None, names.times, names.lacking)
         plan = grouping.compile(self.name)
         needed = names_in(plan.low.trees)
         asked = [column for column, _, _ in grouping.pairs]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from highlevel.graph.nodes import PANE, Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
 from highlevel.graph.plan import GraphPlan
+from highlevel.graph.stages import substituted
 from highlevel.joins.spec import Band, JoinKind, Progress
 from highlevel.plan import QueryPlan
+from lowlevel.expressions import Expression, columns_of
 from lowlevel.kinds import columns_of_kind
 from queries.explain import high_lines, line, rates_text, remembering_lines, watched_lines
 from queries.expression_text import expression_text
@@ -27,7 +30,8 @@ KINDS = {
 def graph_lines(plan: GraphPlan) -> Iterator[str]:
     """Yield the nodes, those that are read before those that read them, with a blank line before each."""
     names = dict(zip(plan.nodes, plan.node_names, strict=True))
-    many = f"{len(plan.nodes)} nodes, of which {len(plan.leaves)} run next to the packets"
+    verb = "runs" if len(plan.leaves) == 1 else "run"
+    many = f"{len(plan.nodes)} nodes, of which {len(plan.leaves)} {verb} next to the packets"
     yield f"graph: {many}; rows in any order of arrival, up to what is promised"
     for node, name in names.items():
         reads = ", ".join(names[each] for each in node.inputs)
@@ -52,7 +56,7 @@ def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
         case Union():
             yield line("meld", "rows pass at once; progress is that of the slowest input")
         case Select():
-            yield line("keep", expression_text(node.where))
+            yield line("keep", _text(node.where))
         case Apply():
             yield from _columns(node)
         case Distinct():
@@ -118,7 +122,7 @@ def _columns(node: Apply) -> Iterator[str]:
     """Say what is computed, and which columns are as they were."""
     kept = []
     for out in node.outputs:
-        text = _spelled(expression_text(out.expression))
+        text = _text(out.expression)
         if text == out.name:
             kept.append(out.name)
         else:
@@ -130,9 +134,9 @@ def _columns(node: Apply) -> Iterator[str]:
 def _of_rows(plan: QueryPlan) -> Iterator[str]:
     """Say what each row is as a partial."""
     for key in plan.low.keys:
-        yield line("key", f"{key.name} = {expression_text(key.expression)}")
+        yield line("key", f"{key.name} = {_text(key.expression)}")
     for sub in plan.low.subaggregates:
-        argument = "*" if sub.argument is None else expression_text(sub.argument)
+        argument = "*" if sub.argument is None else _text(sub.argument)
         yield line("of each row", f"{sub.name} = {sub.kind}({argument})")
 
 
@@ -158,6 +162,12 @@ def _promises(node: Node, plan: GraphPlan) -> str:
         return f"{shown}, as boxes: groups of both leave as soon as one covers them"
     readers = [type(each).__name__.lower() for each in plan.nodes if node in each.inputs]
     return f"{shown}: what its reader goes by ({', '.join(readers) or 'nobody: these are the results'})"
+
+
+def _text(expression: Expression) -> str:
+    """Print an expression over rows, whose time is ts to those who ask."""
+    spelled = {column.name: replace(column, name=_spelled(column.name)) for column in columns_of(expression)}
+    return expression_text(substituted(expression, spelled))
 
 
 def _spelled(name: str) -> str:

@@ -35,13 +35,14 @@ class KnownQueries:
     """`named` are the queries of a pipeline by their names in lower case, `blocks` those of WITH.
 
     `links` are the names of links, None where they are not known. `path` are the queries that are being compiled, the
-    one that was asked for first.
+    one that was asked for first; `later` those of WITH behind the one that is.
     """
 
     named: Mapping[str, NamedQuery] = field(default_factory=dict)
     blocks: Mapping[str, Block] = field(default_factory=dict)
     links: Collection[str] | None = None
     path: tuple[str, ...] = ()
+    later: frozenset[str] = frozenset()
 
     def has(self, stream: StreamName) -> bool:
         """Whether a name is that of a query."""
@@ -51,8 +52,13 @@ class KnownQueries:
     def check(self, sql: str, streams: Sequence[StreamName]) -> None:
         """Refuse names in a query that is read which are neither links nor queries, where the links are known.
 
-        Those of the query that was asked for are looked for among the inputs, as everybody's are.
+        Those of the query that was asked for are looked for among the inputs, as everybody's are. Refuse names of later
+        queries of WITH, too: whoever writes one means that.
         """
+        for stream in streams:
+            if stream.kind is None and stream.token.text.lower() in self.later:
+                problem = f"{stream.token.shown} is a query that comes later in WITH"
+                raise QueryError(problem, sql, stream.token.start, "it before the queries that read it")
         if self.links is None or len(self.path) < 2:
             return
         known = {name.lower() for name in self.links}
@@ -74,7 +80,7 @@ class KnownQueries:
             expected = "queries that read each other in one direction"
             raise QueryError(f"a query that reads itself: {reads}", compiler.sql, token.start, expected)
         query = self.named[name]
-        known = replace(self, blocks={}, path=(*self.path, name))
+        known = replace(self, blocks={}, path=(*self.path, name), later=frozenset())
         try:
             return replace(compiler, sql=query.sql, layer=query.layer, known=known).block(read_clauses(query.sql))
         except QueryError as error:
@@ -87,12 +93,13 @@ class KnownQueries:
     def beside(self, queries: Sequence[tuple[Token, Clauses]], compiler: Compiler) -> KnownQueries:
         """Compile the queries of WITH, each of which may read those before it."""
         known, names = self, set[str]()
-        for token, clauses in queries:
+        for number, (token, clauses) in enumerate(queries, 1):
             name = token.text.lower()
             if name in names or name in KINDS:
                 problem = f"the name '{token.text}' already means {'a kind of rows' if name in KINDS else 'a query'}"
                 raise QueryError(problem, compiler.sql, token.start, "a name of its own")
             names.add(name)
-            block = replace(compiler, known=known).block(clauses)
+            later = self.later.union(each.text.lower() for each, _ in queries[number:])
+            block = replace(compiler, known=replace(known, later=later)).block(clauses)
             known = replace(known, blocks={**known.blocks, name: block})
         return known

@@ -23,11 +23,12 @@ class NamedTable:
 class TableNames:
     """The columns of tables, as `table.column` where they `qualify`, as those of joins do, else as they are."""
 
-    def __init__(self, sql: str, tables: Sequence[NamedTable], *, qualify: bool) -> None:
-        """`tables` are those that may be named, under different names."""
+    def __init__(self, sql: str, tables: Sequence[NamedTable], *, qualify: bool, tested: Sequence[str] = ()) -> None:
+        """`tables` are those that may be named, under different names; `tested` those that SEMI and ANTI joins ask."""
         self._sql = sql
         self._qualify = qualify
         self.tables = tables
+        self._tested = {name.lower() for name in tested}
         self.places: dict[str, Token] = {}
         """The first use of each column."""
 
@@ -38,10 +39,18 @@ class TableNames:
     @property
     def times(self) -> list[Column]:
         """The times that every row has."""
+        return self._times(nullable=False)
+
+    @property
+    def lacking(self) -> list[Column]:
+        """The times that rows of outer joins may lack."""
+        return self._times(nullable=True)
+
+    def _times(self, *, nullable: bool) -> list[Column]:
         return [
             found
             for table in self.tables
-            if not table.nullable
+            if table.nullable is nullable
             for name in table.relation.times
             if (found := self._of(table, name)) is not None
         ]
@@ -72,6 +81,8 @@ class TableNames:
                 if len(self.tables) == 1 and layered is not None:
                     return self._used(layered, name)
                 expected = "the name of a table in FROM"
+                if stream.text.lower() in self._tested:
+                    expected += " that leaves the join; of the right of a SEMI or ANTI join no column does"
                 choices = [each.name for each in self.tables]
                 problem = f"got a column of '{stream.text}'"
                 raise QueryError(problem, self._sql, stream.start, expected, choices, stream.text)

@@ -215,7 +215,15 @@ def test_a_graph_is_told_node_by_node(sql: str, text: str) -> None:
     "sql, parts",
     [
         ("SELECT a.ts FROM a, b [RANGE TUMBLING 5 s]", ["a.ts and b.ts in the same 5 seconds, tumbling"]),
-        ("SELECT DISTINCT time FROM M", ["the first row of each time", "until time is promised beyond it"]),
+        (
+            "SELECT DISTINCT time FROM M",
+            [
+                "of which 1 runs next to the packets",
+                "time = ts / 1000000000",
+                "the first row of each time",
+                "until time is promised beyond it",
+            ],
+        ),
         ("SELECT ts FROM (SELECT ts FROM M) UNION N", ["progress is that of the slowest input", "as they are     ts"]),
         ("SELECT count(*) FROM (SELECT len FROM M)", ["none: the whole input is one window", "nothing before the end"]),
         (

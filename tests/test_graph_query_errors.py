@@ -48,7 +48,11 @@ WRONG = [
     ("SELECT a.ts FROM a [RANGE 1 s], «a [RANGE 1 s]", "two items of FROM are called a", "AS and another name"),
     ("SELECT a.ts FROM a [RANGE 1 s], b AS «A [RANGE 1 s]", "two items of FROM are called A"),
     ("SELECT a.ts FROM a [RANGE 1 s], «b UNION c [RANGE 1 s]", "an item of a join without a name"),
-    ("SELECT «b.ts FROM a [RANGE 1 s] SEMI JOIN b [RANGE 1 s] ON a.len = b.len", "got a column of 'b'", "valid: a"),
+    (
+        "SELECT «b.ts FROM a [RANGE 1 s] SEMI JOIN b [RANGE 1 s] ON a.len = b.len",
+        "SEMI or ANTI join no column does",
+        "valid: a",
+    ),
     # shapes of FROM
     ("SELECT a.ts FROM a [RANGE 1 s], b [RANGE 1 s]«, c", "without a window for c"),
     ("SELECT count(*) FROM M,«", "got the end of the query in FROM"),
@@ -104,6 +108,19 @@ WRONG = [
     ("WITH q AS (SELECT ts FROM M)«", "got the end of the query"),
     ("WITH q AS (SELECT ts FROM M), «Q AS (SELECT ts FROM M) SELECT ts FROM q", "already means a query"),
     ("WITH «flows AS (SELECT ts FROM M) SELECT ts FROM flows", "already means a kind of rows"),
+    (
+        "WITH x AS (SELECT ts FROM «Y), y AS (SELECT ts FROM x) SELECT ts FROM x",
+        "'Y' is a query that comes later in WITH",
+        "before the queries that read it",
+    ),
+    (
+        "WITH x AS (SELECT ts FROM M UNION «y), y AS (SELECT ts FROM N) SELECT ts FROM x",
+        "'y' is a query that comes later",
+    ),
+    (
+        "WITH x AS (WITH z AS (SELECT ts FROM «y) SELECT ts FROM z), y AS (SELECT ts FROM N) SELECT ts FROM x",
+        "'y' is a query that comes later",
+    ),
     ("SELECT ts FROM «(SELECT ts FROM M", "never closed"),
     ("SELECT ts FROM M WHERE len IN («SELECT len FROM N)", "a subquery outside FROM"),
     ("SELECT ts FROM " + "(SELECT ts FROM " * 19 + "(«SELECT ts FROM M" + ")" * 20, "within each other too deeply"),
