@@ -44,16 +44,22 @@ class Grouping:
     """
 
     def __init__(
-        self, clauses: Clauses, window: QueryWindow, names: Names, links: Links | None, times: Sequence[Column] = ()
+        self,
+        clauses: Clauses,
+        window: QueryWindow,
+        names: Names,
+        links: Links | None,
+        times: Sequence[Column] = (),
+        lacking: Sequence[Column] = (),
     ) -> None:
-        """`times` are the columns of tables that windows may be over."""
+        """`times` are the columns of tables that windows may be over, `lacking` times that some rows do not have."""
         self._clauses = clauses
         self._clause = window.clause
         self._asked = window
         self._sql = clauses.sql
         self._names = names
         self._links = links
-        self._group_times = GroupTimes(clauses, window, names, links, times)
+        self._group_times = GroupTimes(clauses, window, names, links, times, lacking)
         self._scope = Scope(names)
         self._aggregates = Aggregates(names.is_time, window.clause.spread is not None)
         self._group_names: dict[Expression, str] = {}  # names given in GROUP BY as they are spelled
@@ -217,7 +223,7 @@ class Grouping:
 
     def _in_nanoseconds(self, expression: Expression) -> Expression:
         """Return what a group by a time is computed as: `ts/60` counts minutes, while `/` divides nanoseconds."""
-        for column in self._group_times.counted:
+        for column in self._group_times.in_seconds:
             interval = interval_of(expression, column)
             if interval is not None and interval > 1:
                 return Binary(Op.DIV, column, Literal(interval, Type.INT))

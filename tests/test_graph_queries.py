@@ -222,6 +222,31 @@ GRAPHS = [
         ],
     ),
     (
+        (
+            "SELECT B.ts/60 AS m, count(*) FROM A [RANGE 1 s] LEFT JOIN B [RANGE 2 s] ON A.srcIP = B.srcIP "
+            "GROUP BY A.ts/5, B.ts/60"
+        ),
+        [
+            "leaf 1: A rows [srcIP]",
+            "leaf 2: B rows [srcIP]",
+            "join: leaf 1.pane LEFT leaf 2.pane, -2..1 s, left",
+            "keys srcIP = srcIP",
+            "gives A.ts A.srcIP B.ts B.srcIP",
+            "windowed: 5/5 s of A.ts [k0=B.ts / 60000000000]",
+        ],
+    ),
+    (
+        "SELECT count(*) FROM A [RANGE 1 s] FULL JOIN B [RANGE 2 s] ON A.srcIP = B.srcIP GROUP BY A.ts/60",
+        [
+            "leaf 1: A rows [srcIP]",
+            "leaf 2: B rows [srcIP]",
+            "join: leaf 1.pane FULL leaf 2.pane, -2..1 s, left",
+            "keys srcIP = srcIP",
+            "gives A.ts A.srcIP B.ts B.srcIP",
+            "windowed: all [k0=A.ts / 60000000000]",
+        ],
+    ),
+    (
         "SELECT sum(a.len) FROM a [RANGE 1 s], b [RANGE 2 s]",
         [
             "leaf 1: a rows [len]",
