@@ -23,7 +23,7 @@ from lowlevel.layers import Layer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["aggregate", "app", "explain", "main", "packets", "query", "watch"]
+__all__ = ["aggregate", "app", "compare", "explain", "main", "packets", "query", "watch"]
 
 
 def query(
@@ -64,6 +64,36 @@ def query(
         for text in found.warnings():
             warnings.warn(text, RuntimeWarning, stacklevel=2)
     return pa.Table.from_batches(batches, readable_schema(plan.schema))
+
+
+def compare(
+    sql: str,
+    *files: str | os.PathLike[str],
+    streams: Mapping[str, Iterable[str]] | None = None,
+    layer: str = Layer.OUTER,
+    slack: str = "0,1s,5s",
+    skew: Mapping[str, str] | None = None,
+    lull: Mapping[str, str] | None = None,
+    disorder: str = "0",
+    block: str = "0",
+    seed: int = 1,
+    repeat: int = 3,
+    tick: str | None = None,
+    limit: int = 20_000_000,
+) -> pa.Table:
+    """Answer one query in order and out of order, over the same arrivals; a row of figures for each way.
+
+    Arguments are those of the command line (docs/compare.md): `skew` is {"b": "3s"}, `lull` {"b": "60s+30s"}. Columns
+    are those of its CSV. Raises QueryError for a wrong query, NotComparedError for one that no order is kept of,
+    InputError for a wrong input, ValueError for a wrong time.
+    """
+    from dashboards import comparing
+    from highlevel.compare.figures import figures
+
+    delays = [f"{name}={time}" for name, time in (skew or {}).items()]
+    silent = [f"{name}={time}" for name, time in (lull or {}).items()]
+    settings = comparing.settings(slack, delays, silent, disorder, block, seed, repeat, tick, limit)
+    return figures(comparing.run_comparison(sql, files, streams, layer, settings))
 
 
 def watch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from capture.errors import WiretideError
 from highlevel.compare.answers import shown_rows
@@ -17,6 +18,9 @@ from lowlevel.durations import parse_duration
 from lowlevel.layers import Layer
 
 Progress = Callable[[int, int], None]
+
+Given = TypeVar("Given")
+Read = TypeVar("Read")
 
 
 class ComparisonError(WiretideError):
@@ -59,7 +63,8 @@ def run_comparison(
     if prepared is not None:
         prepared()
     recordings = record(question.plan.leaves, inputs, settings.limit, reading)
-    arrivals = arrange(recordings, settings.injection.apply(recordings), settings.tick)
+    settle = question.settle + max(settings.slacks, default=0)
+    arrivals = arrange(recordings, settings.injection.apply(recordings), settle, settings.tick)
     found = compare(question, arrivals, settings.slacks, settings.repeat, running)
     with answer(plan, inputs) as inline:
         defined = pa.Table.from_batches(inline.batches, plan.schema)
@@ -78,6 +83,40 @@ def check(question: Question, found: Comparison, defined: object) -> None:
         raise ComparisonError(
             f"the exact answer is not that of the inline engine: {lacking} rows are missing, {more} more are there"
         )
+
+
+def settings(
+    slack: str,
+    skew: Iterable[str],
+    lull: Iterable[str],
+    disorder: str,
+    block: str,
+    seed: int,
+    repeat: int,
+    tick: str | None,
+    limit: int,
+) -> Settings:
+    """Read settings as they are written on the command line; ValueError, with the option, for a wrong one."""
+    if min(repeat, limit) < 1 or seed < 0:
+        raise ValueError(f"got repeat {repeat}, limit {limit}, seed {seed}: expected 1, 1 and 0 at least")
+    length = None if tick is None else _read("tick", parse_duration, tick)
+    if length == 0:
+        raise ValueError("--tick: got 0, expected more")
+    injection = Injection(
+        _read("skew", skews, skew),
+        _read("lull", lulls, lull),
+        _read("disorder", parse_duration, disorder),
+        _read("block", parse_duration, block),
+        seed,
+    )
+    return Settings(injection, _read("slack", durations, slack), repeat, length, limit)
+
+
+def _read(option: str, parse: Callable[[Given], Read], given: Given) -> Read:
+    try:
+        return parse(given)
+    except ValueError as error:
+        raise ValueError(f"--{option}: {error}") from error
 
 
 def durations(text: str) -> list[int]:

@@ -9,6 +9,9 @@ import pyarrow as pa
 
 from highlevel.compare.comparison import Comparison
 
+Row = dict[str, Any]
+"""The figures of one variant."""
+
 HEADERS = (
     "variant", "rows/s of CPU", "rows held", "(mean)", "KB held", "(mean)", "latency s", "(most)", "call ms",
     "wrong %", "missing %", "count err %", "late rows",
@@ -25,7 +28,7 @@ def lines(table: pa.Table) -> list[str]:
     ]
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _cells(row: Row) -> tuple[str, ...]:
     return (
         row["variant"],
         f"{row['rows_per_cpu_s']:,.0f}",
@@ -50,58 +53,67 @@ def _number(value: float | None, factor: float, digits: int) -> str:
 def about(comparison: Comparison) -> str:
     """Say what went through all variants."""
     arrivals = comparison.arrivals
-    ticks = arrivals.ticks
-    length = int(ticks[1] - ticks[0]) if len(ticks) > 1 else 0
     links = len({source.link for source in arrivals.sources})
     return (
-        f"{arrivals.rows:,} rows of {links} link{'s' * (links > 1)} over {len(ticks):,} batches of "
-        f"{length / 1e9:g} s of arrival time; {comparison.exact.results:,} results, as the inline engine has them"
+        f"{arrivals.rows:,} rows of {links} link{'s' * (links > 1)} over {len(arrivals.ticks):,} batches of "
+        f"{arrivals.length / 1e9:g} s of arrival time; {comparison.exact.results:,} results, "
+        "as the inline engine has them"
     )
 
 
-def verdict(table: pa.Table) -> Sequence[str]:
-    """Say who wins where, of the variants that are exact, and what less waiting costs."""
+def verdict(table: pa.Table) -> list[str]:
+    """Say who wins where, by the same promises, among the variants that are exact; and what too little slack costs."""
     rows = table.to_pylist()
-    exact = [row for row in rows if not (row["wrong"] or row["missing"])]
-    free, ordered = rows[0], [row for row in exact if row["in_order"]]
-    if not ordered:
-        return ["No variant in order is exact."]
-    fast = max(ordered, key=lambda row: row["rows_per_cpu_s"])
-    small = min(ordered, key=lambda row: row["bytes_held_most"])
-    told = [
-        _compared("CPU time", fast["rows_per_cpu_s"] / free["rows_per_cpu_s"], fast["variant"]),
-        _compared("Memory at most", free["bytes_held_most"] / max(1, small["bytes_held_most"]), small["variant"]),
-    ]
-    waits = [row for row in ordered if row["latency_median_s"] is not None]
-    if waits and free["latency_median_s"] is not None:
-        soon = min(waits, key=lambda row: row["latency_median_s"])
-        told.append(_waiting(free["latency_median_s"], soon["latency_median_s"], soon["variant"]))
-    lossy = [row for row in rows if row["wrong"] or row["missing"]]
-    if lossy:
-        best, worst = min(lossy, key=_off), max(lossy, key=_off)
-        told.append(
-            f"Too little slack costs results: {_off(best):.1f} % are wrong or missing with {best['variant']}, "
-            f"{_off(worst):.1f} % with {worst['variant']}."
-        )
+    told = _by_promises(rows, (None, None), "With exact promises")
+    slacks = sorted({row["promised_late_s"] for row in rows} - {None})
+    enough = {in_order: [s for s in slacks if _best(rows, s, in_order)] for in_order in (False, True)}
+    if enough[False] and enough[True]:
+        free, ordered = enough[False][0], enough[True][0]
+        by = f"With the least slack that is enough, {free:g} s out of order and {ordered:g} s in order"
+        told += _by_promises(rows, (free, ordered), by)
+    for in_order, found in enough.items():
+        where = "in order" if in_order else "out of order"
+        lossy = [row for row in rows if row["in_order"] is in_order and _off(row)]
+        if lossy:
+            worst = max(lossy, key=_off)
+            least = f"{found[0]:g} s is enough for some" if found else "none that was tried is enough"
+            told.append(f"Slack {where}: {least}; {worst['variant']} has {_off(worst):.1f} % wrong or missing.")
     return told
 
 
-def _off(row: dict[str, Any]) -> float:
+def _best(rows: Sequence[Row], late: float | None, in_order: bool) -> list[Row]:
+    """Return the variants with such promises that lose nothing."""
+    return [row for row in rows if row["promised_late_s"] == late and row["in_order"] is in_order and not _off(row)]
+
+
+def _by_promises(rows: Sequence[Row], late: tuple[float | None, float | None], when: str) -> list[str]:
+    free, ordered = _best(rows, late[0], in_order=False), _best(rows, late[1], in_order=True)
+    if not (free and ordered):
+        return []
+    told = [
+        _winner(
+            "CPU time", 1 / free[0]["rows_per_cpu_s"], {row["variant"]: 1 / row["rows_per_cpu_s"] for row in ordered}
+        ),
+        _winner("memory", free[0]["bytes_held_most"], {row["variant"]: row["bytes_held_most"] for row in ordered}),
+    ]
+    waits = {row["variant"]: row["latency_median_s"] for row in ordered if row["latency_median_s"] is not None}
+    if waits and free[0]["latency_median_s"] is not None:
+        told.append(_winner("latency", free[0]["latency_median_s"], waits))
+    return [f"{when}: {'; '.join(told)}."]
+
+
+def _winner(what: str, free: float, ordered: dict[str, float]) -> str:
+    """Say who takes less of something, or that it is the same to a tenth."""
+    name, least = min(ordered.items(), key=lambda pair: pair[1])
+    if max(free, least) <= 1.1 * min(free, least):
+        return f"{what} is the same"
+    if free < least:
+        by = f"{least / free:.1f} times less" if free > 0 else "none"
+        return f"{what} is out of order's, {by} than {name}"
+    by = f"{free / least:.1f} times less" if least > 0 else "none"
+    return f"{what} is in order's, {by} with {name}"
+
+
+def _off(row: Row) -> float:
     """Percent of the results that are wrong or missing."""
     return float(row["wrong_percent"] + row["missing_percent"])
-
-
-def _compared(what: str, ratio: float, other: str) -> str:
-    """Say who takes less, of two exact variants; `ratio` is what out of order takes for what the other does."""
-    if 0.95 <= ratio <= 1.05:
-        return f"{what}: out of order and the best in order ({other}) take the same."
-    if ratio < 1:
-        return f"{what}: out of order wins, with {1 / ratio:.1f} times less than {other}."
-    return f"{what}: in order wins, {other} with {ratio:.1f} times less than out of order."
-
-
-def _waiting(free: float, ordered: float, other: str) -> str:
-    if abs(free - ordered) < 0.01:
-        return f"Latency: the same ({free:.2f} s in the median) out of order and in order, by exact promises."
-    winner = "out of order" if free < ordered else "in order"
-    return f"Latency: {winner} wins, {free:.2f} s in the median out of order, {ordered:.2f} s with {other}."

@@ -39,6 +39,9 @@ def compare(
     limit: Annotated[int, typer.Option(min=1, help="Rows that are kept in memory at most.")] = 20_000_000,
     layer: Annotated[Layer, typer.Option(help="The IP layer that plain names mean.")] = Layer.OUTER,
     csv: Annotated[Path | None, typer.Option(help="Write the figures to this file as well.")] = None,
+    plots: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draw state and latency into this folder; needs matplotlib.")
+    ] = None,
 ) -> None:
     """Answer one query in order and out of order, over the same arrivals, and tell what each way costs.
 
@@ -47,34 +50,20 @@ def compare(
     What variants there are and how to read the table is in docs/compare.md. All rows are kept in memory.
     """
     from dashboards import comparing
+    from dashboards.comparison_plots import draw, require_plots
     from dashboards.comparison_table import about, lines, verdict
     from dashboards.console import compile_kernels, progress_bar
     from highlevel.compare.figures import figures
-    from highlevel.compare.injection import Injection
-    from lowlevel.durations import parse_duration
 
     *files, sql = words
     if not (files or stream):
         raise typer.BadParameter("no input: name at least one capture before the query, or bind one with -s NAME=PATH")
-    option = ""
     try:
-        option = "--slack"
-        slacks = comparing.durations(slack)
-        option = "--skew"
-        skews = comparing.skews(skew or [])
-        option = "--lull"
-        lulls = comparing.lulls(lull or [])
-        option = "--disorder"
-        late = parse_duration(disorder)
-        option = "--block"
-        blocks = parse_duration(block)
-        option = "--tick"
-        ticks = None if tick is None else parse_duration(tick)
-        if ticks == 0:
-            raise ValueError("expected more than 0")
+        settings = comparing.settings(slack, skew or [], lull or [], disorder, block, seed, repeat, tick, limit)
     except ValueError as error:
-        raise typer.BadParameter(f"{option}: {error}") from error
-    settings = comparing.Settings(Injection(skews, lulls, late, blocks, seed), slacks, repeat, ticks, limit)
+        raise typer.BadParameter(str(error)) from error
+    if plots is not None:
+        require_plots()
     with progress_bar() as reading, progress_bar("runs") as running:
         found = comparing.run_comparison(
             sql, files, bound_names(stream or []), layer, settings, reading, running, compile_kernels
@@ -84,6 +73,8 @@ def compare(
         from pyarrow.csv import write_csv
 
         write_csv(table, csv)
+    if plots is not None:
+        draw(found, table, plots)
     print(about(found))
     print(*lines(table), sep="\n")
     print(*verdict(table), sep="\n")

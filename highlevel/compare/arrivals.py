@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from capture.errors import InputError
 from highlevel.compare.recording import Numbers, Recording
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 TICK = 250_000_000
-"""ns of arrival time in a batch, unless there would be more than MOST_TICKS."""
+"""ns of arrival time in a batch, unless there would be more than about MOST_TICKS."""
 
 MOST_TICKS = 4000
 
@@ -46,8 +47,12 @@ class Event:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """All rows in the order in which they arrive. `lows` and `highs` are of recordings, behind each tick."""
+    """All rows in the order in which they arrive. `ticks` are the ends of ticks of `length` ns.
 
+    `lows` and `highs` are of recordings, behind each tick.
+    """
+
+    length: int
     ticks: Numbers
     sources: Sequence[Source]
     lows: Sequence[Numbers]
@@ -63,15 +68,20 @@ class Arrivals:
         return [[source.link for source in self.sources if source.leaf == leaf] for leaf in range(leaves)]
 
     def events(self, late: int | None) -> Iterator[Event]:
-        """Yield everything in order, with promises that are exact or, ns, `late`; at last the end of every source."""
+        """Yield everything in order, with promises that are exact or, ns, `late`; at last the end of every source.
+
+        Of a source that brings nothing there is an event where its promise has grown.
+        """
         lows = self.lows if late is None else [_behind(highs, late) for highs in self.highs]
-        begun = [0] * len(self.sources)
+        begun, said = [0] * len(self.sources), [BEGINNING] * len(self.sources)
         for tick, now in enumerate(self.ticks.tolist()):
             for port, source in enumerate(self.sources):
                 first, end = begun[port], int(source.ends[tick])
                 rows = source.rows.slice(first, end - first) if end > first else None
-                begun[port] = end
-                yield Event(tick, now, port, rows, int(lows[source.recording][tick]), ends=False)
+                low = int(lows[source.recording][tick])
+                if rows is not None or low > said[port]:
+                    yield Event(tick, now, port, rows, low, ends=False)
+                begun[port], said[port] = end, low
         for port in range(len(self.sources)):
             yield Event(len(self.ticks) - 1, int(self.ticks[-1]), port, None, END, ends=True)
 
@@ -81,14 +91,17 @@ def promise(source: Source, low: int) -> Punctuation:
     return Punctuation(source.link, low)
 
 
-def arrange(recordings: Sequence[Recording], arrivals: Sequence[Numbers], tick: int | None = None) -> Arrivals:
-    """Put the rows of recordings in the order of their arrivals; ValueError where there is none."""
-    whole = [each for each in arrivals if len(each)]
-    if not whole:
-        raise ValueError("there are no rows")
-    begin, last = min(int(each.min()) for each in whole), max(int(each.max()) for each in whole)
-    length = tick or max(TICK, -(-(last - begin + 1) // MOST_TICKS))
-    ticks = begin + np.arange(1, (last - begin) // length + 2) * length
+def arrange(
+    recordings: Sequence[Recording], arrivals: Sequence[Numbers], settle: int, tick: int | None = None
+) -> Arrivals:
+    """Put the rows of recordings in the order of their arrivals. Raises InputError where there is none.
+
+    Of a time in which nothing arrives there are ticks for `settle` ns: then all has happened that is going to.
+    """
+    whole = np.sort(np.concatenate([np.empty(0, np.int64), *arrivals]))
+    if len(whole) == 0:
+        raise InputError("there is no row in the input, expected some to compare with")
+    length, ticks = _ticks(whole, settle, tick)
     sources: list[Source] = []
     lows, highs = [], []
     for number, (each, arrived) in enumerate(zip(recordings, arrivals, strict=True)):
@@ -106,7 +119,18 @@ def arrange(recordings: Sequence[Recording], arrivals: Sequence[Numbers], tick: 
             ordered = rows if (np.diff(moved) == 1).all() else rows.take(pa.array(moved))
             sources.append(Source(leaf, number, each.link, ordered, np.searchsorted(mine[moved], ticks)))
     sources.sort(key=lambda source: source.leaf)  # ports are numbered through leaf by leaf
-    return Arrivals(ticks, sources, lows, highs)
+    return Arrivals(length, ticks, sources, lows, highs)
+
+
+def _ticks(arrivals: Numbers, settle: int, tick: int | None) -> tuple[int, Numbers]:
+    """Return the length of a tick, and the ends of those in which rows arrive, and of those within `settle` behind."""
+    begin = int(arrivals[0])
+    active = int(np.minimum(np.diff(arrivals), settle).sum()) + 1
+    length = tick or max(TICK, -(-active // MOST_TICKS))
+    busy = np.unique((arrivals - begin) // length)
+    spans = np.minimum(np.diff(busy, append=busy[-1] + 1), 1 + -(-settle // length))
+    within = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans) - spans, spans)
+    return length, begin + (np.repeat(busy, spans) + within + 1) * length
 
 
 def _behind(highs: Numbers, late: int) -> Numbers:

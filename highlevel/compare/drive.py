@@ -91,7 +91,7 @@ def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Seen:
     tick = 0
     for event in arrivals.events(variant.late):
         if event.tick != tick:
-            _sample(seen, operators)
+            _sample(seen, operators, event.tick - tick)
             tick = event.tick
         now, over = event.now, event.ends
         for call in _calls(pipeline, arrivals, event):
@@ -125,6 +125,7 @@ def _calls(pipeline: GraphPipeline, arrivals: Arrivals, event: Event) -> Iterato
     yield pipeline.punctuate(event.port, promise(arrivals.sources[event.port], event.low))
 
 
-def _sample(seen: Seen, operators: Sequence[object]) -> None:
-    seen.items.append(sum(map(held, operators)))
-    seen.bytes.append(sum(map(held_bytes, operators)))
+def _sample(seen: Seen, operators: Sequence[object], ticks: int) -> None:
+    """Look at the operators behind a tick, and so behind those after it in which nothing happened."""
+    seen.items += [sum(map(held, operators))] * ticks
+    seen.bytes += [sum(map(held_bytes, operators))] * ticks

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from capture.errors import WiretideError
 from highlevel.graph.nodes import PANE, Apply, Join, Leaf, Node, Select, Union, Windowed
 from highlevel.graph.plan import AnyPlan, GraphPlan
-from highlevel.joins.spec import JoinKind, JoinSpec, Side
+from highlevel.joins.spec import JoinKind, JoinSpec, Side, Tumbling
 from highlevel.plan import BOUNDS, Output, QueryPlan
 from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions import Column
@@ -61,6 +61,16 @@ class Question:
     def window(self) -> SlidingWindow | None:
         """The windows of the results."""
         return self.plan.root.plan.window if isinstance(self.plan.root, Windowed) else None  # type: ignore[return-value]
+
+    @property
+    def settle(self) -> int:
+        """How long, ns, after a row came something may happen with it, when promises are exact and in step."""
+        window, join = self.window, self.join
+        waits = window.range + window.slide if window is not None else 0
+        if join is not None:
+            of_join = join.spec.window
+            waits += of_join.length if isinstance(of_join, Tumbling) else of_join.left_range + of_join.right_range
+        return waits
 
 
 def question_of(plan: AnyPlan) -> Question:

@@ -1,0 +1,82 @@
+"""`wiretide compare` as a command: what it writes, what it refuses, and how it is stopped."""
+
+from __future__ import annotations
+
+import csv
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import wiretide
+from capture.errors import WiretideError
+from capture.generate import Profile, generate
+from highlevel.compare.figures import SCHEMA
+from tests.command_line import environment, run
+
+SECOND = 1_000_000_000
+
+COUNT = "SELECT srcIP, count(*) AS n FROM packets [RANGE 3 seconds] GROUP BY srcIP"
+UNION = "SELECT count(*) AS n, avg(len) AS mean FROM a UNION b [RANGE 2 seconds]"
+
+
+@pytest.fixture(scope="module")
+def links(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """Two links in order, of 9 s."""
+    folder = tmp_path_factory.mktemp("links")
+    for name, seed, rate in (("a", 1, 40.0), ("b", 2, 20.0)):
+        profile = Profile(duration=9 * SECOND, rate=rate, groups=8, ipv6=0.3, seed=seed)
+        generate(profile, folder / f"{name}.pcap")
+    return {name: [str(folder / f"{name}.pcap")] for name in ("a", "b")}
+
+
+def test_on_the_command_line(links: dict[str, list[str]], tmp_path: Path) -> None:
+    (a,), (b,) = links.values()
+    status, out, err = run(
+        "compare", "-s", f"a={a}", "-s", f"b={b}", UNION, "--skew", "b=2s", "--lull", "a=3s+1s",
+        "--disorder", "500ms", "--slack", "0,5s", "--repeat", "1", "--csv", "found.csv", cwd=tmp_path,
+    )  # fmt: skip
+    assert (status, err) == (0, "")
+    assert "out of order, exact" in out
+    assert "With exact promises" in out
+    with (tmp_path / "found.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == SCHEMA.names
+    assert [row["in_order"] for row in rows] == ["false"] * 3 + ["true"] * 7
+    assert rows[0]["promised_late_s"] == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((COUNT,), "no input"),
+        (("A", "SELECT srcIP FROM p"), "cannot be compared; expected tumbling or sliding windows"),
+        (("A", COUNT, "--slack", "soon"), "--slack: expected a duration"),
+        (("A", COUNT, "--lull", "a=5s"), "--lull: got 5s, expected when it begins"),
+        (("A", COUNT, "--skew", "5s"), "--skew: got 5s, expected the name"),
+        (("A", COUNT, "--tick", "0"), "--tick: got 0"),
+        (("A", COUNT, "--repeat", "0"), "--repeat"),
+    ],
+)
+def test_wrong_options_are_refused(words: tuple[str, ...], told: str, links: dict[str, list[str]]) -> None:
+    done = CliRunner().invoke(
+        wiretide.app, ["compare", *(links["a"][0] if word == "A" else word for word in words)], env=environment()
+    )
+    if isinstance(done.exception, WiretideError):
+        assert (done.exception.status, told in str(done.exception)) == (2, True)
+    else:
+        assert (done.exit_code, told in done.output) == (2, True), done.output
+
+
+def test_ctrl_c_ends_it(links: dict[str, list[str]], tmp_path: Path) -> None:
+    command = [sys.executable, wiretide.__file__, "compare", links["a"][0], COUNT, "--repeat", "100000"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, env=environment()) as running:
+        time.sleep(2)
+        assert running.poll() is None
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=20)
+    assert (running.returncode, err) == (130, b"wiretide: stopped\n")
