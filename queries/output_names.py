@@ -41,8 +41,8 @@ def output_names(
         if item.alias is not None:
             if item.alias.text.lower() in taken:
                 problem = f"the name '{item.alias.text}' is already taken"
-                expected = f"a name of its own for each column, none of them {' or '.join(reserved)}"
-                raise QueryError(problem, sql, item.alias.start, expected)
+                others = f", none of them {' or '.join(reserved)}" if reserved else ""
+                raise QueryError(problem, sql, item.alias.start, f"a name of its own for each column{others}")
             taken.add(item.alias.text.lower())
     names = []
     for place, (item, expression) in enumerate(zip(items, bound, strict=True), 1):

@@ -92,6 +92,7 @@ WRONG = [
     (f"SELECT x.n FROM {Q} x WHERE «len > 5", "unknown column 'len' of x", "n"),
     ("SELECT n FROM («SELECT count(*) AS n FROM M [RANGE 1 s, LATE EMIT])", "LATE EMIT that is read"),
     ("SELECT a.«ts FROM a [RANGE 1 s], b [RANGE 1 s] GROUP BY a.len", "is neither grouped by"),
+    ("SELECT a.ts AS x, b.ts AS «x FROM a [RANGE 1 s], b [RANGE 1 s]", "expected a name of its own for each column\n"),
     # unions and MERGE
     ("SELECT ts FROM (SELECT ts, srcIP AS who FROM M) UNION «N", "no column 'who'"),
     ("SELECT ts FROM (SELECT ts, len AS srcIP FROM M) UNION «N", "'srcIP' is address and integer"),
