@@ -131,7 +131,11 @@ class Compiler:
                     problem = f"{join.place.keyword} JOIN without ON"
                     raise QueryError(problem, self.sql, join.place.start, "ON and a condition behind the item")
                 by_where.append((number, step))
-        tables = [replace(step.table, nullable=tree.lacks(step)) for step in steps if not step.kind.of_left_alone]
+        tables = [
+            replace(step.table, nullable=tree.lacks(step), time=step.time)
+            for step in steps
+            if not step.kind.of_left_alone
+        ]
         tested = [step.table.name for step in steps if step.kind.of_left_alone]
         names = TableNames(self.sql, tables, qualify=True, tested=tested)
         if clauses.where is not None:

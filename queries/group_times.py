@@ -34,7 +34,7 @@ class GroupTimes:
         times: Sequence[Column],
         lacking: Sequence[Column],
     ) -> None:
-        """`asked` is what the query says of its window; `lacking` are times that rows of outer joins may lack."""
+        """`asked` is what the query says of its window; `lacking` are times that no promise is of."""
         self._clauses = clauses
         self._asked = asked
         self._sql = clauses.sql

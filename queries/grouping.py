@@ -52,7 +52,7 @@ class Grouping:
         times: Sequence[Column] = (),
         lacking: Sequence[Column] = (),
     ) -> None:
-        """`times` are the columns of tables that windows may be over, `lacking` times that some rows do not have."""
+        """`times` are the columns of tables that windows may be over, `lacking` times that no promise is of."""
         self._clauses = clauses
         self._clause = window.clause
         self._asked = window

@@ -13,11 +13,20 @@ from queries.tokens import Token
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A relation and the name it has in this query; `nullable` where rows may lack it, as those of outer joins do."""
+    """A relation and the name it has in this query; `nullable` where rows may lack it, as those of outer joins do.
+
+    `time` is the one that it is joined by: joins promise nothing of its others.
+    """
 
     name: str
     relation: Relation
     nullable: bool = False
+    time: str | None = None
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The times that somebody may be promised."""
+        return self.relation.times if self.time is None else (self.time,)
 
 
 class TableNames:
@@ -38,22 +47,20 @@ class TableNames:
 
     @property
     def times(self) -> list[Column]:
-        """The times that every row has."""
-        return self._times(nullable=False)
-
-    @property
-    def lacking(self) -> list[Column]:
-        """The times that rows of outer joins may lack."""
-        return self._times(nullable=True)
-
-    def _times(self, *, nullable: bool) -> list[Column]:
+        """The times that every row has, and that promises may be of."""
         return [
             found
             for table in self.tables
-            if table.nullable is nullable
-            for name in table.relation.times
+            if not table.nullable
+            for name in table.times
             if (found := self._of(table, name)) is not None
         ]
+
+    @property
+    def lacking(self) -> list[Column]:
+        """The other times: those that rows of outer joins may lack, and those that an item is not joined by."""
+        found = (self._of(table, name) for table in self.tables for name in table.relation.times)
+        return [column for column in found if column is not None and column not in self.times]
 
     @property
     def time(self) -> Column | None:
@@ -61,7 +68,7 @@ class TableNames:
         timed = [table for table in self.tables if table.relation.times]
         if len(timed) != 1 or timed[0].nullable:
             return None
-        return self._of(timed[0], timed[0].relation.times[0])
+        return self._of(timed[0], timed[0].times[0])
 
     @property
     def all(self) -> Iterator[tuple[str, Column]]:
