@@ -38,7 +38,8 @@ def window_lines(plan: AnyPlan, table: pa.Table, shown: int = SHOWN) -> Iterator
 def _of_windows(plan: QueryPlan, table: pa.Table, shown: int) -> Iterator[str]:
     ends = sorted(pc.unique(table["window_end"]).to_pylist())
     if len(ends) > shown:
-        yield f"{'':20}  {plan.name}: {len(ends) - shown} earlier windows"
+        more = "1 earlier window" if len(ends) == shown + 1 else f"{len(ends) - shown} earlier windows"
+        yield f"{'':20}  {plan.name}: {more}"
     for end in ends[-shown:]:
         rows = table.filter(pc.equal(table["window_end"], end)).drop_columns(["window_start", "window_end"])
         yield f"{_clock(end) if plan.window.timed else _row(end)}  {plan.name}: {_groups(rows)}{_largest(plan, rows)}"
