@@ -79,7 +79,7 @@ class Grouping:
         """Bind the clauses in the order in which they give names to each other."""
         clauses, scope = self._clauses, self._scope
         self._group_times.check()
-        items = self._without_bounds(ExpressionGrammar(self._sql, clauses.select).items())
+        items = ExpressionGrammar(self._sql, clauses.select).items()
         for item in items:
             if item.alias is not None:
                 binder = Binder(self._sql, "GROUP BY", item, scope.in_row)
@@ -91,7 +91,7 @@ class Grouping:
         self._group_times.choose(scope.in_group_by)
         keys, partition = self._keys()
         scope.windowed = self._window != WHOLE_INPUT
-        select = self._select(items)
+        select = self._select(items if self._has_own_bounds else self._without_bounds(items))
         having = None
         selections: tuple[Selection, ...] = ()
         if clauses.having is not None:
@@ -151,6 +151,11 @@ class Grouping:
             user_columns,
             foldings,
         )
+
+    @property
+    def _has_own_bounds(self) -> bool:
+        """Whether `window_start` is a column of the tables alone: there are no windows over them."""
+        return self._links is None and not self._scope.windowed
 
     def _without_bounds(self, items: list[Item]) -> list[Item]:
         """Leave out `window_start` and `window_end` as items: every result of a window begins with them."""
@@ -240,7 +245,7 @@ class Grouping:
     def _select(self, items: list[Item]) -> tuple[Output, ...]:
         binders = [self._over_groups("SELECT", item, self._scope.in_select) for item in items]
         bound = [binder.bind() for binder in binders]
-        reserved = (*BOUNDS, LATE) if self._clause.emit_late else BOUNDS
+        reserved = () if self._has_own_bounds else (*BOUNDS, LATE) if self._clause.emit_late else BOUNDS
         given, shown = self._group_names, cast(ColumnName, self._names.shown)
         if self._links is None:
             given, shown = spelled(items, bound) | given, plain_names(bound, shown)
@@ -267,7 +272,7 @@ class Grouping:
             return self._of_window[expression]
         if expression in self._scope.groups:
             return self._scope.groups[expression]
-        if isinstance(expression, Column) and expression.name in BOUNDS:
+        if isinstance(expression, Column) and expression.name in BOUNDS and not self._has_own_bounds:
             return expression
         if isinstance(expression, Column):
             if expression.name in self._aggregates.finished:
