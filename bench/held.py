@@ -13,17 +13,7 @@ from bench.disorder import SECOND
 from bench.links import Link, events
 from bench.report import Report
 from bench.steps import Step
-from highlevel.aggregate import Aggregate
-from highlevel.inorder.buffering import BufferingAggregate
-
-
-def held(operator: object) -> int:
-    """Count what an operator holds: rows, or partials."""
-    if isinstance(operator, Aggregate):
-        return sum(pile.rows for pile in operator.open.piles.values())
-    if isinstance(operator, BufferingAggregate):
-        return operator.tuples
-    return int(getattr(operator, "rows_held", 0))
+from highlevel.compare.held import held, held_bytes
 
 
 @dataclass
@@ -104,7 +94,7 @@ def fed(
     for now, link, item in events(links, seconds):
         if now > before >= settled:  # a tick is over
             found.items.append(sum(map(held, operators)))
-            found.bytes.append(sum(getattr(operator, "bytes", 0) for operator in operators))
+            found.bytes.append(sum(map(held_bytes, operators)))
         before = now
         began = time.process_time()
         left = list(top.take(link, item))

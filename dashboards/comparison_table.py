@@ -9,6 +9,9 @@ import pyarrow as pa
 
 from highlevel.compare.comparison import Comparison
 
+ENOUGH_ROWS = 10_000
+"""Rows, below which CPU time is mostly that of calls for batches of hardly any: nobody wins by it."""
+
 Row = dict[str, Any]
 """The figures of one variant."""
 
@@ -90,12 +93,12 @@ def _by_promises(rows: Sequence[Row], late: tuple[float | None, float | None], w
     free, ordered = _best(rows, late[0], in_order=False), _best(rows, late[1], in_order=True)
     if not (free and ordered):
         return []
-    told = [
-        _winner(
-            "CPU time", 1 / free[0]["rows_per_cpu_s"], {row["variant"]: 1 / row["rows_per_cpu_s"] for row in ordered}
-        ),
-        _winner("memory", free[0]["bytes_held_most"], {row["variant"]: row["bytes_held_most"] for row in ordered}),
-    ]
+    told = []
+    if free[0]["rows"] >= ENOUGH_ROWS:
+        taken = {row["variant"]: 1 / row["rows_per_cpu_s"] for row in ordered}
+        told.append(_winner("CPU time", 1 / free[0]["rows_per_cpu_s"], taken))
+    held = {row["variant"]: row["bytes_held_most"] for row in ordered}
+    told.append(_winner("memory", free[0]["bytes_held_most"], held))
     waits = {row["variant"]: row["latency_median_s"] for row in ordered if row["latency_median_s"] is not None}
     if waits and free[0]["latency_median_s"] is not None:
         told.append(_winner("latency", free[0]["latency_median_s"], waits))
