@@ -21,7 +21,10 @@ BOUNDARIES = {"CLOSED": Boundary.CLOSED, "HALF-OPEN": Boundary.HALF_OPEN, "OPEN"
 
 @dataclass(frozen=True, slots=True)
 class ItemWindow:
-    """The window of one item: `range` in ns; `time` is what WA names, as (table, name), if it is said."""
+    """The window of one item: `range` in ns; `time` is what WA names, as (table, name), if it is said.
+
+    `origin` is the first start of a window from the epoch on.
+    """
 
     place: Token
     range: int
@@ -77,7 +80,7 @@ class _Reader:
             raise self._error(
                 "BOUNDARY beside TUMBLING", self._tokens[0], "it beside RANGE alone: windows are half-open"
             )
-        return ItemWindow(self._tokens[0], length, tumbling, origin, boundary, time)
+        return ItemWindow(self._tokens[0], length, tumbling, origin % length if tumbling else 0, boundary, time)
 
     def _length(self, tumbling: bool) -> int:
         number, unit = self._take(), self._peek()
@@ -90,7 +93,7 @@ class _Reader:
             return 0
         length = duration_of(self._sql, number, unit)
         if length > LONGEST:
-            raise self._error(f"RANGE {number.text} {unit.text} is too long", number, "73 years at most")
+            raise self._error(f"RANGE {number.text} {unit.text} is too long", number, "18 years at most")
         return length
 
     def _time(self) -> tuple[Token | None, Token]:
@@ -118,10 +121,10 @@ class _Reader:
 
     def _origin(self) -> int:
         token = self._take()
-        value = int(token.text[:19]) if token.kind is Kind.NUMBER and token.text.isdecimal() else None
+        value = int(token.text[:25]) if token.kind is Kind.NUMBER and token.text.isdecimal() else None
         if token.kind in (Kind.STRING, Kind.QUOTED):
             value = nanoseconds_of(token.text)
-        if value is None or abs(value) > LONGEST:
+        if value is None or value >= 2**63:
             expected = "whole nanoseconds since the epoch, or a time like '2008-10-01T12:00:00Z'"
             raise self._error(f"got ORIGIN {token.shown}", token, expected)
         return value
