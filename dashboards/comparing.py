@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,7 +18,8 @@ from highlevel.compare.recording import LIMIT, record
 from lowlevel.durations import parse_duration
 from lowlevel.layers import Layer
 
-Progress = Callable[[int, int], None]
+Bar = Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]]
+"""Makes what shows how far something is that is counted in a unit, or nothing."""
 
 Given = TypeVar("Given")
 Read = TypeVar("Read")
@@ -38,20 +40,24 @@ class Settings:
     limit: int = LIMIT
 
 
+def no_bar(_: str) -> AbstractContextManager[None]:
+    """Show nothing."""
+    return nullcontext()
+
+
 def run_comparison(
     sql: str,
     files: Iterable[str | os.PathLike[str]],
     streams: Mapping[str, Iterable[str]] | None = None,
     layer: str = Layer.OUTER,
     settings: Settings = Settings(),
-    reading: Progress | None = None,
-    running: Progress | None = None,
+    bar: Bar = no_bar,
     prepared: Callable[[], None] | None = None,
 ) -> Comparison:
     """Read the rows once, check the exact answer against that of the inline engine, and measure all variants.
 
     Raises QueryError for a wrong query, NotComparedError for one that has no in-order counterpart, InputError for a
-    wrong input. `reading` gets bytes, `running` runs; `prepared` is called before there is anything to compute.
+    wrong input. `bar` shows bytes, then runs; `prepared` is called before there is anything to compute.
     """
     import pyarrow as pa
 
@@ -62,10 +68,12 @@ def run_comparison(
     question = question_of(plan)
     if prepared is not None:
         prepared()
-    recordings = record(question.plan.leaves, inputs, settings.limit, reading)
+    with bar("bytes") as reading:
+        recordings = record(question.plan.leaves, inputs, settings.limit, reading)
     settle = question.settle + max(settings.slacks, default=0)
     arrivals = arrange(recordings, settings.injection.apply(recordings), settle, settings.tick)
-    found = compare(question, arrivals, settings.slacks, settings.repeat, running)
+    with bar("runs") as running:
+        found = compare(question, arrivals, settings.slacks, settings.repeat, running)
     with answer(plan, inputs) as inline:
         defined = pa.Table.from_batches(inline.batches, plan.schema)
     check(question, found, defined)

@@ -8,7 +8,7 @@ import pytest
 
 from highlevel.compare.arrivals import Arrivals, arrange
 from highlevel.compare.injection import Injection
-from highlevel.compare.recording import Recording
+from highlevel.compare.recording import Recording, united
 from lowlevel.punctuation import BEGINNING, END
 
 SECOND = 1_000_000_000
@@ -23,7 +23,7 @@ def recording(number: int, times: list[int]) -> Recording:
         places = np.arange(0, len(whole), step)
         rows = pa.RecordBatch.from_pydict({"pane": pa.array(whole[places]), "place": pa.array(places)})
         kept[leaf] = (rows, places)
-    return Recording(number, "ab"[number], whole, arrivals, kept)
+    return Recording("ab"[number], whole, arrivals, kept)
 
 
 def random_links(seed: int) -> list[Recording]:
@@ -125,3 +125,16 @@ def test_links_of_no_rows_promise_their_end_alone() -> None:
     arrivals = arrange(links, Injection().apply(links), SECOND)
     assert {event.low for event in arrivals.events(None) if arrivals.sources[event.port].link == "b"} == {END}
     assert {event.low for event in arrivals.events(0) if arrivals.sources[event.port].link == "b"} == {END}
+
+
+def test_files_of_one_link_are_one_recording() -> None:
+    """Whatever their order, and with rows of one in the time of the other."""
+    times = [0, 3 * SECOND, SECOND, 4 * SECOND, 6 * SECOND, 5 * SECOND, 9 * SECOND]
+    files = [recording(0, times[4:]), recording(0, times[:4])]
+    (found,) = united(files)
+    assert found.arrivals.tolist() == np.maximum.accumulate(times).tolist()
+    assert found.times.tolist() == times
+    for leaf, (rows, places) in found.kept.items():
+        assert rows.column("pane").to_pylist() == found.times[places].tolist(), leaf
+        assert (np.diff(places) > 0).all()
+    assert len(united([*files, recording(1, times)])) == 2

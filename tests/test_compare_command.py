@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import signal
 import subprocess
 import sys
@@ -80,3 +81,16 @@ def test_ctrl_c_ends_it(links: dict[str, list[str]], tmp_path: Path) -> None:
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=20)
     assert (running.returncode, err) == (130, b"wiretide: stopped\n")
+
+
+def test_rotated_and_compressed_files_of_a_link_are_that_link(links: dict[str, list[str]], tmp_path: Path) -> None:
+    whole = Path(links["a"][0]).read_bytes()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.pcap.gz").write_bytes(gzip.compress(whole))
+    profile = Profile(duration=9 * SECOND, rate=40.0, groups=8, seed=3, clock_offset=9 * SECOND)
+    generate(profile, tmp_path / "a" / "2.pcap")
+    sql = "SELECT count(*) AS n FROM a [RANGE 3 seconds]"
+    table = wiretide.compare(sql, streams={"a": [str(tmp_path / "a")]}, slack="0", repeat=1)
+    assert table.column("rows").to_pylist() == [720] * table.num_rows
+    assert table.column("wrong").to_pylist() == table.column("missing").to_pylist() == [0] * table.num_rows
+    assert max(table.column("latency_most_s").to_pylist()) < 1  # nobody waits for the second file

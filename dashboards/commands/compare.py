@@ -64,10 +64,9 @@ def compare(
         raise typer.BadParameter(str(error)) from error
     if plots is not None:
         require_plots()
-    with progress_bar() as reading, progress_bar("runs") as running:
-        found = comparing.run_comparison(
-            sql, files, bound_names(stream or []), layer, settings, reading, running, compile_kernels
-        )
+    found = comparing.run_comparison(
+        sql, files, bound_names(stream or []), layer, settings, progress_bar, compile_kernels
+    )
     table = figures(found)
     if csv is not None:
         from pyarrow.csv import write_csv

@@ -13,6 +13,7 @@ from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture, Capture, open_finite
 from capture.files.scan import scan
+from highlevel.compare.placed import ROW, Placed, PlacedColumns
 from highlevel.graph.nodes import Leaf
 from highlevel.inline import Input
 from lowlevel.expressions import Column, Type
@@ -20,12 +21,9 @@ from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import BEGINNING
 from lowlevel.query_rows import QueryRows
 from lowlevel.readers import Rows, make_reader
-from lowlevel.vectors import AnyVector, Columns, Vector
+from lowlevel.vectors import Vector
 
 Numbers = npt.NDArray[np.int64]
-
-ROW = ".row"
-"""The column that says at which place of its recording a row is."""
 
 LIMIT = 20_000_000
 """Rows that are kept in memory at most, unless told otherwise: of a packet with an address some 100 bytes."""
@@ -39,52 +37,10 @@ class Recording:
     time so far. `kept` are the rows of each leaf that reads the input, with their places in `times`.
     """
 
-    input: int
     link: str
     times: Numbers
     arrivals: Numbers
     kept: Mapping[int, tuple[pa.RecordBatch, Numbers]]
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Rows with their places among all of their input."""
-
-    rows: Rows
-    columns: Columns
-
-    @property
-    def count(self) -> int:
-        """How many rows."""
-        return self.rows.count
-
-    @property
-    def earliest(self) -> int:
-        """A bound, ns: no row has a smaller ts."""
-        return self.rows.earliest
-
-    @property
-    def arrivals(self) -> Numbers | None:
-        """When each was seen to arrive."""
-        return self.rows.arrivals
-
-
-class PlacedColumns(Mapping[str, AnyVector]):
-    """The columns of rows, and ROW."""
-
-    def __init__(self, columns: Columns, first: int, count: int) -> None:
-        """Number rows from `first` on."""
-        self._columns = columns
-        self._places = Vector(np.arange(first, first + count))
-
-    def __getitem__(self, name: str) -> AnyVector:
-        return self._places if name == ROW else self._columns[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([*self._columns, ROW])
-
-    def __len__(self) -> int:
-        return len(self._columns) + 1
 
 
 def record(
@@ -106,7 +62,7 @@ def record(
         fed = [(place, leaf) for place, leaf in enumerate(leaves) if each.feeds(leaf)]
         for kind in dict.fromkeys(leaf.low.kind for _, leaf in fed):
             asked = [(place, leaf.low) for place, leaf in fed if leaf.low.kind == kind]
-            taking = _Taking(number, each.link, asked)
+            taking = _Taking(each.link, asked)
             reader = make_reader(kind, each.link, capture, taking.columns, BLOCK_RECORDS, asked[0][1].sampling)
             for block in _blocks(capture):
                 for part in reader.read(block):
@@ -120,14 +76,41 @@ def record(
             rows += taking.count
             found.append(taking.recording())
         done += sizes[number]
-    return found
+    return united(found)
+
+
+def united(recordings: Sequence[Recording]) -> list[Recording]:
+    """Make one recording of those of one link and one kind, as files of a link that begins a new one each hour are.
+
+    Otherwise nothing could be promised of the link before its last file has begun.
+    """
+    of_link: dict[tuple[str, tuple[int, ...]], list[Recording]] = {}
+    for each in recordings:
+        of_link.setdefault((each.link, tuple(each.kept)), []).append(each)
+    return [parts[0] if len(parts) == 1 else _one_after_another(parts) for parts in of_link.values()]
+
+
+def _one_after_another(parts: Sequence[Recording]) -> Recording:
+    arrivals = np.concatenate([each.arrivals for each in parts])
+    order = np.argsort(arrivals, kind="stable")
+    became = np.empty(len(order), np.int64)
+    became[order] = np.arange(len(order))
+    firsts = np.cumsum([0, *(len(each.times) for each in parts)])
+    kept = {}
+    for leaf in parts[0].kept:
+        rows = pa.concat_batches([each.kept[leaf][0] for each in parts])
+        places = np.concatenate([each.kept[leaf][1] + first for each, first in zip(parts, firsts, strict=False)])
+        moved = np.argsort(became[places], kind="stable")
+        kept[leaf] = (rows.take(pa.array(moved)), became[places][moved])
+    times = np.concatenate([each.times for each in parts])
+    return Recording(parts[0].link, times[order], arrivals[order], kept)
 
 
 class _Taking:
     """Takes the rows of one input for its leaves."""
 
-    def __init__(self, number: int, link: str, asked: Sequence[tuple[int, LowLevelPlan]]) -> None:
-        self.number, self.link = number, link
+    def __init__(self, link: str, asked: Sequence[tuple[int, LowLevelPlan]]) -> None:
+        self.link = link
         key = Key(ROW, Column(ROW, Type.INT))
         self.columns = {name for _, low in asked for name in low.columns} | {"ts"}
         self.nodes = {place: QueryRows(link, replace(low, keys=(*low.keys, key))) for place, low in asked}
@@ -159,7 +142,7 @@ class _Taking:
                 [_one(column) for column in table.columns], schema=table.schema.remove_metadata()
             )
             kept[place] = (batch.drop_columns([ROW]), batch.column(ROW).to_numpy())
-        return Recording(self.number, self.link, np.concatenate(self.times or nothing), arrivals, kept)
+        return Recording(self.link, np.concatenate(self.times or nothing), arrivals, kept)
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

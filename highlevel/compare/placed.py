@@ -1,0 +1,56 @@
+"""Rows that know their places among all of their input, so that rows of several leaves can be told to be one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lowlevel.readers import Rows
+from lowlevel.vectors import AnyVector, Columns, Vector
+
+ROW = ".row"
+"""The column that says at which place of its recording a row is."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Rows with their places among all of their input."""
+
+    rows: Rows
+    columns: Columns
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return self.rows.count
+
+    @property
+    def earliest(self) -> int:
+        """A bound, ns: no row has a smaller ts."""
+        return self.rows.earliest
+
+    @property
+    def arrivals(self) -> npt.NDArray[np.int64] | None:
+        """When each was seen to arrive."""
+        return self.rows.arrivals
+
+
+class PlacedColumns(Mapping[str, AnyVector]):
+    """The columns of rows, and ROW."""
+
+    def __init__(self, columns: Columns, first: int, count: int) -> None:
+        """Number rows from `first` on."""
+        self._columns = columns
+        self._places = Vector(np.arange(first, first + count))
+
+    def __getitem__(self, name: str) -> AnyVector:
+        return self._places if name == ROW else self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._columns, ROW])
+
+    def __len__(self) -> int:
+        return len(self._columns) + 1
