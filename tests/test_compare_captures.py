@@ -1,12 +1,18 @@
-"""Comparisons over real captures whose packets are out of order."""
+"""Comparisons over what is out of order as it comes: flows that ended before they were exported, and real captures."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
+import numpy as np
 import pytest
 
+from dashboards import asked
 from dashboards.comparing import Settings, run_comparison
+from highlevel.compare.question import question_of
+from highlevel.compare.recording import record
+from tests.test_flow_windows import write_exports
 
 SECOND = 1_000_000_000
 
@@ -26,3 +32,23 @@ def test_real_captures_out_of_order(name: str, captures: Path) -> None:
         assert told[f"in order, {slack}"].difference.exact
     assert told["in order, 0s late"].late > 0
     assert not told["in order, 0s late"].difference.exact
+
+
+def test_flows_arrive_when_they_were_exported(tmp_path: Path) -> None:
+    """They ended up to a minute before: a slack of a minute is enough, and none is not."""
+    path = tmp_path / "exports.pcap"
+    flows = write_exports(path, Random(1), 60)
+    sql = "SELECT protocol, count(*) AS n, sum(bytes) AS octets FROM flows [RANGE 1 minute] GROUP BY protocol"
+    plan, inputs = asked.prepare(sql, "outer", None, [path], None, follow=False)
+    (found,) = record(question_of(plan).plan.leaves, inputs)
+    assert found.times.tolist() == [flow["ts"] for flow in flows]
+    late = found.arrivals - found.times
+    assert late.min() >= 0
+    assert 50 * SECOND < late.max() <= 60 * SECOND
+    assert (np.diff(found.arrivals) >= 0).all()
+    told = {
+        each.variant.name: each
+        for each in run_comparison(sql, [path], settings=Settings(slacks=(0, 60 * SECOND), repeat=1)).measured
+    }
+    for name, each in told.items():
+        assert each.difference.exact is (" 0s" not in name), name
