@@ -13,7 +13,8 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent
+
+StartedThreads = Callable[[], list[threading.Thread]]
 
 # A slow machine is not a wrong result, and examples found on one run must not change the next: the seed says it all.
 hypothesis.settings.register_profile("wiretide", database=None, deadline=None, print_blob=True)
@@ -122,6 +125,13 @@ def _aggregates_are_of_one_test() -> Iterator[None]:
 
     with mock.patch.dict(DEFINED, clear=True):
         yield
+
+
+@pytest.fixture
+def started_threads() -> StartedThreads:
+    """Tell which threads were started since the test began: a process may have others, of pytest or a session."""
+    before = {*threading.enumerate()}
+    return lambda: [thread for thread in threading.enumerate() if thread not in before]
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import threading
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import wiretide
 from capture.errors import InputError
 from capture.packets.columns import COLUMNS
 from queries.errors import QueryError
+from tests.conftest import StartedThreads
 from tests.packet_rows import decode_file
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.small_captures import RAW_IP, icmp, udp, write
@@ -115,7 +115,7 @@ def test_what_is_not_in_an_answer_is_a_warning(tmp_path: Path) -> None:
         wiretide.query("SELECT count(*) AS n FROM p", path)
 
 
-def test_watch_yields_windows_when_they_are_over(tmp_path: Path) -> None:
+def test_watch_yields_windows_when_they_are_over(tmp_path: Path, started_threads: StartedThreads) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     frame = udp("10.0.0.1", "10.0.0.9", 1, 53)
@@ -127,16 +127,18 @@ def test_watch_yields_windows_when_they_are_over(tmp_path: Path) -> None:
         assert next(batches).to_pylist() == [{"window_start": 0, "window_end": 10 * NS, "srcIP": "10.0.0.1", "n": 64}]
     os.close(reading)
     assert [row["n"] for batch in batches for row in batch.to_pylist()] == [1]
-    assert threading.active_count() == 1
+    assert not started_threads()
 
 
-def test_watch_opens_its_inputs_at_once_and_ends_its_threads_when_closed(capture: Path) -> None:
+def test_watch_opens_its_inputs_at_once_and_ends_its_threads_when_closed(
+    capture: Path, started_threads: StartedThreads
+) -> None:
     with pytest.raises(InputError, match="No such file"):
         wiretide.watch("SELECT count(*) FROM p", capture.with_name("none.pcap"))
     batches = wiretide.watch("SELECT count(*) AS n FROM p [RANGE 1 minute]", capture)
     next(batches)
     batches.close()  # type: ignore[attr-defined]
-    assert threading.active_count() == 1
+    assert not started_threads()
 
 
 def test_errors_are_exceptions_of_their_own(capture: Path) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate
@@ -33,6 +32,7 @@ from highlevel.plan import QueryPlan
 from lowlevel.metrics import ROWS_ACCEPTED
 from queries.bindings import bind_files
 from queries.gsql import compile_query
+from tests.conftest import StartedThreads
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.small_captures import RAW_IP, udp
 from tests.test_inline import rows_of
@@ -78,7 +78,7 @@ def counts(results: Iterator) -> list[tuple[float, int]]:
     return [((start - START) / NS, n) for _, batch in results for start, _, n in rows_of(batch)]
 
 
-def test_a_window_is_answered_while_the_pipe_is_open(pipe: Pipe) -> None:
+def test_a_window_is_answered_while_the_pipe_is_open(pipe: Pipe, started_threads: StartedThreads) -> None:
     run = InlineRun([COUNT], [Input("link", pipe.path)], slack=5 * NS)
     assert run.live
     results = run.results()
@@ -88,7 +88,7 @@ def test_a_window_is_answered_while_the_pipe_is_open(pipe: Pipe) -> None:
     assert counts([next(results)]) == [(10, 4)]  # type: ignore[arg-type]
     pipe.close()
     assert counts(results) == [(60, 1)]
-    assert threading.active_count() == 1
+    assert not started_threads()
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,9 @@ def test_a_stream_that_begins_later_is_opened_later(tmp_path: Path) -> None:
     assert run.samples().total(LATE_ROWS) == 0
 
 
-def test_a_stopped_pipe_is_answered_with_what_it_held(pipe: Pipe, tmp_path: Path) -> None:
+def test_a_stopped_pipe_is_answered_with_what_it_held(
+    pipe: Pipe, tmp_path: Path, started_threads: StartedThreads
+) -> None:
     plain = tmp_path / "plain.pcap"
     plain.write_bytes(pcap_bytes([(START + NS, FRAME)] * 7, RAW_IP))
     run = InlineRun([COUNT], [Input("link", pipe.path), Input("plain", plain)])
@@ -223,15 +225,15 @@ def test_a_stopped_pipe_is_answered_with_what_it_held(pipe: Pipe, tmp_path: Path
     run.stop()
     pipe.write(31)
     assert counts(results) == [(30, 2)]
-    assert threading.active_count() == 1
+    assert not started_threads()
 
 
-def test_a_pipe_whose_results_nobody_takes_is_not_listened_to(pipe: Pipe) -> None:
+def test_a_pipe_whose_results_nobody_takes_is_not_listened_to(pipe: Pipe, started_threads: StartedThreads) -> None:
     results = InlineRun([COUNT], [Input("link", pipe.path)]).results()
     pipe.write(*[1] * AGREED, 30)
     next(results)
     results.close()
-    assert threading.active_count() == 1
+    assert not started_threads()
 
 
 def test_a_pipe_that_was_never_written_to_is_an_empty_answer(tmp_path: Path) -> None:
@@ -243,7 +245,7 @@ def test_a_pipe_that_was_never_written_to_is_an_empty_answer(tmp_path: Path) -> 
     assert [reading.records for reading in run.readings()] == [0]
 
 
-def test_a_pipe_of_something_else_is_an_error(tmp_path: Path) -> None:
+def test_a_pipe_of_something_else_is_an_error(tmp_path: Path, started_threads: StartedThreads) -> None:
     os.mkfifo(tmp_path / "text")
     run = InlineRun([COUNT], [Input("link", tmp_path / "text")])
     end = os.open(tmp_path / "text", os.O_WRONLY)
@@ -251,4 +253,4 @@ def test_a_pipe_of_something_else_is_an_error(tmp_path: Path) -> None:
     os.close(end)
     with pytest.raises(InputError, match="it begins with 74 68 65 73"):
         list(run.results())
-    assert threading.active_count() == 1
+    assert not started_threads()

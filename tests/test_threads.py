@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -24,6 +23,7 @@ from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
 from queries.bindings import bind_files
 from queries.gsql import compile_query
+from tests.conftest import StartedThreads
 from tests.links import write_links
 from tests.pcap_bytes import pcap_bytes
 from tests.test_inline import rows_of
@@ -117,12 +117,14 @@ def test_every_lane_has_tables_of_its_own_and_they_are_counted(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("threads", [1, 2, 6])
-def test_results_that_nobody_takes_any_more_end_all_threads(threads: int, tmp_path: Path) -> None:
+def test_results_that_nobody_takes_any_more_end_all_threads(
+    threads: int, tmp_path: Path, started_threads: StartedThreads
+) -> None:
     engine = InlineRun(PLANS, write_links(tmp_path, 1), 64, threads=threads, block_records=20)
     results = engine.results()
     next(results)
     results.close()  # type: ignore[attr-defined]
-    assert threading.active_count() == 1
+    assert not started_threads()
 
 
 class BrokenProgressError(Exception):
@@ -131,7 +133,9 @@ class BrokenProgressError(Exception):
 
 @pytest.mark.parametrize("threads", [1, 2, 6])
 @pytest.mark.parametrize("half", ["scan", "reduce"])
-def test_what_one_thread_raises_is_raised_here_and_ends_the_others(half: str, threads: int, tmp_path: Path) -> None:
+def test_what_one_thread_raises_is_raised_here_and_ends_the_others(
+    half: str, threads: int, tmp_path: Path, started_threads: StartedThreads
+) -> None:
     def fail(done: int, total: int) -> None:
         assert done <= total
         if done > (0 if half == "scan" else 0.7 * total):
@@ -141,7 +145,7 @@ def test_what_one_thread_raises_is_raised_here_and_ends_the_others(half: str, th
     with pytest.raises(BrokenProgressError):
         for _ in engine.results():
             pass
-    assert threading.active_count() == 1
+    assert not started_threads()
     assert engine.done < engine.total
 
 
