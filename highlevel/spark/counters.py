@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from capture.metrics import Samples
+from highlevel.graph.nodes import Leaf, width_of
 from highlevel.graph.operator import lows_of
 from highlevel.graph.pipeline import GraphPipeline, LeafOperator
 from highlevel.graph.windowed import WindowedOperator
@@ -66,27 +67,25 @@ def _told_of_graph(hosted: Hosted, pipeline: GraphPipeline, left: Left) -> Told:
     bounds, received = _of_links(hosted, pipeline)
     query = hosted.feeds.plans[hosted.query].name
     kept = [[name, labels, value] for (name, labels), value in samples.items() if name not in of_links]
-    promised = None
-    if hosted.last and left.mark is not None:
-        promised = min(lows_of(left.mark, len(getattr(left.mark, "lows", (0,)))))
+    of_results = left.mark if hosted.last else None
     return {
         "query": hosted.query,
         "fragment": hosted.number,
         "samples": [*kept, [PARTIALS_RECEIVED.name, [query], received]],
         "windows": windows,
         "bounds": bounds,
-        "promised": promised,
+        "promised": None if of_results is None else min(lows_of(of_results, width_of(pipeline.plan.root))),
     }
 
 
 def _of_links(hosted: Hosted, pipeline: GraphPipeline) -> tuple[list[tuple[int, int]], int]:
     """Return (number of the input, its bound) for each port that a link stands behind, and the partials of those."""
     stages = hosted.feeds.stages[hosted.query]
-    fragment = stages.fragments[hosted.number]
+    fragment = pipeline.plan
     bounds, received = [], 0
-    melds = [each for each in pipeline.operators if isinstance(each, LeafOperator)]
-    for meld, source in zip(melds, stages.handed(fragment), strict=False):
-        if stages.sources[source].leaf is None:
+    leaves = [each for each, node in zip(pipeline.operators, fragment.nodes, strict=True) if isinstance(node, Leaf)]
+    for meld, source in zip(leaves, stages.handed(fragment), strict=True):
+        if stages.sources[source].leaf is None or not isinstance(meld, LeafOperator):
             continue
         ports = hosted.feeds.ports_of(hosted.query, source)
         bounds += [
