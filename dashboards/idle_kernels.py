@@ -8,7 +8,7 @@ from capture.files.pcapng import PcapngFormat
 from capture.files.stream import StreamedCapture
 from capture.live.tpacket import RingFormat
 from capture.native import Kernel
-from highlevel.graph.nodes import Join
+from highlevel.graph.join_node import Join
 from highlevel.graph.plan import GraphPlan
 from highlevel.inline import InlineRun
 from lowlevel.expressions import Type

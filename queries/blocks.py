@@ -11,8 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from highlevel.graph.nodes import PANE, Apply, Leaf, Node, PairGroups, Progressing, Windowed
+from highlevel.graph.group_nodes import PairGroups, Windowed
+from highlevel.graph.leaf import PANE, Leaf
+from highlevel.graph.nodes import Node
 from highlevel.graph.plan import GraphPlan, below
+from highlevel.graph.row_nodes import Apply, Progressing
 from highlevel.plan import Output, QueryPlan
 from highlevel.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.sliding import SlidingWindow

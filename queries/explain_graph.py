@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from highlevel.graph.nodes import PANE, Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
+from highlevel.graph.deals import substituted
+from highlevel.graph.group_nodes import PairGroups, Windowed
+from highlevel.graph.join_node import Join
+from highlevel.graph.leaf import PANE, Leaf
+from highlevel.graph.nodes import Node
 from highlevel.graph.plan import GraphPlan
-from highlevel.graph.stages import substituted
+from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
 from highlevel.joins.spec import Band, JoinKind, Progress
 from highlevel.plan import QueryPlan
 from lowlevel.expressions import Expression, columns_of

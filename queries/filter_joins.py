@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 
-from highlevel.graph.nodes import Leaf, Windowed
+from highlevel.graph.group_nodes import Windowed
+from highlevel.graph.leaf import Leaf
 from highlevel.graph.plan import AnyPlan, GraphPlan
 from lowlevel.durations import parse_duration
 from lowlevel.expressions import Binary, Expression, Literal, Op, SeenWithin, Type, columns_of, parts_of

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from highlevel.graph.nodes import Join, Node, Select
+from highlevel.graph.join_node import Join
+from highlevel.graph.nodes import Node
+from highlevel.graph.row_nodes import Select
 from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Progress, Side, Tumbling
 from lowlevel.expressions import Binary, Column, Expression, IsNull, Literal, Op, Type
 from lowlevel.plan import ARROW_TYPES

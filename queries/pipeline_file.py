@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from capture.errors import InputError
-from highlevel.graph.nodes import Windowed
+from highlevel.graph.group_nodes import Windowed
 from highlevel.graph.plan import AnyPlan, named_leaves
 from highlevel.inline import Input
 from highlevel.plan import LeafPlan, QueryPlan

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from highlevel.graph.nodes import PANE, Apply, Leaf, Node, Progressing, Select, Union
+from highlevel.graph.leaf import PANE, Leaf
+from highlevel.graph.nodes import Node
+from highlevel.graph.row_nodes import Apply, Progressing, Select, Union
 from highlevel.plan import LINK, Output
 from lowlevel.expressions import Binary, Call, Column, Expression, IsNull, Op, Type, bits_of, columns_of
 from lowlevel.kinds import columns_of_kind

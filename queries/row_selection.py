@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from highlevel.graph.nodes import Progressing
+from highlevel.graph.row_nodes import Progressing
 from highlevel.plan import Output
 from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type
 from queries.binder import Binder

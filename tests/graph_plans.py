@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from highlevel.graph.nodes import Apply, Join, Leaf, Node, Progressing, Select
+from highlevel.graph.join_node import Join
+from highlevel.graph.leaf import Leaf
+from highlevel.graph.nodes import Node
+from highlevel.graph.row_nodes import Apply, Progressing, Select
 from highlevel.joins.spec import JoinKind, JoinSpec, JoinWindow, Progress, Side
 from highlevel.plan import Output, QueryPlan
 from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow

@@ -17,8 +17,11 @@ from typing import NamedTuple
 import pytest
 
 from highlevel import schedule
-from highlevel.graph.nodes import Apply, Distinct, Leaf, Node, PairGroups, Progressing, Select, Union, Windowed
+from highlevel.graph.group_nodes import PairGroups, Windowed
+from highlevel.graph.leaf import Leaf
+from highlevel.graph.nodes import Node
 from highlevel.graph.plan import AnyPlan, GraphPlan
+from highlevel.graph.row_nodes import Apply, Distinct, Progressing, Select, Union
 from highlevel.inline import InlineRun, Input
 from highlevel.joins.spec import Band, JoinKind, Progress, Tumbling
 from highlevel.metrics import (

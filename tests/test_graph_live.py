@@ -12,8 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from highlevel.graph.nodes import Node, Union, Windowed
+from highlevel.graph.group_nodes import Windowed
+from highlevel.graph.nodes import Node
 from highlevel.graph.plan import AnyPlan, GraphPlan
+from highlevel.graph.row_nodes import Union
 from highlevel.inline import InlineRun, Input
 from highlevel.joins.spec import Band, JoinKind
 from highlevel.windows.sliding import SlidingWindow

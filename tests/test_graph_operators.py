@@ -14,11 +14,14 @@ import pyarrow as pa
 import pytest
 
 from highlevel.graph.distinct import DistinctOperator
+from highlevel.graph.group_nodes import PairGroups, Windowed
 from highlevel.graph.joint import JointPunctuation
-from highlevel.graph.nodes import Apply, Distinct, Leaf, Node, PairGroups, Progressing, Select, Union, Windowed
+from highlevel.graph.leaf import Leaf
+from highlevel.graph.nodes import Node
 from highlevel.graph.operator import low_of_one, lows_of
 from highlevel.graph.operators import make_operator
 from highlevel.graph.pair_groups import PairGroupsOperator
+from highlevel.graph.row_nodes import Apply, Distinct, Progressing, Select, Union
 from highlevel.graph.union import UnionOperator
 from highlevel.graph.windowed import WindowedOperator
 from highlevel.plan import Output, QueryPlan

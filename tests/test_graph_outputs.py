@@ -18,8 +18,11 @@ from dashboards.idle_kernels import IdleKernels
 from dashboards.index_page import index_page
 from dashboards.result_files import write_results
 from dashboards.window_lines import window_lines
-from highlevel.graph.nodes import Distinct, Leaf, Node, Windowed
+from highlevel.graph.group_nodes import Windowed
+from highlevel.graph.leaf import Leaf
+from highlevel.graph.nodes import Node
 from highlevel.graph.plan import GraphPlan
+from highlevel.graph.row_nodes import Distinct
 from highlevel.inline import InlineRun, Input
 from highlevel.joins.spec import Band, JoinKind
 from highlevel.metrics import METRICS, RESULT_ROWS

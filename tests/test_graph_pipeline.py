@@ -16,10 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from highlevel.graph.nodes import Apply, Distinct, Leaf, Node, PairGroups, Progressing, Union, Windowed
+from highlevel.graph.group_nodes import PairGroups, Windowed
+from highlevel.graph.leaf import Leaf
+from highlevel.graph.nodes import Node
 from highlevel.graph.operator import lows_of
 from highlevel.graph.pipeline import GraphPipeline
 from highlevel.graph.plan import GraphPlan
+from highlevel.graph.row_nodes import Apply, Distinct, Progressing, Union
 from highlevel.joins.spec import Band, JoinKind, Progress, Tumbling
 from highlevel.metrics import GRAPH_METRICS, LOW_WATERMARK, PIPELINE_METRICS, WINDOWS_CLOSED
 from highlevel.plan import Output

@@ -10,8 +10,10 @@ import pyarrow as pa
 from highlevel.behind_windows import behind_windows
 from highlevel.compare.question import times_of_pairs
 from highlevel.graph.as_partials import AsPartials
+from highlevel.graph.group_nodes import Windowed
+from highlevel.graph.join_node import Join
 from highlevel.graph.joint import GraphItem, JointPunctuation
-from highlevel.graph.nodes import PANE, Join, Windowed
+from highlevel.graph.leaf import PANE
 from highlevel.graph.operator import Mark
 from highlevel.inorder.buffering import BufferingAggregate
 from highlevel.inorder.iop_join import IopJoin

@@ -14,7 +14,7 @@ from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture, Capture, open_finite
 from capture.files.scan import scan
 from highlevel.compare.placed import ROW, Placed, PlacedColumns
-from highlevel.graph.nodes import Leaf
+from highlevel.graph.leaf import Leaf
 from highlevel.inline import Input
 from lowlevel.expressions import Column, Type
 from lowlevel.plan import Key, LowLevelPlan

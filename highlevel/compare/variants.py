@@ -14,9 +14,13 @@ from highlevel.compare.ordered import (
     opob_join,
 )
 from highlevel.compare.question import Question
-from highlevel.graph.nodes import Join, Leaf, Node, Union, Windowed
+from highlevel.graph.group_nodes import Windowed
+from highlevel.graph.join_node import Join
+from highlevel.graph.leaf import Leaf
+from highlevel.graph.nodes import Node
 from highlevel.graph.operator import GraphOperator
 from highlevel.graph.pipeline import GraphPipeline
+from highlevel.graph.row_nodes import Union
 from highlevel.inorder.slack import Lateness
 
 Replaced = Callable[[Node, int], GraphOperator | None]

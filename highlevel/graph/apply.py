@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from highlevel.batch_columns import BatchColumns
-from highlevel.graph.nodes import Apply, macs_of, width_of
+from highlevel.graph.nodes import macs_of, width_of
 from highlevel.graph.operator import GraphItem, Lows, Mark, low_of_one, lows_of, mark_of
+from highlevel.graph.row_nodes import Apply
 from highlevel.plan import Output
 from lowlevel.arrow import arrow_column
 from lowlevel.evaluate import evaluate

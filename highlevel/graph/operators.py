@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from highlevel.graph.apply import ApplyOperator
 from highlevel.graph.distinct import DistinctOperator
-from highlevel.graph.nodes import Apply, Distinct, Join, Node, PairGroups, Select, Union, Windowed
+from highlevel.graph.group_nodes import PairGroups, Windowed
+from highlevel.graph.join_node import Join
+from highlevel.graph.nodes import Node
 from highlevel.graph.operator import GraphOperator
 from highlevel.graph.pair_groups import PairGroupsOperator
+from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
 from highlevel.graph.select import SelectOperator
 from highlevel.graph.union import UnionOperator
 from highlevel.graph.windowed import WindowedOperator

@@ -15,10 +15,12 @@ import pyarrow as pa
 
 from capture.metrics import Samples
 from highlevel.graph.joint import JointPunctuation
-from highlevel.graph.nodes import Leaf, Union, width_of
+from highlevel.graph.leaf import Leaf
+from highlevel.graph.nodes import width_of
 from highlevel.graph.operator import GraphItem, GraphOperator, Mark
 from highlevel.graph.operators import make_operator
 from highlevel.graph.plan import GraphPlan
+from highlevel.graph.row_nodes import Union
 from highlevel.graph.samples import samples_of
 from highlevel.graph.union import UnionOperator
 from highlevel.meld import Meld

@@ -9,7 +9,11 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from highlevel.graph.nodes import Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
+from highlevel.graph.group_nodes import PairGroups, Windowed
+from highlevel.graph.join_node import Join
+from highlevel.graph.leaf import Leaf
+from highlevel.graph.nodes import Node
+from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
 from highlevel.graph.times import times_of
 from highlevel.plan import LeafPlan, QueryPlan
 from highlevel.windows.any_window import AnyWindow

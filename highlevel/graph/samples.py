@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from capture.metrics import Samples
-from highlevel.graph.nodes import Leaf
+from highlevel.graph.leaf import Leaf
 from highlevel.graph.operator import HoldingOperator, StoringOperator
 from highlevel.graph.windowed import WindowedOperator
 from highlevel.meld import Meld

@@ -12,21 +12,20 @@ their promises: no partition is waited for but by what reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
-from highlevel.graph.nodes import Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
+from highlevel.graph.deals import Deal, bare, hashed_alike, kept, serves, shown, substituted
+from highlevel.graph.group_nodes import PairGroups, Windowed
+from highlevel.graph.join_node import Join
+from highlevel.graph.leaf import Leaf
+from highlevel.graph.nodes import Node
 from highlevel.graph.plan import AnyPlan, GraphPlan
-from highlevel.joins.spec import JoinKind, Side
-from highlevel.plan import LINK, Output
-from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type, columns_of
+from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
+from highlevel.joins.spec import JoinKind
+from highlevel.plan import LINK
+from lowlevel.expressions import Column, Expression, Type
 from lowlevel.plan import LowLevelPlan
-
-Deal = tuple[Expression, ...]
-"""Expressions over a node's columns, by names and types alone: rows with equal values are in one partition, and all
-rows where there is no expression. None in place of a deal: no matter how."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class _Cutter:
     def placed(self, node: Node, wanted: Deal | None) -> tuple[Node, tuple[Deal, ...]]:
         """Return `node` over what it is handed, and ways in which its rows are dealt; as `wanted` is one of them."""
         made, dealt = self._made(node, wanted)
-        if wanted is None or any(_serves(deal, wanted) for deal in dealt):
+        if wanted is None or any(serves(deal, wanted) for deal in dealt):
             return made, dealt
         source = Source(None, self.fragment(made), wanted)
         return self._handed(node, source), (wanted,)
@@ -166,20 +165,20 @@ class _Cutter:
         by_name = {out.name: out.expression for out in node.outputs}
         below = None if wanted is None else bare(substituted(each, by_name) for each in wanted)
         made, dealt = self.placed(node.input, below)
-        shown = [found for deal in dealt if (found := _shown(deal, node.outputs)) is not None]
+        ways = [found for deal in dealt if (found := shown(deal, node.outputs)) is not None]
         if wanted is not None and below in dealt:
-            shown.insert(0, wanted)
-        return replace(node, input=made), tuple(dict.fromkeys(shown))
+            ways.insert(0, wanted)
+        return replace(node, input=made), tuple(dict.fromkeys(ways))
 
     def _join(self, node: Join) -> tuple[Node, tuple[Deal, ...]]:
         spec = node.spec
-        lefts = bare(_hashed_alike(left, right) for left, right in spec.keys)
-        rights = bare(_hashed_alike(right, left) for left, right in spec.keys)
+        lefts = bare(hashed_alike(left, right) for left, right in spec.keys)
+        rights = bare(hashed_alike(right, left) for left, right in spec.keys)
         found = []
         if spec.kind not in (JoinKind.RIGHT, JoinKind.FULL):  # a key that a row lacks says nothing of where it is
-            found.append(_kept(lefts, spec.left))
+            found.append(kept(lefts, spec.left))
         if spec.kind not in (JoinKind.LEFT, JoinKind.FULL) and not spec.kind.of_left_alone:
-            found.append(_kept(rights, spec.right))
+            found.append(kept(rights, spec.right))
         made = replace(node, left=self.exactly(node.left, lefts), right=self.exactly(node.right, rights))
         return made, tuple(deal for deal in found if deal is not None)
 
@@ -200,74 +199,10 @@ class _Cutter:
             assert isinstance(made, Handed), "a leaf is handed"
             made = replace(made, low=plan.low)
         names = {keys[name]: name for name in parted_by}
-        shown = []
+        ways: list[Deal] = []
         for deal in dealt:
             columns = tuple(Column(names[each], each.type) for each in deal if each in names)
-            found = _shown(columns, plan.select) if len(columns) == len(deal) else None
+            found = shown(columns, plan.select) if len(columns) == len(deal) else None
             if found is not None:
-                shown.append(found)
-        return replace(node, input=made), tuple(shown)
-
-
-def _serves(dealt: Deal, wanted: Deal) -> bool:
-    """Whether rows that agree in all of `wanted` are in one partition: they agree in what they are dealt by."""
-    return set(dealt) <= set(wanted)
-
-
-def _shown(deal: Deal, outputs: Sequence[Output]) -> Deal | None:
-    """Return how rows are dealt as the outputs show it; None where they do not show it."""
-    names = dict(zip(bare(out.expression for out in outputs), outputs, strict=True))
-    found = [names.get(each) for each in deal]
-    if None in found:
-        return None
-    return tuple(Column(out.name, out.expression.type) for out in found if out is not None)
-
-
-def _hashed_alike(expression: Expression, other: Expression) -> Expression:
-    """Return a key so that equal values of it and of the other side's are of one type: an INT beside a FLOAT is one."""
-    if expression.type is Type.INT and other.type is Type.FLOAT:
-        return Binary(Op.ADD, expression, Literal(0.0, Type.FLOAT))
-    return expression
-
-
-def _kept(deal: Deal, side: Side) -> Deal | None:
-    """Return how rows of a join are dealt as its output has them; None where a column does not leave."""
-    names = dict(side.columns)
-    if any(column.name not in names for each in deal for column in columns_of(each)):
-        return None
-    return tuple(
-        substituted(each, {column.name: Column(names[column.name], column.type) for column in columns_of(each)})
-        for each in deal
-    )
-
-
-def bare(expressions: Iterable[Expression]) -> Deal:
-    """Return expressions whose columns are told by name and type alone, so that equal ones are equal.
-
-    >>> bare([Column("a", Type.INT, nullable=True)]) == bare([Column("a", Type.INT, bits=8)])
-    True
-    """
-    return tuple(
-        substituted(each, {column.name: Column(column.name, column.type) for column in columns_of(each)})
-        for each in expressions
-    )
-
-
-def substituted(expression: Expression, by_name: Mapping[str, Expression]) -> Expression:
-    """Return an expression with others in place of its columns.
-
-    >>> substituted(Column("a", Type.INT), {"a": Column("b", Type.INT)}).name
-    'b'
-    """
-    if isinstance(expression, Column):
-        return by_name[expression.name]
-    children: dict[str, Any] = {}
-    for field in fields(expression):
-        child = getattr(expression, field.name)
-        if isinstance(child, Expression):
-            children[field.name] = substituted(child, by_name)
-        elif isinstance(child, tuple):
-            children[field.name] = tuple(
-                substituted(each, by_name) if isinstance(each, Expression) else each for each in child
-            )
-    return replace(expression, **children) if children else expression
+                ways.append(found)
+        return replace(node, input=made), tuple(ways)

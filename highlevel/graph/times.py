@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from highlevel.graph.nodes import PANE, Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
+from highlevel.graph.group_nodes import PairGroups, Windowed
+from highlevel.graph.join_node import Join
+from highlevel.graph.leaf import PANE, Leaf
+from highlevel.graph.nodes import Node
+from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
 from highlevel.joins.spec import MAX_TS, MIN_TS
 from highlevel.plan import QueryPlan
 from highlevel.window_operator import WINDOW_END, WINDOW_START

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from highlevel.graph.nodes import Union, width_of
+from highlevel.graph.nodes import width_of
 from highlevel.graph.operator import GraphItem, Lows, Mark, lows_of, mark_of
+from highlevel.graph.row_nodes import Union
 from highlevel.meld import UNION
 from lowlevel.punctuation import BEGINNING, END
 

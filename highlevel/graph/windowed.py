@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from highlevel.behind_windows import behind_windows
 from highlevel.graph.as_partials import AsPartials
-from highlevel.graph.nodes import Windowed, width_of
+from highlevel.graph.group_nodes import Windowed
+from highlevel.graph.nodes import width_of
 from highlevel.graph.operator import GraphItem, Mark, low_of_one, lows_of
 from highlevel.operator import Operator
 from highlevel.wid_ranges import Ranges

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from capture.metrics import Samples
-from highlevel.graph.nodes import Leaf, width_of
+from highlevel.graph.leaf import Leaf
+from highlevel.graph.nodes import width_of
 from highlevel.graph.operator import lows_of
 from highlevel.graph.pipeline import GraphPipeline, LeafOperator
 from highlevel.graph.windowed import WindowedOperator

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.batch_columns import BatchColumns
+from highlevel.graph.deals import Deal
 from highlevel.graph.nodes import macs_of
 from highlevel.graph.plan import GraphPlan
-from highlevel.graph.stages import Deal, Stages
+from highlevel.graph.stages import Stages
 from highlevel.plan import QueryPlan
 from highlevel.spark.operator_part import part_of
 from highlevel.spark.packing import pack

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from capture.files.capture import Capture, open_mapped
-from highlevel.graph.nodes import PairGroups, Windowed
+from highlevel.graph.group_nodes import PairGroups, Windowed
 from highlevel.graph.plan import AnyPlan
 from highlevel.plan import QueryPlan
 from highlevel.spark.errors import FolderError
