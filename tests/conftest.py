@@ -95,25 +95,24 @@ def _refusing_java(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_jvm_unless_marked(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, _refusing_java: Path
-) -> Iterator[None]:
+def _no_jvm_unless_marked(request: pytest.FixtureRequest, _refusing_java: Path) -> Iterator[None]:
     """Fail a test that starts a JVM, or has a child that does, without the mark `spark`."""
     if request.node.get_closest_marker("spark"):
         yield
         return
     calls = _refusing_java / "calls"
-    monkeypatch.setenv("JAVA_HOME", str(_refusing_java))
-    monkeypatch.setenv("PATH", os.pathsep.join([str(_refusing_java / "bin"), os.environ["PATH"]]))
-    pyspark = sys.modules.get("pyspark")
-    if pyspark is not None:  # the session of marked tests that this process has run before
-        for name in ("_gateway", "_jvm", "_active_spark_context"):
-            monkeypatch.setattr(pyspark.SparkContext, name, None)
-    yield
+    with pytest.MonkeyPatch.context() as hidden:  # not the test's own, which may undo what it has done
+        hidden.setenv("JAVA_HOME", str(_refusing_java))
+        hidden.setenv("PATH", os.pathsep.join([str(_refusing_java / "bin"), os.environ["PATH"]]))
+        pyspark = sys.modules.get("pyspark")
+        if pyspark is not None:  # the session of marked tests that this process has run before
+            for name in ("_gateway", "_jvm", "_active_spark_context"):
+                hidden.setattr(pyspark.SparkContext, name, None)
+        yield
+        pyspark = sys.modules.get("pyspark")
+        running = pyspark is not None and pyspark.SparkContext._gateway is not None
     told = calls.read_text() if calls.exists() else ""
     calls.unlink(missing_ok=True)
-    pyspark = sys.modules.get("pyspark")
-    running = pyspark is not None and pyspark.SparkContext._gateway is not None
     if told or running:
         pytest.fail(f"{request.node.nodeid} is not marked `spark` but started a JVM: {told or 'its gateway is open'}")
 
