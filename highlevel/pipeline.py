@@ -8,15 +8,14 @@ import pyarrow as pa
 
 from capture.metrics import Samples
 from highlevel.behind_windows import behind_windows
+from highlevel.link_progress import set_progress
 from highlevel.meld import Meld
 from highlevel.metrics import (
     LATE_PARTIALS,
     LATE_ROWS,
-    LOW_WATERMARK,
     OUTSIDE_WINDOWS,
     PARTIALS_BEYOND_CAP,
     PARTIALS_RECEIVED,
-    PUNCTUATION_LAG,
     RESULT_ROWS,
     ROWS_BEYOND_CAP,
     STATE_BYTES,
@@ -25,12 +24,11 @@ from highlevel.metrics import (
 )
 from highlevel.operator import Operator
 from highlevel.plan import QueryPlan
+from highlevel.state_of_parts import restore_to, snapshot_of
 from highlevel.wid_ranges import Ranges, count
 from highlevel.window_operator import beyond_cap
 from highlevel.window_operators import make_window_operator
-from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
-
-SECOND = 1_000_000_000
+from lowlevel.punctuation import Item, Punctuation
 
 
 class Pipeline:
@@ -67,19 +65,12 @@ class Pipeline:
             yield from self._pass_on(stage + 1, 0, following)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """State of all stages, names prefixed by the stage's number."""
-        return {
-            f"{number}.{name}": table
-            for number, each in enumerate(self.stages)
-            for name, table in each.snapshot().items()
-        }
+        """State of all stages."""
+        return snapshot_of(self.stages)
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Take over the state of all stages."""
-        for number, stage in enumerate(self.stages):
-            mine = {name.partition(".")[2]: table for name, table in tables.items() if name.startswith(f"{number}.")}
-            if mine:
-                stage.restore(mine)
+        restore_to(self.stages, tables)
 
     def samples(self, newest: int) -> Samples:
         """Return counters and gauges; `newest` is the largest packet time seen on any link, in ns."""
@@ -97,11 +88,7 @@ class Pipeline:
         samples.add(RESULT_ROWS, self.finish.results, query)
         samples.set(WINDOWS_OPEN, number_of(self.windows.open_windows()), query)
         samples.set(STATE_BYTES, self.windows.bytes, query)
-        for link in set(self.links):
-            low = min(bound for bound, name in zip(self.meld.bounds, self.links, strict=True) if name == link)
-            if low not in (BEGINNING, END):
-                samples.set(LOW_WATERMARK, low / SECOND, query, link)
-                samples.set(PUNCTUATION_LAG, max(0, newest - low) / SECOND, query, link)
+        set_progress(samples, query, zip(self.links, self.meld.bounds, strict=True), newest)
         return samples
 
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import wiretide
@@ -14,10 +15,12 @@ from capture.generate import Profile, generate
 from dashboards import asked
 from dashboards.comparing import ComparisonError, Settings, check, durations, lulls, run_comparison, settings, skews
 from dashboards.comparison_table import about, lines, verdict
+from highlevel.compare.arrivals import promise
 from highlevel.compare.comparison import Comparison
 from highlevel.compare.figures import SCHEMA, figures
 from highlevel.compare.injection import Injection
 from highlevel.compare.question import NotComparedError, question_of
+from tests.operator_contract import through_ipc
 
 SECOND = 1_000_000_000
 
@@ -85,6 +88,28 @@ def test_exact_promises_and_enough_slack_are_exact(query: str, injection: str, l
         assert (each.late, each.difference.count_error) == (0, 0), each.variant.name
     names = [each.variant.name for each in found.measured]
     assert len(set(names)) == len(names) == (8 if found.question.join else 6)
+
+
+@pytest.mark.parametrize("query", ["sliding", "union", "band"])
+def test_a_variant_goes_on_from_its_snapshot(query: str, links: dict[str, list[str]]) -> None:
+    found = compared(QUERIES[query], links, INJECTIONS["all"], SECOND)
+    arrivals, question = found.arrivals, found.question
+    for variant in (each.variant for each in found.measured):
+        events = list(arrivals.events(variant.late))
+        answers = []
+        for middle in (len(events), len(events) // 2):
+            pipeline = variant.pipeline(question, arrivals.links(len(question.plan.leaves)))
+            left: list[pa.RecordBatch] = []
+            for place, event in enumerate(events):
+                if place == middle:
+                    state = through_ipc(pipeline.snapshot())
+                    pipeline = variant.pipeline(question, arrivals.links(len(question.plan.leaves)))
+                    pipeline.restore(state)
+                items = list(pipeline.rows(event.port, event.rows)) if event.rows is not None else []
+                items += pipeline.punctuate(event.port, promise(arrivals.sources[event.port], event.low))
+                left += [item for item in items if isinstance(item, pa.RecordBatch)]
+            answers.append(Counter(str(row) for batch in left for row in batch.to_pylist()))
+        assert answers[0] == answers[1] != Counter(), variant.name
 
 
 def test_the_exact_answer_is_that_of_the_definition(links: dict[str, list[str]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from highlevel.aggregate import Aggregate
-from highlevel.compare.ordered import OrderedLeaf, OtherJoin, OtherWindows
+from highlevel.compare.ordered import OfParts
 from highlevel.graph.windowed import WindowedOperator
 from highlevel.inorder.buffering import BufferingAggregate
 from highlevel.inorder.slack import SlackAggregate
@@ -21,7 +21,7 @@ def held(operator: object) -> int:
             return held(operator.aggregate)
         case WindowedOperator():
             return held(operator.windows)
-        case OrderedLeaf() | OtherWindows() | OtherJoin():
+        case OfParts():
             return sum(map(held, operator.parts))
     return int(getattr(operator, "rows_held", 0))
 
@@ -31,7 +31,7 @@ def held_bytes(operator: object) -> int:
     match operator:
         case SlackAggregate():
             return operator.aggregate.bytes
-        case OrderedLeaf() | OtherWindows() | OtherJoin():
+        case OfParts():
             return sum(map(held_bytes, operator.parts))
     return int(getattr(operator, "bytes", 0))
 
@@ -43,6 +43,6 @@ def late(operator: object) -> int:
             return operator.disordered
         case WindowedOperator():
             return operator.late_rows
-        case OrderedLeaf() | OtherWindows() | OtherJoin():
+        case OfParts():
             return sum(map(late, operator.parts))
     return int(getattr(operator, "late", 0))

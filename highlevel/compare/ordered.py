@@ -25,35 +25,36 @@ from highlevel.inorder.sort import SlackSort
 from highlevel.joins.spec import MAX_TS, MIN_TS, Port, Progress
 from highlevel.meld import UNION
 from highlevel.operator import Operator
+from highlevel.state_of_parts import Part, restore_to, snapshot_of
 from highlevel.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 
 
-class Stateless:
-    """Pipelines of a comparison are never restarted: they have nothing to keep, and take nothing over."""
+class OfParts:
+    """What is made of other operators, which hold its rows: its state is theirs."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        """Let `parts` hold the rows."""
+        self.parts = parts
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Nothing."""
-        return {}
+        """State of the parts."""
+        return snapshot_of(self.parts)
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Refuse."""
-        raise NotImplementedError("a comparison begins anew")
+        """Take over the state of the parts."""
+        restore_to(self.parts, tables)
 
 
-class OrderedLeaf(Stateless):
+class OrderedLeaf(OfParts):
     """A sort of each link by the promises about it, and an order-preserving merge of all."""
 
     def __init__(self, ports: int) -> None:
         """Sort so many links."""
         self.sorts = [SlackSort(None, PANE) for _ in range(ports)]
         self.merge = OrderedMerge(ports, PANE)
-
-    @property
-    def parts(self) -> list[SlackSort | OrderedMerge]:
-        """What holds rows."""
-        return [*self.sorts, self.merge]
+        super().__init__([*self.sorts, self.merge])
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Sort rows; merge those that leave."""
@@ -83,7 +84,7 @@ class OrderedUnion(OrderedMerge):
         yield from super().punctuate(port, mark)
 
 
-class OtherWindows(Stateless):
+class OtherWindows(OfParts):
     """Windows by another operator than that of the product, with the same stages before and behind it."""
 
     def __init__(self, node: Windowed, slack: tuple[int, Lateness] | None = None) -> None:
@@ -100,11 +101,7 @@ class OtherWindows(Stateless):
         )
         stages, _ = behind_windows(plan)
         self.stages: list[Operator] = stages
-
-    @property
-    def parts(self) -> list[BufferingAggregate | SlackAggregate]:
-        """What holds rows."""
-        return [self.windows]
+        super().__init__([self.windows, *stages])
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Take rows; windows may close."""
@@ -135,18 +132,14 @@ class OtherWindows(Stateless):
             yield from self._staged(stage + 1, following)
 
 
-class OtherJoin(Stateless):
+class OtherJoin(OfParts):
     """A join in the order of its left times, with the columns and the promises that its node is said to have."""
 
     def __init__(self, node: Join, join: IopJoin | OpibJoin | OpobJoin) -> None:
         """Let `join` stand in for the join of `node`."""
         self.node, self.join = node, join
         self.times: Sequence[str] = times_of_pairs(node.spec)
-
-    @property
-    def parts(self) -> list[IopJoin | OpibJoin | OpobJoin]:
-        """What holds rows."""
-        return [self.join]
+        super().__init__([join])
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Take rows of a side."""

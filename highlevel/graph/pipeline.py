@@ -24,6 +24,7 @@ from highlevel.graph.row_nodes import Union
 from highlevel.graph.samples import samples_of
 from highlevel.graph.union import UnionOperator
 from highlevel.meld import Meld
+from highlevel.state_of_parts import restore_to, snapshot_of
 
 
 class LeafOperator(Meld):
@@ -103,19 +104,12 @@ class GraphPipeline:
         return item
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """State of all nodes, names prefixed by the node's number."""
-        return {
-            f"{place}.{name}": table
-            for place, each in enumerate(self.operators)
-            for name, table in each.snapshot().items()
-        }
+        """State of all nodes."""
+        return snapshot_of(self.operators)
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Take over the state of all nodes."""
-        for place, each in enumerate(self.operators):
-            mine = {name.partition(".")[2]: table for name, table in tables.items() if name.startswith(f"{place}.")}
-            if mine:
-                each.restore(mine)
+        restore_to(self.operators, tables)
 
     def samples(self, newest: int) -> Samples:
         """Return counters and gauges; `newest` is the largest packet time seen on any link, in ns."""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from capture.metrics import Samples
 from highlevel.graph.leaf import Leaf
 from highlevel.graph.operator import HoldingOperator, StoringOperator
 from highlevel.graph.windowed import WindowedOperator
+from highlevel.link_progress import set_progress
 from highlevel.meld import Meld
 from highlevel.metrics import (
     JOIN_ROWS_STORED,
     LATE_PARTIALS,
     LATE_ROWS,
-    LOW_WATERMARK,
     OPERATOR_LATE_ROWS,
     OPERATOR_RESULT_ROWS,
     OPERATOR_ROWS_HELD,
@@ -23,15 +22,13 @@ from highlevel.metrics import (
     OUTSIDE_WINDOWS,
     PARTIALS_BEYOND_CAP,
     PARTIALS_RECEIVED,
-    PUNCTUATION_LAG,
     RESULT_ROWS,
     ROWS_BEYOND_CAP,
     STATE_BYTES,
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
-from highlevel.pipeline import SECOND, number_of
-from lowlevel.punctuation import BEGINNING, END
+from highlevel.pipeline import number_of
 
 if TYPE_CHECKING:
     from highlevel.graph.pipeline import GraphPipeline
@@ -63,7 +60,7 @@ def samples_of(pipeline: GraphPipeline, newest: int) -> Samples:
     if any(isinstance(operator, WindowedOperator) for operator in pipeline.operators):
         samples.add(WINDOWS_CLOSED, pipeline.windows_closed, query)
     samples.add(RESULT_ROWS, pipeline.results, query)
-    _add_progress(samples, query, bounds_of(pipeline), newest)
+    set_progress(samples, query, bounds_of(pipeline), newest)
     return samples
 
 
@@ -96,13 +93,3 @@ def bounds_of(pipeline: GraphPipeline) -> list[tuple[str, int]]:
         if isinstance(leaf, Meld)
         for pair in zip(links, leaf.bounds, strict=True)
     ]
-
-
-def _add_progress(samples: Samples, query: str, bounds: Iterable[tuple[str, int]], newest: int) -> None:
-    lows: dict[str, int] = {}
-    for link, bound in bounds:
-        lows[link] = min(bound, lows.get(link, END))
-    for link, low in lows.items():
-        if low not in (BEGINNING, END):
-            samples.set(LOW_WATERMARK, low / SECOND, query, link)
-            samples.set(PUNCTUATION_LAG, max(0, newest - low) / SECOND, query, link)

@@ -12,6 +12,7 @@ from highlevel.graph.group_nodes import Windowed
 from highlevel.graph.nodes import width_of
 from highlevel.graph.operator import GraphItem, Mark, low_of_one, lows_of
 from highlevel.operator import Operator
+from highlevel.state_of_parts import restore_to, snapshot_of
 from highlevel.wid_ranges import Ranges
 from highlevel.window_operator import beyond_cap
 from highlevel.window_operators import make_window_operator
@@ -108,16 +109,9 @@ class WindowedOperator:
         return self.windows.take_closed()
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """State of the windows and the stages, names prefixed by their number."""
-        return {
-            f"{number}.{name}": table
-            for number, each in enumerate(self.stages)
-            for name, table in each.snapshot().items()
-        }
+        """State of the windows and the stages."""
+        return snapshot_of(self.stages)
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Take over the state of all of them."""
-        for number, stage in enumerate(self.stages):
-            mine = {name.partition(".")[2]: table for name, table in tables.items() if name.startswith(f"{number}.")}
-            if mine:
-                stage.restore(mine)
+        restore_to(self.stages, tables)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from highlevel.inorder.iop_join import IopJoin
 from highlevel.inorder.sort import SlackSort
 from highlevel.joins.spec import JoinSpec
-from highlevel.operator import Operator
+from highlevel.state_of_parts import restore_to, snapshot_of
 from lowlevel.punctuation import Item, Punctuation
 
 
@@ -65,16 +65,8 @@ class SortedJoin:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """The state of all three."""
-        return {
-            f"{part}.{name}": table for part, each in self._parts.items() for name, table in each.snapshot().items()
-        }
+        return snapshot_of([*self.sorts, self.join])
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Take over the state of a snapshot."""
-        for part, each in self._parts.items():
-            own = {name.partition(".")[2]: table for name, table in tables.items() if name.startswith(f"{part}.")}
-            each.restore(own)
-
-    @property
-    def _parts(self) -> dict[str, Operator]:
-        return {"left": self.sorts[0], "right": self.sorts[1], "join": self.join}
+        restore_to([*self.sorts, self.join], tables)

@@ -14,14 +14,13 @@ from pathlib import Path
 
 from capture.metrics import LabelledName, Samples
 from highlevel.inline import ALL_METRICS
+from highlevel.link_progress import set_progress
 from highlevel.metrics import (
     LATE_PARTIALS,
     LATE_ROWS,
-    LOW_WATERMARK,
     OUTSIDE_WINDOWS,
     PARTIALS_BEYOND_CAP,
     PARTIALS_RECEIVED,
-    PUNCTUATION_LAG,
     RESULT_ROWS,
     ROWS_BEYOND_CAP,
     STATE_BYTES,
@@ -34,8 +33,6 @@ from highlevel.spark.feeds import Feeds
 from highlevel.spark.state import KEEP, replace
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.punctuation import BEGINNING, END
-
-SECOND = 1_000_000_000
 
 
 @dataclass
@@ -110,20 +107,11 @@ class Totals:
 
     def _add_progress(self, feeds: Feeds, query: int, bounds: list[tuple[int, int]]) -> None:
         """Say how far each link of a query has come, by (number of an input, its bound)."""
-        name, samples = feeds.plans[query].name, self.samples
         newest = max(
             (self.newest[number] for number in feeds.fed_by(query) if number in self.newest), default=BEGINNING
         )
-        lows: dict[str, int] = {}
-        for number, low in bounds:
-            link = feeds.inputs[number].link
-            lows[link] = min(low, lows.get(link, END))
-        for link, low in lows.items():
-            samples.pop((LOW_WATERMARK.name, (name, link)), None)
-            samples.pop((PUNCTUATION_LAG.name, (name, link)), None)
-            if low not in (BEGINNING, END):
-                samples.set(LOW_WATERMARK, low / SECOND, name, link)
-                samples.set(PUNCTUATION_LAG, max(0, newest - low) / SECOND, name, link)
+        links = ((feeds.inputs[number].link, low) for number, low in bounds)
+        set_progress(self.samples, feeds.plans[query].name, links, newest)
 
 
 class TotalsFiles:
