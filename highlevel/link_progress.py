@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from capture.metrics import Samples
 from highlevel.metrics import LOW_WATERMARK, PUNCTUATION_LAG
+from lowlevel.durations import SECOND
 from lowlevel.punctuation import BEGINNING, END
-
-SECOND = 1_000_000_000
 
 
 def set_progress(samples: Samples, query: str, bounds: Iterable[tuple[str, int]], newest: int) -> None:

@@ -24,8 +24,9 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
-from highlevel.pipeline import SECOND, Pipeline
+from highlevel.pipeline import Pipeline
 from highlevel.plan import QueryPlan
+from lowlevel.durations import SECOND
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from queries.gsql import compile_query
 from tests.operator_contract import (
