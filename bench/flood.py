@@ -75,14 +75,15 @@ def flood(policy: Policy, sources: int, runs: int) -> Flood:
             table.update(instants, None, 1000, 0, INT_MAX)
             entries = table.take_evicted()
             if policy is Policy.AT_ONCE and instants[-1] // 1000 > times[max(0, first - 1)] // 1000:
-                entries = np.concatenate((entries.copy(), table.flush(int(instants[-1]) // 1000)))
+                flushed = table.flush(int(instants[-1]) // 1000)
+                entries = np.concatenate([entries.copy(), *(some.copy() for some in flushed)])
             counts[number, place] = time.thread_time_ns() - begin
             np.add.at(found, entries[:, 1], entries[:, 2])
             partials += len(entries)
             if place == packets // CHUNK // WINDOWS:
                 before_all = resident()
         grown = max(grown, resident() - before_all)
-        last = table.flush(INT_MAX)
+        last = np.concatenate([some.copy() for some in table.flush(INT_MAX)])
         np.add.at(found, last[:, 1], last[:, 2])
         wrong += int(np.count_nonzero(found != expected))
         burst = table.tally.burst

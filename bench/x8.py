@@ -95,7 +95,7 @@ def once(
         table.update(instants, None, 1000, 0, INT_MAX)
         partials = len(table.take_evicted())
         if flushing.policy is Policy.AT_ONCE and (place == 0 or times[first - 1] // 1000 < instants[-1] // 1000):
-            partials += len(table.flush(int(instants[-1]) // 1000))
+            partials += sum(len(some) for some in table.flush(int(instants[-1]) // 1000))
         took[place] = clock() - before
         left[place] = partials
     return took, left, table

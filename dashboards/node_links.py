@@ -18,6 +18,7 @@ from highlevel.inline import Input
 from highlevel.plan import LeafPlan
 from lowlevel.capturing import Capturing
 from lowlevel.durations import SECOND
+from lowlevel.flushing import Flushing
 from lowlevel.node import Node
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.writer import SpoolWriter
@@ -115,8 +116,9 @@ def open_links(
 def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[LeafPlan], memory: int, say: Say) -> Link | None:
     """Open one link, whose tables may take `memory` bytes; None where its spool has ended."""
     low = [leaf.low for leaf in leaves]
-    slots = table_slots(link, memory, leaves)
-    tables = bytes_at_most(slots, low)
+    flushing = node.flushing()
+    slots = table_slots(link, memory, leaves, flushing)
+    tables = bytes_at_most(slots, low, flushing)
     many = is_many(link.capture)
     check_one_input(leaves, [Input(link.name, Path(link.capture), link.name, many)])
     capture = open_capture(link.capture, follow=many)
@@ -134,7 +136,7 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[LeafPlan], mem
         spool.abandon()
         return None
     try:
-        served = Node(link.name, capture, low, slots, promise=link.knowledge(live=live), flushing=node.flushing())
+        served = Node(link.name, capture, low, slots, promise=link.knowledge(live=live), flushing=flushing)
         capturing = Capturing(capture, served, [(leaf.name, leaf.low) for leaf in leaves], spool)
     except BaseException:
         spool.abandon()
@@ -147,10 +149,10 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[LeafPlan], mem
     return Link(link, capturing)
 
 
-def table_slots(link: SpooledLink, memory: int, leaves: Sequence[LeafPlan]) -> int:
+def table_slots(link: SpooledLink, memory: int, leaves: Sequence[LeafPlan], flushing: Flushing) -> int:
     """Return the slots of each table of a link, which may take `memory` bytes together; PipelineError for too few."""
     try:
-        return slots_within(memory, [leaf.low for leaf in leaves])
+        return slots_within(memory, [leaf.low for leaf in leaves], flushing)
     except ValueError as error:
         raise PipelineError(f"node.memory, for link {link.name}: {error}") from error
 

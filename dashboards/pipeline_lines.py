@@ -9,7 +9,7 @@ from dashboards.node_links import fed_links, is_many, spool_bounds, table_slots
 from dashboards.spelled import spelled_bytes
 from highlevel.inline import Input
 from highlevel.plan import LeafPlan
-from lowlevel.flushing import Policy
+from lowlevel.flushing import Flushing, Policy
 from lowlevel.node import TABLE_SLOTS
 from lowlevel.sharing import share
 from lowlevel.table_memory import bytes_at_most, possible_versions
@@ -49,7 +49,7 @@ def _spooled(link: SpooledLink, node: NodeSettings, leaves: Sequence[LeafPlan], 
     path = Path(link.capture)
     yield _line("promise", link.knowledge_text(live=can_be_read_once(path) or is_many(link.capture)))
     yield _line("flush", node.flushing_text())
-    yield from _tables(leaves, table_slots(link, memory, leaves), node.flushing().policy is Policy.AT_ONCE)
+    yield from _tables(leaves, table_slots(link, memory, leaves, node.flushing()), node.flushing())
     if any(leaf.low.reduced for leaf in leaves):
         yield _line("memory", f"{spelled_bytes(memory)} for the tables: its part of [node] memory")
     yield _line("spool", f"{link.spool}: `wiretide explain {link.spool}` says what is in it")
@@ -62,7 +62,7 @@ def _read_by_run(leaves: Sequence[LeafPlan]) -> Iterator[str]:
     if leaves:
         yield _line("promise", "exact: each file is scanned before it is read")
         yield _line("flush", f"{Policy.AT_ONCE}, and all at the end of each task")
-        yield from _tables(leaves, TABLE_SLOTS, at_once=True)
+        yield from _tables(leaves, TABLE_SLOTS, Flushing())
         if any(leaf.low.reduced for leaf in leaves):
             yield _line("memory", "that of the tables, for each task at work")
 
@@ -71,11 +71,11 @@ def _read_for(leaves: Sequence[LeafPlan]) -> Iterator[str]:
     yield _line("queries", ", ".join(dict.fromkeys(leaf.name for leaf in leaves)) or "none: it is left alone")
 
 
-def _tables(leaves: Sequence[LeafPlan], slots: int, at_once: bool) -> Iterator[str]:
+def _tables(leaves: Sequence[LeafPlan], slots: int, flushing: Flushing) -> Iterator[str]:
     """Say which queries have a table, share one, or are fed from another's, and what memory each can take."""
     low = [leaf.low for leaf in leaves]
     if any(plan.reduced for plan in low):
-        together = spelled_bytes(bytes_at_most(slots, low))
+        together = spelled_bytes(bytes_at_most(slots, low, flushing))
         yield _line("tables", f"{slots:,} slots each, {together} at most of all that can occur")
     tables = share(low)
     for shared in tables:
@@ -84,7 +84,7 @@ def _tables(leaves: Sequence[LeafPlan], slots: int, at_once: bool) -> Iterator[s
             yield _line("no table", f"{names}: each row goes up by itself")
             continue
         whose = f"{names}: shared, as they keep the same groups" if len(shared.sharers) > 1 else names
-        if at_once and shared.feeder is not None:
+        if flushing.policy is Policy.AT_ONCE and shared.feeder is not None:
             finer = leaves[tables[shared.feeder].sharers[0].number].name
             whose += f"; fed from what leaves that of {finer}, not from packets"
         versions = len(possible_versions(shared.plan))

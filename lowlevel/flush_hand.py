@@ -17,7 +17,7 @@ from __future__ import annotations
 from capture.native import outlined
 from lowlevel.flush_panes import move_out
 from lowlevel.flush_state import CREDIT, CURRENT, HAND, IOP_TWO_SLOT, OLD, PACKETS, SWEPT, TARGET
-from lowlevel.table_entries import EMPTY
+from lowlevel.probing import EMPTY
 
 WAIT = 2
 """The hand waits at most until TARGET divided by this."""

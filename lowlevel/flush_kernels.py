@@ -36,7 +36,8 @@ from lowlevel.flush_state import (
     RESIDENT,
     SLOW,
 )
-from lowlevel.table_entries import AHEAD, EMPTY, append_entry, begin_entry, find_homes, holds_key, take_in
+from lowlevel.probing import EMPTY, find_homes
+from lowlevel.table_entries import AHEAD, append_entry, begin_entry, holds_key, take_in
 
 
 @kernel(
@@ -62,16 +63,16 @@ def update_flushing(  # type: ignore[no-untyped-def]
         end = min(rows, begin + AHEAD)
         found = find_homes(
             slots, slot_count, width, key_words, words, capacity, times, chosen, choose, begin, end, pane_length,
-            origin, homes, 0,
+            origin, homes,
         )  # fmt: skip
         if found == 0:
             continue
         rows_before = out_rows
         taken = 0  # packets whose arguments are in their entries
         late = False  # whether those of a packet of an old pane may not be
-        if homes[1] > state[CURRENT] and homes[1] <= limit:
+        if homes[AHEAD] > state[CURRENT] and homes[AHEAD] <= limit:
             out_rows = open_pane(
-                slots, slot_count, width, homes[1], policy, counts, panes, mask, state, out, out_rows
+                slots, slot_count, width, homes[AHEAD], policy, counts, panes, mask, state, out, out_rows
             )  # fmt: skip
         state[PACKETS] += found
         if policy <= SLOW and state[OLD] > 0:
@@ -81,9 +82,9 @@ def update_flushing(  # type: ignore[no-untyped-def]
         current = state[CURRENT]
         old_before = state[OLD]
         for number in range(found):
-            row = homes[3 * number]
-            pane = homes[3 * number + 1]
-            slot = homes[3 * number + 2]
+            row = homes[number]
+            pane = homes[AHEAD + number]
+            slot = homes[2 * AHEAD + number]
             if pane > current and pane <= limit:
                 take_in(
                     slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, number
@@ -137,7 +138,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
                     out_rows = move_out(slots, width, at, current, counts, mask, state, out, out_rows)
                     state[EVICTED] += 1
                 late = late or pane < current
-            homes[3 * number + 2] = at
+            homes[2 * AHEAD + number] = at
             if state_of_slot != 1:
                 begin_entry(slots, at, pane, key_words, words, capacity, row, starts, op_count)
                 if state_of_slot == 3:

@@ -9,7 +9,8 @@ import numpy as np
 
 from capture.native import helper, outlined
 from lowlevel.flush_state import CURRENT, FORCED, HAND, IOP_TWO_SLOT, OLD, PACKETS, RESIDENT, TARGET
-from lowlevel.table_entries import EMPTY, append_entry
+from lowlevel.probing import EMPTY
+from lowlevel.table_entries import append_entry
 
 EARLY = 2
 """PACED's hand is over all slots after the last pane's packets divided by this: fewer may come this time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,10 @@ from lowlevel.flush_state import (
     WORDS,
 )
 from lowlevel.flushing import Flushing, Policy
+from lowlevel.probing import EMPTY, PROBES
 from lowlevel.subaggregates import INT_MAX, INT_MIN, SubAggregate
 from lowlevel.table import Table
-from lowlevel.table_entries import EMPTY, PROBES
+from lowlevel.tagged_table import TaggedTable
 from lowlevel.tally import Tally
 
 CODES = {
@@ -67,7 +68,9 @@ class FlushingTable(Table):
         """
         if flushing.policy not in CODES:
             raise ValueError(f"got {flushing.policy}, expected any of {', '.join(CODES)}: no entry leaves bit by bit")
-        super().__init__(key_words, subaggregates, slots, capacity, probes or IOP_PROBES.get(flushing.policy, PROBES))
+        self.probes = probes or IOP_PROBES.get(flushing.policy, PROBES)
+        super().__init__(key_words, subaggregates, slots, capacity, self.probes, slots + capacity)
+        self.slots[:] = EMPTY
         self.flushing = flushing
         self.code = CODES[flushing.policy]
         self.panes = flushing.disorder + 1
@@ -107,10 +110,15 @@ class FlushingTable(Table):
             self.mask, self._state, self._evicted, self.evicted_rows,
         )  # fmt: skip
 
-    def flush(self, before: int) -> npt.NDArray[np.int64]:
-        """Hand out what has left, and then every entry of a pane below `before`; valid until the next update."""
+    def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
+        """Hand out what has left, and then every entry of a pane below `before`: all together."""
         self.settle(INT_MIN, before)
-        return self.take_evicted()
+        yield self.take_evicted()
+
+    @property
+    def residents(self) -> npt.NDArray[np.int64]:
+        """A copy of the entries that are in the table."""
+        return self.slots[self.slots[:, 0] != EMPTY]
 
     @property
     def smallest(self) -> int:
@@ -143,8 +151,8 @@ class FlushingTable(Table):
 
 def make_table(
     key_words: int, subaggregates: Sequence[SubAggregate], slots: int, capacity: int, flushing: Flushing
-) -> Table | FlushingTable:
+) -> TaggedTable | FlushingTable:
     """Make the table that a policy asks for."""
     if flushing.policy is Policy.AT_ONCE:
-        return Table(key_words, subaggregates, slots, capacity)
+        return TaggedTable(key_words, subaggregates, slots, capacity)
     return FlushingTable(key_words, subaggregates, slots, capacity, flushing)

@@ -23,6 +23,7 @@ from lowlevel.readers import Rows
 from lowlevel.spread import Spreader
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 from lowlevel.table import Table
+from lowlevel.tagged_table import TaggedTable
 from lowlevel.tally import Tally, together
 from lowlevel.vectors import AddressVector, Columns, Mask, Vector
 
@@ -233,7 +234,8 @@ class QueryTables:
         self.oldest = INT_MAX
         for layout, table in self.tables.values():
             yield from self._partials(layout, table, table.take_evicted())
-            yield from self._partials(layout, table, table.flush(INT_MAX))
+            for entries in table.flush(INT_MAX):
+                yield from self._partials(layout, table, entries)
 
     def _flush(self, pane: int) -> Iterator[pa.RecordBatch]:
         """Let every entry of a pane below `pane` leave at once."""
@@ -242,8 +244,10 @@ class QueryTables:
         oldest = INT_MAX
         for layout, table in self.tables.values():
             yield from self._partials(layout, table, table.take_evicted())
-            yield from self._partials(layout, table, table.flush(pane))
-            oldest = min(oldest, int(table.oldest[0]))
+            for entries in table.flush(pane):
+                yield from self._partials(layout, table, entries)
+            assert isinstance(table, TaggedTable)
+            oldest = min(oldest, table.oldest)
         self.oldest = oldest
 
     def _settle(self, pane: int, idle: bool) -> Iterator[pa.RecordBatch]:

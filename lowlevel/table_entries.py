@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capture.column_matrix import LINE_WORDS
 from capture.native import helper
-from capture.prefetch import prefetch
 from lowlevel.opcodes import (
     BIT_AND,
     BIT_OR,
@@ -28,56 +26,16 @@ from lowlevel.opcodes import (
     SUM,
     SUM_FLOAT,
 )
-from lowlevel.subaggregates import INT_MIN
-
-EMPTY = INT_MIN
-"""The pane of a slot that holds nothing."""
-
-PROBES = 4
-"""Slots a packet may look at before it evicts: with entries of 32 bytes they are two cache lines."""
 
 AHEAD = 64
 """Packets whose slots are asked for together; their cache lines fit into any cache."""
 
 
 @helper
-def find_homes(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, key_words, words, capacity, times, chosen, choose, begin, end, pane_length, origin, homes,
-    scatter,
-):  # fmt: skip
-    """Write (row, pane, home slot) of each chosen row in `[begin, end)` to `homes` and ask for its slot's memory.
-
-    Where `scatter` is 1 a group's home is another in each pane; where it is 0, in all panes the same.
-    """
-    mask = np.uint64(slot_count - 1)
-    pane = np.int64(0)
-    pane_start = np.int64(0)
-    pane_end = np.int64(0)  # an empty interval: the first packet finds its pane by division
-    found = 0
-    # Small entries never straddle two lines and are mostly alone; the neighbours of large ones are looked at as often,
-    # and lie in lines that nobody else has asked for.
-    reach = 0 if width <= LINE_WORDS // 2 else PROBES * width
-    for row in range(begin, end):
-        if choose and not chosen[row]:
-            continue
-        time = times[row]
-        if time < pane_start or time >= pane_end:
-            pane = (time - origin) // pane_length
-            pane_start = origin + pane * pane_length
-            pane_end = pane_start + pane_length
-        mixed = np.uint64(pane * scatter) * np.uint64(0x9E3779B97F4A7C15)
-        for word in range(key_words):
-            mixed = (mixed ^ np.uint64(words[word * capacity + row])) * np.uint64(0xFF51AFD7ED558CCD)
-            mixed ^= mixed >> np.uint64(32)
-        slot = np.int64(mixed & mask)
-        prefetch(slots, slot * width)
-        for place in range(LINE_WORDS, reach, LINE_WORDS):
-            prefetch(slots, slot * width + place)
-        homes[3 * found] = row
-        homes[3 * found + 1] = pane
-        homes[3 * found + 2] = slot
-        found += 1
-    return found
+def mix(mixed, word):  # type: ignore[no-untyped-def]
+    """Mix a word of a key into a hash."""
+    mixed = (mixed ^ np.uint64(word)) * np.uint64(0xFF51AFD7ED558CCD)
+    return mixed ^ (mixed >> np.uint64(32))
 
 
 @helper
@@ -102,7 +60,7 @@ def take_in_at(slots, slots_float, kind, at, time, value, value_float):  # type:
 def take_in(  # type: ignore[no-untyped-def]
     slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, begin, end
 ):  # fmt: skip
-    """Update the entries at `homes[3 * number + 2]`, for numbers in `[begin, end)`, with the arguments of their rows.
+    """Update the entries at `homes[2 * AHEAD + number]`, for numbers in `[begin, end)`, with their rows' arguments.
 
     An entry's sub-aggregates stand from its word `first` on.
     """
@@ -111,42 +69,42 @@ def take_in(  # type: ignore[no-untyped-def]
         base = op * capacity
         if kind == COUNT:
             for number in range(begin, end):
-                slots[homes[3 * number + 2] + first + op] += 1
+                slots[homes[2 * AHEAD + number] + first + op] += 1
         elif kind == SUM:
             for number in range(begin, end):
-                slots[homes[3 * number + 2] + first + op] += args[base + homes[3 * number]]
+                slots[homes[2 * AHEAD + number] + first + op] += args[base + homes[number]]
         elif kind == MIN:
             for number in range(begin, end):
-                at = homes[3 * number + 2] + first + op
-                slots[at] = min(slots[at], args[base + homes[3 * number]])
+                at = homes[2 * AHEAD + number] + first + op
+                slots[at] = min(slots[at], args[base + homes[number]])
         elif kind == MAX:
             for number in range(begin, end):
-                at = homes[3 * number + 2] + first + op
-                slots[at] = max(slots[at], args[base + homes[3 * number]])
+                at = homes[2 * AHEAD + number] + first + op
+                slots[at] = max(slots[at], args[base + homes[number]])
         elif kind == SUM_FLOAT:
             for number in range(begin, end):
-                slots_float[homes[3 * number + 2] + first + op] += args_float[base + homes[3 * number]]
+                slots_float[homes[2 * AHEAD + number] + first + op] += args_float[base + homes[number]]
         elif kind == MIN_FLOAT:
             for number in range(begin, end):
-                at = homes[3 * number + 2] + first + op
-                slots_float[at] = min(slots_float[at], args_float[base + homes[3 * number]])
+                at = homes[2 * AHEAD + number] + first + op
+                slots_float[at] = min(slots_float[at], args_float[base + homes[number]])
         elif kind == MAX_FLOAT:
             for number in range(begin, end):
-                at = homes[3 * number + 2] + first + op
-                slots_float[at] = max(slots_float[at], args_float[base + homes[3 * number]])
+                at = homes[2 * AHEAD + number] + first + op
+                slots_float[at] = max(slots_float[at], args_float[base + homes[number]])
         elif kind == BIT_AND:
             for number in range(begin, end):
-                slots[homes[3 * number + 2] + first + op] &= args[base + homes[3 * number]]
+                slots[homes[2 * AHEAD + number] + first + op] &= args[base + homes[number]]
         elif kind == BIT_OR:
             for number in range(begin, end):
-                slots[homes[3 * number + 2] + first + op] |= args[base + homes[3 * number]]
+                slots[homes[2 * AHEAD + number] + first + op] |= args[base + homes[number]]
         elif kind == BIT_XOR:
             for number in range(begin, end):
-                slots[homes[3 * number + 2] + first + op] ^= args[base + homes[3 * number]]
+                slots[homes[2 * AHEAD + number] + first + op] ^= args[base + homes[number]]
         elif kind not in (EARLIEST, LATEST):
             for number in range(begin, end):
-                at = homes[3 * number + 2] + first + op
-                place = base + homes[3 * number]
+                at = homes[2 * AHEAD + number] + first + op
+                place = base + homes[number]
                 take_in_at(slots, slots_float, kind, at, args[place - capacity], args[place], args_float[place])
 
 

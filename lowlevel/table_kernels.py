@@ -1,94 +1,158 @@
-"""The kernels of the fixed-size table (`lowlevel.table`): updating entries, moving them out."""
+"""The kernels of the table with tags (`lowlevel.tagged_table`): updating entries, moving them out."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from capture.native import kernel
-from lowlevel.subaggregates import INT_MAX
-from lowlevel.table_entries import AHEAD, EMPTY, append_entry, begin_entry, find_homes, holds_key, take_in
+from capture.prefetch import prefetch
+from lowlevel.table_entries import AHEAD, append_entry, begin_entry, holds_key, mix, take_in
+from lowlevel.tags import ANY, BUCKET, first_of, free, home_of, mark_of, tag_of, tagged
 
 
 @kernel(
-    "i64(i64*, f64*, i64, i64, i64, i64*, i64*, i64, i64*, i64, i64*, f64*, i64*, u8*, i64, i64, i64, i64, i64, i64*, "
-    "i64*, i64, i64*)"
+    "i64(i64*, f64*, u64*, i64, i64, i64, i64*, i64*, i64, i64*, i64, i64*, f64*, i64*, u8*, i64, i64, i64, i64, "
+    "u64*, i64*, i64*, i64, i64*)"
 )
 def update_table(  # type: ignore[no-untyped-def]
-    slots, slots_float, slot_count, width, key_words, ops, starts, op_count, words, capacity, args, args_float, times,
-    chosen, choose, rows, pane_length, origin, probes, homes, out, out_rows, tally,
+    slots, slots_float, tags, slot_count, width, key_words, ops, starts, op_count, words, capacity, args, args_float,
+    times, chosen, choose, rows, pane_length, origin, hashes, homes, out, out_rows, tally,
 ):  # fmt: skip
     """Add packets to the table; return how many rows `out` holds then.
 
-    `slots` is slot_count (a power of two) x width. `words` is key_words x capacity, `args` op_count x capacity,
-    `times` capacity ts in ns. Where `choose`, only packets with `chosen` = 1 count. Evicted entries are appended to
-    `out`, which has room for out_rows + rows. `starts` are the words of a new entry before its first packet. `homes`
-    has room for 3 x AHEAD. `tally` counts packets that found their home slot taken, and entries that filled an empty
-    slot. The `_float` pointers are the same memory seen as float64.
+    `slots` is slot_count (a power of two, at least BUCKET) x width, `tags` a word for each bucket. `words` is key_words
+    x capacity, `args` op_count x capacity, `times` capacity ts in ns. Where `choose`, only packets with `chosen` = 1
+    count. Evicted entries are appended to `out`, which has room for out_rows + rows. `starts` are the words of a new
+    entry before its first packet. `hashes` has room for AHEAD, `homes` for 3 x AHEAD. `tally` counts entries that began
+    where their home slot was taken, and entries that filled an empty slot. The `_float` pointers are the same memory
+    seen as float64.
     """
+    if rows == 0:
+        return out_rows
     collisions = np.int64(0)
     inserted = np.int64(0)
+    buckets = np.uint64(slot_count // BUCKET - 1)
+    straddles = (width & (width - 1)) != 0  # an entry may lie in two cache lines
+    least = times[0]
+    most = times[0]
+    for row in range(rows):
+        least = min(least, times[row])
+        most = max(most, times[row])
+    pane = (least - origin) // pane_length
+    pane_start = origin + pane * pane_length
+    pane_end = pane_start + pane_length
+    of_one_pane = most < pane_end
+    for number in range(AHEAD):
+        homes[AHEAD + number] = pane
     for begin in range(0, rows, AHEAD):
         end = min(rows, begin + AHEAD)
-        found = find_homes(
-            slots, slot_count, width, key_words, words, capacity, times, chosen, choose, begin, end, pane_length,
-            origin, homes, 1,
-        )  # fmt: skip
+        found = np.int64(0)
+        if choose:
+            for row in range(begin, end):
+                homes[found] = row
+                found += chosen[row]
+        else:
+            found = end - begin
+            for number in range(found):
+                homes[number] = begin + number
+        if not of_one_pane:
+            for number in range(found):
+                time = times[homes[number]]
+                if time < pane_start or time >= pane_end:
+                    pane = (time - origin) // pane_length
+                    pane_start = origin + pane * pane_length
+                    pane_end = pane_start + pane_length
+                homes[AHEAD + number] = pane
+        for number in range(found):
+            hashes[number] = np.uint64(homes[AHEAD + number]) * np.uint64(0x9E3779B97F4A7C15)
+        if choose:
+            for word in range(key_words):
+                for number in range(found):
+                    hashes[number] = mix(hashes[number], words[word * capacity + homes[number]])
+        else:
+            for word in range(key_words):
+                for number in range(found):
+                    hashes[number] = mix(hashes[number], words[word * capacity + begin + number])
+        for number in range(found):
+            prefetch(tags, np.int64(hashes[number] & buckets))
+        for number in range(found):
+            mixed = hashes[number]
+            bucket = mixed & buckets
+            held = tags[np.int64(bucket)]
+            home = home_of(mixed)
+            same = tagged(held, tag_of(mixed))
+            place = first_of(same if same != np.uint64(0) else free(held, home))
+            at = np.int64(bucket * np.uint64(BUCKET) + place) * width
+            prefetch(slots, at)
+            if straddles:
+                prefetch(slots, at + width - 1)
+            homes[2 * AHEAD + number] = at if same != np.uint64(0) else -1  # an empty slot holds an old entry
         taken = 0  # packets whose arguments are in their entries
         for number in range(found):
-            row = homes[3 * number]
-            pane = homes[3 * number + 1]
-            slot = homes[3 * number + 2]
-            at = slot * width
-            state = 0  # 0 evict, 1 found, 2 empty
-            for probe in range(probes):
-                at = slot * width
-                resident = slots[at]
-                if resident == EMPTY:
-                    state = 2
-                    break
-                if resident == pane and holds_key(slots, at, key_words, words, capacity, row):
-                    state = 1
-                    break
-                collisions += probe == 0
-                slot = (slot + 1) & (slot_count - 1)
-            if state != 1:
-                if state == 0:
-                    at = homes[3 * number + 2] * width
+            row = homes[number]
+            pane_of_row = homes[AHEAD + number]
+            at = homes[2 * AHEAD + number]
+            if at >= 0 and slots[at] == pane_of_row and holds_key(slots, at, key_words, words, capacity, row):
+                continue
+            mixed = hashes[number]
+            tag = tag_of(mixed)
+            bucket = np.int64(mixed & buckets)
+            held = tags[bucket]
+            home = home_of(mixed)
+            same = tagged(held, tag)
+            known = False
+            while same != np.uint64(0) and not known:
+                at = (bucket * BUCKET + np.int64(first_of(same))) * width
+                known = slots[at] == pane_of_row and holds_key(slots, at, key_words, words, capacity, row)
+                same &= same - np.uint64(1)
+            if not known:
+                place = first_of(free(held, home))
+                at = (bucket * BUCKET + np.int64(place)) * width
+                if held & mark_of(place) != np.uint64(0):
                     take_in(
                         slots, slots_float, 1 + key_words, ops, op_count, args, args_float, capacity, homes, taken,
                         number,
                     )  # fmt: skip
                     taken = number
                     out_rows = append_entry(slots, width, at, out, out_rows)
+                    collisions += 1
                 else:
                     inserted += 1
-                begin_entry(slots, at, pane, key_words, words, capacity, row, starts, op_count)
-            homes[3 * number + 2] = at
-        take_in(
-            slots, slots_float, 1 + key_words, ops, op_count, args, args_float, capacity, homes, taken, found
-        )  # fmt: skip
+                    collisions += place != home
+                shift = place << np.uint64(3)
+                tags[bucket] = (held & ~(np.uint64(0xFF) << shift)) | (tag << shift)
+                begin_entry(slots, at, pane_of_row, key_words, words, capacity, row, starts, op_count)
+            homes[2 * AHEAD + number] = at
+        take_in(slots, slots_float, 1 + key_words, ops, op_count, args, args_float, capacity, homes, taken, found)
     tally[0] += collisions
     tally[1] += inserted
     return out_rows
 
 
-@kernel("i64(i64*, i64, i64, i64, i64*, i64*)")
-def flush_table(slots, slot_count, width, before, out, oldest):  # type: ignore[no-untyped-def]
-    """Move every entry whose pane is below `before` to `out` (room for slot_count rows); return how many.
+@kernel("i64(i64*, u64*, i64, i64, i64, i64*, i64, i64*)")
+def flush_table(slots, tags, slot_count, width, before, out, room, hand):  # type: ignore[no-untyped-def]
+    """Move entries whose pane is below `before` to `out`, whose `room` is BUCKET of them at least; return how many.
 
-    `oldest` (1) becomes the smallest pane that stays, or INT_MAX where none does.
+    It is done bucket by bucket from `hand[0]` on, which becomes the next bucket: that behind the last where all is
+    done. `hand[1]` becomes the smallest pane that stayed, if that is smaller.
     """
     rows = 0
-    smallest = np.int64(INT_MAX)
-    for slot in range(slot_count):
-        at = slot * width
-        pane = slots[at]
-        if pane == EMPTY:
-            continue
-        if pane >= before:
-            smallest = min(smallest, pane)
-            continue
-        rows = append_entry(slots, width, at, out, rows)
-        slots[at] = EMPTY
-    oldest[0] = smallest
+    bucket = hand[0]
+    smallest = hand[1]
+    while bucket < slot_count // BUCKET and rows + BUCKET <= room:
+        held = tags[bucket]
+        full = held & np.uint64(ANY)
+        while full != np.uint64(0):
+            place = first_of(full)
+            full &= full - np.uint64(1)
+            at = (bucket * BUCKET + np.int64(place)) * width
+            if slots[at] < before:
+                rows = append_entry(slots, width, at, out, rows)
+                held &= ~(np.uint64(0xFF) << (place << np.uint64(3)))
+            else:
+                smallest = min(smallest, slots[at])
+        tags[bucket] = held
+        bucket += 1
+    hand[0] = bucket
+    hand[1] = smallest
     return rows

@@ -15,11 +15,12 @@ from itertools import product
 from capture.files.blocks import BLOCK_RECORDS
 from lowlevel.expressions import Expression, Type, columns_of
 from lowlevel.filter_join.recalling import memory_of
+from lowlevel.flushing import Flushing
+from lowlevel.flushing_table import make_table
 from lowlevel.keys import KeyLayout
 from lowlevel.plan import LowLevelPlan
 from lowlevel.sharing import share
 from lowlevel.spread import PIECE_WORDS
-from lowlevel.table import Table
 
 FEWEST = 1 << 10
 """Slots below which a table is of no use: the budget is refused."""
@@ -28,12 +29,12 @@ MOST = 1 << 26
 """Slots above which more would not be asked for, whatever the budget."""
 
 
-def slots_within(memory: int, plans: Sequence[LowLevelPlan], capacity: int = BLOCK_RECORDS) -> int:
+def slots_within(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing, capacity: int = BLOCK_RECORDS) -> int:
     """Return the slots of each table, the largest power of two with which all tables of `plans` fit `memory` bytes.
 
     ValueError, which says how much is needed, where not even FEWEST do.
     """
-    costs = [_cost(layout, plan, capacity) for plan, layout in _tables(plans)]
+    costs = [_cost(layout, plan, flushing, capacity) for plan, layout in _tables(plans)]
     per_slot = sum(each for _, each in costs)
     fixed = sum(fixed for fixed, _ in costs) + _laid_out(plans, capacity)
     if fixed + per_slot * FEWEST > memory:
@@ -48,9 +49,9 @@ def slots_within(memory: int, plans: Sequence[LowLevelPlan], capacity: int = BLO
     return slots
 
 
-def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], capacity: int = BLOCK_RECORDS) -> int:
+def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], flushing: Flushing, capacity: int = BLOCK_RECORDS) -> int:
     """Return the memory of all tables that `plans` can have."""
-    costs = [_cost(layout, plan, capacity) for plan, layout in _tables(plans)]
+    costs = [_cost(layout, plan, flushing, capacity) for plan, layout in _tables(plans)]
     return sum(fixed + each * slots for fixed, each in costs) + _laid_out(plans, capacity)
 
 
@@ -89,8 +90,9 @@ def _header(kind: str, address: Expression) -> str:
     return " ".join(names)
 
 
-def _cost(layout: KeyLayout, plan: LowLevelPlan, capacity: int) -> tuple[int, int]:
+def _cost(layout: KeyLayout, plan: LowLevelPlan, flushing: Flushing, capacity: int) -> tuple[int, int]:
     """Return what a table takes in any case, and what for each slot, in bytes: told by two small ones."""
-    small, large = (Table(layout.words, plan.subaggregates, slots, capacity).bytes for slots in (1024, 2048))
+    tables = (make_table(layout.words, plan.subaggregates, slots, capacity, flushing) for slots in (1024, 2048))
+    small, large = (table.bytes for table in tables)
     each = (large - small) // 1024
     return small - 1024 * each, each

@@ -8,8 +8,9 @@ import numpy as np
 
 from lowlevel.flushing import Flushing
 from lowlevel.flushing_table import FlushingTable
+from lowlevel.probing import EMPTY, find_homes
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
-from lowlevel.table_entries import EMPTY, find_homes
+from lowlevel.table_entries import AHEAD
 
 Packet = tuple[int, int]
 Left = tuple[int, int, int]
@@ -39,11 +40,11 @@ def residents(table: FlushingTable) -> list[Left]:
 
 def home(key: int, slots: int) -> int:
     """The slot a packet looks at first."""
-    homes = np.zeros(3, np.int64)
+    homes = np.zeros(3 * AHEAD, np.int64)
     words, times = np.array([key], np.int64), np.zeros(1, np.int64)
     with np.errstate(over="ignore"):
-        find_homes(words, slots, 2, 1, words, 1, times, np.ones(1, np.uint8), False, 0, 1, PANE, 0, homes, 0)
-    return int(homes[2])
+        find_homes(words, slots, 2, 1, words, 1, times, np.ones(1, np.uint8), False, 0, 1, PANE, 0, homes)
+    return int(homes[2 * AHEAD])
 
 
 def disordered(random: Random, packets: int, groups: int, disorder: int) -> list[Packet]:

@@ -133,7 +133,7 @@ WRONG = [
     (["-s", "=main1.pcap", SRC], 2, "got no NAME=PATH"),
     (["main1.pcap", SRC, "--colour"], 2, "No such option: --colour"),
     (["main1.pcap", SRC, "--format", "xml"], 2, "'table', 'csv', 'json', 'parquet', 'arrow'"),
-    (["main1.pcap", SRC, "--slots", "12"], 2, "--slots 12: expected a power of two, at least 4"),
+    (["main1.pcap", SRC, "--slots", "12"], 2, "--slots 12: expected a power of two, at least 8"),
     (["main1.pcap", SRC, "--slots", "2"], 2, "--slots 2: expected a power of two"),
     (["main1.pcap", SRC, "--on", "flink"], 2, "--on flink: expected inline, local"),
     # The input is wrong: status 1.

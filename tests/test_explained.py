@@ -15,6 +15,7 @@ from capture.errors import InputError
 from dashboards.explained import ExplainError, explained
 from dashboards.node_links import open_links
 from dashboards.spelled import spelled_bytes
+from lowlevel.flushing import Flushing
 from lowlevel.layers import Layer
 from lowlevel.node import TABLE_SLOTS
 from lowlevel.punctuation import Punctuation
@@ -96,7 +97,7 @@ def test_a_pipeline_says_of_each_link_who_reads_it_and_with_which_tables(site: P
         "  queries         none: it is left alone"
     ]
     plans = read_pipeline(site / "p.toml").plans()
-    most = spelled_bytes(bytes_at_most(TABLE_SLOTS, [plans[1].low]))
+    most = spelled_bytes(bytes_at_most(TABLE_SLOTS, [plans[1].low], Flushing()))
     assert found[f"link Archive: {site}/day-*.pcap, which `wiretide run` reads"] == [
         "  queries         bytes",
         "  promise         exact: each file is scanned before it is read",

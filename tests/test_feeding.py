@@ -28,7 +28,7 @@ from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.query_tables import QueryTables
 from lowlevel.sharing import share
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.table import Table
+from lowlevel.tagged_table import TaggedTable
 from tests import lowlevel_oracle
 from tests.made_rows import made_rows
 from tests.pcap_bytes import NS
@@ -65,7 +65,7 @@ def family(random: Random, names: tuple[str, ...]) -> list[LowLevelPlan]:
 
 
 @pytest.mark.parametrize("names", FINEST, ids="+".join)
-@pytest.mark.parametrize("slots, policy", [(4, Policy.AT_ONCE), (64, Policy.AT_ONCE), (16, Policy.PACED)])
+@pytest.mark.parametrize("slots, policy", [(8, Policy.AT_ONCE), (64, Policy.AT_ONCE), (16, Policy.PACED)])
 def test_every_query_gets_its_exact_groups_and_promises_are_kept(
     names: tuple[str, ...], slots: int, policy: Policy, tmp_path: Path
 ) -> None:
@@ -107,7 +107,7 @@ def test_every_query_gets_its_exact_groups_and_promises_are_kept(
     assert (fed > 0) == (policy is Policy.AT_ONCE)
 
 
-@pytest.mark.parametrize("slots", [4, 64])
+@pytest.mark.parametrize("slots", [8, 64])
 def test_addresses_of_several_headers_texts_and_macs_arrive_as_they_were(slots: int) -> None:
     names = ("exporter", "srcIP", "nextHop", "destIP", "name", "srcMAC")
     for seed in range(4):
@@ -143,7 +143,7 @@ def test_a_projection_is_its_plain_twin() -> None:
     random = Random(5)
     coarser = replace(PLAN, keys=keys_of("destPort", "destIP", "protocol", "srcIP"), pane=30 * NS, origin=-20 * NS)
     layouts = [KeyLayout(plan.keys, (6, 6)) for plan in (PLAN, coarser)]
-    table = Table(layouts[1].words, coarser.subaggregates, 16, 8)
+    table = TaggedTable(layouts[1].words, coarser.subaggregates, 16, 8)
     projection = Projection(PLAN, layouts[0], coarser, layouts[1], table)
     entries = [
         [random.randrange(-5, 5), *(random.getrandbits(63) for _ in range(layouts[0].words + 2))] for _ in "12345678"

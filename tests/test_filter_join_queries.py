@@ -17,6 +17,7 @@ from highlevel.plan import QueryPlan
 from lowlevel.expressions import SeenWithin
 from lowlevel.filter_join.memory import KEYS
 from lowlevel.filter_join.recalling import filter_joins, memory_of
+from lowlevel.flushing import Flushing
 from lowlevel.metrics import FILTER_JOIN_BYTES, FILTER_JOIN_EVICTIONS, FILTER_JOIN_KEYS
 from lowlevel.node import Node
 from lowlevel.spool.fingerprint import fingerprint
@@ -86,7 +87,9 @@ def test_two_queries_remember_the_same_once_and_each_kind_its_own(tmp_path: Path
     width = 8 * (1 + 2 + 1)  # a time, an address and its version
     assert memory_of(lows) == 3 * KEYS * width
     assert (
-        bytes_at_most(1024, lows) - bytes_at_most(1024, [compile_query(SQL.format("len > 1")).low]) > 3 * KEYS * width
+        bytes_at_most(1024, lows, Flushing())
+        - bytes_at_most(1024, [compile_query(SQL.format("len > 1")).low], Flushing())
+        > 3 * KEYS * width
     )
     for block in scan(open_capture(path), 64).blocks:
         for _ in node.process(block):

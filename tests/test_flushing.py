@@ -20,8 +20,8 @@ from lowlevel.flush_kernels import settle_table, update_flushing
 from lowlevel.flushing import MOST_DISORDER, Flushing, Policy
 from lowlevel.flushing_table import FlushingTable, make_table
 from lowlevel.subaggregates import INT_MAX, INT_MIN, Kind, SubAggregate
-from lowlevel.table import Table
 from lowlevel.table_entries import AHEAD
+from lowlevel.tagged_table import TaggedTable
 from tests.flushed_tables import PANE, Left, Packet, add, disordered, promises, residents, table_of, taken
 from tests.plain_kernels import plain
 
@@ -220,10 +220,9 @@ def test_what_no_table_can_keep_to_is_refused(arguments: tuple, message: str) ->
 
 def test_a_policy_has_its_table() -> None:
     subs = [SubAggregate("packets", Kind.COUNT)]
-    assert type(make_table(1, subs, 16, 4, Flushing())) is Table
+    assert type(make_table(1, subs, 16, 4, Flushing())) is TaggedTable
     table = make_table(1, subs, 16, 4, Flushing("paced"))
     assert isinstance(table, FlushingTable)
-    assert table.bytes == Table(1, subs, 16, 4).bytes
     with pytest.raises(ValueError, match="got at_once, expected any of iop_slow"):
         FlushingTable(1, subs, 16, 4, Flushing())
 

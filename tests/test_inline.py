@@ -111,7 +111,7 @@ def test_sliding_windows_of_every_capture_are_those_of_the_definition(captures: 
         assert run(PAIRS.format(SLIDING), inputs, 64)[0] == pairs_by_definition(inputs, spec), name
 
 
-@pytest.mark.parametrize("slots", [4, 64, 1 << 18])
+@pytest.mark.parametrize("slots", [8, 64, 1 << 18])
 def test_table_sizes_and_skew_between_links_change_no_row(slots: int, links: Path) -> None:
     inputs = bind_files([str(links)])
     found, engine = run(PAIRS.format(SLIDING), inputs, slots)
@@ -141,7 +141,7 @@ def test_generated_streams_agree_with_the_definition_whatever_the_window(seed: i
     inputs = bind_files([str(tmp_path)])
     columns = ("destIP", "destPort", "srcPort", "ip_len", "ttl", "len", "tcp_flags", "icmp_type")
     expected = Counter(answer(compile_query(sql), packets(inputs, *columns)))
-    found, _ = run(sql, inputs, random.choice([4, 16, 1 << 12]))
+    found, _ = run(sql, inputs, random.choice([8, 16, 1 << 12]))
     assert found == expected
     assert max(found.values(), default=1) == 1
 
@@ -198,7 +198,7 @@ def test_a_stream_name_reads_its_own_links_alone(links: Path) -> None:
     assert set(run(sql.format("Main2"), inputs)[0]) == {row for row in both if row[0] == "Main2"}
 
 
-@pytest.mark.parametrize("slots", [4, 1 << 12])
+@pytest.mark.parametrize("slots", [8, 1 << 12])
 def test_everything_that_comes_in_goes_out_or_is_counted_away(slots: int, links: Path) -> None:
     inputs = bind_files([str(links)])
     sql = f"SELECT srcPort, count(*) FROM p {MINUTE} WHERE srcPort > 1023 GROUP BY srcPort HAVING count(*) > 0"
@@ -217,7 +217,7 @@ def test_everything_that_comes_in_goes_out_or_is_counted_away(slots: int, links:
     assert total(WINDOWS_CLOSED) == len({row[0] for row in found})
     assert (total(WINDOWS_OPEN), total(LATE_PARTIALS)) == (0, 0)
     assert total(ROWS_FILTERED) > 0
-    assert total(TABLE_EVICTIONS) > 0 or slots > 4
+    assert total(TABLE_EVICTIONS) > 0 or slots > 8
     assert {name for name, _ in engine.samples()} <= ALL_METRICS.keys()
 
 
@@ -242,7 +242,7 @@ def test_tables_of_a_finished_file_are_given_back_at_once(tmp_path: Path) -> Non
     frame = small_captures.udp("10.0.0.1", "10.0.0.2", 1, 2)
     for number in range(20):
         small_captures.write(tmp_path / f"{number:02}.pcap", [(number * 100 + 1, frame), (number * 100 + 50, frame)])
-    engine = InlineRun([compile_query(f"SELECT count(*) FROM p {MINUTE}")], bind_files([str(tmp_path)]), 4, threads=1)
+    engine = InlineRun([compile_query(f"SELECT count(*) FROM p {MINUTE}")], bind_files([str(tmp_path)]), 8, threads=1)
     nodes = [sum(lane.node is not None for lane in engine.lanes) for _ in engine.results()]
     assert len(nodes) >= 20
     assert max(nodes) <= 1

@@ -32,7 +32,6 @@ from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.readers import make_reader
 from lowlevel.subaggregates import INT_MAX, TIME_OF, Kind, SubAggregate
-from lowlevel.table_entries import EMPTY
 from lowlevel.vectors import shape_of
 from tests import lowlevel_oracle
 from tests.packet_rows import decode_file
@@ -142,7 +141,7 @@ def check_promises(plan: LowLevelPlan, items: list[Item], truth: dict[tuple, lis
 
 
 @pytest.mark.parametrize("keys", KEY_SHAPES, ids=lambda keys: "+".join(keys) or "none")
-@pytest.mark.parametrize("slots", [4, 16, 64])
+@pytest.mark.parametrize("slots", [8, 16, 64])
 def test_partials_merge_to_the_exact_groups_and_promises_are_kept(
     keys: tuple[str, ...], slots: int, tmp_path: Path
 ) -> None:
@@ -158,7 +157,7 @@ def test_partials_merge_to_the_exact_groups_and_promises_are_kept(
             for number, item in node.process(block):
                 items[number].append(item)
             for query in node.queries:
-                panes = [table.slots[:, 0][table.slots[:, 0] != EMPTY] for _, table in query.tables.values()]
+                panes = [table.residents[:, 0] for _, table in query.tables.values()]
                 assert query.oldest <= min((pane.min(initial=INT_MAX) for pane in panes), default=INT_MAX)
         for plan, query, given in zip(plans, node.queries, items, strict=True):
             truth = lowlevel_oracle.groups(plan, rows)
@@ -219,7 +218,7 @@ def test_a_kind_without_a_reader_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "any.pcap"
     write_capture(path, 7, 3)
     with pytest.raises(ValueError, match="no reader makes rows of the kind cells; the kinds are packets, frames"):
-        node_of(path, [LowLevelPlan(None, (), (), NS, kind="cells")], 4, 1)
+        node_of(path, [LowLevelPlan(None, (), (), NS, kind="cells")], 8, 1)
 
 
 COUNT = SubAggregate("packets", Kind.COUNT)
@@ -234,10 +233,10 @@ def test_an_item_outlives_the_table_it_came_from(tmp_path: Path) -> None:
     path = tmp_path / "steady.pcap"
     write_capture(path, 1, versions=(228,))
     for subs in [(), (COUNT,), (COUNT, SubAggregate("least", Kind.MIN, PACKET["len"]))]:
-        node, index = node_of(path, [LowLevelPlan(None, (), subs, NS)], 4, 1)
+        node, index = node_of(path, [LowLevelPlan(None, (), subs, NS)], 8, 1)
         items = [item for block in index.blocks for _, item in node.process(block)]
         kept = [item for item in items if isinstance(item, pa.RecordBatch)]
-        node, _ = node_of(path, [LowLevelPlan(None, (), subs, NS)], 4, 1)
+        node, _ = node_of(path, [LowLevelPlan(None, (), subs, NS)], 8, 1)
         read_at_once = [
             item.to_pydict()
             for block in index.blocks
@@ -266,7 +265,7 @@ def test_a_gap_of_years_costs_one_punctuation(tmp_path: Path) -> None:
     frame = random_frame(Random(1), 228)[0]
     times = [5 * NS, 6 * NS, 2**31 * NS]
     path.write_bytes(pcap_bytes([(ts, frame) for ts in times], RAW))
-    node, index = node_of(path, [LowLevelPlan(None, (), (COUNT,), 60 * NS)], 4, 1)
+    node, index = node_of(path, [LowLevelPlan(None, (), (COUNT,), 60 * NS)], 8, 1)
     items = [item for block in index.blocks for _, item in node.process(block)]
     panes = [0, 2**31 // 60]
     rows = [item.to_pydict() if isinstance(item, pa.RecordBatch) else item for item in items]
@@ -317,7 +316,7 @@ def test_the_counters_balance(tmp_path: Path) -> None:
     write_capture(path, 5)
     path.write_bytes(path.read_bytes()[:-3])
     some = minute(("protocol",), Binary(Op.GT, COMPUTED["wide_nullable"], Literal(0, Type.INT)))
-    node, index = node_of(path, [minute(), some], 4, 16)
+    node, index = node_of(path, [minute(), some], 8, 16)
     items = [item for block in index.blocks for _, item in node.process(block)]
     partials = [item.num_rows for item in items if isinstance(item, pa.RecordBatch)]
     samples = node.samples(["all", "some"], index.damage)

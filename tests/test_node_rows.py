@@ -67,7 +67,7 @@ def test_rows_leave_one_by_one_in_their_order_beside_tables(keys: tuple[str, ...
         one = rows_plan(random, keys)
         plans = [one, table, replace(one, subaggregates=one.subaggregates[:1]), replace(table, reduced=True)]
         random.shuffle(plans)
-        node, index = node_of(path, plans, random.choice([4, 64]), random.choice([1, 7, 64]))
+        node, index = node_of(path, plans, random.choice([8, 64]), random.choice([1, 7, 64]))
         items: list[list[Item]] = [[] for _ in plans]
         for block in index.blocks:
             for number, item in node.process(block):
@@ -94,9 +94,9 @@ def test_a_node_that_flushes_bit_by_bit_holds_back_no_row(policy: Policy, tmp_pa
     path = tmp_path / "any.pcap"
     write_capture(path, 5, 100)
     plan = rows_plan(Random(5), ("srcIP",))
-    _, index = node_of(path, [plan], 4, 7)
+    _, index = node_of(path, [plan], 8, 7)
     knowledge = Knowledge(KnowledgeKind.LATE_BY_TIME, 2**62)
-    node = Node("main1", open_capture(path), [plan], 4, 7, promise=knowledge, flushing=Flushing(policy))
+    node = Node("main1", open_capture(path), [plan], 8, 7, promise=knowledge, flushing=Flushing(policy))
     for block in index.blocks:
         before = node.queries[0].accepted
         left = [item for _, item in node.process(block)]
@@ -118,9 +118,9 @@ def test_no_memory_is_planned_for_rows() -> None:
     plan = random_plan(Random(1), ("srcIP", "destIP"))
     alone = replace(plan, pane=1, origin=0, spread=False, reduced=False)
     memory = 64 << 20
-    assert slots_within(memory, [plan, alone]) == slots_within(memory, [plan])
-    assert bytes_at_most(1024, [plan, alone]) == bytes_at_most(1024, [plan])
-    assert bytes_at_most(1024, [alone]) == 0
+    assert slots_within(memory, [plan, alone], Flushing()) == slots_within(memory, [plan], Flushing())
+    assert bytes_at_most(1024, [plan, alone], Flushing()) == bytes_at_most(1024, [plan], Flushing())
+    assert bytes_at_most(1024, [alone], Flushing()) == 0
 
 
 def test_a_spool_keeps_rows_in_their_order(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def partials(tables: QueryTables, batches: list[list[dict[str, Any]]]) -> Counte
     ],
     ids="+".join,
 )
-@pytest.mark.parametrize("slots", [4, 64])
+@pytest.mark.parametrize("slots", [8, 64])
 def test_every_row_is_counted_under_its_own_addresses_macs_and_texts(names: tuple[str, ...], slots: int) -> None:
     for seed in range(2 * len(WHERE)):
         random = Random(f"{names}{slots}{seed}")

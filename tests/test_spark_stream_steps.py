@@ -51,7 +51,7 @@ def spec(inputs: list[Input], random: Random, plans: Sequence[AnyPlan] = PLANS) 
     block_records, max_blocks = random.choice([(1, 400), (10, 9), (100, 1), (100, 3), (5000, 100)])
     return StreamSpec(
         Feeds.of(plans, inputs, parts=random.choice([1, 2, 5])),
-        slots=random.choice([4, 64, 1 << 12]),
+        slots=random.choice([8, 64, 1 << 12]),
         block_records=block_records,
         max_blocks=max_blocks,
         speed=None,

@@ -99,8 +99,8 @@ def query(
         raise typer.BadParameter("no input: name at least one capture before the query, or bind one with -s NAME=PATH")
     if on not in (INLINE, "local") and not on.startswith(("local[", "spark://")):
         raise typer.BadParameter(f"--on {on}: expected inline, local, or the URL of a Spark master, spark://HOST:PORT")
-    if slots is not None and (slots < 4 or slots & (slots - 1)):
-        raise typer.BadParameter(f"--slots {slots}: expected a power of two, at least 4")
+    if slots is not None and (slots < 8 or slots & (slots - 1)):
+        raise typer.BadParameter(f"--slots {slots}: expected a power of two, at least 8")
     if format in BINARY and output is None and sys.stdout.isatty():
         raise typer.BadParameter(
             f"{format} is not text: give --output PATH, or send standard output to a file or a pipe"
