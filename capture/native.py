@@ -130,15 +130,19 @@ class Kernel:
 
     def __call__(self, *arguments: Any) -> int:
         """Run the machine code, compiling it first where the cache has none. Any threads may call."""
-        if self._native is None:
-            with _loading:
-                self._native = self._native or self._load(self.stored() or self.compile())
-        return self._native(
+        return self.at(
             *[
                 pointer(value, kind) if kind and type(value) is not int else value
                 for kind, value in zip(self._pointers, arguments, strict=True)
             ]
         )
+
+    def at(self, *arguments: float) -> int:
+        """Run it with addresses for all pointers: to look at each argument takes as long as hundreds of rows."""
+        if self._native is None:
+            with _loading:
+                self._native = self._native or self._load(self.stored() or self.compile())
+        return self._native(*arguments)
 
     def path(self) -> Path:
         """File of the machine code; its name covers the functions, the signature and the processor.

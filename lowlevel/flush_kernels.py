@@ -41,13 +41,13 @@ from lowlevel.table_entries import AHEAD, append_entry, begin_entry, holds_key, 
 
 
 @kernel(
-    "i64(i64*, f64*, i64, i64, i64, i64*, i64*, i64, i64*, i64, i64*, f64*, i64*, u8*, i64, i64, i64, i64, i64, i64*, "
-    "i64*, i64, i64, i64, i64, i64*, i64, i64, i64*)"
+    "i64(i64*, f64*, i64, i64, i64, i64*, i64*, i64, i64*, i64*, i64*, f64*, i64*, i64*, u8*, i64, i64, i64, i64, i64, "
+    "i64*, i64*, i64, i64, i64, i64, i64*, i64, i64, i64*)"
 )
 def update_flushing(  # type: ignore[no-untyped-def]
-    slots, slots_float, slot_count, width, key_words, ops, starts, op_count, words, capacity, args, args_float, times,
-    chosen, choose, rows, pane_length, origin, probes, homes, out, out_rows, limit, policy, every, counts, panes, mask,
-    state,
+    slots, slots_float, slot_count, width, key_words, ops, starts, op_count, words, word_at, args, args_float, arg_at,
+    times, chosen, choose, rows, pane_length, origin, probes, homes, out, out_rows, limit, policy, every, counts, panes,
+    mask, state,
 ):  # fmt: skip
     """Add packets to the table, as `update_table` does, and let old entries leave; return how many rows `out` holds.
 
@@ -62,7 +62,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
     for begin in range(0, rows, AHEAD):
         end = min(rows, begin + AHEAD)
         found = find_homes(
-            slots, slot_count, width, key_words, words, capacity, times, chosen, choose, begin, end, pane_length,
+            slots, slot_count, width, key_words, words, word_at, times, chosen, choose, begin, end, pane_length,
             origin, homes,
         )  # fmt: skip
         if found == 0:
@@ -87,7 +87,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
             slot = homes[2 * AHEAD + number]
             if pane > current and pane <= limit:
                 take_in(
-                    slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, number
+                    slots, slots_float, first, ops, op_count, args, args_float, arg_at, homes, taken, number
                 )  # fmt: skip
                 taken = number
                 late = False
@@ -112,7 +112,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
                     if resident == EMPTY:
                         state_of_slot = 2
                         break
-                    if resident == pane and holds_key(slots, at, key_words, words, capacity, row):
+                    if resident == pane and holds_key(slots, at, key_words, words, word_at, row):
                         state_of_slot = 1
                         break
                     if resident < current:
@@ -124,7 +124,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
                 if state_of_slot == 0:
                     if old < 0 or late:
                         take_in(
-                            slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, number
+                            slots, slots_float, first, ops, op_count, args, args_float, arg_at, homes, taken, number
                         )  # fmt: skip
                         taken = number
                         late = False
@@ -140,10 +140,10 @@ def update_flushing(  # type: ignore[no-untyped-def]
                 late = late or pane < current
             homes[2 * AHEAD + number] = at
             if state_of_slot != 1:
-                begin_entry(slots, at, pane, key_words, words, capacity, row, starts, op_count)
+                begin_entry(slots, at, pane, key_words, words, word_at, row, starts, op_count)
                 if state_of_slot == 3:
                     take_in(
-                        slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, number + 1
+                        slots, slots_float, first, ops, op_count, args, args_float, arg_at, homes, taken, number + 1
                     )  # fmt: skip
                     taken = number + 1
                     out_rows = append_entry(slots, width, at, out, out_rows)
@@ -153,7 +153,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
                     state[RESIDENT] += 1
                     if pane < current:
                         state[OLD] += 1
-        take_in(slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, taken, found)
+        take_in(slots, slots_float, first, ops, op_count, args, args_float, arg_at, homes, taken, found)
         if policy == PACED and state[OLD] > 0:
             out_rows = sweep_in_time(
                 slots, slot_count, width, min(found, state[PACKETS]), out_rows - rows_before, old_before, counts, mask,

@@ -90,11 +90,11 @@ class FlushingTable(Table):
         limit: int = INT_MAX,
     ) -> None:
         """Add packets, as the base does; those of panes above `limit` open none. `evictions_due` first."""
-        self.evicted_rows = update_flushing(
+        self.evicted_rows = update_flushing.at(
             self._slots, self._slots, len(self.slots), self.width, self.key_words, self._ops, self._starts,
-            len(self.ops), self._words, self.stride, self._args, self._args, times,
-            self._everyone if chosen is None else chosen, chosen is not None,
-            len(times), pane, origin, self.probes, self._homes, self._evicted, self.evicted_rows,
+            len(self.ops), self._words, self._word_at, self._args, self._args, self._arg_at, pointer(times, "i64"),
+            self._all if chosen is None else pointer(chosen, "u8"), chosen is not None,
+            len(times), pane, origin, self.probes, self._homes_at, self._evicted, self.evicted_rows,
             limit, self.code, self.flushing.every, self._counts, self.panes, self.mask, self._state,
         )  # fmt: skip
 

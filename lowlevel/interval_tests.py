@@ -13,11 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from capture.native import kernel
+from capture.native import kernel, pointer
 from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type
+from lowlevel.settled_columns import SettledColumns
 from lowlevel.subaggregates import INT_MAX, INT_MIN
-from lowlevel.vectors import Columns, Mask, Vector
+from lowlevel.vectors import AnyVector, Columns, Mask, Vector
 
 NULL = -1
 """What stands under a NULL where the test can tell it."""
@@ -50,18 +52,24 @@ class IntervalTest:
 
     def narrow(self, columns: Columns, passed: Mask) -> bool:
         """Let only rows pass for which it is TRUE; False, and nothing is done, where the column is of another form."""
-        vector = columns[self.column]
-        if not isinstance(vector, Vector) or not vector.data.flags.c_contiguous:
+        found = (
+            columns.integers(self.column) if isinstance(columns, SettledColumns) else _integers(columns[self.column])
+        )
+        if found is None or found[0].shape != passed.shape:
             return False
-        if vector.data.dtype != np.int64 or vector.data.shape != passed.shape:
-            return False
-        if vector.valid is not None and vector.null != NULL:
-            return False
-        keep_inside(
-            vector.data, len(passed), self.bits, self.least, self.most, self.outside, vector.valid is not None,
-            passed.view(np.uint8),
+        values, nullable = found
+        keep_inside.at(
+            pointer(values, "i64"), len(passed), self.bits, self.least, self.most, self.outside, nullable,
+            pointer(passed.view(np.uint8), "u8"),
         )  # fmt: skip
         return True
+
+
+def _integers(vector: AnyVector) -> tuple[npt.NDArray[np.int64], bool] | None:
+    """Return a column of integers, and whether NULL stands under the NULLs of it; None where it is another."""
+    if not isinstance(vector, Vector) or not vector.data.flags.c_contiguous or vector.data.dtype != np.int64:
+        return None
+    return (vector.data, vector.valid is not None) if vector.valid is None or vector.null == NULL else None
 
 
 def interval_test(condition: Expression) -> IntervalTest | None:

@@ -133,7 +133,8 @@ class Node:
                         stream.promise.advance(rows)
                     newest = END if self.at_once else stream.promise.newest
                     for query, shared in stream.tables:
-                        yield from shared.handed_out(query.add(rows, newest))
+                        for batch in query.add(rows, newest):
+                            yield from shared.handed_out(batch)
                 stream.declare(block)
                 yield from self._progress(stream)
 
@@ -168,7 +169,8 @@ class Node:
         if low == BEGINNING:
             return
         for query, shared in stream.tables:
-            yield from shared.handed_out(query.complete(low, idle))
+            for batch in query.complete(low, idle):
+                yield from shared.handed_out(batch)
             for sharer in shared.sharers:
                 mark = self.described[sharer.number].news(query.low)
                 if mark is not None:
@@ -178,7 +180,8 @@ class Node:
         """Empty the tables without a promise: the end of a byte range, not of the link."""
         for stream in self.streams:
             for query, shared in stream.tables:
-                yield from shared.handed_out(query.empty())
+                for batch in query.empty():
+                    yield from shared.handed_out(batch)
 
     def samples(self, names: Sequence[str], damage: str | None = None) -> Samples:
         """Return the counters so far; `names` are the plans' queries, `damage` how the file ended if badly."""

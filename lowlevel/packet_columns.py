@@ -12,6 +12,7 @@ from capture.files.recognise import FileFormat
 from capture.packets.columns import ColumnSpec
 from capture.packets.decoder import Packets
 from capture.packets.fields import NULL, PHYSICAL
+from lowlevel.settled_columns import SettledColumns
 from lowlevel.texts import Names
 from lowlevel.vectors import AddressVector, AnyVector, BytesVector, TextVector, Vector
 
@@ -43,7 +44,7 @@ class Interfaces:
         return TextVector(self._ids[numbers], self._names.texts)
 
 
-class PacketColumns(Mapping[str, AnyVector]):
+class PacketColumns(SettledColumns):
     """The columns of one decoded block of a link. Valid as long as the block's buffers are."""
 
     def __init__(
@@ -90,6 +91,31 @@ class PacketColumns(Mapping[str, AnyVector]):
         version = self._versions.setdefault(parts[0], self._packets.field(parts[0]))
         high, low = (self._packets.field(each).view(np.uint64) for each in parts[1:])
         return AddressVector(version, high, low, version != 0 if nullable else None)
+
+    @property
+    def memory(self) -> Numbers:
+        """The decoder's buffers."""
+        return self._packets.matrix
+
+    @property
+    def only_ipv4(self) -> bool:
+        """Whether every address is of IPv4."""
+        return self._packets.only_ipv4
+
+    def integers(self, name: str) -> tuple[Numbers, bool] | None:
+        """Return a column of integers or MACs, and whether -1 is NULL in it; None for any other column."""
+        spec = self._specs[name]
+        part = PHYSICAL.get(name, (name,))[0]
+        if spec.type not in ("integer", "mac") or (spec.nullable and part.endswith("ip_version")):
+            return None
+        return self._packets.field(part), spec.nullable
+
+    def halves(self, name: str) -> tuple[Numbers, Numbers] | None:
+        """Return the higher and the lower half of a column of addresses, of which IPv4 has the lower; else None."""
+        if self._specs[name].type != "address":
+            return None
+        _, high, low = PHYSICAL[name]
+        return self._packets.field(high), self._packets.field(low)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the catalogue."""

@@ -19,7 +19,7 @@ PROBES = 4
 
 @helper
 def find_homes(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, key_words, words, capacity, times, chosen, choose, begin, end, pane_length, origin, homes,
+    slots, slot_count, width, key_words, words, word_at, times, chosen, choose, begin, end, pane_length, origin, homes,
 ):  # fmt: skip
     """Write rows, panes and home slots of the chosen rows in `[begin, end)` to `homes`; return how many there are.
 
@@ -43,7 +43,7 @@ def find_homes(  # type: ignore[no-untyped-def]
             pane_end = pane_start + pane_length
         mixed = np.uint64(0)
         for word in range(key_words):
-            mixed = mix(mixed, words[word * capacity + row])
+            mixed = mix(mixed, words[word_at[word] + row])
         slot = np.int64(mixed & mask)
         prefetch(slots, slot * width)
         for place in range(LINE_WORDS, reach, LINE_WORDS):

@@ -8,18 +8,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lowlevel.arguments import argument_values
 from lowlevel.chosen_rows import SHARE, ChosenRows
 from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Type
+from lowlevel.expressions import Column, Type
 from lowlevel.flushing import Flushing, Policy
 from lowlevel.flushing_table import FlushingTable, make_table
+from lowlevel.inlet import Inlet, is_plain
 from lowlevel.keys import KeyLayout, codes_of, whole_words
 from lowlevel.plan import LowLevelPlan
 from lowlevel.projection import Projection
 from lowlevel.punctuation import BEGINNING, END
 from lowlevel.readers import Rows
+from lowlevel.settled_columns import SettledColumns
 from lowlevel.spread import Spreader
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 from lowlevel.table import Table
@@ -54,9 +55,12 @@ class QueryTables:
         self.flushing = flushing
         self._link_column = pa.array([], pa.string())
         self.tables: dict[Versions, tuple[KeyLayout, Table]] = {}
+        self.inlets: dict[Versions, Inlet] = {}
         self.where = None if plan.where is None else Condition(plan.where)
         self.spreader = Spreader(plan.pane, plan.origin, capacity) if plan.spread else None
         self.addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
+        self.plain_addresses = all(isinstance(expression, Column) for expression in self.addresses)
+        self.plain = is_plain(plan)
         self.oldest = INT_MAX  # no resident entry of tables that are flushed at once has a smaller pane
         self.limit = INT_MAX  # no row opens a later pane
         self.handed_out = INT_MIN, INT_MIN  # the current pane and the smallest that could stay, when entries last left
@@ -103,7 +107,8 @@ class QueryTables:
         """
         count = rows.count
         self.limit = INT_MAX if newest == END else max(INT_MIN, (newest - self.plan.origin) // self.plan.pane)
-        yield from self._waited()
+        if self.waiting:
+            yield from self._waited()
         if count == 0:
             return
         if count > self.capacity:
@@ -121,7 +126,11 @@ class QueryTables:
                 yield from self._book(pieces.columns, pieces.times, pieces.earliest, None)
             return
         columns = rows.columns
-        if chosen is not None and accepted * SHARE <= count:
+        if (
+            chosen is not None
+            and accepted * SHARE <= count
+            and not (self.plain and isinstance(columns, SettledColumns))
+        ):
             columns, chosen = ChosenRows(columns, np.flatnonzero(chosen)), None
         times = columns["ts"]
         assert isinstance(times, Vector)
@@ -137,6 +146,9 @@ class QueryTables:
 
     def _parted(self, columns: Columns, chosen: Mask | None) -> Iterator[tuple[Versions, Mask | None]]:
         """Part the chosen rows by the versions of their address keys."""
+        if self.plain_addresses and isinstance(columns, SettledColumns) and columns.only_ipv4:
+            yield (4,) * len(self.addresses), chosen
+            return
         found = []
         for expression in self.addresses:
             vector = evaluate(expression, columns)
@@ -167,14 +179,10 @@ class QueryTables:
     def _add(
         self, versions: Versions, columns: Columns, times: npt.NDArray[np.int64], chosen: Mask | None
     ) -> Iterator[pa.RecordBatch]:
-        rows = len(times)
         layout, table = self._table(versions)
         if table.evictions_due:
             yield from self._partials(layout, table, table.take_evicted())
-        layout.pack(columns, rows, table.words)
-        for number, sub in enumerate(self.plan.subaggregates):
-            if sub.argument is not None:
-                argument_values(sub, columns, table.args[number, :rows])
+        self.inlets[versions].lay_out(columns, len(times))
         everyone = None if chosen is None else chosen.view(np.uint8)
         table.update(times, everyone, self.plan.pane, self.plan.origin, self.limit)
 
@@ -185,6 +193,7 @@ class QueryTables:
             if self.feeder is not None:
                 table.take_entries()
             self.tables[versions] = layout, table
+            self.inlets[versions] = Inlet(self.plan, layout, table)
         return self.tables[versions]
 
     def take_in(self, finer: LowLevelPlan, layout: KeyLayout, leaving: npt.NDArray[np.int64]) -> None:
@@ -216,7 +225,8 @@ class QueryTables:
         It is `low`, or less where entries of earlier panes stay behind. They do not where all leave at once, nor where
         the link is `idle`: nothing waits to be read, so no packet waits for a flush.
         """
-        yield from self._waited()
+        if self.waiting:
+            yield from self._waited()
         if low == END:
             yield from self.empty()
         else:

@@ -57,11 +57,10 @@ class SharedPlan:
     sharers: tuple[Sharer, ...]
     feeder: int | None = None
 
-    def handed_out(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Item]]:
-        """Yield each batch of the table's partials as those of every sharer, with the number of its plan."""
-        for batch in batches:
-            for sharer in self.sharers:
-                yield sharer.number, batch if sharer.plan is self.plan else sharer.partials(batch)
+    def handed_out(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Item]]:
+        """Yield a batch of the table's partials as those of every sharer, with the number of its plan."""
+        for sharer in self.sharers:
+            yield sharer.number, batch if sharer.plan is self.plan else sharer.partials(batch)
 
 
 def identity(plan: LowLevelPlan) -> LowLevelPlan:

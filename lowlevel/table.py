@@ -65,14 +65,20 @@ class Table(ABC):
         self.words = column_matrix(max(1, key_words), capacity)
         self.args = column_matrix(max(1, len(subaggregates)), capacity)
         self.stride = self.words.shape[1]
+        self.word_at = np.arange(self.words.shape[0]) * self.stride  # where each column begins, from that of `words` on
+        self.arg_at = np.arange(self.args.shape[0]) * self.stride
         self._everyone = np.ones(1, np.uint8)
-        self._homes = np.empty(3 * AHEAD, np.int64)
+        self._homes = np.zeros(3 * AHEAD, np.int64)
         # Addresses are taken once: asking numpy for them at every call costs as much as hundreds of packets.
         self._slots = pointer(self.slots, "i64")
         self._ops = pointer(self.ops, "i64")
         self._starts = pointer(self.starts, "i64")
         self._words = pointer(self.words, "i64")
         self._args = pointer(self.args, "i64")
+        self._word_at = pointer(self.word_at, "i64")
+        self._arg_at = pointer(self.arg_at, "i64")
+        self._homes_at = pointer(self._homes, "i64")
+        self._all = pointer(self._everyone, "u8")
         self._evicted = pointer(self.evicted, "i64")
 
     @property

@@ -58,7 +58,7 @@ def take_in_at(slots, slots_float, kind, at, time, value, value_float):  # type:
 
 @helper
 def take_in(  # type: ignore[no-untyped-def]
-    slots, slots_float, first, ops, op_count, args, args_float, capacity, homes, begin, end
+    slots, slots_float, first, ops, op_count, args, args_float, arg_at, homes, begin, end
 ):  # fmt: skip
     """Update the entries at `homes[2 * AHEAD + number]`, for numbers in `[begin, end)`, with their rows' arguments.
 
@@ -66,7 +66,7 @@ def take_in(  # type: ignore[no-untyped-def]
     """
     for op in range(op_count):
         kind = ops[op]
-        base = op * capacity
+        base = arg_at[op]
         if kind == COUNT:
             for number in range(begin, end):
                 slots[homes[2 * AHEAD + number] + first + op] += 1
@@ -105,15 +105,16 @@ def take_in(  # type: ignore[no-untyped-def]
             for number in range(begin, end):
                 at = homes[2 * AHEAD + number] + first + op
                 place = base + homes[number]
-                take_in_at(slots, slots_float, kind, at, args[place - capacity], args[place], args_float[place])
+                time = args[arg_at[op - 1] + homes[number]]
+                take_in_at(slots, slots_float, kind, at, time, args[place], args_float[place])
 
 
 @helper
-def holds_key(slots, at, key_words, words, capacity, row):  # type: ignore[no-untyped-def]
+def holds_key(slots, at, key_words, words, word_at, row):  # type: ignore[no-untyped-def]
     """Whether the key of the entry at word `at` is that of a row; its pane is for the caller to compare."""
     same = True
     for word in range(key_words):
-        if slots[at + 1 + word] != words[word * capacity + row]:
+        if slots[at + 1 + word] != words[word_at[word] + row]:
             same = False
             break
     return same
@@ -121,12 +122,12 @@ def holds_key(slots, at, key_words, words, capacity, row):  # type: ignore[no-un
 
 @helper
 def begin_entry(  # type: ignore[no-untyped-def]
-    slots, at, pane, key_words, words, capacity, row, starts, op_count
+    slots, at, pane, key_words, words, word_at, row, starts, op_count
 ):  # fmt: skip
     """Write an entry of a pane with the key of a row at word `at`, as it is before its first packet."""
     slots[at] = pane
     for word in range(key_words):
-        slots[at + 1 + word] = words[word * capacity + row]
+        slots[at + 1 + word] = words[word_at[word] + row]
     for op in range(op_count):
         slots[at + 1 + key_words + op] = starts[op]
 

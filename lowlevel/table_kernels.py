@@ -11,21 +11,21 @@ from lowlevel.tags import ANY, BUCKET, first_of, free, home_of, mark_of, tag_of,
 
 
 @kernel(
-    "i64(i64*, f64*, u64*, i64, i64, i64, i64*, i64*, i64, i64*, i64, i64*, f64*, i64*, u8*, i64, i64, i64, i64, "
-    "u64*, i64*, i64*, i64, i64*)"
+    "i64(i64*, f64*, u64*, i64, i64, i64, i64*, i64*, i64, i64*, i64*, i64*, f64*, i64*, i64*, u8*, i64, i64, i64, "
+    "i64, u64*, i64*, i64*, i64, i64*)"
 )
 def update_table(  # type: ignore[no-untyped-def]
-    slots, slots_float, tags, slot_count, width, key_words, ops, starts, op_count, words, capacity, args, args_float,
-    times, chosen, choose, rows, pane_length, origin, hashes, homes, out, out_rows, tally,
+    slots, slots_float, tags, slot_count, width, key_words, ops, starts, op_count, words, word_at, args, args_float,
+    arg_at, times, chosen, choose, rows, pane_length, origin, hashes, homes, out, out_rows, tally,
 ):  # fmt: skip
     """Add packets to the table; return how many rows `out` holds then.
 
-    `slots` is slot_count (a power of two, at least BUCKET) x width, `tags` a word for each bucket. `words` is key_words
-    x capacity, `args` op_count x capacity, `times` capacity ts in ns. Where `choose`, only packets with `chosen` = 1
-    count. Evicted entries are appended to `out`, which has room for out_rows + rows. `starts` are the words of a new
-    entry before its first packet. `hashes` has room for AHEAD, `homes` for 3 x AHEAD. `tally` counts entries that began
-    where their home slot was taken, and entries that filled an empty slot. The `_float` pointers are the same memory
-    seen as float64.
+    `slots` is slot_count (a power of two, at least BUCKET) x width, `tags` a word for each bucket. The column of key
+    word w begins at `words[word_at[w]]`, that of an argument at `args[arg_at[op]]`, wherever that is; `times` are ts in
+    ns; all of them have `rows` values. Where `choose`, only packets with `chosen` = 1 count. Evicted entries are
+    appended to `out`, which has room for out_rows + rows. `starts` are the words of a new entry before its first
+    packet. `hashes` has room for AHEAD, `homes` for 3 x AHEAD. `tally` counts entries that began where their home slot
+    was taken, and entries that filled an empty slot. The `_float` pointers are the same memory seen as float64.
     """
     if rows == 0:
         return out_rows
@@ -44,14 +44,17 @@ def update_table(  # type: ignore[no-untyped-def]
     of_one_pane = most < pane_end
     for number in range(AHEAD):
         homes[AHEAD + number] = pane
-    for begin in range(0, rows, AHEAD):
-        end = min(rows, begin + AHEAD)
+    end = 0
+    while end < rows:
+        begin = end
         found = np.int64(0)
         if choose:
-            for row in range(begin, end):
-                homes[found] = row
-                found += chosen[row]
+            while end < rows and found < AHEAD:
+                homes[found] = end
+                found += chosen[end]
+                end += 1
         else:
+            end = min(rows, begin + AHEAD)
             found = end - begin
             for number in range(found):
                 homes[number] = begin + number
@@ -68,11 +71,11 @@ def update_table(  # type: ignore[no-untyped-def]
         if choose:
             for word in range(key_words):
                 for number in range(found):
-                    hashes[number] = mix(hashes[number], words[word * capacity + homes[number]])
+                    hashes[number] = mix(hashes[number], words[word_at[word] + homes[number]])
         else:
             for word in range(key_words):
                 for number in range(found):
-                    hashes[number] = mix(hashes[number], words[word * capacity + begin + number])
+                    hashes[number] = mix(hashes[number], words[word_at[word] + begin + number])
         for number in range(found):
             prefetch(tags, np.int64(hashes[number] & buckets))
         for number in range(found):
@@ -92,7 +95,7 @@ def update_table(  # type: ignore[no-untyped-def]
             row = homes[number]
             pane_of_row = homes[AHEAD + number]
             at = homes[2 * AHEAD + number]
-            if at >= 0 and slots[at] == pane_of_row and holds_key(slots, at, key_words, words, capacity, row):
+            if at >= 0 and slots[at] == pane_of_row and holds_key(slots, at, key_words, words, word_at, row):
                 continue
             mixed = hashes[number]
             tag = tag_of(mixed)
@@ -103,14 +106,14 @@ def update_table(  # type: ignore[no-untyped-def]
             known = False
             while same != np.uint64(0) and not known:
                 at = (bucket * BUCKET + np.int64(first_of(same))) * width
-                known = slots[at] == pane_of_row and holds_key(slots, at, key_words, words, capacity, row)
+                known = slots[at] == pane_of_row and holds_key(slots, at, key_words, words, word_at, row)
                 same &= same - np.uint64(1)
             if not known:
                 place = first_of(free(held, home))
                 at = (bucket * BUCKET + np.int64(place)) * width
                 if held & mark_of(place) != np.uint64(0):
                     take_in(
-                        slots, slots_float, 1 + key_words, ops, op_count, args, args_float, capacity, homes, taken,
+                        slots, slots_float, 1 + key_words, ops, op_count, args, args_float, arg_at, homes, taken,
                         number,
                     )  # fmt: skip
                     taken = number
@@ -121,9 +124,9 @@ def update_table(  # type: ignore[no-untyped-def]
                     collisions += place != home
                 shift = place << np.uint64(3)
                 tags[bucket] = (held & ~(np.uint64(0xFF) << shift)) | (tag << shift)
-                begin_entry(slots, at, pane_of_row, key_words, words, capacity, row, starts, op_count)
+                begin_entry(slots, at, pane_of_row, key_words, words, word_at, row, starts, op_count)
             homes[2 * AHEAD + number] = at
-        take_in(slots, slots_float, 1 + key_words, ops, op_count, args, args_float, capacity, homes, taken, found)
+        take_in(slots, slots_float, 1 + key_words, ops, op_count, args, args_float, arg_at, homes, taken, found)
     tally[0] += collisions
     tally[1] += inserted
     return out_rows

@@ -36,6 +36,7 @@ class TaggedTable(Table):
         self.hand = np.zeros(2, np.int64)  # of a flush: the next bucket, the smallest pane that stayed
         self._tags = pointer(self.tags, "u64")
         self._hashes = np.zeros(AHEAD, np.uint64)
+        self._hashes_at = pointer(self._hashes, "u64")
         self._counted = pointer(self.counted, "i64")
 
     @property
@@ -55,11 +56,11 @@ class TaggedTable(Table):
 
         No packet says which pane is current: `limit` is for others.
         """
-        self.evicted_rows = update_table(
+        self.evicted_rows = update_table.at(
             self._slots, self._slots, self._tags, len(self.slots), self.width, self.key_words, self._ops, self._starts,
-            len(self.ops), self._words, self.stride, self._args, self._args, times,
-            self._everyone if chosen is None else chosen, chosen is not None,
-            len(times), pane, origin, self._hashes, self._homes, self._evicted, self.evicted_rows, self._counted,
+            len(self.ops), self._words, self._word_at, self._args, self._args, self._arg_at, pointer(times, "i64"),
+            self._all if chosen is None else pointer(chosen, "u8"), chosen is not None,
+            len(times), pane, origin, self._hashes_at, self._homes_at, self._evicted, self.evicted_rows, self._counted,
         )  # fmt: skip
 
     def take_evicted(self) -> npt.NDArray[np.int64]:

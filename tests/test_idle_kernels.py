@@ -29,13 +29,13 @@ def test_no_idle_kernel_is_called(name: str, kind: str, tmp_path: Path, monkeypa
     run = InlineRun([plan], bind_files([str(tmp_path / name)]))
     idle = IdleKernels(run)
     called: set[str] = set()
-    call = Kernel.__call__
+    call = Kernel.at
 
-    def noted(self: Kernel, *arguments: object) -> int:
+    def noted(self: Kernel, *arguments: float) -> int:
         called.add(self.name)
         return call(self, *arguments)
 
-    monkeypatch.setattr(Kernel, "__call__", noted)
+    monkeypatch.setattr(Kernel, "at", noted)
     assert sum(1 for _ in run.results()) == (kind in ("packets", "frames"))
     assert called
     assert {each.name for each in native.kernels if idle(each)} & called == set()

@@ -146,7 +146,7 @@ def test_the_kernels_as_plain_python_stay_inside_their_arrays_and_agree_with_the
         fast.update(times, chosen, 7, -3)
         flushed = flushed_of(fast, before)
         with monkeypatch.context() as patch:
-            patch.setattr(lowlevel.tagged_table, "update_table", plain(update_table, *memory))
+            patch.setattr(lowlevel.tagged_table, "update_table", plain(update_table, *memory, times, chosen))
             patch.setattr(lowlevel.tagged_table, "flush_table", plain(flush_table, *memory))
             slow.update(times, chosen, 7, -3)
             assert np.array_equal(flushed_of(slow, before), flushed)

@@ -74,6 +74,7 @@ class Decoder:
         self.retimed = np.zeros(len(RETIMED), np.int64)
         self.only_ipv4 = True  # in the block decoded last
         self.out = pointer(self.matrix.reshape(-1), "i64")
+        self.counts_at = pointer(self.counts, "i64")
 
     def decode(self, block: Block) -> Packets:
         """Decode one block. Records that hold no readable IP packet are counted in `skipped`, or are rows too.
@@ -116,8 +117,8 @@ class Decoder:
                 self.file.data, block.start, block.end, block.records, form.link_type, self.want, self.want_inner,
                 self.every_frame, self.out, stride, self.counts,
             )  # fmt: skip
-        return decode_pcap(
-            self.file.data, block.start, block.records, form.big_endian, form.unit, form.record_header,
+        return decode_pcap.at(
+            pointer(self.file.data, "u8"), block.start, block.records, form.big_endian, form.unit, form.record_header,
             form.length_order, form.link_type, self.want, self.want_inner, self.every_frame, self.out, stride,
-            self.counts,
+            self.counts_at,
         )  # fmt: skip
