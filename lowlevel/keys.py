@@ -215,6 +215,7 @@ class KeyLayout:
         absent = None
         if key.expression.nullable:
             absent = data == -1 if len(codes) == 1 else codes[1] != 0
+            absent = absent if absent.any() else None
         if kind is Type.TEXT:
             distinct, places = np.unique(data, return_inverse=True)  # -1 is NULL
             names = self.names[key.name]

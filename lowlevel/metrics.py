@@ -33,7 +33,8 @@ TABLE_COLLISIONS = Metric(
     "wiretide_table_collisions_total",
     "counter",
     ("query", "link"),
-    "Rows that found another entry of an open pane in the slot of the low-level table where they looked first.",
+    "Rows that found another entry of an open pane in the slot of the low-level table where they looked first; "
+    "of tables that are flushed at once, only rows that began an entry.",
 )
 TABLE_SWEPT = Metric(
     "wiretide_table_swept_total",

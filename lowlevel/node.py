@@ -49,7 +49,7 @@ from lowlevel.watch.watching import Watching
 AT_ONCE = Flushing()
 
 TABLE_SLOTS = 1 << 18
-"""Slots of each table unless told otherwise: 19 MB with buffers for a pair of IPv4 addresses and two sub-aggregates."""
+"""Slots of each table unless told otherwise: 11 MB with buffers for a pair of IPv4 addresses and two sub-aggregates."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 class Tally:
     """Counters of one table, or of several together.
 
-    Packets that found their home slot taken by another entry (`collisions`). Entries that left: for another group, or
+    Packets that found their home slot taken by another entry (`collisions`), in a table with tags only those that began
+    one. Entries that left: for another group, or
     for the same one in a later pane (`evicted`), because their pane was complete or the input ended (`flushed`), one by
     one beside the packets (`swept`), because their pane was too old or an order asked for it (`forced`). Packets that
     left as partials of their own, being too old or too far ahead (`direct`). `burst` is the most entries that left for
