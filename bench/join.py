@@ -23,8 +23,9 @@ from bench.setting import Setting
 from bench.undisturbed import step
 from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.spec import Band, JoinKind, JoinSpec, Progress, Side, Tumbling
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.punctuation import END, Punctuation
+from lowlevel.types import Type
 
 SECOND = 10**9
 RATE = 500_000

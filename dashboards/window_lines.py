@@ -11,7 +11,8 @@ from dashboards.result_files import readable
 from dashboards.result_table import iso_times, printable
 from highlevel.graph.plan import AnyPlan
 from highlevel.plan import QueryPlan
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
+from lowlevel.types import Type
 
 SHOWN = 3
 """Windows of one query that are printed at a time; the count of the others follows."""

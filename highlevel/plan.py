@@ -12,10 +12,11 @@ from highlevel.selection import Selection
 from highlevel.user_column import UserColumn
 from highlevel.windows.any_window import AnyWindow
 from highlevel.windows.sliding import WHOLE_INPUT
-from lowlevel.expressions import Expression, Type
+from lowlevel.expressions import Expression
 from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
+from lowlevel.types import Type
 
 LINK = "link"
 """The column of every partial that names its link."""

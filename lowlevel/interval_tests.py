@@ -15,8 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from capture.native import kernel
-from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type
+from lowlevel.expressions import Binary, Column, Expression, Literal
+from lowlevel.operations import Op
 from lowlevel.subaggregates import INT_MAX, INT_MIN
+from lowlevel.types import Type
 from lowlevel.vectors import Columns, Mask, Vector
 
 NULL = -1

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.expressions import Address, Literal, Prefix
+from lowlevel.address_constants import Address, Prefix
+from lowlevel.expressions import Literal
 
 FEW = 32
 """Constants up to which one comparison with each costs no more than a search."""

@@ -12,7 +12,6 @@ from lowlevel.arguments import argument_values
 from lowlevel.chosen_rows import SHARE, ChosenRows
 from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Type
 from lowlevel.flushing import Flushing, Policy
 from lowlevel.flushing_table import FlushingTable, make_table
 from lowlevel.keys import KeyLayout, codes_of, whole_words
@@ -24,6 +23,7 @@ from lowlevel.spread import Spreader
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 from lowlevel.table import Table
 from lowlevel.tally import Tally, together
+from lowlevel.types import Type
 from lowlevel.vectors import AddressVector, Columns, Mask, Vector
 
 COUNTED = 8**5

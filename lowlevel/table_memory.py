@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from capture.files.blocks import BLOCK_RECORDS
-from lowlevel.expressions import Expression, Type, columns_of
+from lowlevel.expressions import Expression, columns_of
 from lowlevel.filter_join.recalling import memory_of
 from lowlevel.keys import KeyLayout
 from lowlevel.plan import LowLevelPlan
 from lowlevel.sharing import share
 from lowlevel.spread import PIECE_WORDS
 from lowlevel.table import Table
+from lowlevel.types import Type
 
 FEWEST = 1 << 10
 """Slots below which a table is of no use: the budget is refused."""

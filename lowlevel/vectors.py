@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.expressions import Address
+from lowlevel.address_constants import Address
 
 Mask = npt.NDArray[np.bool_]
 

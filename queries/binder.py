@@ -12,20 +12,10 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from lowlevel.expressions import (
-    ARITHMETIC,
-    BITWISE,
-    COMPARISON,
-    LOGICAL,
-    Binary,
-    Column,
-    Expression,
-    IsNull,
-    Literal,
-    Op,
-    Type,
-    Unary,
-)
+from lowlevel.expressions import Binary, Column, Expression, Literal, Unary
+from lowlevel.operations import ARITHMETIC, BITWISE, COMPARISON, LOGICAL, Op
+from lowlevel.predicates import IsNull
+from lowlevel.types import Type
 from queries.aggregates import BOUNDED, INTEGERS_ALONE, VARIANCES, Aggregates
 from queries.comparisons import Operand, compare, member
 from queries.details import DETAILED

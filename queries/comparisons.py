@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from lowlevel.expressions import Address, Binary, Column, Expression, InList, InPrefix, Literal, Op, Type
+from lowlevel.address_constants import Address
+from lowlevel.expressions import Binary, Column, Expression, Literal
+from lowlevel.operations import Op
+from lowlevel.predicates import InList, InPrefix
+from lowlevel.types import Type
 from queries.addresses import AddressError, parse_address, parse_prefix
 from queries.errors import QueryError
 from queries.macs import EXAMPLE, parse_mac

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from lowlevel.expressions import Binary, Expression, Op, columns_of
+from lowlevel.expressions import Binary, Expression, columns_of
+from lowlevel.operations import Op
 from queries.relations import conjunction
 
 Items = frozenset[int]

@@ -15,8 +15,9 @@ from highlevel.plan import LINK
 from highlevel.windows.kind import WindowKind
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column, Expression, Literal, Type, columns_of
+from lowlevel.expressions import Column, Expression, Literal, columns_of
 from lowlevel.plan import Key
+from lowlevel.types import Type
 from queries.comparisons import Operand
 from queries.errors import QueryError
 from queries.expression_text import expression_text

@@ -16,10 +16,12 @@ from highlevel.plan import LATE, Output, QueryPlan
 from highlevel.selection import Selection
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import WHOLE_INPUT
-from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type, bits_of, columns_of
+from lowlevel.expressions import Binary, Column, Expression, Literal, bits_of, columns_of
 from lowlevel.layers import Layer
+from lowlevel.operations import Op
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import Kind
+from lowlevel.types import Type
 from queries.aggregates import Aggregates
 from queries.binder import Binder, Resolve
 from queries.clauses import Clause, Clauses

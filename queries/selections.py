@@ -11,7 +11,8 @@ from highlevel.selection import Selection, SelectionKind
 from highlevel.windows.kind import WindowKind
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.tuples import TupleWindow
-from lowlevel.expressions import Column, Expression, Literal, Type
+from lowlevel.expressions import Column, Expression, Literal
+from lowlevel.types import Type
 from queries.comparisons import Operand
 from queries.errors import QueryError
 from queries.expression_text import expression_text

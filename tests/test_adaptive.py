@@ -26,9 +26,10 @@ from highlevel.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel
 from highlevel.aggregate import Aggregate
 from highlevel.bucket import END_WID, FIRST_WID
 from highlevel.wid_ranges import count
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.types import Type
 from tests.adaptive_twin import AdaptiveTwin
 from tests.operator_contract import (
     Contract,

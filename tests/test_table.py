@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import lowlevel.table
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
 from lowlevel.table import Table
 from lowlevel.table_entries import AHEAD, EMPTY, PROBES
 from lowlevel.table_kernels import flush_table, update_table
+from lowlevel.types import Type
 from tests.plain_kernels import plain
 
 INT, FLOAT = Column("n", Type.INT), Column("f", Type.FLOAT)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from highlevel.graph.leaf import Leaf
 from highlevel.plan import LATE, QueryPlan
 from highlevel.window_operator import WINDOW_END, WINDOW_START
-from lowlevel.expressions import Column, Type, bits_of
+from lowlevel.expressions import Column, bits_of
+from lowlevel.types import Type
 
 if TYPE_CHECKING:
     from highlevel.graph.nodes import Node

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from highlevel.plan import LINK
-from lowlevel.expressions import Column, Type, bits_of
+from lowlevel.expressions import Column, bits_of
 from lowlevel.layers import Layer
 from lowlevel.plan import LowLevelPlan
+from lowlevel.types import Type
 
 if TYPE_CHECKING:
     from highlevel.graph.nodes import Node
