@@ -137,6 +137,11 @@ def bits_of(expression: Expression) -> int:
     return 64
 
 
+def computed_column(name: str, expression: Expression) -> Column:
+    """Return the column called `name` that the values of an expression make."""
+    return Column(name, expression.type, expression.nullable, bits_of(expression))
+
+
 def columns_of(expression: Expression) -> Iterator[Column]:
     """Every column of the tree, depth first, repeats included."""
     return (part for part in parts_of(expression) if isinstance(part, Column))

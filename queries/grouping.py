@@ -16,7 +16,7 @@ from highlevel.plan import LATE, Output, QueryPlan
 from highlevel.selection import Selection
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import WHOLE_INPUT
-from lowlevel.expressions import Binary, Column, Expression, Literal, bits_of, columns_of
+from lowlevel.expressions import Binary, Column, Expression, Literal, columns_of, computed_column
 from lowlevel.layers import Layer
 from lowlevel.operations import Op
 from lowlevel.plan import Key, LowLevelPlan
@@ -226,7 +226,7 @@ class Grouping:
             elif expression not in groups:
                 key = Key(f"k{len(keys)}", self._in_nanoseconds(expression))
                 keys.append(key)
-                groups[expression] = Column(key.name, expression.type, expression.nullable, bits_of(expression))
+                groups[expression] = computed_column(key.name, expression)
 
     def _in_nanoseconds(self, expression: Expression) -> Expression:
         """Return what a group by a time is computed as: `ts/60` counts minutes, while `/` divides nanoseconds."""
