@@ -35,8 +35,7 @@ from lowlevel.metrics import (
 )
 from lowlevel.plan import LowLevelPlan
 from lowlevel.promises.boundaries import Described
-from lowlevel.promises.knowledge import Kind as KnowledgeKind
-from lowlevel.promises.knowledge import Knowledge
+from lowlevel.promises.knowledge import EXACT, Knowledge
 from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.query_reducer import QueryReducer, make_reducer
@@ -81,18 +80,14 @@ class Node:
         plans: Sequence[LowLevelPlan],
         slots: int = TABLE_SLOTS,
         capacity: int = BLOCK_RECORDS,
-        slack: int | None = None,
-        promise: Knowledge | None = None,
+        promise: Knowledge = EXACT,
         flushing: Flushing = AT_ONCE,
     ) -> None:
         """Serve `plans` on one link; `capacity` is the largest number of records in a block.
 
-        `promise` is what is known of the order of each kind of rows, by default that no row is more than `slack` (ns)
-        older than the newest; rows that come later than that are late. Without either promises are exact.
+        `promise` is what is known of the order of each kind of rows; rows that come later than that are late.
         `flushing` says how entries of old panes leave the tables.
         """
-        if promise is None:
-            promise = Knowledge() if slack is None else Knowledge(KnowledgeKind.LATE_BY_TIME, slack)
         self.link = link
         self.at_once = flushing.policy is Policy.AT_ONCE
         self.follows = promise.by_rows or not self.at_once  # how far the link has come is not told by any one row

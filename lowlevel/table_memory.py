@@ -29,14 +29,14 @@ MOST = 1 << 26
 """Slots above which more would not be asked for, whatever the budget."""
 
 
-def slots_within(memory: int, plans: Sequence[LowLevelPlan], capacity: int = BLOCK_RECORDS) -> int:
+def slots_within(memory: int, plans: Sequence[LowLevelPlan]) -> int:
     """Return the slots of each table, the largest power of two with which all tables of `plans` fit `memory` bytes.
 
     ValueError, which says how much is needed, where not even FEWEST do.
     """
-    costs = [_cost(layout, plan, capacity) for plan, layout in _tables(plans)]
+    costs = [_cost(layout, plan) for plan, layout in _tables(plans)]
     per_slot = sum(each for _, each in costs)
-    fixed = sum(fixed for fixed, _ in costs) + _laid_out(plans, capacity)
+    fixed = sum(fixed for fixed, _ in costs) + _laid_out(plans)
     if fixed + per_slot * FEWEST > memory:
         needed = fixed + per_slot * FEWEST
         raise ValueError(
@@ -49,10 +49,10 @@ def slots_within(memory: int, plans: Sequence[LowLevelPlan], capacity: int = BLO
     return slots
 
 
-def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], capacity: int = BLOCK_RECORDS) -> int:
+def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan]) -> int:
     """Return the memory of all tables that `plans` can have."""
-    costs = [_cost(layout, plan, capacity) for plan, layout in _tables(plans)]
-    return sum(fixed + each * slots for fixed, each in costs) + _laid_out(plans, capacity)
+    costs = [_cost(layout, plan) for plan, layout in _tables(plans)]
+    return sum(fixed + each * slots for fixed, each in costs) + _laid_out(plans)
 
 
 def _tables(plans: Sequence[LowLevelPlan]) -> Iterator[tuple[LowLevelPlan, KeyLayout]]:
@@ -62,12 +62,12 @@ def _tables(plans: Sequence[LowLevelPlan]) -> Iterator[tuple[LowLevelPlan, KeyLa
             yield shared.plan, KeyLayout(shared.plan.keys, versions)
 
 
-def _laid_out(plans: Sequence[LowLevelPlan], capacity: int) -> int:
+def _laid_out(plans: Sequence[LowLevelPlan]) -> int:
     """Return what is there beside tables, bytes: panes of what feeds one, pieces of cut rows, keys of filter joins."""
     shared = share([plan for plan in plans if plan.reduced])
-    fed = sum(8 * capacity for each in shared if each.feeder is not None)
+    fed = sum(8 * BLOCK_RECORDS for each in shared if each.feeder is not None)
     fed += memory_of(plans)
-    return fed + sum(PIECE_WORDS * 8 * capacity for each in shared if each.plan.spread and each.feeder is None)
+    return fed + sum(PIECE_WORDS * 8 * BLOCK_RECORDS for each in shared if each.plan.spread and each.feeder is None)
 
 
 def possible_versions(plan: LowLevelPlan) -> list[tuple[int, ...]]:
@@ -90,8 +90,8 @@ def _header(kind: str, address: Expression) -> str:
     return " ".join(names)
 
 
-def _cost(layout: KeyLayout, plan: LowLevelPlan, capacity: int) -> tuple[int, int]:
+def _cost(layout: KeyLayout, plan: LowLevelPlan) -> tuple[int, int]:
     """Return what a table takes in any case, and what for each slot, in bytes: told by two small ones."""
-    small, large = (Table(layout.words, plan.subaggregates, slots, capacity).bytes for slots in (1024, 2048))
+    small, large = (Table(layout.words, plan.subaggregates, slots, BLOCK_RECORDS).bytes for slots in (1024, 2048))
     each = (large - small) // 1024
     return small - 1024 * each, each

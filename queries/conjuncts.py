@@ -12,9 +12,6 @@ from lowlevel.expressions import Binary, Expression, columns_of
 from lowlevel.operations import Op
 from queries.relations import conjunction
 
-Items = frozenset[int]
-"""Numbers of items of FROM."""
-
 
 def conjuncts(expression: Expression) -> Iterator[Expression]:
     """Yield what AND joins, from the left to the right."""

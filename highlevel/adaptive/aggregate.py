@@ -190,11 +190,6 @@ class AdaptiveAggregate:
         return int(np.count_nonzero(self.store.eager))
 
     @property
-    def groups_lazy(self) -> int:
-        """Groups whose tuples are held."""
-        return self.store.group_count - self.groups_eager
-
-    @property
     def to_eager(self) -> int:
         """How often a group became eager; `to_lazy` says how often one became lazy again."""
         return int(self.store.state[TO_EAGER])
