@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.units import SECOND
 from dashboards.result_files import readable
 from dashboards.result_table import iso_times, printable
 from highlevel.graph.plan import AnyPlan
@@ -47,7 +48,7 @@ def _of_windows(plan: QueryPlan, table: pa.Table, shown: int) -> Iterator[str]:
 
 
 def _clock(time: int) -> str:
-    seconds = pa.scalar(time // 1_000_000_000, pa.timestamp("s"))
+    seconds = pa.scalar(time // SECOND, pa.timestamp("s"))
     return pc.strftime(seconds, "%Y-%m-%dT%H:%M:%SZ").as_py()
 
 

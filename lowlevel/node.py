@@ -9,7 +9,7 @@ from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture
 from capture.files.stream import StreamedCapture
 from capture.metrics import BYTES_READ, FILES_DAMAGED, RECORDS_READ, Samples
-from lowlevel.durations import SECOND
+from capture.units import SECOND
 from lowlevel.filter_join.recalling import Recalling
 from lowlevel.flushing import Flushing, Policy
 from lowlevel.metrics import (

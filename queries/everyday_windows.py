@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from capture.units import SECOND
 from highlevel.windows.any_window import AnyWindow
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import SlidingWindow
-from lowlevel.durations import SECOND, UNITS
+from lowlevel.durations import UNITS
 from lowlevel.expressions import Binary, Column, Expression, Literal
 from lowlevel.operations import Op
 from lowlevel.types import Type

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lowlevel.durations import SECOND
+from capture.units import SECOND
 from lowlevel.expressions import Binary, Column, Expression, Literal
 from lowlevel.operations import Op
 from lowlevel.types import Type
