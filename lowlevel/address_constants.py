@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+WIDTH = {4: 32, 6: 128}
+"""Bits of an address by IP version."""
+
 
 @dataclass(frozen=True, slots=True)
 class Address:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lowlevel import byte_functions, membership, texts
-from lowlevel.address_constants import Address, Prefix
+from lowlevel.address_constants import WIDTH, Address, Prefix
 from lowlevel.expressions import Binary, Call, Column, Expression, Literal, Unary
 from lowlevel.filter_join.seen_within import SeenWithin
 from lowlevel.finished_aggregates import Mean, Present, Variance
@@ -208,7 +208,7 @@ def _in_prefixes(vector: AnyVector, prefixes: tuple[Prefix, ...]) -> Vector:
 
 
 def _in_prefix(vector: AddressVector, prefix: Prefix) -> Any:
-    width = 32 if prefix.version == 4 else 128
+    width = WIDTH[prefix.version]
     mask = (2**width - 1) ^ (2 ** (width - prefix.length) - 1)
     mask_high, mask_low = divmod(mask, 2**64)
     high, low = divmod(prefix.value, 2**64)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.address_constants import Address, Prefix
+from lowlevel.address_constants import WIDTH, Address, Prefix
 from lowlevel.expressions import Literal
 
 FEW = 32
@@ -23,9 +23,6 @@ FEW = 32
 
 KEPT = 64
 """Lists that are kept sorted, at most."""
-
-WIDTH = {4: 32, 6: 128}
-"""Bits of an address by IP version."""
 
 Mask = npt.NDArray[np.bool_]
 Halves = npt.NDArray[np.uint64]

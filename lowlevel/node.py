@@ -11,7 +11,7 @@ from capture.files.stream import StreamedCapture
 from capture.metrics import BYTES_READ, FILES_DAMAGED, RECORDS_READ, Samples
 from capture.units import SECOND
 from lowlevel.filter_join.recalling import Recalling
-from lowlevel.flushing import Flushing, Policy
+from lowlevel.flushing import AT_ONCE, Flushing, Policy
 from lowlevel.metrics import (
     LULL_PROMISES,
     PROMISE_LAG,
@@ -44,8 +44,6 @@ from lowlevel.readers import RowReader, make_reader
 from lowlevel.sharing import SharedPlan, share, share_conditions
 from lowlevel.tally import Tally
 from lowlevel.watch.watching import Watching
-
-AT_ONCE = Flushing()
 
 TABLE_SLOTS = 1 << 18
 """Slots of each table unless told otherwise: 19 MB with buffers for a pair of IPv4 addresses and two sub-aggregates."""

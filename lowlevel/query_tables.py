@@ -12,7 +12,7 @@ from lowlevel.arguments import argument_values
 from lowlevel.chosen_rows import SHARE, ChosenRows
 from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
-from lowlevel.flushing import Flushing, Policy
+from lowlevel.flushing import AT_ONCE, Flushing, Policy
 from lowlevel.flushing_table import FlushingTable, make_table
 from lowlevel.keys import KeyLayout, codes_of, whole_words
 from lowlevel.plan import LowLevelPlan
@@ -31,8 +31,6 @@ COUNTED = 8**5
 
 VERSIONS = (0, 4, 6)
 """Of an address: 0 is NULL."""
-
-AT_ONCE = Flushing()
 
 Versions = tuple[int, ...]
 """IP versions of a plan's address keys, in their order."""

@@ -13,3 +13,7 @@ class Type(StrEnum):
     TEXT = "text"
     MAC = "mac"
     BYTES = "bytes"
+
+
+NUMBERS = (Type.INT, Type.FLOAT)
+"""The types that are computed with, and compared with each other."""

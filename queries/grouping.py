@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from typing import Any, cast
 
 from highlevel.detail import Detail, Folding
-from highlevel.plan import LATE, Output, QueryPlan
+from highlevel.plan import BOUNDS, LATE, Output, QueryPlan
 from highlevel.selection import Selection
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import WHOLE_INPUT
@@ -30,7 +30,7 @@ from queries.everyday_windows import window_of_quotient
 from queries.grammar import ExpressionGrammar, Item
 from queries.group_times import GroupTimes, interval_of
 from queries.names import Names
-from queries.output_names import BOUNDS, ColumnName, output_names, plain_names, spelled
+from queries.output_names import ColumnName, output_names, plain_names, spelled
 from queries.query_window import QueryWindow
 from queries.scope import Scope
 from queries.streams import PACKETS, SPREADABLE, Links
