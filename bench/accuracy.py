@@ -15,9 +15,10 @@ from bench.disorder import SECOND, Numbers, Stream, pieces
 from highlevel.aggregate import Aggregate
 from highlevel.inorder.slack import Lateness, SlackAggregate
 from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.types import Type
 
 SUBS = [SubAggregate("packets", Kind.COUNT), SubAggregate("value", Kind.SUM, Column("value", Type.INT))]
 

@@ -21,12 +21,13 @@ from bench.one_core import on_one_core
 from bench.report import Report
 from bench.setting import Setting
 from bench.undisturbed import step
+from capture.units import SECOND
 from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.spec import Band, JoinKind, JoinSpec, Progress, Side, Tumbling
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.punctuation import END, Punctuation
+from lowlevel.types import Type
 
-SECOND = 10**9
 RATE = 500_000
 LATE = SECOND // 20
 BATCH = 16_384

@@ -16,9 +16,10 @@ from bench.undisturbed import step
 from highlevel.aggregate import Aggregate
 from highlevel.bucket import END_WID, FIRST_WID
 from lowlevel.addresses import to_arrow
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.punctuation import Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.types import Type
 
 PAIR = ["srcIP", "destIP"]
 LENGTH = Column("len", Type.INT)

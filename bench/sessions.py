@@ -17,9 +17,9 @@ from bench.one_core import on_one_core
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION
+from capture.units import SECOND
 from lowlevel.punctuation import END, Punctuation
 
-SECOND = 10**9
 GAP = 30 * SECOND
 KEYS = ("srcIP", "destIP", "srcPort", "destPort", "protocol")
 OPEN = 100_000

@@ -22,9 +22,10 @@ from capture.native import kernel
 from highlevel.groups.key_words import Words
 from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
 from highlevel.windows.slide_by_tuple import SlideByTuple
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.types import Type
 
 MICROSECOND = 1000
 BLOCK = 16_384

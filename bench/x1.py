@@ -27,9 +27,10 @@ from highlevel.aggregate import Aggregate
 from highlevel.inorder.buffering import BufferingAggregate
 from highlevel.operator import Operator
 from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.types import Type
 
 RANGE = 4000
 SLIDES = (1, 4, 16, 40, 100, 400, 1000, 2000, 4000)

@@ -26,7 +26,8 @@ from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.spec import JoinSpec, Side
 from highlevel.joins.window import Tumbling
 from highlevel.meld import Meld
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
+from lowlevel.types import Type
 
 RATE = 10_000 // 5
 KEYS = 200_000

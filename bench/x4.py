@@ -25,9 +25,10 @@ from highlevel.adaptive.panes import PanedAdaptiveAggregate
 from highlevel.adaptive.thresholds import ALWAYS_EAGER
 from highlevel.groups.keys import Keys
 from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.types import Type
 
 TUPLES = (1, 2, 5, 10, 20, 50)
 """Of a group in a pane."""

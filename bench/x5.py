@@ -27,9 +27,10 @@ from highlevel.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel
 from highlevel.aggregate import Aggregate
 from highlevel.meld import Meld
 from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.types import Type
 
 POLICIES: dict[str, Policy] = {"eager": ALWAYS_EAGER, "lazy": ALWAYS_LAZY, "adaptive": MemoryModel()}
 SKEWS = (0, 2, 5, 10)

@@ -30,8 +30,9 @@ from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.spec import JoinSpec, Side
 from highlevel.joins.window import Band
 from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.types import Type
 
 RANGES = (1, 3, 5, 7, 9)
 RATE, KEYS = 2000, 4000

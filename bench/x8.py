@@ -25,13 +25,14 @@ from bench.report import Report
 from bench.ring_queue import LossFree, loss_free
 from bench.setting import Setting
 from bench.undisturbed import SHARE
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.flushing import Flushing, Policy
 from lowlevel.flushing_table import make_table
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.query_tables import QueryTables
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
 from lowlevel.table import Table
+from lowlevel.types import Type
 
 MILLION = 1_000_000
 PER_GROUP = 8

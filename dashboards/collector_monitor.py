@@ -23,10 +23,11 @@ from capture.collector.metrics import (
     UNWRITTEN,
     WRITTEN,
 )
-from capture.collector.settings import SECOND, Settings
+from capture.collector.settings import Settings
 from capture.flows.bounds import Bounds
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Samples
+from capture.units import SECOND
 from dashboards.aligned import aligned
 from dashboards.exporter import Exporter
 from dashboards.server import serve

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from capture.errors import WiretideError
+from capture.units import SECOND
 from highlevel.compare.answers import shown_rows
 from highlevel.compare.arrivals import arrange
 from highlevel.compare.comparison import Comparison, compare
@@ -34,7 +35,7 @@ class Settings:
     """What is done to arrivals, which slacks are tried, and how often; times in ns."""
 
     injection: Injection = Injection()  # noqa: RUF009  # it is frozen
-    slacks: Sequence[int] = (0, 10**9, 5 * 10**9)
+    slacks: Sequence[int] = (0, SECOND, 5 * SECOND)
     repeat: int = 3
     tick: int | None = None
     limit: int = LIMIT

@@ -16,8 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Present, Type, Unary
+from lowlevel.expressions import Binary, Column, Expression, Literal, Unary
+from lowlevel.finished_aggregates import Present
+from lowlevel.operations import Op
 from lowlevel.subaggregates import MERGE, Kind
+from lowlevel.types import Type
 
 SUM = "sum"
 

@@ -11,7 +11,7 @@ from capture.native import Kernel
 from highlevel.graph.join_node import Join
 from highlevel.graph.plan import GraphPlan
 from highlevel.inline import InlineRun
-from lowlevel.expressions import Type
+from lowlevel.types import Type
 
 OF_KINDS = {
     "capture.flows.": {"flows"},

@@ -12,12 +12,12 @@ from capture.errors import WiretideError
 from capture.files.capture import open_capture
 from capture.files.positions import positions
 from capture.files.stream import StreamedCapture
+from capture.units import SECOND
 from dashboards.spelled import spelled_bytes
 from highlevel.arrival_order import check_one_input
 from highlevel.inline import Input
 from highlevel.plan import LeafPlan
 from lowlevel.capturing import Capturing
-from lowlevel.durations import SECOND
 from lowlevel.flushing import Flushing
 from lowlevel.node import Node
 from lowlevel.spool.fingerprint import fingerprint

@@ -20,7 +20,8 @@ from dashboards.fold import fold_of
 from dashboards.names import Names, label_name, prometheus_name
 from highlevel.plan import Output, QueryPlan
 from lowlevel.addresses import to_text
-from lowlevel.expressions import Type, columns_of
+from lowlevel.expressions import columns_of
+from lowlevel.types import Type
 
 OTHER = "other"
 """The label value, in each label, of the series that carries the groups outside the top."""

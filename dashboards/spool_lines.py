@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from capture.metrics import Samples
+from capture.units import SECOND
 from dashboards.aligned import aligned
 from dashboards.run_warnings import count
 from highlevel.metrics import (
@@ -16,7 +17,6 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_READ,
 )
 
-SECOND = 1_000_000_000
 _COLUMNS = {
     "segments": SPOOL_SEGMENTS_READ,
     "lost": SPOOL_SEGMENTS_LOST,

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.units import SECOND
 from dashboards.result_files import readable
 from dashboards.result_table import iso_times, printable
 from highlevel.graph.plan import AnyPlan
 from highlevel.plan import QueryPlan
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
+from lowlevel.types import Type
 
 SHOWN = 3
 """Windows of one query that are printed at a time; the count of the others follows."""
@@ -46,7 +48,7 @@ def _of_windows(plan: QueryPlan, table: pa.Table, shown: int) -> Iterator[str]:
 
 
 def _clock(time: int) -> str:
-    seconds = pa.scalar(time // 1_000_000_000, pa.timestamp("s"))
+    seconds = pa.scalar(time // SECOND, pa.timestamp("s"))
     return pc.strftime(seconds, "%Y-%m-%dT%H:%M:%SZ").as_py()
 
 

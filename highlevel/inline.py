@@ -106,13 +106,12 @@ class InlineRun:
         plans: Sequence[AnyPlan],
         inputs: Sequence[Input],
         slots: int = TABLE_SLOTS,
-        progress: Callable[[int, int], None] | None = None,
         threads: int | None = None,
         slack: int | None = None,
         block_records: int = BLOCK_RECORDS,
         lull: LullRule | None = None,
     ) -> None:
-        """Open and check every input. `progress` is called with (bytes done, bytes in all), by one thread at a time.
+        """Open and check every input.
 
         `slack`, ns, is what rows may be behind the newest of their input, where that cannot tell exactly: in streams,
         and for flows. None means LIVE_SLACK for live inputs, and EXACT for others. By `lull` live inputs that are
@@ -124,7 +123,8 @@ class InlineRun:
         if threads is not None and threads < 1:
             raise ValueError(f"got {threads} threads, expected at least 1")
         self.threads = threads or available_threads()
-        self.progress = progress
+        self.progress: Callable[[int, int], None] | None = None
+        """Called with (bytes done, bytes in all), by one thread at a time."""
         self.done = 0
         self._stopping = False
         self._unwanted = Event()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from capture.metrics import Samples
+from capture.units import SECOND
 from highlevel.metrics import LOW_WATERMARK, PUNCTUATION_LAG
-from lowlevel.durations import SECOND
 from lowlevel.punctuation import BEGINNING, END
 
 

@@ -10,12 +10,14 @@ import pyarrow as pa
 from highlevel.detail import Detail, Folding
 from highlevel.selection import Selection
 from highlevel.user_column import UserColumn
+from highlevel.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.any_window import AnyWindow
 from highlevel.windows.sliding import WHOLE_INPUT
-from lowlevel.expressions import Expression, Type
+from lowlevel.expressions import Expression
 from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
+from lowlevel.types import Type
 
 LINK = "link"
 """The column of every partial that names its link."""
@@ -23,9 +25,8 @@ LINK = "link"
 LATE = "late"
 """The column of results that says whether a row adds to a window that was reported before."""
 
-
-BOUNDS = ("window_start", "window_end")
-"""The columns of results that say of which window a row is: half-open, in ns or in numbers of rows."""
+BOUNDS = (WINDOW_START, WINDOW_END)
+"""The columns of results that say of which window a row is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,10 @@ from highlevel.groups.merging import accumulated
 from highlevel.open_sessions import OpenSessions, SessionColumns
 from highlevel.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.session import SessionWindow
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
+from lowlevel.types import Type
 
 TS = Column("ts", Type.INT)
 """What the sub-aggregates MIN and MAX that bound a partial are of."""

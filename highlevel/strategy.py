@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from highlevel.groups.merging import INVERTIBLE, Rule
-from lowlevel.expressions import Type
 from lowlevel.subaggregates import MERGE, SubAggregate
+from lowlevel.types import Type
 
 PILE_COST = 200
 """What each pile of a window costs beside its rows: a batch is looked at by Python, in some µs."""

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Type
 from lowlevel.opcodes import IDENTITIES, opcode
 from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.types import Type
 from lowlevel.vectors import Columns
 
 

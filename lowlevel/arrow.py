@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from lowlevel.addresses import macs_to_arrow, to_arrow
-from lowlevel.expressions import Type
 from lowlevel.plan import ARROW_TYPES
+from lowlevel.types import Type
 from lowlevel.vectors import AddressVector, AnyVector, BytesVector, Mask, TextVector
 
 

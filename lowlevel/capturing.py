@@ -28,6 +28,7 @@ from capture.files.stopping import blocks_until_stopped
 from capture.files.stream import StreamedCapture
 from capture.live.interface_path import is_interface
 from capture.metrics import Samples
+from capture.units import SECOND
 from lowlevel.node import Node
 from lowlevel.node_metrics import (
     ITEMS_WAITING,
@@ -45,8 +46,6 @@ from lowlevel.shedding import Shedding, standing_for
 from lowlevel.spool.errors import SpoolFullError
 from lowlevel.spool.limits import WhenFull
 from lowlevel.spool.writer import SpoolWriter
-
-SECOND = 10**9
 
 COUNTED_EVERY = SECOND // 4
 """Nanoseconds after which the counters are made anew for other threads, and the room in the spool is looked at."""

@@ -8,8 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Binary, Expression, Op, Type, columns_of
+from lowlevel.expressions import Binary, Expression, columns_of
 from lowlevel.interval_tests import interval_test
+from lowlevel.operations import Op
+from lowlevel.types import Type
 from lowlevel.vectors import AnyVector, BytesVector, Columns, Mask, Vector
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-SECOND = 10**9
+from capture.units import SECOND
+
 UNITS: dict[str, int] = {
     name: nanoseconds
     for names, nanoseconds in (

@@ -13,32 +13,16 @@ from typing import Any
 import numpy as np
 
 from lowlevel import byte_functions, membership, texts
-from lowlevel.expressions import (
-    COMPARISON,
-    ENDS,
-    Address,
-    AtEnd,
-    Binary,
-    Call,
-    Column,
-    Expression,
-    Function,
-    InList,
-    InPrefix,
-    InWatchlist,
-    IsNull,
-    Literal,
-    LongestPrefix,
-    Mean,
-    Op,
-    Prefix,
-    Present,
-    SeenWithin,
-    Type,
-    Unary,
-    Variance,
-)
+from lowlevel.address_constants import WIDTH, Address, Prefix
+from lowlevel.expressions import Binary, Call, Column, Expression, Literal, Unary
+from lowlevel.filter_join.seen_within import SeenWithin
+from lowlevel.finished_aggregates import Mean, Present, Variance
+from lowlevel.operations import COMPARISON, Function, Op
+from lowlevel.piece_expressions import ENDS, AtEnd
+from lowlevel.predicates import InList, InPrefix, IsNull
+from lowlevel.types import Type
 from lowlevel.vectors import AddressVector, AnyVector, BytesVector, Columns, Mask, TextVector, Vector, shape_of
+from lowlevel.watch.expressions import InWatchlist, LongestPrefix
 from lowlevel.watch.lookup import in_watchlist, longest_prefix
 
 ZEROS = {Type.FLOAT: np.float64, Type.BOOL: np.bool_}
@@ -224,7 +208,7 @@ def _in_prefixes(vector: AnyVector, prefixes: tuple[Prefix, ...]) -> Vector:
 
 
 def _in_prefix(vector: AddressVector, prefix: Prefix) -> Any:
-    width = 32 if prefix.version == 4 else 128
+    width = WIDTH[prefix.version]
     mask = (2**width - 1) ^ (2 ** (width - prefix.length) - 1)
     mask_high, mask_low = divmod(mask, 2**64)
     high, low = divmod(prefix.value, 2**64)

@@ -2,92 +2,25 @@
 
 The tree is plain immutable data, so that a plan can be pickled into a Spark task. It knows types and NULL-ability
 but not how it is evaluated: `lowlevel.evaluate` does that over numpy columns.
+
+Here are columns, constants, operators and functions, what all expressions are together, and what walks over them. What
+serves one purpose is a file of its own: predicates about a value, look-ups in files, filter joins, aggregates that are
+finished, rows that are spread over panes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from enum import StrEnum
 
-from lowlevel.watch.watched_file import WatchedFile
-
-
-class Type(StrEnum):
-    """The types of GSQL values; times are INT nanoseconds, a MAC is 48 bits, BYTES are for predicates alone."""
-
-    INT = "integer"
-    FLOAT = "float"
-    BOOL = "boolean"
-    ADDRESS = "address"
-    TEXT = "text"
-    MAC = "mac"
-    BYTES = "bytes"
-
-
-class Op(StrEnum):
-    """Operators by their SQL spelling. `/` on two integers divides towards zero; by zero it is NULL."""
-
-    ADD = "+"
-    SUB = "-"
-    MUL = "*"
-    DIV = "/"
-    MOD = "%"
-    BIT_AND = "&"
-    BIT_OR = "|"
-    BIT_XOR = "^"
-    SHIFT_LEFT = "<<"
-    SHIFT_RIGHT = ">>"
-    EQ = "="
-    NE = "<>"
-    LT = "<"
-    LE = "<="
-    GT = ">"
-    GE = ">="
-    AND = "AND"
-    OR = "OR"
-    NOT = "NOT"
-    NEG = "NEG"
-    BIT_NOT = "~"
-
-
-class Function(StrEnum):
-    """Functions of bytes and texts by their SQL names."""
-
-    LENGTH = "length"
-    CONTAINS = "contains"
-    STARTS_WITH = "starts_with"
-    BYTE = "byte"
-
-
-FUNCTION_TYPES: dict[Function, Type] = {
-    Function.LENGTH: Type.INT,
-    Function.CONTAINS: Type.BOOL,
-    Function.STARTS_WITH: Type.BOOL,
-    Function.BYTE: Type.INT,
-}
-
-ARITHMETIC = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD})
-BITWISE = frozenset({Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR, Op.SHIFT_LEFT, Op.SHIFT_RIGHT})
-COMPARISON = frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE})
-LOGICAL = frozenset({Op.AND, Op.OR})
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """An IP address literal: version 4 or 6 and its value as one integer."""
-
-    version: int
-    value: int
-
-
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """A network: every address of `version` whose first `length` bits are those of `value`."""
-
-    version: int
-    value: int
-    length: int
+from lowlevel.address_constants import Address
+from lowlevel.filter_join.seen_within import SeenWithin
+from lowlevel.finished_aggregates import Mean, Present, Variance
+from lowlevel.operations import COMPARISON, FUNCTION_TYPES, LOGICAL, Function, Op
+from lowlevel.piece_expressions import AtEnd
+from lowlevel.predicates import InList, InPrefix, IsNull
+from lowlevel.types import Type
+from lowlevel.watch.expressions import InWatchlist, LongestPrefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,185 +88,6 @@ class Binary:
 
 
 @dataclass(frozen=True, slots=True)
-class InList:
-    """`operand IN (v1, v2, …)` over literals of the operand's type; none of them NULL."""
-
-    operand: Expression
-    values: tuple[Literal, ...]
-
-    @property
-    def type(self) -> Type:
-        """Always BOOL."""
-        return Type.BOOL
-
-    @property
-    def nullable(self) -> bool:
-        """Whether the value may be NULL."""
-        return self.operand.nullable
-
-
-@dataclass(frozen=True, slots=True)
-class InPrefix:
-    """`address IN '10.0.0.0/8'`, or in any of several prefixes."""
-
-    operand: Expression
-    prefixes: tuple[Prefix, ...]
-
-    @property
-    def type(self) -> Type:
-        """Always BOOL."""
-        return Type.BOOL
-
-    @property
-    def nullable(self) -> bool:
-        """Whether the value may be NULL."""
-        return self.operand.nullable
-
-
-@dataclass(frozen=True, slots=True)
-class InWatchlist:
-    """`in_list(operand, 'file')`: whether an address or an integer is in a list that is read again when it changes."""
-
-    operand: Expression
-    file: WatchedFile
-
-    @property
-    def type(self) -> Type:
-        """Always BOOL."""
-        return Type.BOOL
-
-    @property
-    def nullable(self) -> bool:
-        """Whether the value may be NULL."""
-        return self.operand.nullable
-
-
-@dataclass(frozen=True, slots=True)
-class LongestPrefix:
-    """`getlpmid(address, 'file')`: the label of the longest prefix in a file that the address is in, NULL without."""
-
-    operand: Expression
-    file: WatchedFile
-
-    @property
-    def type(self) -> Type:
-        """Always TEXT."""
-        return Type.TEXT
-
-    @property
-    def nullable(self) -> bool:
-        """NULL for an address in no prefix."""
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class SeenWithin:
-    """`seen_within(duration, this = that AND …, condition)`: whether a row that came before had the key of this one.
-
-    `matches` are equalities joined by AND, whose left sides are of this row and whose right sides of the one before;
-    `condition`, where there is one, is about that row, which is at most `duration` (ns) older than this. It is told by
-    whoever sees all rows (`lowlevel.filter_join`), as a `column` of its own. NULL where a left side is.
-    """
-
-    duration: int
-    matches: Expression
-    condition: Expression | None = None
-
-    @property
-    def type(self) -> Type:
-        """Always BOOL."""
-        return Type.BOOL
-
-    @property
-    def nullable(self) -> bool:
-        """Whether a part of the key may be NULL."""
-        return self.matches.nullable
-
-    @property
-    def column(self) -> str:
-        """Name of the column that says of each row whether it has."""
-        return repr(self)
-
-
-@dataclass(frozen=True, slots=True)
-class IsNull:
-    """`operand IS NULL`."""
-
-    operand: Expression
-
-    @property
-    def type(self) -> Type:
-        """Always BOOL."""
-        return Type.BOOL
-
-    @property
-    def nullable(self) -> bool:
-        """Never NULL itself."""
-        return False
-
-
-@dataclass(frozen=True, slots=True)
-class Present:
-    """`value` where `count` > 0, else NULL: what an aggregate over no value is (SQL: NULL, not 0)."""
-
-    value: Expression
-    count: Expression
-
-    @property
-    def type(self) -> Type:
-        """Type of the value."""
-        return self.value.type
-
-    @property
-    def nullable(self) -> bool:
-        """NULL is the point of it."""
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """`total` / `count` as FLOAT, NULL where `count` is 0."""
-
-    total: Expression
-    count: Expression
-
-    @property
-    def type(self) -> Type:
-        """Always FLOAT."""
-        return Type.FLOAT
-
-    @property
-    def nullable(self) -> bool:
-        """NULL over no value."""
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class Variance:
-    """Variance of `count` numbers of sum `total` and sum of squares `squares` (FLOAT), or its square `root`.
-
-    Of a `sample` it is divided by count - 1. NULL where it would be divided by 0. The two sums are large and their
-    difference small where numbers are far from 0 beside how far they are apart: digits are lost then.
-    """
-
-    total: Expression
-    squares: Expression
-    count: Expression
-    sample: bool
-    root: bool
-
-    @property
-    def type(self) -> Type:
-        """Always FLOAT."""
-        return Type.FLOAT
-
-    @property
-    def nullable(self) -> bool:
-        """NULL over no value."""
-        return True
-
-
-@dataclass(frozen=True, slots=True)
 class Call:
     """A function of BYTES or TEXT: `length(x)`, `contains(x, y)` and `starts_with(x, y)` with a constant y of x's type.
 
@@ -353,31 +107,6 @@ class Call:
     def nullable(self) -> bool:
         """NULL of NULL, and beyond the end."""
         return self.operand.nullable or self.function is Function.BYTE
-
-
-SHARE = "share of "
-"""What the name of a column begins with where not a row's value is meant but what a pane has of it, of rows that are
-spread over panes."""
-
-ENDS = "the row ends"
-"""The column that says which pane a row that is spread over panes ends in."""
-
-
-@dataclass(frozen=True, slots=True)
-class AtEnd:
-    """`operand` in the pane where a row that is spread over panes ends, NULL in the others."""
-
-    operand: Expression
-
-    @property
-    def type(self) -> Type:
-        """Type of the value."""
-        return self.operand.type
-
-    @property
-    def nullable(self) -> bool:
-        """NULL is the point of it."""
-        return True
 
 
 Expression = (
@@ -406,6 +135,11 @@ def bits_of(expression: Expression) -> int:
     if isinstance(expression, Call):
         return 8 if expression.function is Function.BYTE else 32
     return 64
+
+
+def computed_column(name: str, expression: Expression) -> Column:
+    """Return the column called `name` that the values of an expression make."""
+    return Column(name, expression.type, expression.nullable, bits_of(expression))
 
 
 def columns_of(expression: Expression) -> Iterator[Column]:

@@ -16,9 +16,6 @@ from lowlevel.vectors import AddressVector, AnyVector, Mask, TextVector, Vector
 
 Numbers = npt.NDArray[np.int64]
 
-FOUR = np.array(4)
-NO_HALF = np.zeros((), np.uint64)
-
 
 class FlowColumns(Mapping[str, AnyVector]):
     """The columns of some flow records of a link, those that were asked for. Valid as long as the records are."""
@@ -77,7 +74,7 @@ class FlowColumns(Mapping[str, AnyVector]):
     def _address(self, row: int, valid: Mask | None) -> AddressVector:
         version, high, low = (self._flows.row(row + part) for part in range(3))
         if valid is None and (version == 4).all():
-            return AddressVector(FOUR, NO_HALF, low.view(np.uint64))
+            return AddressVector.of_ipv4(low)
         return AddressVector(version, high.view(np.uint64), low.view(np.uint64), valid)
 
     def __iter__(self) -> Iterator[str]:

@@ -73,3 +73,7 @@ class Flushing:
             )
         if not 1 <= self.every <= MOST_EVERY:
             raise ValueError(f"got one entry for every {self.every} packets, expected 1 to {MOST_EVERY:,}")
+
+
+AT_ONCE = Flushing()
+"""What flushes a table that nobody said how to flush."""

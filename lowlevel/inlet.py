@@ -17,12 +17,13 @@ import numpy.typing as npt
 
 from capture.native import pointer
 from lowlevel.arguments import argument_values
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.keys import TOGETHER, KeyLayout, pack_word
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.settled_columns import Numbers, SettledColumns
 from lowlevel.subaggregates import Kind, SubAggregate
 from lowlevel.table import Table
+from lowlevel.types import Type
 from lowlevel.vectors import Columns
 
 AS_THEY_ARE = frozenset({Kind.SUM, Kind.MIN, Kind.MAX, Kind.BIT_AND, Kind.BIT_OR, Kind.BIT_XOR})

@@ -16,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import kernel, pointer
-from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type
+from lowlevel.expressions import Binary, Column, Expression, Literal
+from lowlevel.operations import Op
 from lowlevel.settled_columns import SettledColumns
 from lowlevel.subaggregates import INT_MAX, INT_MIN
+from lowlevel.types import Type
 from lowlevel.vectors import AnyVector, Columns, Mask, Vector
 
 NULL = -1

@@ -19,8 +19,9 @@ import pyarrow as pa
 from capture.native import kernel
 from lowlevel.addresses import macs_to_arrow, to_arrow
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Type, bits_of
+from lowlevel.expressions import bits_of
 from lowlevel.plan import ARROW_TYPES, Key
+from lowlevel.types import Type
 from lowlevel.vectors import AddressVector, Columns, TextVector, Vector
 
 ADDRESS_BITS = {0: [], 4: [32], 6: [64, 64]}

@@ -15,16 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.expressions import Address, Literal, Prefix
+from lowlevel.address_constants import WIDTH, Address, Prefix
+from lowlevel.expressions import Literal
 
 FEW = 32
 """Constants up to which one comparison with each costs no more than a search."""
 
 KEPT = 64
 """Lists that are kept sorted, at most."""
-
-WIDTH = {4: 32, 6: 128}
-"""Bits of an address by IP version."""
 
 Mask = npt.NDArray[np.bool_]
 Halves = npt.NDArray[np.uint64]

@@ -9,9 +9,9 @@ from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture
 from capture.files.stream import StreamedCapture
 from capture.metrics import BYTES_READ, FILES_DAMAGED, RECORDS_READ, Samples
-from lowlevel.durations import SECOND
+from capture.units import SECOND
 from lowlevel.filter_join.recalling import Recalling
-from lowlevel.flushing import Flushing, Policy
+from lowlevel.flushing import AT_ONCE, Flushing, Policy
 from lowlevel.metrics import (
     LULL_PROMISES,
     PROMISE_LAG,
@@ -35,8 +35,7 @@ from lowlevel.metrics import (
 )
 from lowlevel.plan import LowLevelPlan
 from lowlevel.promises.boundaries import Described
-from lowlevel.promises.knowledge import Kind as KnowledgeKind
-from lowlevel.promises.knowledge import Knowledge
+from lowlevel.promises.knowledge import EXACT, Knowledge
 from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.query_reducer import QueryReducer, make_reducer
@@ -45,8 +44,6 @@ from lowlevel.readers import RowReader, make_reader
 from lowlevel.sharing import SharedPlan, share, share_conditions
 from lowlevel.tally import Tally
 from lowlevel.watch.watching import Watching
-
-AT_ONCE = Flushing()
 
 TABLE_SLOTS = 1 << 18
 """Slots of each table unless told otherwise: 11 MB with buffers for a pair of IPv4 addresses and two sub-aggregates."""
@@ -81,18 +78,14 @@ class Node:
         plans: Sequence[LowLevelPlan],
         slots: int = TABLE_SLOTS,
         capacity: int = BLOCK_RECORDS,
-        slack: int | None = None,
-        promise: Knowledge | None = None,
+        promise: Knowledge = EXACT,
         flushing: Flushing = AT_ONCE,
     ) -> None:
         """Serve `plans` on one link; `capacity` is the largest number of records in a block.
 
-        `promise` is what is known of the order of each kind of rows, by default that no row is more than `slack` (ns)
-        older than the newest; rows that come later than that are late. Without either promises are exact.
+        `promise` is what is known of the order of each kind of rows; rows that come later than that are late.
         `flushing` says how entries of old panes leave the tables.
         """
-        if promise is None:
-            promise = Knowledge() if slack is None else Knowledge(KnowledgeKind.LATE_BY_TIME, slack)
         self.link = link
         self.at_once = flushing.policy is Policy.AT_ONCE
         self.follows = promise.by_rows or not self.at_once  # how far the link has come is not told by any one row

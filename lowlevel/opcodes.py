@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lowlevel.expressions import Type
 from lowlevel.subaggregates import INT_MAX, INT_MIN, Kind, SubAggregate
+from lowlevel.types import Type
 
 COUNT, SUM, MIN, MAX, SUM_FLOAT, MIN_FLOAT, MAX_FLOAT, BIT_AND, BIT_OR, BIT_XOR = range(10)
 EARLIEST, FIRST, FIRST_FLOAT, LATEST, LAST, LAST_FLOAT = range(10, 16)

@@ -18,9 +18,6 @@ from lowlevel.vectors import AddressVector, AnyVector, BytesVector, TextVector, 
 
 Numbers = npt.NDArray[np.int64]
 
-FOUR = np.array(4)
-NO_HALF = np.zeros((), np.uint64)
-
 
 class Interfaces:
     """The names of a capture's interfaces, several of which may be called the same."""
@@ -87,7 +84,7 @@ class PacketColumns(SettledColumns):
 
     def _address(self, parts: Sequence[str], nullable: bool) -> AddressVector:
         if self._packets.only_ipv4:
-            return AddressVector(FOUR, NO_HALF, self._packets.field(parts[2]).view(np.uint64))
+            return AddressVector.of_ipv4(self._packets.field(parts[2]))
         version = self._versions.setdefault(parts[0], self._packets.field(parts[0]))
         high, low = (self._packets.field(each).view(np.uint64) for each in parts[1:])
         return AddressVector(version, high, low, version != 0 if nullable else None)

@@ -8,9 +8,12 @@ from functools import cached_property
 import pyarrow as pa
 
 from capture.flows.sampling import HandRates
-from lowlevel.expressions import SHARE, Expression, SeenWithin, Type, columns_of, parts_of
+from lowlevel.expressions import Expression, columns_of, parts_of
+from lowlevel.filter_join.seen_within import SeenWithin
 from lowlevel.kinds import DEALT_KINDS, RECORD_KINDS
+from lowlevel.piece_expressions import SHARE
 from lowlevel.subaggregates import SubAggregate
+from lowlevel.types import Type
 
 ARROW_TYPES: dict[Type, pa.DataType] = {
     Type.INT: pa.int64(),

@@ -17,12 +17,12 @@ from lowlevel.arguments import argument_values
 from lowlevel.arrow import arrow_column
 from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Type
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END
 from lowlevel.readers import Rows
 from lowlevel.spread import Spreader
 from lowlevel.tally import Tally
+from lowlevel.types import Type
 from lowlevel.vectors import Vector
 
 

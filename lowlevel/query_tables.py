@@ -11,8 +11,8 @@ import pyarrow as pa
 from lowlevel.chosen_rows import SHARE, ChosenRows
 from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Column, Type
-from lowlevel.flushing import Flushing, Policy
+from lowlevel.expressions import Column
+from lowlevel.flushing import AT_ONCE, Flushing, Policy
 from lowlevel.flushing_table import FlushingTable, make_table
 from lowlevel.inlet import Inlet, is_plain
 from lowlevel.keys import KeyLayout, codes_of, whole_words
@@ -26,6 +26,7 @@ from lowlevel.subaggregates import INT_MAX, INT_MIN
 from lowlevel.table import Table
 from lowlevel.tagged_table import TaggedTable
 from lowlevel.tally import Tally, together
+from lowlevel.types import Type
 from lowlevel.vectors import AddressVector, Columns, Mask, Vector
 
 COUNTED = 8**5
@@ -33,8 +34,6 @@ COUNTED = 8**5
 
 VERSIONS = (0, 4, 6)
 """Of an address: 0 is NULL."""
-
-AT_ONCE = Flushing()
 
 Versions = tuple[int, ...]
 """IP versions of a plan's address keys, in their order."""

@@ -12,6 +12,7 @@ from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
 from capture.flows.sampling import HandRates
 from capture.metrics import Samples
+from lowlevel.kinds import KINDS
 from lowlevel.packet_reader import FrameReader, PacketReader
 from lowlevel.vectors import Columns
 
@@ -59,10 +60,6 @@ class RowReader(Protocol):
     def samples(self) -> Samples:
         """Return what was counted so far, beyond the records and bytes that the node counts."""
         ...
-
-
-KINDS = ("packets", "frames", "flows", "samples")
-"""Kinds of rows that there are readers for."""
 
 
 def make_reader(

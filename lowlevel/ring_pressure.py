@@ -15,13 +15,14 @@ of having fallen. Under a steady overload the rate then changes about twice in a
 
 from __future__ import annotations
 
+from capture.units import SECOND
+
 STEEPEST = 10
 """The largest k."""
 
 HIGH, LOW = 1 / 2, 1 / 8
 """Shares of a ring: the mean above which k rises, and the share up to which it falls."""
 
-SECOND = 10**9
 WINDOW = SECOND // 5
 """Nanoseconds that a mean is of, at least."""
 

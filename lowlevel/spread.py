@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import helper, kernel
-from lowlevel.expressions import ENDS, SHARE
+from lowlevel.piece_expressions import ENDS, SHARE
 from lowlevel.vectors import AnyVector, Columns, Mask, Vector, taken
 
 MOST_PIECES = 10_000

@@ -32,7 +32,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lowlevel.expressions import Expression, Type
+from lowlevel.expressions import Expression
+from lowlevel.types import Type
 
 INT_MIN = -(2**63)
 INT_MAX = 2**63 - 1

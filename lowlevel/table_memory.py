@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from capture.files.blocks import BLOCK_RECORDS
-from lowlevel.expressions import Expression, Type, columns_of
+from lowlevel.expressions import Expression, columns_of
 from lowlevel.filter_join.recalling import memory_of
 from lowlevel.flushing import Flushing
 from lowlevel.flushing_table import make_table
@@ -21,6 +21,7 @@ from lowlevel.keys import KeyLayout
 from lowlevel.plan import LowLevelPlan
 from lowlevel.sharing import share
 from lowlevel.spread import PIECE_WORDS
+from lowlevel.types import Type
 
 FEWEST = 1 << 10
 """Slots below which a table is of no use: the budget is refused."""
@@ -29,14 +30,14 @@ MOST = 1 << 26
 """Slots above which more would not be asked for, whatever the budget."""
 
 
-def slots_within(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing, capacity: int = BLOCK_RECORDS) -> int:
+def slots_within(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
     """Return the slots of each table, the largest power of two with which all tables of `plans` fit `memory` bytes.
 
     ValueError, which says how much is needed, where not even FEWEST do.
     """
-    costs = [_cost(layout, plan, flushing, capacity) for plan, layout in _tables(plans)]
+    costs = [_cost(layout, plan, flushing) for plan, layout in _tables(plans)]
     per_slot = sum(each for _, each in costs)
-    fixed = sum(fixed for fixed, _ in costs) + _laid_out(plans, capacity)
+    fixed = sum(fixed for fixed, _ in costs) + _laid_out(plans)
     if fixed + per_slot * FEWEST > memory:
         needed = fixed + per_slot * FEWEST
         raise ValueError(
@@ -49,10 +50,10 @@ def slots_within(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing,
     return slots
 
 
-def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], flushing: Flushing, capacity: int = BLOCK_RECORDS) -> int:
+def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
     """Return the memory of all tables that `plans` can have."""
-    costs = [_cost(layout, plan, flushing, capacity) for plan, layout in _tables(plans)]
-    return sum(fixed + each * slots for fixed, each in costs) + _laid_out(plans, capacity)
+    costs = [_cost(layout, plan, flushing) for plan, layout in _tables(plans)]
+    return sum(fixed + each * slots for fixed, each in costs) + _laid_out(plans)
 
 
 def _tables(plans: Sequence[LowLevelPlan]) -> Iterator[tuple[LowLevelPlan, KeyLayout]]:
@@ -62,12 +63,12 @@ def _tables(plans: Sequence[LowLevelPlan]) -> Iterator[tuple[LowLevelPlan, KeyLa
             yield shared.plan, KeyLayout(shared.plan.keys, versions)
 
 
-def _laid_out(plans: Sequence[LowLevelPlan], capacity: int) -> int:
+def _laid_out(plans: Sequence[LowLevelPlan]) -> int:
     """Return what is there beside tables, bytes: panes of what feeds one, pieces of cut rows, keys of filter joins."""
     shared = share([plan for plan in plans if plan.reduced])
-    fed = sum(8 * capacity for each in shared if each.feeder is not None)
+    fed = sum(8 * BLOCK_RECORDS for each in shared if each.feeder is not None)
     fed += memory_of(plans)
-    return fed + sum(PIECE_WORDS * 8 * capacity for each in shared if each.plan.spread and each.feeder is None)
+    return fed + sum(PIECE_WORDS * 8 * BLOCK_RECORDS for each in shared if each.plan.spread and each.feeder is None)
 
 
 def possible_versions(plan: LowLevelPlan) -> list[tuple[int, ...]]:
@@ -90,9 +91,9 @@ def _header(kind: str, address: Expression) -> str:
     return " ".join(names)
 
 
-def _cost(layout: KeyLayout, plan: LowLevelPlan, flushing: Flushing, capacity: int) -> tuple[int, int]:
+def _cost(layout: KeyLayout, plan: LowLevelPlan, flushing: Flushing) -> tuple[int, int]:
     """Return what a table takes in any case, and what for each slot, in bytes: told by two small ones."""
-    tables = (make_table(layout.words, plan.subaggregates, slots, capacity, flushing) for slots in (1024, 2048))
+    tables = (make_table(layout.words, plan.subaggregates, slots, BLOCK_RECORDS, flushing) for slots in (1024, 2048))
     small, large = (table.bytes for table in tables)
     each = (large - small) // 1024
     return small - 1024 * each, each

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.expressions import Address
+from lowlevel.address_constants import Address
 
 Mask = npt.NDArray[np.bool_]
+
+FOUR, NO_HALF = np.array(4), np.zeros((), np.uint64)
+"""Version and upper half of IPv4 addresses, one for all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,11 @@ class AddressVector:
     high: npt.NDArray[np.uint64]
     low: npt.NDArray[np.uint64]
     valid: Mask | None = None
+
+    @classmethod
+    def of_ipv4(cls, numbers: npt.NDArray[np.int64]) -> AddressVector:
+        """Take addresses of version 4 as they are decoded, none of them NULL."""
+        return cls(FOUR, NO_HALF, numbers.view(np.uint64))
 
     @classmethod
     def of(cls, address: Address) -> AddressVector:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import socket
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
-from lowlevel.expressions import Address, Prefix
-
-WIDTH = {4: 32, 6: 128}
-"""Bits of an address by IP version."""
+from lowlevel.address_constants import WIDTH, Address, Prefix
 
 
 class AddressError(ValueError):

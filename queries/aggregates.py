@@ -13,22 +13,13 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-from lowlevel.expressions import (
-    SHARE,
-    AtEnd,
-    Binary,
-    Column,
-    Expression,
-    Literal,
-    Mean,
-    Op,
-    Present,
-    Type,
-    Variance,
-    columns_of,
-)
+from lowlevel.expressions import Binary, Column, Expression, Literal, columns_of
+from lowlevel.finished_aggregates import Mean, Present, Variance
+from lowlevel.operations import Op
+from lowlevel.piece_expressions import SHARE, AtEnd
 from lowlevel.spread import is_counter
 from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
+from lowlevel.types import Type
 from queries.details import Details
 from queries.expression_text import expression_text
 from queries.selections import Selections

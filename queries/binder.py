@@ -12,20 +12,10 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from lowlevel.expressions import (
-    ARITHMETIC,
-    BITWISE,
-    COMPARISON,
-    LOGICAL,
-    Binary,
-    Column,
-    Expression,
-    IsNull,
-    Literal,
-    Op,
-    Type,
-    Unary,
-)
+from lowlevel.expressions import Binary, Column, Expression, Literal, Unary
+from lowlevel.operations import ARITHMETIC, BITWISE, COMPARISON, LOGICAL, Op
+from lowlevel.predicates import IsNull
+from lowlevel.types import NUMBERS, Type
 from queries.aggregates import BOUNDED, INTEGERS_ALONE, VARIANCES, Aggregates
 from queries.comparisons import Operand, compare, member
 from queries.details import DETAILED
@@ -64,7 +54,6 @@ _BINARY: dict[type[exp.Expr], Op] = {
     exp.Or: Op.OR,
 }
 _UNARY: dict[type[exp.Expr], Op] = {exp.Not: Op.NOT, exp.Neg: Op.NEG, exp.BitwiseNot: Op.BIT_NOT}
-_NUMBERS = (Type.INT, Type.FLOAT)
 
 Resolve = Callable[[Token, Token | None], Expression | None]
 """Find what a name means; the second token is the stream before its dot. None: nothing, so it may be a string."""
@@ -158,7 +147,7 @@ class Binder:
         if op is Op.NOT:
             self._need((Type.BOOL,), operand, node.this, op)
         elif op is Op.NEG:
-            self._need(_NUMBERS, operand, node.this, op)
+            self._need(NUMBERS, operand, node.this, op)
             if isinstance(operand, Literal) and isinstance(operand.value, int | float):
                 if operand.type is Type.INT and operand.value == -(2**63):
                     self._fail("the number is out of range", node, "integers of 64 bits with sign")
@@ -174,7 +163,7 @@ class Binder:
         right = self._bind(node.expression, depth + 1)
         types: tuple[Type, ...] = (Type.BOOL,) if op in LOGICAL else (Type.INT,)
         if op in ARITHMETIC and op is not Op.MOD:
-            types = _NUMBERS
+            types = NUMBERS
         self._need(types, left, node.this, op)
         self._need(types, right, node.expression, op)
         shift = op in BITWISE and op in (Op.SHIFT_LEFT, Op.SHIFT_RIGHT)
@@ -225,7 +214,7 @@ class Binder:
         if name in DEFINED:
             return self._aggregates.user_columns.add(self._sql, name_token, bound, self._aggregates)
         if name != "count":
-            self._need((Type.INT,) if name in INTEGERS_ALONE else _NUMBERS, bound, argument, name)
+            self._need((Type.INT,) if name in INTEGERS_ALONE else NUMBERS, bound, argument, name)
         if name in ("sum", *VARIANCES) and isinstance(bound, Column) and self._aggregates.holds_time(bound):
             problem = (
                 "which six rows take beyond 64 bits" if name == "sum" else "whose squares are beyond what floats tell"

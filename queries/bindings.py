@@ -12,13 +12,11 @@ from pathlib import Path
 from capture.errors import InputError
 from capture.files.beside import TEMPLATES
 from capture.files.byte_source import STANDARD_INPUT
+from capture.files.compression import SUFFIXES
 from capture.live.interface_path import interface_name, is_interface
 from highlevel.arrival_order import check_one_input
 from highlevel.graph.plan import AnyPlan, leaves_of
 from highlevel.inline import Input
-
-COMPRESSED = (".gz", ".zst", ".lz4", ".bz2", ".xz")
-"""Suffixes that say how a file is compressed, and nothing about the link."""
 
 
 def bind_files(paths: Iterable[str], follow: bool = False) -> list[Input]:
@@ -79,7 +77,7 @@ def _plain_name(file: Path, place: Path) -> str:
         return interface_name(file)
     if place.is_dir():  # which is followed
         return place.name or place.anchor
-    bare = Path(file.stem) if file.suffix.lower() in COMPRESSED else file
+    bare = Path(file.stem) if file.suffix.lower() in SUFFIXES else file
     return bare.stem
 
 

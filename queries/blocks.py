@@ -19,7 +19,8 @@ from highlevel.graph.row_nodes import Apply, Progressing
 from highlevel.plan import Output, QueryPlan
 from highlevel.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
+from lowlevel.types import Type
 
 TS = "ts"
 

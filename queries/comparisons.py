@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from lowlevel.expressions import Address, Binary, Column, Expression, InList, InPrefix, Literal, Op, Type
+from lowlevel.address_constants import Address
+from lowlevel.expressions import Binary, Column, Expression, Literal
+from lowlevel.operations import Op
+from lowlevel.predicates import InList, InPrefix
+from lowlevel.types import NUMBERS, Type
 from queries.addresses import AddressError, parse_address, parse_prefix
 from queries.errors import QueryError
 from queries.macs import EXAMPLE, parse_mac
 from queries.tokens import Kind, Token
 
-_NUMBERS = (Type.INT, Type.FLOAT)
 _TEXTS = (Type.TEXT, Type.ADDRESS, Type.MAC, Type.BYTES)
 
 
@@ -77,7 +80,7 @@ def compare(op: Op, left: Operand, right: Operand) -> Binary:
     if Type.BYTES in (left.type, right.type):
         place = left if left.type is Type.BYTES else right
         place.fail(f"{op} over bytes", "starts_with(…, x'1603'), contains(…, 'text'), byte(…, n) or length(…) of them")
-    if left.type is not right.type and not (left.type in _NUMBERS and right.type in _NUMBERS):
+    if left.type is not right.type and not (left.type in NUMBERS and right.type in NUMBERS):
         right.fail(f"{op} between {left.type} and {right.type}", f"a value of type {left.type}")
     if left.type is Type.BOOL:
         left.fail(f"{op} between two conditions", "AND, OR and NOT to combine conditions")

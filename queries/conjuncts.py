@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from lowlevel.expressions import Binary, Expression, Op, columns_of
+from lowlevel.expressions import Binary, Expression, columns_of
+from lowlevel.operations import Op
 from queries.relations import conjunction
-
-Items = frozenset[int]
-"""Numbers of items of FROM."""
 
 
 def conjuncts(expression: Expression) -> Iterator[Expression]:

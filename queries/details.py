@@ -15,8 +15,9 @@ from highlevel.plan import LINK
 from highlevel.windows.kind import WindowKind
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column, Expression, Literal, Type, columns_of
+from lowlevel.expressions import Column, Expression, Literal, columns_of
 from lowlevel.plan import Key
+from lowlevel.types import NUMBERS, Type
 from queries.comparisons import Operand
 from queries.errors import QueryError
 from queries.expression_text import expression_text
@@ -39,8 +40,6 @@ DETAILED: dict[str, str] = {
 
 MOST_NAMED = 1000
 """Values that `top` may name."""
-
-_NUMBERS = (Type.INT, Type.FLOAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +133,8 @@ def _asked(sql: str, name: Token, operands: Sequence[Operand]) -> _Asked:
         subject.fail(f"{called} over a constant", usage)
     function = DetailFunction.QUANTILE if called == MEDIAN else DetailFunction(called)
     quantile = function in (DetailFunction.QUANTILE, DetailFunction.APPROX_QUANTILE)
-    if quantile and subject.type not in _NUMBERS:
-        subject.fail(f"{called} over a value of type {subject.type}", " or ".join(_NUMBERS))
+    if quantile and subject.type not in NUMBERS:
+        subject.fail(f"{called} over a value of type {subject.type}", " or ".join(NUMBERS))
     parameter = 0.5 if called == MEDIAN else 0.0
     if len(operands) > 1:
         parameter = _share(operands[1]) if quantile else _most(operands[1])

@@ -10,7 +10,6 @@ from highlevel.graph.plan import GraphPlan
 from highlevel.plan import QueryPlan
 from highlevel.strategy import incremental
 from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Type
 from lowlevel.filter_join.memory import KEYS
 from lowlevel.filter_join.recalling import filter_joins, memory_of
 from lowlevel.keys import KeyLayout, code_widths
@@ -18,6 +17,7 @@ from lowlevel.kinds import columns_of_kind
 from lowlevel.layers import Layer
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import MERGE, SubAggregate
+from lowlevel.types import Type
 from lowlevel.watch.watching import files_in
 from queries.expression_text import expression_text
 from queries.window_text import pane_text, window_lines

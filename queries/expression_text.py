@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from lowlevel.expressions import (
-    ARITHMETIC,
-    BITWISE,
-    COMPARISON,
-    Address,
-    AtEnd,
-    Binary,
-    Call,
-    Column,
-    Expression,
-    InList,
-    InPrefix,
-    InWatchlist,
-    IsNull,
-    Literal,
-    LongestPrefix,
-    Mean,
-    Op,
-    Present,
-    SeenWithin,
-    Type,
-    Unary,
-    Variance,
-)
+from lowlevel.address_constants import Address
+from lowlevel.expressions import Binary, Call, Column, Expression, Literal, Unary
+from lowlevel.filter_join.seen_within import SeenWithin
+from lowlevel.finished_aggregates import Mean, Present, Variance
+from lowlevel.operations import ARITHMETIC, BITWISE, COMPARISON, Op
+from lowlevel.piece_expressions import AtEnd
+from lowlevel.predicates import InList, InPrefix, IsNull
+from lowlevel.types import Type
+from lowlevel.watch.expressions import InWatchlist, LongestPrefix
 from queries.addresses import address_text, prefix_text
 from queries.macs import mac_text
 from queries.window_text import duration_text
@@ -40,7 +25,7 @@ def expression_text(expression: Expression) -> str:
     No text compiles to `Present`, `Mean`, `Variance` and `AtEnd`; they print as what they mean, `(v if c > 0)`,
     `mean(t, c)`, `var_pop(t, s, c)` and `at_end(v)`.
 
-    >>> from lowlevel.expressions import Type
+    >>> from lowlevel.types import Type
     >>> length = Column("len", Type.INT)
     >>> expression_text(Binary(Op.MUL, Binary(Op.ADD, length, Literal(4, Type.INT)), Literal(8, Type.INT)))
     '(len + 4) * 8'

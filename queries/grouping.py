@@ -12,14 +12,16 @@ from dataclasses import fields, replace
 from typing import Any, cast
 
 from highlevel.detail import Detail, Folding
-from highlevel.plan import LATE, Output, QueryPlan
+from highlevel.plan import BOUNDS, LATE, Output, QueryPlan
 from highlevel.selection import Selection
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import WHOLE_INPUT
-from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type, bits_of, columns_of
+from lowlevel.expressions import Binary, Column, Expression, Literal, columns_of, computed_column
 from lowlevel.layers import Layer
+from lowlevel.operations import Op
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import Kind
+from lowlevel.types import Type
 from queries.aggregates import Aggregates
 from queries.binder import Binder, Resolve
 from queries.clauses import Clause, Clauses
@@ -28,7 +30,7 @@ from queries.everyday_windows import window_of_quotient
 from queries.grammar import ExpressionGrammar, Item
 from queries.group_times import GroupTimes, interval_of
 from queries.names import Names
-from queries.output_names import BOUNDS, ColumnName, output_names, plain_names, spelled
+from queries.output_names import ColumnName, output_names, plain_names, spelled
 from queries.query_window import QueryWindow
 from queries.scope import Scope
 from queries.streams import PACKETS, SPREADABLE, Links
@@ -224,7 +226,7 @@ class Grouping:
             elif expression not in groups:
                 key = Key(f"k{len(keys)}", self._in_nanoseconds(expression))
                 keys.append(key)
-                groups[expression] = Column(key.name, expression.type, expression.nullable, bits_of(expression))
+                groups[expression] = computed_column(key.name, expression)
 
     def _in_nanoseconds(self, expression: Expression) -> Expression:
         """Return what a group by a time is computed as: `ts/60` counts minutes, while `/` divides nanoseconds."""

@@ -26,10 +26,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from capture.collector.settings import MEBIBYTE, size
+from capture.collector.settings import size
 from capture.files.byte_source import STANDARD_INPUT
 from capture.live.interface_path import is_interface
-from lowlevel.durations import SECOND, parse_duration
+from capture.units import MEBIBYTE, SECOND
+from lowlevel.durations import parse_duration
 from lowlevel.flushing import Flushing, Policy
 from lowlevel.promises.knowledge import Knowledge, parse_knowledge
 from lowlevel.spool.limits import SpoolLimits, WhenFull

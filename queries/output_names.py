@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from highlevel.plan import BOUNDS
 from lowlevel.expressions import Column, Expression, Literal
 from queries.errors import QueryError
 from queries.grammar import Item
 from queries.tokens import Kind, Token
-
-BOUNDS = ("window_start", "window_end")
-"""What results call the bounds of a window, so that no item may be called that."""
-
 
 ColumnName = Callable[[str], str | None]
 """How a column of the rows is called in results; None for what is no column."""

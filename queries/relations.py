@@ -13,9 +13,12 @@ from highlevel.graph.leaf import PANE, Leaf
 from highlevel.graph.nodes import Node
 from highlevel.graph.row_nodes import Apply, Progressing, Select, Union
 from highlevel.plan import LINK, Output
-from lowlevel.expressions import Binary, Call, Column, Expression, IsNull, Op, Type, bits_of, columns_of
+from lowlevel.expressions import Binary, Call, Column, Expression, columns_of, computed_column
 from lowlevel.kinds import columns_of_kind
+from lowlevel.operations import Op
 from lowlevel.plan import Key, LowLevelPlan
+from lowlevel.predicates import IsNull
+from lowlevel.types import Type
 from queries.blocks import TS, Block
 from queries.errors import QueryError
 from queries.expression_text import expression_text
@@ -113,7 +116,7 @@ class LinkRelation:
         if isinstance(expression, Call) and expression.operand.type is Type.BYTES:
             name = expression_text(expression)
             self.computed[name] = expression
-            return Column(name, expression.type, expression.nullable, bits_of(expression))
+            return computed_column(name, expression)
         if isinstance(expression, IsNull) and expression.operand.type is Type.BYTES:
             name = expression_text(expression)
             self.computed[name] = expression

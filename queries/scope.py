@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lowlevel.durations import SECOND
-from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type
+from capture.units import SECOND
+from highlevel.plan import BOUNDS
+from lowlevel.expressions import Binary, Column, Expression, Literal
+from lowlevel.operations import Op
+from lowlevel.types import Type
 from queries.names import Names
-from queries.output_names import BOUNDS
 from queries.tcp_flags import FLAG, flag_set, six_flags
 from queries.tokens import Kind, Token
 

@@ -11,7 +11,8 @@ from highlevel.selection import Selection, SelectionKind
 from highlevel.windows.kind import WindowKind
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.tuples import TupleWindow
-from lowlevel.expressions import Column, Expression, Literal, Type
+from lowlevel.expressions import Column, Expression, Literal
+from lowlevel.types import NUMBERS, Type
 from queries.comparisons import Operand
 from queries.errors import QueryError
 from queries.expression_text import expression_text
@@ -25,8 +26,6 @@ SELECTED: dict[str, str] = {
 
 MOST_GROUPS = 1_000_000
 """Groups that `top` may select in a window."""
-
-_NUMBERS = (Type.INT, Type.FLOAT)
 
 
 class Selections:
@@ -47,8 +46,8 @@ class Selections:
             problem = f"{kind} with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
             raise QueryError(problem, sql, name.start, usage)
         value = operands[1].bound if len(operands) == 2 else count
-        if value.type not in _NUMBERS:
-            operands[1].fail(f"{kind} by a value of type {value.type}", " or ".join(_NUMBERS))
+        if value.type not in NUMBERS:
+            operands[1].fail(f"{kind} by a value of type {value.type}", " or ".join(NUMBERS))
         parameter = _share(operands[0]) if kind is SelectionKind.HEAVY else _most(operands[0])
         stand_in = f"{kind}({parameter}, {expression_text(value)})"
         if stand_in not in self.asked:
@@ -72,7 +71,7 @@ class Selections:
 
 def _share(operand: Operand) -> str:
     bound = operand.bound
-    if isinstance(bound, Literal) and bound.type in _NUMBERS and 0 <= float(str(bound.value)) <= 1:
+    if isinstance(bound, Literal) and bound.type in NUMBERS and 0 <= float(str(bound.value)) <= 1:
         return str(bound.value)
     raise operand.error("a share that is none", "a number from 0 to 1, for example 0.05")
 

@@ -8,8 +8,10 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from capture.errors import InputError
-from lowlevel.expressions import InWatchlist, Literal, LongestPrefix, Type
+from lowlevel.expressions import Literal
+from lowlevel.types import Type
 from lowlevel.watch.contents import Form
+from lowlevel.watch.expressions import InWatchlist, LongestPrefix
 from lowlevel.watch.watched_file import WatchedFile
 from queries.comparisons import Operand
 from queries.errors import QueryError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from capture.units import SECOND
 from highlevel.windows.any_window import AnyWindow
 from highlevel.windows.landmark import MOST_GROUPS, LandmarkWindow
 from highlevel.windows.session import SessionWindow
@@ -19,7 +20,7 @@ MAX_PANES = 10_000
 """Panes per window, at most, and how many results a packet is in: an hour by the second is 3 600, a week by the minute
 10 080 and too many."""
 
-LATEST = 2**32 * 10**9
+LATEST = 2**32 * SECOND
 """First instant, ns, that no capture can say: pcap counts seconds in 32 bits."""
 
 INT64 = 2**63

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from lowlevel.durations import LONGEST, SECOND, UNITS
+from capture.units import SECOND
+from lowlevel.durations import LONGEST, UNITS
 from queries.errors import QueryError
 from queries.tokens import Kind, Token
 

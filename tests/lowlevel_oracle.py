@@ -14,27 +14,14 @@ from ipaddress import IPv4Address, IPv6Address, ip_network
 from operator import and_, or_, xor
 from typing import Any
 
-from lowlevel.expressions import (
-    Address,
-    Binary,
-    Call,
-    Column,
-    Expression,
-    Function,
-    InList,
-    InPrefix,
-    IsNull,
-    Literal,
-    Mean,
-    Op,
-    Prefix,
-    Present,
-    Type,
-    Unary,
-    Variance,
-)
+from lowlevel.address_constants import Address, Prefix
+from lowlevel.expressions import Binary, Call, Column, Expression, Literal, Unary
+from lowlevel.finished_aggregates import Mean, Present, Variance
+from lowlevel.operations import Function, Op
 from lowlevel.plan import LowLevelPlan
+from lowlevel.predicates import InList, InPrefix, IsNull
 from lowlevel.subaggregates import Kind
+from lowlevel.types import Type
 
 Row = Mapping[str, Any]
 COMPARE: dict[Op, Callable[[Any, Any], bool]] = {

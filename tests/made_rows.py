@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lowlevel.expressions import Type
+from lowlevel.types import Type
 from lowlevel.vectors import AddressVector, AnyVector, Columns, TextVector, Vector
 
 

@@ -97,6 +97,22 @@ def rows_of(items: Iterable[Item]) -> Counter[tuple]:
     )
 
 
+def rows_behind_promises(items: Iterable[Item]) -> list[tuple]:
+    """The rows of items up to the end, none with a time (its first column) below a promise before it."""
+    promised = BEGINNING
+    found: list[tuple] = []
+    for item in items:
+        if isinstance(item, Punctuation):
+            assert item.low > promised
+            promised = item.low
+        else:
+            assert item.num_rows > 0
+            assert min(item.column(0).to_pylist()) >= promised
+            found += zip(*(each.to_pylist() for each in item.columns), strict=True)
+    assert promised == END
+    return found
+
+
 def through_ipc(tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
     """Write the tables of a snapshot as Arrow IPC, and read them again."""
     read = {}

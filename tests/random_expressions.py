@@ -6,23 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from lowlevel.expressions import (
-    COMPARISON,
-    Address,
-    Binary,
-    Call,
-    Column,
-    Expression,
-    Function,
-    InList,
-    InPrefix,
-    IsNull,
-    Literal,
-    Op,
-    Prefix,
-    Type,
-    Unary,
-)
+from lowlevel.address_constants import Address, Prefix
+from lowlevel.expressions import Binary, Call, Column, Expression, Literal, Unary
+from lowlevel.operations import COMPARISON, Function, Op
+from lowlevel.predicates import InList, InPrefix, IsNull
+from lowlevel.types import Type
 
 NUMERIC = [Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD]
 BITS = [Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR]

@@ -25,7 +25,7 @@ from highlevel.inline import InlineRun
 from highlevel.pipeline import Pipeline
 from highlevel.slide_by_tuple import extent
 from highlevel.value_counts import ValueCounts
-from lowlevel.expressions import AtEnd
+from lowlevel.piece_expressions import AtEnd
 from lowlevel.punctuation import END, Punctuation
 from queries.errors import QueryError
 from queries.explain import explain

@@ -15,27 +15,14 @@ import numpy as np
 import pytest
 
 from lowlevel import membership, texts
+from lowlevel.address_constants import Address, Prefix
 from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import (
-    Address,
-    Binary,
-    Call,
-    Column,
-    Expression,
-    Function,
-    InList,
-    InPrefix,
-    IsNull,
-    Literal,
-    Mean,
-    Op,
-    Prefix,
-    Present,
-    Type,
-    Unary,
-    columns_of,
-)
+from lowlevel.expressions import Binary, Call, Column, Expression, Literal, Unary, columns_of
+from lowlevel.finished_aggregates import Mean, Present
+from lowlevel.operations import Function, Op
+from lowlevel.predicates import InList, InPrefix, IsNull
+from lowlevel.types import Type
 from lowlevel.vectors import AddressVector, AnyVector, BytesVector, Columns, TextVector, Vector
 from tests import lowlevel_oracle, random_expressions
 

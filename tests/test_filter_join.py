@@ -17,11 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowlevel.expressions import Binary, Column, Expression, IsNull, Literal, Op, SeenWithin, Type, Unary
+from lowlevel.expressions import Binary, Column, Expression, Literal, Unary
 from lowlevel.filter_join import memory
 from lowlevel.filter_join.kernels import WAYS, recall
 from lowlevel.filter_join.memory import Memory, bytes_of
+from lowlevel.filter_join.seen_within import SeenWithin
+from lowlevel.operations import Op
+from lowlevel.predicates import IsNull
 from lowlevel.subaggregates import INT_MIN
+from lowlevel.types import Type
 from lowlevel.vectors import Vector
 from tests import lowlevel_oracle
 from tests.made_rows import made_rows

@@ -14,9 +14,9 @@ from capture.files.capture import open_capture
 from capture.files.scan import scan
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
-from lowlevel.expressions import SeenWithin
 from lowlevel.filter_join.memory import KEYS
 from lowlevel.filter_join.recalling import filter_joins, memory_of
+from lowlevel.filter_join.seen_within import SeenWithin
 from lowlevel.flushing import Flushing
 from lowlevel.metrics import FILTER_JOIN_BYTES, FILTER_JOIN_EVICTIONS, FILTER_JOIN_KEYS
 from lowlevel.node import Node

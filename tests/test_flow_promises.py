@@ -14,7 +14,7 @@ from capture.files.capture import Capture, open_capture
 from capture.files.scan import scan
 from lowlevel.flow_reader import FlowReader
 from lowlevel.promises.guard import AGREEING
-from lowlevel.promises.knowledge import make_promise
+from lowlevel.promises.knowledge import parse_knowledge
 from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING
 from tests.netflow_bytes import v5, v5_record
@@ -57,7 +57,7 @@ def lows(path: Path, knowledge: str, block: int) -> tuple[list[int], Promise]:
     """What is promised behind each block, and by whom."""
     capture = open_capture(path)
     assert isinstance(capture, Capture)
-    reader, promise = FlowReader("link", capture, ["ts"], 16_384), make_promise(knowledge)
+    reader, promise = FlowReader("link", capture, ["ts"], 16_384), parse_knowledge(knowledge).make()
     found = []
     for each in scan(capture, block).blocks:
         for rows in reader.read(each):

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from capture.generate import Attack, Profile
-from capture.generate.timeline import SECOND
+from capture.units import SECOND
 
 REFUSED = [
     # how much

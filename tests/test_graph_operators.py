@@ -26,10 +26,12 @@ from highlevel.graph.union import UnionOperator
 from highlevel.graph.windowed import WindowedOperator
 from highlevel.plan import Output, QueryPlan
 from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
-from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type
+from lowlevel.expressions import Binary, Column, Expression, Literal
+from lowlevel.operations import Op
 from lowlevel.plan import ARROW_TYPES, Key, LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.types import Type
 from tests.graph_streams import check, feed, interleaved, is_covered, rows_of, stream
 from tests.windows_oracle import Spec
 

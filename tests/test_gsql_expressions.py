@@ -10,20 +10,11 @@ from ipaddress import IPv4Address, IPv6Address
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowlevel.expressions import (
-    Address,
-    Binary,
-    Column,
-    Expression,
-    InList,
-    InPrefix,
-    IsNull,
-    Literal,
-    Op,
-    Prefix,
-    Type,
-    Unary,
-)
+from lowlevel.address_constants import Address, Prefix
+from lowlevel.expressions import Binary, Column, Expression, Literal, Unary
+from lowlevel.operations import Op
+from lowlevel.predicates import InList, InPrefix, IsNull
+from lowlevel.types import Type
 from queries.expression_text import expression_text
 from queries.gsql import compile_query
 

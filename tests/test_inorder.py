@@ -16,9 +16,10 @@ from highlevel.inorder import buffering as buffering_module
 from highlevel.inorder.buffering import BufferingAggregate
 from highlevel.inorder.slack import Lateness, SlackAggregate
 from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.types import Type
 from tests.operator_contract import Event, batched, feed, marks_of, rows_of, through_ipc
 from tests.plain_kernels import plain
 from tests.windows_oracle import Arrival, Spec, random_spec, random_stream

@@ -22,7 +22,7 @@ from highlevel.joins.spec import JoinKind, Progress
 from highlevel.joins.window import Band, Port
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from tests.join_twin import SCHEMA, pairs, random_spec, rows, rows_of, spec_of
-from tests.operator_contract import Event, feed, through_ipc
+from tests.operator_contract import Event, feed, rows_behind_promises, through_ipc
 from tests.windows_oracle import Arrival, random_stream
 
 RUNS = 300
@@ -52,25 +52,6 @@ def events_of(random: Random) -> tuple[list[list[Arrival]], list[Event]]:
     return arrivals, events
 
 
-def in_order_behind_promises(items: list[Item]) -> Counter[tuple]:
-    """The rows of some items, which are in the order of left times and not behind a promise."""
-    promised = BEGINNING
-    found: list[tuple] = []
-    for item in items:
-        if isinstance(item, Punctuation):
-            assert item.low > promised
-            promised = item.low
-        else:
-            assert item.num_rows > 0
-            new = rows_of([item])
-            assert new[0][0] >= promised
-            found += new
-    assert promised == END
-    times = [row[0] for row in found]
-    assert times == sorted(times)
-    return Counter(found)
-
-
 def test_results_are_those_of_a_join_without_order_and_in_order() -> None:
     total = 0
     for seed in range(RUNS):
@@ -85,7 +66,10 @@ def test_results_are_those_of_a_join_without_order_and_in_order() -> None:
             items = fed(stopped, events[:stop])
             operator.restore(through_ipc(stopped.snapshot()))
             items += fed(operator, events[stop:])
-            found = in_order_behind_promises(items)
+            left = rows_behind_promises(items)
+            times = [ts for ts, *_ in left]
+            assert times == sorted(times)
+            found = Counter(left)
             assert found == Counter(rows_of(expected)), (make, seed)
             assert [item for item in items if isinstance(item, Punctuation)] == said, (make, seed)
             assert (operator.rows_held, operator.late) == (0, 0)

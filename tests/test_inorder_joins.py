@@ -18,7 +18,7 @@ from highlevel.joins.spec import JoinKind
 from highlevel.joins.window import Band
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from tests.join_twin import pairs, random_spec, rows, rows_of, spec_of
-from tests.operator_contract import batched, feed, interleaved, through_ipc
+from tests.operator_contract import batched, feed, interleaved, rows_behind_promises, through_ipc
 from tests.plain_kernels import plain
 from tests.windows_oracle import Arrival, random_stream
 
@@ -41,22 +41,6 @@ def arrivals_of(stream: list[Arrival | int]) -> list[Arrival]:
     return [each for each in stream if isinstance(each, Arrival)]
 
 
-def lefts_behind_promises(items: list[Item]) -> list[tuple]:
-    """Rows of the output, none of which has a left time below a promise before it."""
-    promised = BEGINNING
-    found = []
-    for item in items:
-        if isinstance(item, Punctuation):
-            assert item.low > promised
-            promised = item.low
-        else:
-            new = rows_of([item])
-            assert min(row[0] for row in new) >= promised
-            found += new
-    assert promised == END
-    return found
-
-
 def test_inputs_in_order_give_all_pairs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     total = 0
     for seed in range(RUNS):
@@ -76,7 +60,7 @@ def test_inputs_in_order_give_all_pairs_once(monkeypatch: pytest.MonkeyPatch) ->
                 assert operator.rows_held == stopped.rows_held
             items += feed(operator, event)
         expected = pairs(spec, *map(arrivals_of, inputs))
-        assert Counter(lefts_behind_promises(items)) == expected, seed
+        assert Counter(rows_behind_promises(items)) == expected, seed
         assert (operator.rows_held, operator.late, stopped.late) == (0, 0, 0)
         assert stopped.results + operator.results == expected.total()
         total += expected.total()
@@ -234,7 +218,7 @@ def test_a_sort_before_the_join_gives_all_pairs_of_what_is_not_late(slack: int |
                 stopped, operator = operator, SortedJoin(spec, (slack, slack))
                 operator.restore(through_ipc(stopped.snapshot()))
             items += feed(operator, event)
-        assert Counter(lefts_behind_promises(items)) == pairs(spec, *kept), seed
+        assert Counter(rows_behind_promises(items)) == pairs(spec, *kept), seed
         assert operator.rows_held == 0
         late = sum(len(arrivals_of(stream)) for stream in inputs) - sum(map(len, kept))
         assert stopped.late + operator.late == late

@@ -18,7 +18,7 @@ from highlevel.inorder import sort_buffer
 from highlevel.inorder.merge import OrderedMerge
 from highlevel.inorder.sort import SlackSort
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
-from tests.operator_contract import Event, batched, feed, interleaved, through_ipc
+from tests.operator_contract import Event, batched, feed, interleaved, rows_behind_promises, through_ipc
 from tests.windows_oracle import Arrival, random_inputs, random_stream
 
 RUNS = 300
@@ -37,22 +37,9 @@ def arrivals_of(items: Iterable[Item]) -> list[Arrival]:
     ]
 
 
-def in_order_behind_promises(items: Iterable[Item]) -> list[Arrival]:
-    """The rows of some items, which are in order and not behind a promise; promises only grow."""
-    promised = BEGINNING
-    found: list[Arrival] = []
-    for item in items:
-        if isinstance(item, Punctuation):
-            assert item.low > promised
-            promised = item.low
-        else:
-            assert item.num_rows > 0
-            new = arrivals_of([item])
-            assert new[0].ts >= promised
-            found += new
-    times = [each.ts for each in found]
-    assert times == sorted(times)
-    return found
+def in_order(found: list[tuple]) -> bool:
+    times = [ts for ts, *_ in found]
+    return times == sorted(times)
 
 
 class SortTwin:
@@ -109,7 +96,9 @@ def test_sort_lets_go_of_what_no_later_row_is_before_and_loses_what_is_behind(
             assert operator.rows_held == len(twin.held)
             assert (operator.bytes > 0) == (operator.rows_held > 0)
             assert operator.promised == twin.bound
-        assert stopped.results + operator.results == len(in_order_behind_promises(items))
+        left = rows_behind_promises(items)
+        assert in_order(left)
+        assert stopped.results + operator.results == len(left)
         assert stopped.late + operator.late == twin.late
         assert stopped.received + operator.received == len(twin.left) + twin.late
         assert (operator.rows_held, twin.bound) == (0, END)
@@ -191,12 +180,12 @@ def test_merge_lets_the_smallest_head_go_when_every_input_has_one_or_a_promise()
             waiting.clear()
             assert operator.rows_held == sum(map(len, twin.queues))
             assert (operator.bytes > 0) == (operator.rows_held > 0)
-        left = stopped.results + operator.results
-        assert left == len(in_order_behind_promises(items))
+        left = rows_behind_promises(items)
+        assert in_order(left)
+        assert stopped.results + operator.results == len(left)
         assert stopped.late + operator.late == twin.late
-        assert stopped.received + operator.received == left + twin.late
-        said = [item.low for item in items if isinstance(item, Punctuation)]
-        assert (operator.rows_held, said[-1]) == (0, END)
+        assert stopped.received + operator.received == len(left) + twin.late
+        assert operator.rows_held == 0
         dropped += twin.late
     assert dropped > 100
 

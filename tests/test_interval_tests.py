@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import COMPARISON, Binary, Column, Expression, Literal, Op, Type
+from lowlevel.expressions import Binary, Column, Expression, Literal
 from lowlevel.interval_tests import NULL, interval_test, keep_inside
+from lowlevel.operations import COMPARISON, Op
 from lowlevel.subaggregates import INT_MAX, INT_MIN
+from lowlevel.types import Type
 from lowlevel.vectors import Vector
 
 FLAGS, LENGTH = Column("flags", Type.INT, True, 8), Column("length", Type.INT, False, 64)

@@ -19,8 +19,10 @@ from highlevel.joins import side_state, time_lists
 from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.side_state import PAIRS
 from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Port, Progress, Side, Tumbling
-from lowlevel.expressions import Binary, Column, Expression, Literal, Op, Type
+from lowlevel.expressions import Binary, Column, Expression, Literal
+from lowlevel.operations import Op
 from lowlevel.punctuation import END, Punctuation
+from lowlevel.types import Type
 from tests.join_streams import feed, random_run, random_window, spec_of
 from tests.joins_oracle import meet
 from tests.plain_kernels import plain

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Column, Literal, Type
+from lowlevel.expressions import Column, Literal
 from lowlevel.keys import KeyLayout, codes_of, pack_word, read_slices, whole_words
 from lowlevel.plan import Key
+from lowlevel.types import Type
 from lowlevel.vectors import AddressVector, AnyVector, TextVector, Vector
 from tests.random_plans import COMPUTED, PACKET, keys_of
 

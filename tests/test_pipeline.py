@@ -10,6 +10,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from capture.units import SECOND
 from highlevel import pile, window_rows
 from highlevel.metrics import (
     LATE_PARTIALS,
@@ -26,7 +27,6 @@ from highlevel.metrics import (
 )
 from highlevel.pipeline import Pipeline
 from highlevel.plan import QueryPlan
-from lowlevel.durations import SECOND
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from queries.gsql import compile_query
 from tests.operator_contract import (

@@ -22,7 +22,7 @@ from highlevel.pipeline import Pipeline
 from lowlevel.metrics import ROWS_FROM_THE_FUTURE, ROWS_FROM_THE_PAST
 from lowlevel.node import Node
 from lowlevel.promises.guard import AGREEING, FUTURE, JUMP, PAST, Guard, follow
-from lowlevel.promises.knowledge import make_promise, parse_jump, parse_knowledge
+from lowlevel.promises.knowledge import EXACT, Kind, Knowledge, parse_jump, parse_knowledge
 from lowlevel.promises.late_by_time import LateByTime
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from queries.gsql import compile_query
@@ -271,14 +271,14 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: py
 @pytest.mark.parametrize("knowledge", KINDS)
 def test_one_row_from_the_future_or_the_past_changes_no_promise_of_any_kind(knowledge: str, lull: str | None) -> None:
     times = [START + number * NS for number in range(3 * AGREEING)]
-    undisturbed = make_promise(knowledge, lull)
+    undisturbed = parse_knowledge(knowledge, lull).make()
     lows = []
     for time in times:
         undisturbed.advance(MadeRows([time]))
         lows.append(undisturbed.low)
     for wrong in (START + YEAR, START - YEAR, 2**63 - 1, -(2**63)):
         for place in (AGREEING, AGREEING + 1, 2 * AGREEING, len(times) - 1):
-            promise = make_promise(knowledge, lull)
+            promise = parse_knowledge(knowledge, lull).make()
             for number, time in enumerate(times):
                 if number == place:
                     promise.advance(MadeRows([wrong]))
@@ -297,7 +297,8 @@ def stream(path: Path, times: list[int], slack: int | None) -> tuple[list[list],
     path.write_bytes(pcap_bytes([(ts, frame) for ts in times], 101))
     file = open_mapped(path, "a test")
     plan = compile_query(SQL)
-    node, pipeline = Node("link", file, [plan.low], 16, 16, slack), Pipeline(plan, ["link"])
+    promise = EXACT if slack is None else Knowledge(Kind.LATE_BY_TIME, slack)
+    node, pipeline = Node("link", file, [plan.low], 16, 16, promise), Pipeline(plan, ["link"])
     came: list[list] = []
     marks: list[int] = []
 

@@ -19,7 +19,7 @@ from lowlevel.promises.blocks import Blocks
 from lowlevel.promises.boundaries import Described
 from lowlevel.promises.exact import Exact
 from lowlevel.promises.guard import JUMP
-from lowlevel.promises.knowledge import CHOICES, Kind, Knowledge, make_promise, parse_knowledge
+from lowlevel.promises.knowledge import CHOICES, Kind, Knowledge, parse_knowledge
 from lowlevel.promises.late_by_rows import MOST_ROWS, LateByRows
 from lowlevel.promises.late_by_time import LateByTime
 from lowlevel.promises.lull import Lull
@@ -257,7 +257,7 @@ def test_a_source_that_has_never_spoken_is_covered_by_the_clock() -> None:
         assert promise.low == 95
         promise.advance(MadeRows([96, 94]))
         assert (promise.newest, promise.below) == (96, 1)
-    silent = make_promise("late 10s")
+    silent = parse_knowledge("late 10s").make()
     silent.tick(100)
     assert silent.low == BEGINNING
 
@@ -313,10 +313,10 @@ READ = [
 @pytest.mark.parametrize(("text", "lull", "knowledge"), READ, ids=[text for text, *_ in READ])
 def test_what_is_written_is_what_is_known(text: str, lull: str | int | None, knowledge: Knowledge) -> None:
     assert parse_knowledge(text, lull) == knowledge
-    promise = make_promise(text, lull)
+    promise = parse_knowledge(text, lull).make()
     assert isinstance(promise, Lull) == (lull is not None)
     assert parse_knowledge(text, lull, "10m") == replace(knowledge, jump=600 * 10**9)
-    assert make_promise(text, lull).guard.jump == JUMP
+    assert parse_knowledge(text, lull).make().guard.jump == JUMP
     assert parse_knowledge(text, lull, "10m").make().guard.jump == 600 * 10**9
 
 
@@ -346,7 +346,7 @@ def test_what_nothing_can_be_made_of_is_refused_with_the_choices(
     text: str, lull: str | int | None, message: str
 ) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011  # the message is compared
-        make_promise(text, lull)
+        parse_knowledge(text, lull)
     assert message in str(error.value)
 
 

@@ -17,7 +17,8 @@ import pytest
 import wiretide
 from highlevel.select_groups import selected
 from highlevel.selection import Selection, SelectionKind
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
+from lowlevel.types import Type
 from lowlevel.vectors import Vector
 from queries.errors import QueryError
 from queries.gsql import compile_query

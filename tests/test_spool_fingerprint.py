@@ -14,10 +14,14 @@ from random import Random
 
 import pytest
 
-from lowlevel.expressions import Address, Binary, Column, InList, InPrefix, Literal, Op, Prefix, Type
+from lowlevel.address_constants import Address, Prefix
+from lowlevel.expressions import Binary, Column, Literal
+from lowlevel.operations import Op
 from lowlevel.plan import Key, LowLevelPlan
+from lowlevel.predicates import InList, InPrefix
 from lowlevel.spool.fingerprint import _text, fingerprint
 from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.types import Type
 from queries.gsql import compile_query
 from tests.random_plans import KEY_SHAPES, PACKET, keys_of, random_plan
 

@@ -18,12 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowlevel.expressions import ENDS, SHARE, Type
+from lowlevel.piece_expressions import ENDS, SHARE
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import END
 from lowlevel.query_tables import QueryTables
 from lowlevel.spread import MOST_PIECES, Spreader, cut_rows, is_counter, multiply_divide, share_values
 from lowlevel.subaggregates import INT_MAX
+from lowlevel.types import Type
 from lowlevel.vectors import Columns, Vector
 from queries.expression_text import expression_text
 from queries.gsql import compile_query

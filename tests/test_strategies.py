@@ -21,9 +21,10 @@ from highlevel.groups.layer import Layer
 from highlevel.groups.running_totals import RunningTotals
 from highlevel.groups.two_stacks import TwoStacks
 from highlevel.strategy import Strategy, strategy_of
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.types import Type
 from tests.operator_contract import feed, rows_of, through_ipc
 from tests.windows_oracle import Arrival, Spec, random_spec, random_stream
 

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import lowlevel.tagged_table
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
 from lowlevel.table_entries import AHEAD
 from lowlevel.table_kernels import flush_table, update_table
 from lowlevel.tagged_table import TaggedTable
 from lowlevel.tags import BUCKET
+from lowlevel.types import Type
 from tests.plain_kernels import plain
 
 INT, FLOAT = Column("n", Type.INT), Column("f", Type.FLOAT)

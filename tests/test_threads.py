@@ -141,7 +141,8 @@ def test_what_one_thread_raises_is_raised_here_and_ends_the_others(
         if done > (0 if half == "scan" else 0.7 * total):
             raise BrokenProgressError
 
-    engine = InlineRun(PLANS, write_links(tmp_path, 1), 64, fail, threads=threads, block_records=20)
+    engine = InlineRun(PLANS, write_links(tmp_path, 1), 64, threads=threads, block_records=20)
+    engine.progress = fail
     with pytest.raises(BrokenProgressError):
         for _ in engine.results():
             pass
@@ -152,7 +153,8 @@ def test_what_one_thread_raises_is_raised_here_and_ends_the_others(
 def test_progress_adds_up_to_all_bytes_twice(tmp_path: Path) -> None:
     reached: list[int] = []
     inputs = write_links(tmp_path, 2)
-    engine = InlineRun(PLANS, inputs, 64, lambda done, total: reached.append(done), threads=4, block_records=30)
+    engine = InlineRun(PLANS, inputs, 64, threads=4, block_records=30)
+    engine.progress = lambda done, total: reached.append(done)
     assert sum(1 for _ in engine.results())
     assert reached == sorted(reached)
     header = 24

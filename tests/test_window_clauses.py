@@ -17,8 +17,9 @@ from highlevel.windows.session import SessionWindow
 from highlevel.windows.slide_by_tuple import SlideByTuple
 from highlevel.windows.sliding import SlidingWindow
 from highlevel.windows.tuples import TupleWindow
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.subaggregates import Kind
+from lowlevel.types import Type
 from queries.expression_text import expression_text
 from queries.gsql import compile_query
 from tests import small_captures

@@ -20,10 +20,11 @@ from highlevel.windows.landmark import MOST_GROUPS, LandmarkWindow
 from highlevel.windows.session import SessionWindow
 from highlevel.windows.sliding import SlidingWindow
 from highlevel.windows.tuples import TupleWindow
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import END
 from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.types import Type
 from tests import test_landmark_aggregate, test_session_aggregate, test_slide_by_tuple, tuple_windows_twin
 from tests.windows_oracle import Arrival, Spec, random_stream, window_aggregates
 

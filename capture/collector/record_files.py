@@ -27,6 +27,7 @@ from pathlib import Path
 
 from capture.errors import InputError, WiretideError
 from capture.files.pcap import FILE_HEADER
+from capture.units import SECOND
 
 UNSYNCED = 8
 """Complete files that may still be on their way to the disk when the next begins; a slow disk is waited for then."""
@@ -38,7 +39,6 @@ UNBORN = ".collector.next"
 
 RAW_IP, SNAP_LENGTH = 101, 262_144
 HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_LENGTH, RAW_IP)
-SECOND = 10**9
 
 
 class RecordingError(WiretideError):

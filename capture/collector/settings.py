@@ -8,9 +8,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
 from capture.errors import WiretideError
-
-MEBIBYTE = 1 << 20
-SECOND = 10**9
+from capture.units import MEBIBYTE, SECOND
 
 SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 DURATIONS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}

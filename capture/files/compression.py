@@ -49,9 +49,13 @@ class Decompressor(Protocol):
 
 @dataclass(frozen=True)
 class Codec:
-    """One compression. `make` returns a decompressor for one member, and the error that it raises for bad bytes."""
+    """One compression. `make` returns a decompressor for one member, and the error that it raises for bad bytes.
+
+    A file whose name ends in `suffix` is said to be compressed so; what it is, its `magic` says.
+    """
 
     name: str
+    suffix: str
     magic: bytes
     make: Callable[[], tuple[Decompressor, type[Exception]]]
 
@@ -87,12 +91,15 @@ def _xz() -> tuple[Decompressor, type[Exception]]:
 
 
 CODECS = (
-    Codec("gzip", bytes.fromhex("1f8b08"), _gzip),
-    Codec("zstd", bytes.fromhex("28b52ffd"), _zstd),
-    Codec("lz4", bytes.fromhex("04224d18"), _lz4),
-    Codec("bzip2", bytes.fromhex("425a68"), _bzip2),
-    Codec("xz", bytes.fromhex("fd377a585a00"), _xz),
+    Codec("gzip", ".gz", bytes.fromhex("1f8b08"), _gzip),
+    Codec("zstd", ".zst", bytes.fromhex("28b52ffd"), _zstd),
+    Codec("lz4", ".lz4", bytes.fromhex("04224d18"), _lz4),
+    Codec("bzip2", ".bz2", bytes.fromhex("425a68"), _bzip2),
+    Codec("xz", ".xz", bytes.fromhex("fd377a585a00"), _xz),
 )
+
+SUFFIXES = tuple(codec.suffix for codec in CODECS)
+"""Ends of names that say how a file is compressed, and nothing about what is in it."""
 
 MAGIC = max(len(codec.magic) for codec in CODECS)
 """Bytes that tell all of them apart."""

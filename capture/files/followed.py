@@ -11,7 +11,6 @@ from capture.files.blocks import BLOCK_RECORDS, CUTS, Block
 from capture.files.byte_source import WAIT
 from capture.files.compression import CUT_IN_COMPRESSION
 from capture.files.decompressed import Decompressed
-from capture.files.read_ahead import CHUNK
 from capture.files.recognise import HEAD
 from capture.files.rotation import Place, Rotation, Turn
 from capture.files.stream import StreamedCapture
@@ -45,9 +44,9 @@ class FollowedCapture(StreamedCapture):
     * A record that is cut at the end of a file is waited for, until there is another file to go on with.
     """
 
-    def __init__(self, path: Path, rotation: Rotation, *, single: bool, chunk: int = CHUNK) -> None:
+    def __init__(self, path: Path, rotation: Rotation, *, single: bool) -> None:
         """Follow `rotation`, which is called `path` in errors."""
-        super().__init__(path, NoBytes(), chunk)
+        super().__init__(path, NoBytes())
         self._rotation = rotation
         self._single = single
         self._before = 0  # bytes of the files before

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import helper
+from capture.units import SECOND
 
 WIDTH = 8
 LINK, SNAPLEN, FAST, MULTIPLIER, OFFSET, UNITS, POWER, SECONDS = range(WIDTH)
@@ -29,7 +30,6 @@ LATEST = 2**62 - 1
 RETIMED = ("no_timestamp", "out_of_range")
 """Why the ts of a packet is not what its block says: there is none, and it is 0; it was moved to the nearest bound."""
 
-SECOND = 1_000_000_000
 LATEST_SECONDS = LATEST // SECOND
 
 MAX_INTERFACES = 65_536

@@ -30,6 +30,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from capture.files.beside import TEMPLATES
+from capture.files.compression import SUFFIXES
 from capture.files.growing import KEPT, POLL, GrowingBytes
 
 Identity = tuple[int, int]
@@ -37,9 +38,6 @@ Identity = tuple[int, int]
 
 LISTING_SHARE = 0.05
 """Part of the time that listing a folder may take, where its own time of change is the same: its files may change."""
-
-PACKED = (".gz", ".zst", ".lz4", ".bz2", ".xz")
-"""A file with such a suffix holds what the file without it held, which was compressed when it was complete (`-z`)."""
 
 NAMES_KEPT = 65_536
 """Names of files read that are remembered, to know them again when they are compressed."""
@@ -112,7 +110,7 @@ class Rotation:
             if known is not None and not replaced:
                 skip = known.records
             else:
-                skip = self._before.get(path.stem, 0) if path.suffix in PACKED else 0
+                skip = self._before.get(path.stem, 0) if path.suffix in SUFFIXES else 0
             self._before.pop(path.name, None)
             self._remember(path.name)
             return Turn(path, identity, GrowingBytes(descriptor, self._is_over), skip, replaced and not skip)
@@ -166,7 +164,7 @@ class Rotation:
             known = self._known.get(identity)
             same = known is not None and (status.st_size, status.st_mtime_ns) == (known.size, known.changed)
             if known is None or (not same and self._was_replaced(path, status, known)):
-                if path.suffix in PACKED and path.stem in self._names:  # maybe with the inode of what it was made of
+                if path.suffix in SUFFIXES and path.stem in self._names:  # maybe with the inode of what it was made of
                     self._pass_over(path, status)
                 else:
                     yield path, status
@@ -216,7 +214,7 @@ class Rotation:
             self._known = {
                 identity: known
                 for identity, known in self._known.items()
-                if identity in present or any(known.name + suffix in new for suffix in PACKED)
+                if identity in present or any(known.name + suffix in new for suffix in SUFFIXES)
             }
         return self._listed
 

@@ -8,8 +8,6 @@ several times faster than decoding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
@@ -19,16 +17,14 @@ from capture.files.capture import Capture
 from capture.files.record_format import WalkState
 
 
-def scan(file: Capture, block_records: int = BLOCK_RECORDS, progress: Callable[[int], None] | None = None) -> Index:
-    """Index a capture. `progress` is called with the offset reached, several times a second."""
+def scan(file: Capture, block_records: int = BLOCK_RECORDS) -> Index:
+    """Index a capture."""
     state = WalkState(file.format.first_record)
     chunk = np.empty((max(1, 4_194_304 // block_records), ROW), np.int64)
     found: list[npt.NDArray[np.int64]] = []
     while state.status == MORE:
         count = file.format.walk(file.data, len(file.data), block_records, chunk, state)
         found.append(chunk[:count].copy())
-        if progress:
-            progress(state.at)
     return index_of(np.concatenate(found), DAMAGE.get(state.status))
 
 

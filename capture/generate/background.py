@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from capture.generate.addresses import Groups
+from capture.generate.addresses import GOLDEN, Groups
 from capture.generate.layers import Kind
 from capture.generate.packets import Traffic
 from capture.generate.profile import Profile
@@ -21,7 +21,6 @@ CLIENT_PORTS = range(32768, 60999)
 """Linux's range of ephemeral ports. Each conversation uses four of them."""
 ACK, SYN, FIN, PSH = 0x10, 0x02, 0x01, 0x08
 TCP_FLAGS = np.array([ACK] * 40 + [ACK | PSH] * 20 + [SYN, SYN, FIN | ACK, FIN | ACK], dtype=np.uint8)
-GOLDEN = 0x9E3779B97F4A7C15
 LENGTH_STEPS = 1 << 16
 
 

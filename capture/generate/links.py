@@ -6,8 +6,8 @@ from pathlib import Path
 
 from capture.generate.attacks import Attack
 from capture.generate.profile import Profile
-from capture.generate.timeline import SECOND
 from capture.generate.write import Summary, generate
+from capture.units import SECOND
 
 MAIN2_OFFSET = 3 * SECOND
 CONTROL_OFFSET = -20 * SECOND

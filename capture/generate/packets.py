@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capture.generate.layers import FRAGMENT_BYTES, Kind, Stack, stack
+from capture.units import SECOND
 
 RECORD_HEADER = 16
 ETHERNET_MINIMUM = 60
 """Shortest Ethernet frame without its check sequence. Shorter packets are padded; their IP length does not count it."""
 DEPTHS = 4
-SECOND = 1_000_000_000
 
 
 @dataclass(slots=True)

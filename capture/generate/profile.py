@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from capture.generate.attacks import Attack
-from capture.generate.timeline import SECOND, Piece, periodic_lulls, pieces
+from capture.generate.timeline import Piece, periodic_lulls, pieces
+from capture.units import SECOND
 
 LINK_TYPES = {0: "null", 1: "Ethernet", 101: "raw IP", 113: "Linux cooked v1", 276: "Linux cooked v2"}
 DISORDERS = ("none", "band", "blocks")

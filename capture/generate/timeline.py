@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-SECOND = 1_000_000_000
+from capture.units import SECOND
+
 MAX_PIECES = 100_000
 
 

@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 
 from capture.collector.settings import SettingError, size
+from capture.units import MEBIBYTE
 
 PREFIX = "interface:"
 """What the path of a live interface begins with; a file that is called so is given with its folder."""
 
-MEBIBYTE = 1 << 20
 BLOCK_BYTES = MEBIBYTE
 """Bytes of a block of the ring: no frame is larger, merged segments included, so that the ring cuts none."""
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from capture.units import SECOND
+
 if TYPE_CHECKING:
     from capture.generate import Attack
 
@@ -69,7 +71,7 @@ def generate(
 
 
 def _ns(seconds: float) -> int:
-    nanoseconds = seconds * 1_000_000_000
+    nanoseconds = seconds * SECOND
     if not math.isfinite(nanoseconds):
         raise ValueError(f"got {seconds} seconds, expected a finite number of them")
     return round(nanoseconds)

@@ -37,10 +37,10 @@ from highlevel.bucket import END_WID, FIRST_WID
 from highlevel.groups.key_words import Words
 from highlevel.meld import Meld
 from highlevel.wid_ranges import Ranges, unite
-from lowlevel.expressions import Type
 from lowlevel.opcodes import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM, SUM_FLOAT
 from lowlevel.punctuation import Item, Punctuation
 from lowlevel.subaggregates import INT_MAX, MERGE, SubAggregate, count_of_rows
+from lowlevel.types import Type
 
 OPERATIONS = {
     ("sum", Type.INT): SUM,
@@ -188,11 +188,6 @@ class AdaptiveAggregate:
     def groups_eager(self) -> int:
         """Groups whose tuples go into partials."""
         return int(np.count_nonzero(self.store.eager))
-
-    @property
-    def groups_lazy(self) -> int:
-        """Groups whose tuples are held."""
-        return self.store.group_count - self.groups_eager
 
     @property
     def to_eager(self) -> int:

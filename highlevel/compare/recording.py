@@ -16,11 +16,12 @@ from capture.files.scan import scan
 from highlevel.compare.placed import ROW, Placed, PlacedColumns
 from highlevel.graph.leaf import Leaf
 from highlevel.inline import Input
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import BEGINNING
 from lowlevel.query_rows import QueryRows
 from lowlevel.readers import Rows, make_reader
+from lowlevel.types import Type
 from lowlevel.vectors import Vector
 
 Numbers = npt.NDArray[np.int64]

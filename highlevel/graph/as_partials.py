@@ -23,8 +23,9 @@ from lowlevel.arguments import argument_values
 from lowlevel.arrow import arrow_column
 from lowlevel.conditions import Condition
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Column, Type
+from lowlevel.expressions import Column
 from lowlevel.plan import LowLevelPlan
+from lowlevel.types import Type
 from lowlevel.vectors import AnyVector, Columns
 
 TIME = "ts"

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from highlevel.graph.leaf import Leaf
+from highlevel.graph.one_input import OneInput
 from highlevel.plan import LATE, QueryPlan
 from highlevel.window_operator import WINDOW_END, WINDOW_START
-from lowlevel.expressions import Column, Type, bits_of
-
-if TYPE_CHECKING:
-    from highlevel.graph.nodes import Node
+from lowlevel.expressions import Column, computed_column
+from lowlevel.types import Type
 
 
 @dataclass(frozen=True)
-class Windowed:
+class Windowed(OneInput):
     """Groups of the windows of `plan` over `time`, a progressing column of `input`: merged, finished and selected.
 
     Over a leaf with `plan.low` partials are merged as they are; over other nodes `plan.low` says how each row becomes
     one. Results are promised by their `window_end`, strictly. Where the whole input is one window, no time is read.
     """
 
-    input: Node
     plan: QueryPlan
     time: str
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """The one input."""
-        return (self.input,)
 
     @property
     def takes_partials(self) -> bool:
@@ -40,10 +32,7 @@ class Windowed:
     def columns(self) -> tuple[Column, ...]:
         """`window_start, window_end` where the plan has windows, the select list, and `late` where it tells that."""
         bounds = (Column(WINDOW_START, Type.INT), Column(WINDOW_END, Type.INT)) if self.plan.windowed else ()
-        selected = tuple(
-            Column(out.name, out.expression.type, out.expression.nullable, bits_of(out.expression))
-            for out in self.plan.select
-        )
+        selected = tuple(computed_column(out.name, out.expression) for out in self.plan.select)
         late = (Column(LATE, Type.BOOL),) if self.plan.emit_late else ()
         return (*bounds, *selected, *late)
 
@@ -54,29 +43,20 @@ class Windowed:
 
 
 @dataclass(frozen=True)
-class PairGroups:
+class PairGroups(OneInput):
     """Groups that hold progressing columns of `input`, plain or by intervals; each leaves when a promise covers it.
 
     `times` are (progressing column of the input, interval in ns it is counted by, name of the number among the groups).
     `plan.low` says how rows become partials, `plan.group_by` names the groups, those of `times` among them.
     """
 
-    input: Node
     plan: QueryPlan
     times: tuple[tuple[str, int, str], ...]
 
     @property
-    def inputs(self) -> tuple[Node, ...]:
-        """The one input."""
-        return (self.input,)
-
-    @property
     def columns(self) -> tuple[Column, ...]:
         """The select list."""
-        return tuple(
-            Column(out.name, out.expression.type, out.expression.nullable, bits_of(out.expression))
-            for out in self.plan.select
-        )
+        return tuple(computed_column(out.name, out.expression) for out in self.plan.select)
 
     @property
     def progress(self) -> tuple[str, ...]:

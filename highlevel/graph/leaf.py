@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from highlevel.plan import LINK
-from lowlevel.expressions import Column, Type, bits_of
+from lowlevel.expressions import Column, computed_column
 from lowlevel.layers import Layer
 from lowlevel.plan import LowLevelPlan
+from lowlevel.types import Type
 
 if TYPE_CHECKING:
     from highlevel.graph.nodes import Node
@@ -48,10 +49,7 @@ class Leaf:
     @property
     def columns(self) -> tuple[Column, ...]:
         """`link`, `pane`, the keys and the sub-aggregates."""
-        keys = [
-            Column(key.name, key.expression.type, key.expression.nullable, bits_of(key.expression))
-            for key in self.low.keys
-        ]
+        keys = [computed_column(key.name, key.expression) for key in self.low.keys]
         subs = [Column(sub.name, sub.type) for sub in self.low.subaggregates]
         return (Column(LINK, Type.TEXT), Column(PANE, Type.INT), *keys, *subs)
 

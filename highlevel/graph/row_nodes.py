@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from highlevel.graph.one_input import OneInput, SomeRows
 from highlevel.plan import Output
-from lowlevel.expressions import Column, Expression, bits_of
+from lowlevel.expressions import Column, Expression, computed_column
 
 if TYPE_CHECKING:
     from highlevel.graph.nodes import Node
@@ -43,26 +44,10 @@ class Union:
 
 
 @dataclass(frozen=True)
-class Select:
+class Select(SomeRows):
     """The rows of `input` for which `where` is true."""
 
-    input: Node
     where: Expression
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """The one input."""
-        return (self.input,)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """Those of the input."""
-        return self.input.columns
-
-    @property
-    def progress(self) -> tuple[str, ...]:
-        """That of the input."""
-        return self.input.progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,28 +68,19 @@ class Progressing:
 
 
 @dataclass(frozen=True)
-class Apply:
+class Apply(OneInput):
     """Columns computed from each row of `input`; `progressing` says which of them progress, in the input's order.
 
     With none of them nothing can be promised but the end.
     """
 
-    input: Node
     outputs: tuple[Output, ...]
     progressing: tuple[Progressing, ...]
 
     @property
-    def inputs(self) -> tuple[Node, ...]:
-        """The one input."""
-        return (self.input,)
-
-    @property
     def columns(self) -> tuple[Column, ...]:
         """The outputs."""
-        return tuple(
-            Column(out.name, out.expression.type, out.expression.nullable, bits_of(out.expression))
-            for out in self.outputs
-        )
+        return tuple(computed_column(out.name, out.expression) for out in self.outputs)
 
     @property
     def progress(self) -> tuple[str, ...]:
@@ -113,23 +89,7 @@ class Apply:
 
 
 @dataclass(frozen=True)
-class Distinct:
+class Distinct(SomeRows):
     """The first row of each value of `keys`, among which is the progressing column (DupElim)."""
 
-    input: Node
     keys: tuple[str, ...]
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """The one input."""
-        return (self.input,)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """Those of the input."""
-        return self.input.columns
-
-    @property
-    def progress(self) -> tuple[str, ...]:
-        """That of the input."""
-        return self.input.progress

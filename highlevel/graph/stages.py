@@ -24,8 +24,9 @@ from highlevel.graph.plan import AnyPlan, GraphPlan
 from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
 from highlevel.joins.spec import JoinKind
 from highlevel.plan import LINK
-from lowlevel.expressions import Column, Expression, Type
+from lowlevel.expressions import Column, Expression
 from lowlevel.plan import LowLevelPlan
+from lowlevel.types import Type
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
 from highlevel.inorder.buffer_kernels import scan_windows
 from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Type
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import MERGE, SubAggregate
+from lowlevel.types import Type
 
 LEAST = 1024
 """Tuples there is room for at first."""

@@ -22,8 +22,9 @@ from highlevel.joins.spec import JoinKind, JoinSpec
 from highlevel.joins.window import Port
 from highlevel.meld import UNION
 from lowlevel.conditions import Condition
-from lowlevel.expressions import Type, columns_of
+from lowlevel.expressions import columns_of
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
+from lowlevel.types import Type
 
 FORGET = 4096
 """Keys that nobody has any more are forgotten when there are half as many as rows, and half of this more."""

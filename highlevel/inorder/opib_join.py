@@ -12,25 +12,23 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.graph.joint import GraphItem
-from highlevel.inorder.opob_join import left_time
-from highlevel.inorder.sort_buffer import SortBuffer, in_order
-from highlevel.joins.oa_join import OAJoin
-from highlevel.joins.spec import JoinSpec, Port, Progress
+from highlevel.inorder.buffered_join import BufferedJoin, left_time
+from highlevel.inorder.sort_buffer import in_order
+from highlevel.joins.spec import JoinSpec, Port
 from lowlevel.punctuation import BEGINNING, Punctuation
 
-DELAYED, PROMISED = "delayed", "promised"
-"""Tables of a snapshot beside those of the join."""
+PROMISED = "promised"
+"""Table of a snapshot: what was promised of both sides."""
 
 
-class OpibJoin:
+class OpibJoin(BufferedJoin):
     """Gives the rows of OA-Join, with its promises of the left's time, in the order of that."""
 
     def __init__(self, spec: JoinSpec) -> None:
         """Join by `spec`."""
         self.time = left_time(spec)
+        super().__init__(spec, spec.left.time)
         self.window = spec.window
-        self.buffer = SortBuffer(spec.left.time)
-        self.join = OAJoin(spec, Progress.LEFT)
         self.bounds = [BEGINNING, BEGINNING]
         self.received = self._late = 0
 
@@ -43,16 +41,6 @@ class OpibJoin:
     def results(self) -> int:
         """Rows that left."""
         return self.join.results
-
-    @property
-    def rows_held(self) -> int:
-        """Rows of the left that wait, and those of the right."""
-        return self.join.rows_held + self.buffer.rows
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of them."""
-        return self.join.bytes + self.buffer.bytes
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Delay rows of the left; hold those of the right."""
@@ -86,13 +74,9 @@ class OpibJoin:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """The state of the join, the rows that wait, and what was promised of both sides."""
-        tables = self.join.snapshot() | {PROMISED: pa.table({"bound": self.bounds})}
-        delayed = self.buffer.runs()
-        return tables | ({DELAYED: pa.Table.from_batches(delayed)} if delayed else {})
+        return super().snapshot() | {PROMISED: pa.table({"bound": self.bounds})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Take over the state of a snapshot."""
-        self.join.restore({name: table for name, table in tables.items() if name not in (DELAYED, PROMISED)})
+        super().restore(tables)
         self.bounds = tables[PROMISED]["bound"].to_pylist()
-        for batch in tables[DELAYED].to_batches() if DELAYED in tables else []:
-            self.buffer.add(batch)

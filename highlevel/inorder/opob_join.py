@@ -11,30 +11,17 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from highlevel.graph.joint import GraphItem
-from highlevel.inorder.sort_buffer import SortBuffer
-from highlevel.joins.oa_join import OAJoin
-from highlevel.joins.spec import JoinKind, JoinSpec, Progress
+from highlevel.inorder.buffered_join import BufferedJoin, left_time
+from highlevel.joins.spec import JoinSpec
 from lowlevel.punctuation import Punctuation
 
-PARKED = "parked"
-"""Table of a snapshot beside those of the join."""
 
-
-def left_time(spec: JoinSpec) -> str:
-    """Return the name under which the left's time leaves, which order is kept by; every row must have one."""
-    if spec.kind in (JoinKind.RIGHT, JoinKind.FULL):
-        raise ValueError(f"a join in order of its left times has one in every row, got {spec.kind}")
-    (name,) = spec.progress_columns(Progress.LEFT)
-    return name
-
-
-class OpobJoin:
+class OpobJoin(BufferedJoin):
     """Gives the rows of OA-Join, with its promises of the left's time, in the order of that."""
 
     def __init__(self, spec: JoinSpec) -> None:
         """Join by `spec`."""
-        self.buffer = SortBuffer(left_time(spec))
-        self.join = OAJoin(spec, Progress.LEFT)
+        super().__init__(spec, left_time(spec))
         self.results = 0
 
     @property
@@ -46,16 +33,6 @@ class OpobJoin:
     def late(self) -> int:
         """Rows that came behind a promise."""
         return self.join.late
-
-    @property
-    def rows_held(self) -> int:
-        """Rows of the join, and results that wait."""
-        return self.join.rows_held + self.buffer.rows
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of them."""
-        return self.join.bytes + self.buffer.bytes
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Park the pairs of these rows."""
@@ -75,14 +52,3 @@ class OpobJoin:
                     self.results += rows.num_rows
                     yield rows
                 yield item
-
-    def snapshot(self) -> dict[str, pa.Table]:
-        """The state of the join, and the results that wait."""
-        parked = self.buffer.runs()
-        return self.join.snapshot() | ({PARKED: pa.Table.from_batches(parked)} if parked else {})
-
-    def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
-        self.join.restore({name: table for name, table in tables.items() if name != PARKED})
-        for batch in tables[PARKED].to_batches() if PARKED in tables else []:
-            self.buffer.add(batch)

@@ -13,8 +13,9 @@ from highlevel.groups.key_words import Words
 from highlevel.joins.spec import JoinSpec, Port
 from lowlevel.arrow import arrow_column
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Column, Expression, Type, columns_of
+from lowlevel.expressions import Column, Expression, columns_of
 from lowlevel.plan import ARROW_TYPES
+from lowlevel.types import Type
 
 
 @dataclass(frozen=True)

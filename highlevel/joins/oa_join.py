@@ -23,8 +23,9 @@ from highlevel.joins.promises import Lows, lows_of, promise
 from highlevel.joins.side_state import LONG_BYTES, PAIRS
 from highlevel.joins.spec import MAX_TS, JoinKind, JoinSpec, Port, Progress
 from lowlevel.conditions import Condition
-from lowlevel.expressions import Type, columns_of
+from lowlevel.expressions import columns_of
 from lowlevel.punctuation import BEGINNING, END, Punctuation
+from lowlevel.types import Type
 
 NAMES = {Port.LEFT: "left", Port.RIGHT: "right"}
 BOUNDS = "bounds"

@@ -12,7 +12,8 @@ from highlevel.joins.window import Boundary as Boundary
 from highlevel.joins.window import JoinWindow as JoinWindow
 from highlevel.joins.window import Port as Port
 from highlevel.joins.window import Tumbling as Tumbling
-from lowlevel.expressions import Expression, Type, columns_of
+from lowlevel.expressions import Expression, columns_of
+from lowlevel.types import NUMBERS
 
 MAX_TS, MIN_TS = "max_ts", "min_ts"
 """Columns that a join makes where its promises are of them: the later, and the earlier, of the times of a pair."""
@@ -76,9 +77,6 @@ class Side:
         return [pa.field(output, self.schema.field(name).type) for name, output in self.columns]
 
 
-NUMBERS = frozenset({Type.INT, Type.FLOAT})
-
-
 @dataclass(frozen=True)
 class JoinSpec:
     """A join. Immutable and picklable.
@@ -102,7 +100,7 @@ class JoinSpec:
         if twice:
             raise ValueError(f"two columns of a join leave as {', '.join(twice)}; rename one")
         for left, right in self.keys:
-            if left.type is not right.type and not {left.type, right.type} <= NUMBERS:
+            if left.type is not right.type and not (left.type in NUMBERS and right.type in NUMBERS):
                 raise ValueError(f"a join's keys must be of one type, got {left.type} and {right.type}")
         missing = {column.name for column in columns_of(self.residual)} - set(names) if self.residual else set()
         if missing:

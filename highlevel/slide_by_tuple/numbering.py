@@ -32,6 +32,10 @@ class Numbering(Protocol):
         """Times of rows that have a window and are not final, where they are kept apart from the rows."""
         ...
 
+    def mark(self, times: Values) -> None:
+        """Take over the `marks` of a snapshot."""
+        ...
+
     def arrive(self, times: Values, reached: int) -> None:
         """Count rows that arrive, in this order; those up to the time `reached` are too late for any open window."""
         ...

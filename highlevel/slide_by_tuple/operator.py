@@ -10,7 +10,7 @@ import pyarrow as pa
 from highlevel.groups.key_words import Words
 from highlevel.groups.merging import accumulated
 from highlevel.slide_by_tuple.kernels import WID
-from highlevel.slide_by_tuple.numbering import ByArrival, ByRank
+from highlevel.slide_by_tuple.numbering import ByArrival, ByRank, Numbering
 from highlevel.slide_by_tuple.rows import PANE, Rows
 from highlevel.slide_by_tuple.runs import TIME
 from highlevel.window_operator import WINDOW_END, WINDOW_START
@@ -39,7 +39,8 @@ class SlideByTupleAggregate:
         self.columns = [name for each in self.what for name in each.columns]
         self.count_of_rows = count_of_rows(subaggregates)
         # Where each row has a window it is the same which is counted first; arrival needs no memory then.
-        self.numbering = ByRank(window.every) if window.by_rank and window.every > 1 else ByArrival(window.every)
+        by_rank = window.by_rank and window.every > 1
+        self.numbering: Numbering = ByRank(window.every) if by_rank else ByArrival(window.every)
         self.low = BEGINNING  # every window with a smaller id is final
         self.passed = BEGINNING  # the greatest id of a window that is: it left, or its row came too late
         self.received = 0

@@ -26,9 +26,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from capture.files.blocks import Block, Index
+from capture.units import SECOND
 from lowlevel.punctuation import END
-
-SECOND = 1_000_000_000
 
 UNREAD = -1
 """The offset of an input before its initial promise; from 0 on an offset is the number of blocks read."""

@@ -21,7 +21,7 @@ from highlevel.behind_windows import behind_windows, through
 from highlevel.groups.merging import accumulated
 from highlevel.groups.table import merged
 from highlevel.meld import UNION
-from highlevel.plan import QueryPlan
+from highlevel.plan import BOUNDS, QueryPlan
 from highlevel.wid_ranges import Ranges, count, unite
 from highlevel.window_operator import WINDOW_END, WINDOW_START, beyond_cap
 from highlevel.window_operators import make_window_operator
@@ -43,8 +43,6 @@ class Counted:
     others: int = 0
     beyond_cap: tuple[int, int] = (0, 0)
 
-
-BOUNDS = (WINDOW_START, WINDOW_END)
 
 MERGE_ROWS = 65_536
 """Partials of small windows that are merged at a time."""

@@ -9,24 +9,23 @@ are left of 40. Of few rows the calls cost more than the bytes: they travel as t
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from lowlevel.narrow import TYPES, narrow
 
 FEW_BYTES = 2048
 """Tables up to as many bytes are neither narrowed nor compressed."""
 
 COMPRESSED, AS_IT_IS = pa.ipc.IpcWriteOptions(compression="lz4"), pa.ipc.IpcWriteOptions()
-TYPES = b"wiretide.types"
-INTEGERS = (pa.int8(), pa.int16(), pa.int32())
 
 
 def pack(table: pa.Table) -> bytes:
     """Serialize a table, its schema included."""
     if table.nbytes <= FEW_BYTES:
         return _written(table, AS_IT_IS)
-    narrow = [_narrow(column) for column in table.columns]
-    fields = [field.with_type(column.type) for field, column in zip(table.schema, narrow, strict=True)]
+    columns = [narrow(column) for column in table.columns]
+    fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
     schema = pa.schema(fields, {TYPES: table.schema.serialize().to_pybytes()})
-    return _written(pa.table(narrow, schema=schema), COMPRESSED)
+    return _written(pa.table(columns, schema=schema), COMPRESSED)
 
 
 def _written(table: pa.Table, options: pa.ipc.IpcWriteOptions) -> bytes:
@@ -42,19 +41,3 @@ def unpack(payload: bytes | pa.Buffer) -> pa.Table:
         table = reader.read_all()
     types = (table.schema.metadata or {}).get(TYPES)
     return table if types is None else table.cast(pa.ipc.read_schema(pa.py_buffer(types)))
-
-
-def _narrow(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Cast a column to a type that needs fewer bytes, if there is one; the values stay the same."""
-    if len(column) == 0:
-        return column
-    if column.type == pa.int64():
-        least, most = pc.min_max(column).as_py().values()
-        for kind in INTEGERS:
-            if least is not None and -(2 ** (kind.bit_width - 1)) <= least and most < 2 ** (kind.bit_width - 1):
-                return column.cast(kind)
-    if column.type == pa.binary():
-        least, most = pc.min_max(pc.binary_length(column)).as_py().values()
-        if least == most and least in (4, 16):
-            return column.cast(pa.binary(least))
-    return column

@@ -15,14 +15,11 @@ from capture.files.capture import Capture, open_mapped
 from highlevel.graph.group_nodes import PairGroups, Windowed
 from highlevel.graph.plan import AnyPlan
 from highlevel.plan import QueryPlan
+from highlevel.spark.decompressed_inputs import EDGE
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.state import replace
 from lowlevel.layers import Layer
-
-EDGE = 65_536
-"""Bytes at both ends of a file that, with its length, tell it from another one."""
-
 
 STATE_FORMAT = 3
 """How operators lay out their state; it grows where a version cannot go on from what the one before has left."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capture.metrics import Samples
+from capture.units import SECOND
 from highlevel.inline import Input
 from highlevel.metrics import (
     SPOOL_NEWEST,
@@ -42,8 +43,6 @@ from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.folder import numbers, segment_path
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.segment import Segment
-
-SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from capture.errors import InputError
+from capture.files.blocks import BLOCK_RECORDS
 from capture.files.capture import open_finite
 from capture.metrics import Samples
 from highlevel.arrival_order import check_one_input
@@ -54,7 +55,6 @@ OnBatch = Callable[[int, dict[str, pa.Table], Samples], None]
 """Called with the batch id, the rows that became final of each query, and all counters so far. After a crash it may
 be called again with the last batch id and the same rows."""
 
-BLOCK_RECORDS = 16_384
 PACED_BLOCK_RECORDS = 1024
 MAX_BLOCKS = 256
 

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Expression, Type
+from lowlevel.expressions import Expression
+from lowlevel.types import Type
 from lowlevel.vectors import AddressVector, Columns, Mask, Vector
 
 VERSION_BITS = 3

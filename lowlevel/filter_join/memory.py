@@ -12,9 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from lowlevel.conditions import Condition
-from lowlevel.expressions import Binary, Expression, Op, SeenWithin
+from lowlevel.expressions import Binary, Expression
 from lowlevel.filter_join.kernels import AHEAD, ALIVE, EMPTY, HELD, NEWEST, OVER, TALLIES, WAYS, recall
 from lowlevel.filter_join.keys import key_words, words_of
+from lowlevel.filter_join.seen_within import SeenWithin
+from lowlevel.operations import Op
 from lowlevel.vectors import Columns, Vector
 
 KEYS = 1 << 18

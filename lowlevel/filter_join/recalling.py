@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.metrics import Samples
-from lowlevel.expressions import SeenWithin, parts_of
+from lowlevel.expressions import parts_of
 from lowlevel.filter_join.memory import Memory, bytes_of
+from lowlevel.filter_join.seen_within import SeenWithin
 from lowlevel.metrics import FILTER_JOIN_BYTES, FILTER_JOIN_EVICTIONS, FILTER_JOIN_KEYS
 from lowlevel.plan import LowLevelPlan
 from lowlevel.readers import Rows

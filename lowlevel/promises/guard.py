@@ -21,14 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import kernel
+from capture.units import SECOND
 from lowlevel.punctuation import BEGINNING
 
 Times = npt.NDArray[np.int64]
 
-JUMP = 3600 * 10**9
+JUMP = 3600 * SECOND
 """A row this far from the newest, in ns, may be a clock that is wrong, unless a link is told another distance."""
 
-LEAST_JUMP = 10**9
+LEAST_JUMP = SECOND
 """Below it the ordinary pauses between packets would look like clocks that are wrong."""
 
 AGREEING = 64

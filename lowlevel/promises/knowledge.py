@@ -82,6 +82,10 @@ class Knowledge:
         return Exact(Guard(self.jump, self.jump))
 
 
+EXACT = Knowledge()
+"""What is known of a link of which nothing was said."""
+
+
 def parse_knowledge(text: str, lull: str | int | None = None, jump: str | None = None) -> Knowledge:
     """Read a kind of knowledge; `lull` is a duration, or ns, `jump` one too. Raises ValueError that lists the choices.
 
@@ -131,8 +135,3 @@ def parse_jump(text: str) -> int:
     if jump < LEAST_JUMP:
         raise ValueError(f"got a clock jump of {text!r}, expected at least 1s: ordinary pauses are no wrong clocks")
     return jump
-
-
-def make_promise(text: str, lull: str | int | None = None) -> Promise:
-    """Make a promise of what is known, as `parse_knowledge` reads it."""
-    return parse_knowledge(text, lull).make()

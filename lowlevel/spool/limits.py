@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-MEBIBYTE = 1 << 20
+from capture.units import MEBIBYTE, SECOND
+
 LARGEST_SEGMENT = 1 << 30
 LEAST = 1 << 16
 """Bytes for what is in a spool beside items: headers, what the reader has committed, unfinished blocks."""
-
-SECOND = 10**9
 
 
 class WhenFull(StrEnum):

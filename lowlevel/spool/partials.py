@@ -11,13 +11,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-TYPES = b"wiretide.types"
-"""Metadata: the schema as it was, serialized."""
+from lowlevel.narrow import TYPES, narrow
 
 LINK = b"wiretide.link"
 """Metadata: the text that every row has in the first column, which is left out."""
-
-INTEGERS = (pa.int8(), pa.int16(), pa.int32())
 
 
 def pack(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
@@ -28,12 +25,12 @@ def pack(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
     if link is not None:
         metadata[LINK] = link.encode()
         table = table.remove_column(0)
-    narrow = [_narrow(column.combine_chunks()) for column in table.columns]
-    fields = [field.with_type(column.type) for field, column in zip(table.schema, narrow, strict=True)]
+    columns = [narrow(column.combine_chunks()) for column in table.columns]
+    fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
     schema = pa.schema(fields, metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(narrow, schema=schema))
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
     return sink.getvalue()
 
 
@@ -73,19 +70,3 @@ def _only_text(table: pa.Table) -> str | None:
     if not text.is_valid or column.null_count or not pc.all(pc.equal(column, text)).as_py():
         return None
     return text.as_py()
-
-
-def _narrow(column: pa.Array) -> pa.Array:
-    """Cast a column to a type that needs fewer bytes, if there is one; the values stay the same."""
-    if len(column) == column.null_count:
-        return column
-    if column.type == pa.int64():
-        least, most = pc.min_max(column).as_py().values()
-        for kind in INTEGERS:
-            if -(2 ** (kind.bit_width - 1)) <= least and most < 2 ** (kind.bit_width - 1):
-                return column.cast(kind)
-    if column.type == pa.binary():
-        least, most = pc.min_max(pc.binary_length(column)).as_py().values()
-        if least == most and least > 0:
-            return column.cast(pa.binary(least))
-    return column

@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lowlevel.address_constants import WIDTH
 from lowlevel.watch.flatten import Halves, Numbers, Prefixes
 from lowlevel.watch.lines import BEGIN, CODE, END, LABEL, LABEL_END, LINE, OTHER, labels_of, lines_of
 from lowlevel.watch.ranges import AddressRanges
-
-WIDTH = {4: 32, 6: 128}
-"""Bits of an address by IP version."""
-
 
 DIGITS = 19
 """Of an integer of 64 bits, at most."""

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 
 from capture.metrics import Samples
-from lowlevel.expressions import InWatchlist, LongestPrefix, parts_of
+from lowlevel.expressions import parts_of
 from lowlevel.metrics import WATCHLIST_ENTRIES, WATCHLIST_FAILED, WATCHLIST_RELOADS
 from lowlevel.plan import LowLevelPlan
+from lowlevel.watch.expressions import InWatchlist, LongestPrefix
 from lowlevel.watch.watched_file import Looked, WatchedFile, hold, release
 
 
