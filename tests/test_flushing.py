@@ -22,7 +22,7 @@ from lowlevel.flushing_table import FlushingTable, make_table
 from lowlevel.subaggregates import INT_MAX, INT_MIN, Kind, SubAggregate
 from lowlevel.table_entries import AHEAD
 from lowlevel.tagged_table import TaggedTable
-from tests.flushed_tables import PANE, Left, Packet, add, disordered, promises, residents, table_of, taken
+from tests.flushed_tables import PANE, TIMES, Left, Packet, add, disordered, promises, residents, table_of, taken
 from tests.plain_kernels import plain
 
 CAPACITY = 2 * AHEAD + 16
@@ -236,6 +236,7 @@ def test_the_kernels_as_plain_python_stay_inside_their_arrays_and_agree_with_the
     fast, slow = (table_of(flushing, 8, CAPACITY) for _ in range(2))
     # Of `memory` and `slots`, which begin at the same address, the kernels own the whole.
     arrays = [array for name, array in vars(slow).items() if isinstance(array, np.ndarray) and name != "slots"]
+    arrays.append(TIMES)
     for batch in batches(random, disordered(random, 800, 20, 30)):
         limit = random.choice([INT_MAX, max([0, *(ts // PANE for ts, _ in batch)])])
         pane, before = random.choice([INT_MIN, min([0, *(ts // PANE for ts, _ in batch)])]), random.randrange(-2, 9)
