@@ -25,7 +25,7 @@ WAIT = 2
 
 @outlined
 def sweep(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, visits, entries, counts, mask, state, out, out_rows
+    slots, tags, slot_count, width, visits, entries, counts, mask, state, out, out_rows
 ):  # fmt: skip
     """Let the hand go on until it has visited `visits` slots or moved `entries` old ones out, or is over all slots."""
     rows = out_rows
@@ -35,7 +35,7 @@ def sweep(  # type: ignore[no-untyped-def]
     while slot < end and out_rows - rows < entries and state[OLD] > 0:
         pane = slots[slot * width]
         if pane != EMPTY and pane < current:
-            out_rows = move_out(slots, width, slot * width, current, counts, mask, state, out, out_rows)
+            out_rows = move_out(slots, tags, width, slot, current, counts, mask, state, out, out_rows)
         slot += 1
     state[HAND] = slot
     state[SWEPT] += out_rows - rows
@@ -44,7 +44,7 @@ def sweep(  # type: ignore[no-untyped-def]
 
 @outlined
 def sweep_by_count(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, packets, policy, every, counts, mask, state, out, out_rows
+    slots, tags, slot_count, width, packets, policy, every, counts, mask, state, out, out_rows
 ):  # fmt: skip
     """Let the hand move out what the in-order policies and SLOW owe for so many packets, before these."""
     if policy <= IOP_TWO_SLOT:
@@ -53,12 +53,12 @@ def sweep_by_count(  # type: ignore[no-untyped-def]
         state[CREDIT] += packets
         entries = state[CREDIT] // every
         state[CREDIT] -= entries * every
-    return sweep(slots, slot_count, width, slot_count, entries, counts, mask, state, out, out_rows)
+    return sweep(slots, tags, slot_count, width, slot_count, entries, counts, mask, state, out, out_rows)
 
 
 @outlined
 def sweep_in_time(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, packets, left, old_before, counts, mask, state, out, out_rows
+    slots, tags, slot_count, width, packets, left, old_before, counts, mask, state, out, out_rows
 ):  # fmt: skip
     """Let the hand do PACED's part beside so many packets, after these.
 
@@ -73,5 +73,5 @@ def sweep_in_time(  # type: ignore[no-untyped-def]
         visits = (visits * packets + ahead - 1) // ahead
         entries -= old_before * (ahead - packets) // ahead  # what may stay, old ones by equal steps
     return sweep(
-        slots, slot_count, width, visits, max(entries, packets - left), counts, mask, state, out, out_rows
+        slots, tags, slot_count, width, visits, max(entries, packets - left), counts, mask, state, out, out_rows
     )  # fmt: skip

@@ -41,13 +41,13 @@ from lowlevel.table_entries import AHEAD, append_entry, begin_entry, holds_key, 
 
 
 @kernel(
-    "i64(i64*, f64*, i64, i64, i64, i64*, i64*, i64, i64*, i64*, i64*, f64*, i64*, i64*, u8*, i64, i64, i64, i64, i64, "
-    "i64*, i64*, i64, i64, i64, i64, i64*, i64, i64, i64*)"
+    "i64(i64*, f64*, u64*, i64, i64, i64, i64*, i64*, i64, i64*, i64*, i64*, f64*, i64*, i64*, u8*, i64, i64, i64, "
+    "i64, i64, i64*, i64*, i64, i64, i64, i64, i64*, i64, i64, i64*)"
 )
 def update_flushing(  # type: ignore[no-untyped-def]
-    slots, slots_float, slot_count, width, key_words, ops, starts, op_count, words, word_at, args, args_float, arg_at,
-    times, chosen, choose, rows, pane_length, origin, probes, homes, out, out_rows, limit, policy, every, counts, panes,
-    mask, state,
+    slots, slots_float, tags, slot_count, width, key_words, ops, starts, op_count, words, word_at, args, args_float,
+    arg_at, times, chosen, choose, rows, pane_length, origin, probes, homes, out, out_rows, limit, policy, every,
+    counts, panes, mask, state,
 ):  # fmt: skip
     """Add packets to the table, as `update_table` does, and let old entries leave; return how many rows `out` holds.
 
@@ -72,12 +72,12 @@ def update_flushing(  # type: ignore[no-untyped-def]
         late = False  # whether those of a packet of an old pane may not be
         if homes[AHEAD] > state[CURRENT] and homes[AHEAD] <= limit:
             out_rows = open_pane(
-                slots, slot_count, width, homes[AHEAD], policy, counts, panes, mask, state, out, out_rows
+                slots, tags, slot_count, width, homes[AHEAD], policy, counts, panes, mask, state, out, out_rows
             )  # fmt: skip
         state[PACKETS] += found
         if policy <= SLOW and state[OLD] > 0:
             out_rows = sweep_by_count(
-                slots, slot_count, width, found, policy, every, counts, mask, state, out, out_rows
+                slots, tags, slot_count, width, found, policy, every, counts, mask, state, out, out_rows
             )  # fmt: skip
         current = state[CURRENT]
         old_before = state[OLD]
@@ -93,7 +93,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
                 late = False
                 state[PACKETS] -= found - number
                 out_rows = open_pane(
-                    slots, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows
+                    slots, tags, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows
                 )  # fmt: skip
                 state[PACKETS] = found - number
                 old_before = state[OLD]
@@ -104,7 +104,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
                 state_of_slot = 3
                 at = slot_count * width
             else:
-                home = at
+                home = slot
                 old = np.int64(-1)
                 for probe in range(probes):
                     at = slot * width
@@ -116,7 +116,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
                         state_of_slot = 1
                         break
                     if resident < current:
-                        old = at if old < 0 else old
+                        old = slot if old < 0 else old
                         if policy > IOP_TWO_SLOT and pane == current:
                             break  # an entry of its own would be before it, unless a late packet took its place
                     state[COLLISIONS] += probe == 0
@@ -128,14 +128,15 @@ def update_flushing(  # type: ignore[no-untyped-def]
                         )  # fmt: skip
                         taken = number
                         late = False
-                    at = old
+                    slot = old
                     if old < 0:
-                        at = home
+                        slot = home
                         if policy <= IOP_TWO_SLOT and state[OLD] > 0:
                             out_rows = force_out(
-                                slots, slot_count, width, current, counts, panes, mask, state, out, out_rows
+                                slots, tags, slot_count, width, current, counts, panes, mask, state, out, out_rows
                             )  # fmt: skip
-                    out_rows = move_out(slots, width, at, current, counts, mask, state, out, out_rows)
+                    at = slot * width
+                    out_rows = move_out(slots, tags, width, slot, current, counts, mask, state, out, out_rows)
                     state[EVICTED] += 1
                 late = late or pane < current
             homes[2 * AHEAD + number] = at
@@ -156,16 +157,16 @@ def update_flushing(  # type: ignore[no-untyped-def]
         take_in(slots, slots_float, first, ops, op_count, args, args_float, arg_at, homes, taken, found)
         if policy == PACED and state[OLD] > 0:
             out_rows = sweep_in_time(
-                slots, slot_count, width, min(found, state[PACKETS]), out_rows - rows_before, old_before, counts, mask,
-                state, out, out_rows,
+                slots, tags, slot_count, width, min(found, state[PACKETS]), out_rows - rows_before, old_before, counts,
+                mask, state, out, out_rows,
             )  # fmt: skip
         state[BURST] = max(state[BURST], out_rows - rows_before)
     return out_rows
 
 
-@kernel("i64(i64*, i64, i64, i64, i64, i64, i64, i64*, i64, i64, i64*, i64*, i64)")
+@kernel("i64(i64*, u64*, i64, i64, i64, i64, i64, i64, i64*, i64, i64, i64*, i64*, i64)")
 def settle_table(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, pane, before, visits, policy, counts, panes, mask, state, out, out_rows
+    slots, tags, slot_count, width, pane, before, visits, policy, counts, panes, mask, state, out, out_rows
 ):  # fmt: skip
     """Let entries leave without packets; return how many rows `out` holds then.
 
@@ -175,17 +176,19 @@ def settle_table(  # type: ignore[no-untyped-def]
     """
     rows = out_rows
     if pane > state[CURRENT]:
-        out_rows = open_pane(slots, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows)
+        out_rows = open_pane(slots, tags, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows)
     if visits > 0:
-        out_rows = sweep(slots, slot_count, width, visits, AHEAD, counts, mask, state, out, out_rows)
+        out_rows = sweep(slots, tags, slot_count, width, visits, AHEAD, counts, mask, state, out, out_rows)
     state[BURST] = max(state[BURST], out_rows - rows)
     current = state[CURRENT]
     closed = out_rows
     if before > current and state[OLD] > 0:
         out_rows = move_out_before(
-            slots, slot_count, width, current, current, counts, panes, mask, state, out, out_rows
+            slots, tags, slot_count, width, current, current, counts, panes, mask, state, out, out_rows
         )
     if state[RESIDENT] > 0:
-        out_rows = move_out_before(slots, slot_count, width, before, current, counts, panes, mask, state, out, out_rows)
+        out_rows = move_out_before(
+            slots, tags, slot_count, width, before, current, counts, panes, mask, state, out, out_rows
+        )
     state[FLUSHED] += out_rows - closed
     return out_rows

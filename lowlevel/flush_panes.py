@@ -11,14 +11,16 @@ from capture.native import helper, outlined
 from lowlevel.flush_state import CURRENT, FORCED, HAND, IOP_TWO_SLOT, OLD, PACKETS, RESIDENT, TARGET
 from lowlevel.probing import EMPTY
 from lowlevel.table_entries import append_entry
+from lowlevel.tagged_homes import write_tag
 
 EARLY = 2
 """PACED's hand is over all slots after the last pane's packets divided by this: fewer may come this time."""
 
 
 @helper
-def move_out(slots, width, at, current, counts, mask, state, out, out_rows):  # type: ignore[no-untyped-def]
-    """Append the entry at word `at` to `out` and empty its slot; returns the rows of `out` then."""
+def move_out(slots, tags, width, slot, current, counts, mask, state, out, out_rows):  # type: ignore[no-untyped-def]
+    """Append the entry in a slot to `out` and empty the slot; returns the rows of `out` then."""
+    at = slot * width
     pane = slots[at]
     counts[pane & mask] -= 1
     state[RESIDENT] -= 1
@@ -26,12 +28,13 @@ def move_out(slots, width, at, current, counts, mask, state, out, out_rows):  # 
         state[OLD] -= 1
     out_rows = append_entry(slots, width, at, out, out_rows)
     slots[at] = EMPTY
+    write_tag(tags, slot >> 3, np.uint64(slot & 7), np.uint64(0))
     return out_rows
 
 
 @outlined
 def move_out_before(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, before, current, counts, panes, mask, state, out, out_rows
+    slots, tags, slot_count, width, before, current, counts, panes, mask, state, out, out_rows
 ):  # fmt: skip
     """Move every entry out whose pane is below `before`; looks at no slot more than it must."""
     left = np.int64(0)
@@ -43,7 +46,7 @@ def move_out_before(  # type: ignore[no-untyped-def]
     while left > 0 and slot < slot_count:
         pane = slots[slot * width]
         if pane != EMPTY and pane < before:
-            out_rows = move_out(slots, width, slot * width, current, counts, mask, state, out, out_rows)
+            out_rows = move_out(slots, tags, width, slot, current, counts, mask, state, out, out_rows)
             left -= 1
         slot += 1
     return out_rows
@@ -51,12 +54,12 @@ def move_out_before(  # type: ignore[no-untyped-def]
 
 @outlined
 def force_out(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, before, counts, panes, mask, state, out, out_rows
+    slots, tags, slot_count, width, before, counts, panes, mask, state, out, out_rows
 ):  # fmt: skip
     """Move every entry out whose pane is below `before`, because it may stay no longer."""
     rows = out_rows
     out_rows = move_out_before(
-        slots, slot_count, width, before, state[CURRENT], counts, panes, mask, state, out, out_rows
+        slots, tags, slot_count, width, before, state[CURRENT], counts, panes, mask, state, out, out_rows
     )
     state[FORCED] += out_rows - rows
     return out_rows
@@ -64,13 +67,15 @@ def force_out(  # type: ignore[no-untyped-def]
 
 @outlined
 def open_pane(  # type: ignore[no-untyped-def]
-    slots, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows
+    slots, tags, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows
 ):  # fmt: skip
     """Make `pane`, later than the current one, the current one. What would be older than the bound leaves before."""
     if policy <= IOP_TWO_SLOT and state[OLD] > 0:
-        out_rows = force_out(slots, slot_count, width, state[CURRENT], counts, panes, mask, state, out, out_rows)
+        out_rows = force_out(slots, tags, slot_count, width, state[CURRENT], counts, panes, mask, state, out, out_rows)
     if state[RESIDENT] > 0:
-        out_rows = force_out(slots, slot_count, width, pane - panes + 1, counts, panes, mask, state, out, out_rows)
+        out_rows = force_out(
+            slots, tags, slot_count, width, pane - panes + 1, counts, panes, mask, state, out, out_rows
+        )
     if state[PACKETS] > 0:  # a pane that a promise opened and another one closed says nothing of the next
         state[TARGET] = state[PACKETS] // EARLY
     state[OLD] = state[RESIDENT]

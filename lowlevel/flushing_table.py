@@ -28,10 +28,13 @@ from lowlevel.flush_state import (
     WORDS,
 )
 from lowlevel.flushing import Flushing, Policy
-from lowlevel.probing import EMPTY, PROBES
+from lowlevel.probing import EMPTY
 from lowlevel.subaggregates import INT_MAX, INT_MIN, SubAggregate
 from lowlevel.table import Table
+from lowlevel.table_entries import AHEAD
+from lowlevel.tagged_flush_kernel import update_tagged_flushing
 from lowlevel.tagged_table import TaggedTable
+from lowlevel.tags import BUCKET
 from lowlevel.tally import Tally
 
 CODES = {
@@ -64,11 +67,13 @@ class FlushingTable(Table):
     ) -> None:
         """Make a table of `slots` (a power of two) for batches of up to `capacity` packets.
 
-        `probes` are the slots that a packet looks at; left out, as many as the policy asks for. ValueError for AT_ONCE.
+        `probes` are the slots that a packet looks at one by one; left out, as many as the policy says itself, else
+        those of a bucket, by their tags. ValueError for AT_ONCE.
         """
         if flushing.policy not in CODES:
             raise ValueError(f"got {flushing.policy}, expected any of {', '.join(CODES)}: no entry leaves bit by bit")
-        self.probes = probes or IOP_PROBES.get(flushing.policy, PROBES)
+        self.probes = probes or IOP_PROBES.get(flushing.policy, BUCKET)
+        self.tagged = probes is None and flushing.policy not in IOP_PROBES
         super().__init__(key_words, subaggregates, slots, capacity, self.probes, slots + capacity)
         self.slots[:] = EMPTY
         self.flushing = flushing
@@ -78,6 +83,10 @@ class FlushingTable(Table):
         self.mask = len(self.counts) - 1
         self.state = np.zeros(WORDS, np.int64)
         self.state[CURRENT] = EMPTY
+        self.tags = np.zeros(max(1, slots // BUCKET), np.uint64)
+        self._hashes = np.zeros(AHEAD, np.uint64)
+        self._tags = pointer(self.tags, "u64")
+        self._hashes_at = pointer(self._hashes, "u64")
         self._counts = pointer(self.counts, "i64")
         self._state = pointer(self.state, "i64")
 
@@ -90,11 +99,30 @@ class FlushingTable(Table):
         limit: int = INT_MAX,
     ) -> None:
         """Add packets, as the base does; those of panes above `limit` open none. `evictions_due` first."""
+        if self.tagged:
+            self._update_tagged(times, chosen, pane, origin, limit)
+            return
         self.evicted_rows = update_flushing.at(
-            self._slots, self._slots, len(self.slots), self.width, self.key_words, self._ops, self._starts,
+            self._slots, self._slots, self._tags, len(self.slots), self.width, self.key_words, self._ops, self._starts,
             len(self.ops), self._words, self._word_at, self._args, self._args, self._arg_at, pointer(times, "i64"),
             self._all if chosen is None else pointer(chosen, "u8"), chosen is not None,
             len(times), pane, origin, self.probes, self._homes_at, self._evicted, self.evicted_rows,
+            limit, self.code, self.flushing.every, self._counts, self.panes, self.mask, self._state,
+        )  # fmt: skip
+
+    def _update_tagged(
+        self,
+        times: npt.NDArray[np.int64],
+        chosen: npt.NDArray[np.uint8] | None,
+        pane: int,
+        origin: int,
+        limit: int,
+    ) -> None:
+        self.evicted_rows = update_tagged_flushing.at(
+            self._slots, self._slots, self._tags, len(self.slots), self.width, self.key_words, self._ops, self._starts,
+            len(self.ops), self._words, self._word_at, self._args, self._args, self._arg_at, pointer(times, "i64"),
+            self._all if chosen is None else pointer(chosen, "u8"), chosen is not None,
+            len(times), pane, origin, self._hashes_at, self._homes_at, self._evicted, self.evicted_rows,
             limit, self.code, self.flushing.every, self._counts, self.panes, self.mask, self._state,
         )  # fmt: skip
 
@@ -105,9 +133,9 @@ class FlushingTable(Table):
         `evictions_due` first.
         """
         visits = max(1, len(self.slots) // SETTLING) if self.code == PACED else 0
-        self.evicted_rows = settle_table(
-            self._slots, len(self.slots), self.width, pane, before, visits, self.code, self._counts, self.panes,
-            self.mask, self._state, self._evicted, self.evicted_rows,
+        self.evicted_rows = settle_table.at(
+            self._slots, self._tags, len(self.slots), self.width, pane, before, visits, self.code, self._counts,
+            self.panes, self.mask, self._state, self._evicted, self.evicted_rows,
         )  # fmt: skip
 
     def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-"""Where an entry may stand in a table without tags: in PROBES neighbouring slots, from its group's home on."""
+"""Where an entry may stand in a table without tags: in some neighbouring slots, from its group's home on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lowlevel.table_entries import AHEAD, mix
 EMPTY = INT_MIN
 """The pane of a slot that holds nothing."""
 
-PROBES = 4
-"""Slots a packet may look at before it evicts: with entries of 32 bytes they are two cache lines."""
+NEAR = 2
+"""Slots whose memory is asked for."""
 
 
 @helper
@@ -32,7 +32,7 @@ def find_homes(  # type: ignore[no-untyped-def]
     found = 0
     # Small entries never straddle two lines and are mostly alone; the neighbours of large ones are looked at as often,
     # and lie in lines that nobody else has asked for.
-    reach = 0 if width <= LINE_WORDS // 2 else PROBES * width
+    reach = 0 if width <= LINE_WORDS // 2 else NEAR * width
     for row in range(begin, end):
         if choose and not chosen[row]:
             continue

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from capture.native import kernel
-from capture.prefetch import prefetch
-from lowlevel.table_entries import AHEAD, append_entry, begin_entry, holds_key, mix, take_in
+from lowlevel.table_entries import AHEAD, append_entry, begin_entry, holds_key, take_in
+from lowlevel.tagged_homes import find_tagged, hash_keys, write_tag
 from lowlevel.tags import ANY, BUCKET, first_of, free, home_of, mark_of, tag_of, tagged
 
 
@@ -32,7 +32,6 @@ def update_table(  # type: ignore[no-untyped-def]
     collisions = np.int64(0)
     inserted = np.int64(0)
     buckets = np.uint64(slot_count // BUCKET - 1)
-    straddles = (width & (width - 1)) != 0  # an entry may lie in two cache lines
     least = times[0]
     most = times[0]
     for row in range(rows):
@@ -68,28 +67,8 @@ def update_table(  # type: ignore[no-untyped-def]
                 homes[AHEAD + number] = pane
         for number in range(found):
             hashes[number] = np.uint64(homes[AHEAD + number]) * np.uint64(0x9E3779B97F4A7C15)
-        if choose:
-            for word in range(key_words):
-                for number in range(found):
-                    hashes[number] = mix(hashes[number], words[word_at[word] + homes[number]])
-        else:
-            for word in range(key_words):
-                for number in range(found):
-                    hashes[number] = mix(hashes[number], words[word_at[word] + begin + number])
-        for number in range(found):
-            prefetch(tags, np.int64(hashes[number] & buckets))
-        for number in range(found):
-            mixed = hashes[number]
-            bucket = mixed & buckets
-            held = tags[np.int64(bucket)]
-            home = home_of(mixed)
-            same = tagged(held, tag_of(mixed))
-            place = first_of(same if same != np.uint64(0) else free(held, home))
-            at = np.int64(bucket * np.uint64(BUCKET) + place) * width
-            prefetch(slots, at)
-            if straddles:
-                prefetch(slots, at + width - 1)
-            homes[2 * AHEAD + number] = at if same != np.uint64(0) else -1  # an empty slot holds an old entry
+        hash_keys(hashes, homes, found, key_words, words, word_at, begin, choose)
+        find_tagged(slots, tags, buckets, width, hashes, homes, found)
         taken = 0  # packets whose arguments are in their entries
         for number in range(found):
             row = homes[number]
@@ -122,8 +101,7 @@ def update_table(  # type: ignore[no-untyped-def]
                 else:
                     inserted += 1
                     collisions += place != home
-                shift = place << np.uint64(3)
-                tags[bucket] = (held & ~(np.uint64(0xFF) << shift)) | (tag << shift)
+                write_tag(tags, bucket, place, tag)
                 begin_entry(slots, at, pane_of_row, key_words, words, word_at, row, starts, op_count)
             homes[2 * AHEAD + number] = at
         take_in(slots, slots_float, 1 + key_words, ops, op_count, args, args_float, arg_at, homes, taken, found)
