@@ -1,7 +1,7 @@
 """How fast a link loses nothing, by flush policy (Li 2008, Figure 8-7 and Table 8-1), on the real table.
 
 count(*) by (srcIP, destIP): each window has packets of all groups in random order, and ends at once for all of them.
-The table is measured chunk by chunk, in time of the processor, the least of three runs for each chunk. The policies
+The table is measured chunk by chunk, in time of the processor, the least of five runs for each chunk. The policies
 take turns, so that a slow while of the machine is none of one policy alone. What a partial costs behind the table (its
 columns, its message in a segment) is measured once and added for each. From these times `bench.ring_queue` tells the
 largest rate at which a ring of RING packets never overflows, and how busy the core is then.
@@ -144,7 +144,7 @@ def measure(per_group: int, least: int, runs: int) -> tuple[float, float, dict[t
 def run(setting: Setting) -> Report:
     """Compare the policies."""
     sizes = (0, 50_000) if setting.quick else (PER_GROUP, LEAST_PACKETS)
-    partial, share, found = on_one_core(measure, *sizes, setting.runs(3))
+    partial, share, found = on_one_core(measure, *sizes, setting.runs(5))
     report = Report("X8")
     policies = [flushing.policy for flushing in FLUSHINGS]
     report.table(

@@ -12,7 +12,8 @@ its own: it neither waits in the table nor moves what does. So residents are alw
 say; and since each pane's are counted, the smallest resident pane is known without looking.
 
 A group has the same home in every pane: one that recurs finds its own old entry there and takes its place, so that old
-entries of recurring groups leave one by one, whatever the policy.
+entries of recurring groups leave one by one, whatever the policy. Here a packet looks at slots one by one from home on
+(`lowlevel.probing`), as in Gigascope; tables out of order have tags (`lowlevel.tagged_flush_kernel`).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ TABLE_COLLISIONS = Metric(
     "counter",
     ("query", "link"),
     "Rows that found another entry of an open pane in the slot of the low-level table where they looked first; "
-    "of tables that are flushed at once, only rows that began an entry.",
+    "but for policies in order, only rows that began an entry.",
 )
 TABLE_SWEPT = Metric(
     "wiretide_table_swept_total",

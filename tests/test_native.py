@@ -4,6 +4,7 @@
 * Processes of their own catch an import of numba, a race between two compilers, and a folder that cannot be written.
 """
 
+import ctypes
 import json
 import os
 import subprocess
@@ -162,6 +163,13 @@ def test_an_array_of_another_type_or_layout_is_refused(wrong: np.ndarray, cache:
         fresh()(wrong, 3)
     with pytest.raises(TypeError, match="a kernel needs a contiguous array of int64, got"):
         pointer(wrong, "i64")
+
+
+def test_addresses_alone_may_be_given_and_nothing_but_addresses(cache: Path) -> None:
+    each = fresh()
+    assert each.at(pointer(VALUES, "i64"), 3) == 84
+    with pytest.raises(ctypes.ArgumentError):
+        each.at(VALUES, 3)  # type: ignore[arg-type]
 
 
 def test_a_call_with_too_few_or_too_many_arguments_is_refused(cache: Path) -> None:
