@@ -171,7 +171,7 @@ def test_a_cut_capture_is_answered_with_a_warning(folder: Path) -> None:
 
 
 def test_stats_go_to_standard_error(folder: Path) -> None:
-    status, out, err = run("query", "main1.pcap", SRC, "--format", "csv", "--stats", "--slots", "4", cwd=folder)
+    status, out, err = run("query", "main1.pcap", SRC, "--format", "csv", "--stats", "--slots", "8", cwd=folder)
     assert (status, out) == (0, "srcIP,count\n10.0.0.1,2\n")
     assert "wiretide_rows_accepted_total{query,main1} 2\n" in err
 

@@ -40,7 +40,7 @@ def csv(sql: str, folder: Path) -> list[str]:
     """The lines of the answer: header, then rows in the order of their text (within a window there is none)."""
     plan = compile_query(sql)
     sink = io.BytesIO()
-    engine = InlineRun([plan], bind_files([str(folder)]), 4)
+    engine = InlineRun([plan], bind_files([str(folder)]), 8)
     write_results((batch for _, batch in engine.results()), plan.schema, Format.CSV, sink)
     header, *rows = sink.getvalue().decode().split("\n")
     assert rows.pop() == ""

@@ -49,7 +49,7 @@ def test_whatever_the_policy_partials_are_exact_and_promises_are_kept(policy: Po
         flushing = Flushing(policy, 1 if policy.ordered else random.randrange(3), random.choice([1, 20]))
         plans = [minute(("srcIP", "destIP")), minute(("protocol",))]
         file, block = open_capture(path), random.choice([1, 7, 64])
-        node = Node("main1", file, plans, random.choice([4, 16, 64]), block, flushing=flushing)
+        node = Node("main1", file, plans, random.choice([8, 16, 64]), block, flushing=flushing)
         items: list[list[Item]] = [[], []]
         for each in scan(file, block).blocks:
             for number, item in [*node.process(each), *(node.tick(0) if random.random() < 0.1 else ())]:

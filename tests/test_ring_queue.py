@@ -78,11 +78,11 @@ def services_at(rate: float, flushing: Flushing, groups: int, slots: int) -> tup
     words, args, instants = (pointer(each, "i64") for each in (table.words, table.args, times))
     memory, starts, left = (pointer(each, "i64") for each in (table.memory, table.starts, table.evicted))
     homes, everyone = np.empty(3 * AHEAD, np.int64), np.ones(1, np.uint8)
-    at = pointer(table.word_at, "i64")  # each has one column
+    at, tags = pointer(table.word_at, "i64"), pointer(table.tags, "u64")  # each has one column
     partials = np.array(
         [
             update_flushing(
-                memory, memory, slots, table.width, 1, ops, starts, 1, words + 8 * first, at, args, args, at,
+                memory, memory, tags, slots, table.width, 1, ops, starts, 1, words + 8 * first, at, args, args, at,
                 instants + 8 * first, pointer(everyone, "u8"), 0, CHUNK, PANE, 0, 1, pointer(homes, "i64"), left, 0,
                 INT_MAX, table.code, flushing.every, counts, table.panes, table.mask, state,
             )

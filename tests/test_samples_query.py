@@ -69,7 +69,7 @@ def csv(sql: str, folder: Path) -> list[str]:
     """The rows of the answer in the order of their text, without the header."""
     plan = compile_query(sql)
     sink = io.BytesIO()
-    write_results((batch for _, batch in InlineRun([plan], bind_files([str(folder)]), 4).results()), plan.schema,
+    write_results((batch for _, batch in InlineRun([plan], bind_files([str(folder)]), 8).results()), plan.schema,
                   Format.CSV, sink)  # fmt: skip
     return sorted(sink.getvalue().decode().splitlines()[1:])
 
@@ -92,7 +92,7 @@ def test_samples_in_a_compressed_capture_are_the_same(folder: Path) -> None:
     capture.unlink()
     assert csv(SCALED, folder) == whole
     plan = compile_query(SCALED)
-    run = InlineRun([plan], bind_files([str(folder)]), 4)
+    run = InlineRun([plan], bind_files([str(folder)]), 8)
     assert sum(batch.num_rows for _, batch in run.results()) == 5
     assert run.samples().total(SFLOW_SEQUENCES, event="samples_missing") == 2
 
@@ -114,7 +114,7 @@ def test_samples_are_grouped_by_what_devices_say(folder: Path) -> None:
 
 
 def test_what_was_lost_on_the_way_is_counted(folder: Path) -> None:
-    run = InlineRun([compile_query(SCALED)], bind_files([str(folder)]), 4)
+    run = InlineRun([compile_query(SCALED)], bind_files([str(folder)]), 8)
     assert sum(batch.num_rows for _, batch in run.results()) == 5
     assert run.samples().total(SFLOW_SAMPLES, kind="flow") == 6
     assert run.samples().total(SFLOW_SEQUENCES, event="datagrams_missing") == 2

@@ -173,7 +173,7 @@ def partials(plan: LowLevelPlan, rows: list[Row], slots: int, capacity: int) -> 
     yield from tables.complete(END)
 
 
-@pytest.mark.parametrize("slots, capacity", [(4, 5), (64, 16)])
+@pytest.mark.parametrize("slots, capacity", [(8, 5), (64, 16)])
 def test_sums_of_counters_take_shares_and_all_else_a_row_once(slots: int, capacity: int) -> None:
     plan = compile_query(SQL).low
     rows = [row | {"bytes": row["bytes"] and row["bytes"] % 9000} for row in random_rows(Random(9), 60, 10**10)]

@@ -70,7 +70,7 @@ def test_the_answer_is_the_same_for_every_number_of_threads(seed: int, tmp_path:
     assert {number for number, *_ in expected} == set(range(len(PLANS)))
     before = single.samples()
     for threads in (2, 7):
-        found, engine = answer(inputs, threads, Random(seed).choice([11, 30, 100]), Random(threads).choice([4, 64]))
+        found, engine = answer(inputs, threads, Random(seed).choice([11, 30, 100]), Random(threads).choice([8, 64]))
         assert found == expected
         samples = engine.samples()
         assert len(engine.lanes) > len(inputs)

@@ -53,15 +53,15 @@ def _takers(loaded: int) -> list[Any]:
 @contextmanager
 def plain_kernels() -> Iterator[None]:
     """Every kernel that is called meanwhile runs as plain Python; what takes addresses of arrays takes the arrays."""
-    native = Kernel.__call__
+    call, at = Kernel.__call__, Kernel.at
     takers = _takers(len(sys.modules))
-    Kernel.__call__ = run_plain
+    Kernel.__call__ = Kernel.at = run_plain
     for module in takers:
         module.pointer = _array_itself
     try:
         yield
     finally:
-        Kernel.__call__ = native
+        Kernel.__call__, Kernel.at = call, at
         for module in takers:
             module.pointer = pointer
 
