@@ -31,7 +31,6 @@ from lowlevel.flushing import Flushing, Policy
 from lowlevel.probing import EMPTY
 from lowlevel.subaggregates import INT_MAX, INT_MIN, SubAggregate
 from lowlevel.table import Table
-from lowlevel.table_entries import AHEAD
 from lowlevel.tagged_flush_kernel import update_tagged_flushing
 from lowlevel.tagged_table import TaggedTable
 from lowlevel.tags import BUCKET
@@ -83,10 +82,6 @@ class FlushingTable(Table):
         self.mask = len(self.counts) - 1
         self.state = np.zeros(WORDS, np.int64)
         self.state[CURRENT] = EMPTY
-        self.tags = np.zeros(max(1, slots // BUCKET), np.uint64)
-        self._hashes = np.zeros(AHEAD, np.uint64)
-        self._tags = pointer(self.tags, "u64")
-        self._hashes_at = pointer(self._hashes, "u64")
         self._counts = pointer(self.counts, "i64")
         self._state = pointer(self.state, "i64")
 

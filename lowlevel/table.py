@@ -21,6 +21,7 @@ from capture.native import pointer
 from lowlevel.opcodes import COUNT, SUM, opcode, start
 from lowlevel.subaggregates import INT_MAX, SubAggregate
 from lowlevel.table_entries import AHEAD
+from lowlevel.tags import BUCKET
 from lowlevel.tally import Tally
 
 SPARE = 3
@@ -60,6 +61,7 @@ class Table(ABC):
         self.at_once = at_once
         self.memory = aligned(slots + 1, self.width)  # one row of scratch
         self.slots = self.memory[:slots]
+        self.tags = np.zeros(max(1, slots // BUCKET), np.uint64)
         self.evicted = np.empty((at_once + SPARE * capacity, self.width), np.int64)
         self.evicted_rows = 0
         self.words = column_matrix(max(1, key_words), capacity)
@@ -69,8 +71,11 @@ class Table(ABC):
         self.arg_at = np.arange(self.args.shape[0]) * self.stride
         self._everyone = np.ones(1, np.uint8)
         self._homes = np.zeros(3 * AHEAD, np.int64)
+        self._hashes = np.zeros(AHEAD, np.uint64)
         # Addresses are taken once: asking numpy for them at every call costs as much as hundreds of packets.
         self._slots = pointer(self.slots, "i64")
+        self._tags = pointer(self.tags, "u64")
+        self._hashes_at = pointer(self._hashes, "u64")
         self._ops = pointer(self.ops, "i64")
         self._starts = pointer(self.starts, "i64")
         self._words = pointer(self.words, "i64")
@@ -84,7 +89,7 @@ class Table(ABC):
     @property
     def bytes(self) -> int:
         """Memory of the table and its buffers."""
-        return sum(each.nbytes for each in (self.memory, self.evicted, self.words, self.args))
+        return sum(each.nbytes for each in (self.memory, self.tags, self.evicted, self.words, self.args))
 
     @abstractmethod
     def update(

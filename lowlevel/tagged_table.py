@@ -15,7 +15,6 @@ import numpy.typing as npt
 from capture.native import pointer
 from lowlevel.subaggregates import INT_MAX, SubAggregate
 from lowlevel.table import Table
-from lowlevel.table_entries import AHEAD
 from lowlevel.table_kernels import flush_table, update_table
 from lowlevel.tags import BUCKET
 from lowlevel.tally import Tally
@@ -27,22 +26,13 @@ class TaggedTable(Table):
     def __init__(self, key_words: int, subaggregates: Sequence[SubAggregate], slots: int, capacity: int) -> None:
         """Make a table of `slots` (a power of two, at least BUCKET) for batches of up to `capacity` packets."""
         super().__init__(key_words, subaggregates, slots, capacity, BUCKET, max(capacity, BUCKET))
-        self.tags = np.zeros(slots // BUCKET, np.uint64)
         self.evicted_before = 0  # entries that were evicted and have been taken
         self.flushed = 0
         self.burst = 0
         self.oldest = INT_MAX  # no entry that the last flush left has a smaller pane
         self.counted = np.zeros(2, np.int64)  # collisions, and entries that filled an empty slot
         self.hand = np.zeros(2, np.int64)  # of a flush: the next bucket, the smallest pane that stayed
-        self._tags = pointer(self.tags, "u64")
-        self._hashes = np.zeros(AHEAD, np.uint64)
-        self._hashes_at = pointer(self._hashes, "u64")
         self._counted = pointer(self.counted, "i64")
-
-    @property
-    def bytes(self) -> int:
-        """Memory of the table and its buffers."""
-        return super().bytes + self.tags.nbytes
 
     def update(
         self,
