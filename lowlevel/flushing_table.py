@@ -94,30 +94,12 @@ class FlushingTable(Table):
         limit: int = INT_MAX,
     ) -> None:
         """Add packets, as the base does; those of panes above `limit` open none. `evictions_due` first."""
-        if self.tagged:
-            self._update_tagged(times, chosen, pane, origin, limit)
-            return
-        self.evicted_rows = update_flushing.at(
+        kernel, found_by = (update_tagged_flushing, self._hashes_at) if self.tagged else (update_flushing, self.probes)
+        self.evicted_rows = kernel.at(
             self._slots, self._slots, self._tags, len(self.slots), self.width, self.key_words, self._ops, self._starts,
             len(self.ops), self._words, self._word_at, self._args, self._args, self._arg_at, pointer(times, "i64"),
             self._all if chosen is None else pointer(chosen, "u8"), chosen is not None,
-            len(times), pane, origin, self.probes, self._homes_at, self._evicted, self.evicted_rows,
-            limit, self.code, self.flushing.every, self._counts, self.panes, self.mask, self._state,
-        )  # fmt: skip
-
-    def _update_tagged(
-        self,
-        times: npt.NDArray[np.int64],
-        chosen: npt.NDArray[np.uint8] | None,
-        pane: int,
-        origin: int,
-        limit: int,
-    ) -> None:
-        self.evicted_rows = update_tagged_flushing.at(
-            self._slots, self._slots, self._tags, len(self.slots), self.width, self.key_words, self._ops, self._starts,
-            len(self.ops), self._words, self._word_at, self._args, self._args, self._arg_at, pointer(times, "i64"),
-            self._all if chosen is None else pointer(chosen, "u8"), chosen is not None,
-            len(times), pane, origin, self._hashes_at, self._homes_at, self._evicted, self.evicted_rows,
+            len(times), pane, origin, found_by, self._homes_at, self._evicted, self.evicted_rows,
             limit, self.code, self.flushing.every, self._counts, self.panes, self.mask, self._state,
         )  # fmt: skip
 

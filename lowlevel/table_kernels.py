@@ -6,7 +6,7 @@ import numpy as np
 
 from capture.native import kernel
 from lowlevel.table_entries import AHEAD, append_entry, begin_entry, holds_key, take_in
-from lowlevel.tagged_homes import find_tagged, hash_keys, write_tag
+from lowlevel.tagged_homes import find_tagged, hash_keys, next_rows, write_tag
 from lowlevel.tags import ANY, BUCKET, first_of, free, home_of, mark_of, tag_of, tagged
 
 
@@ -46,17 +46,7 @@ def update_table(  # type: ignore[no-untyped-def]
     end = 0
     while end < rows:
         begin = end
-        found = np.int64(0)
-        if choose:
-            while end < rows and found < AHEAD:
-                homes[found] = end
-                found += chosen[end]
-                end += 1
-        else:
-            end = min(rows, begin + AHEAD)
-            found = end - begin
-            for number in range(found):
-                homes[number] = begin + number
+        found, end = next_rows(homes, chosen, choose, begin, rows)
         if not of_one_pane:
             for number in range(found):
                 time = times[homes[number]]

@@ -14,7 +14,7 @@ from lowlevel.flush_hand import sweep_by_count, sweep_in_time
 from lowlevel.flush_panes import move_out, open_pane
 from lowlevel.flush_state import BURST, COLLISIONS, CURRENT, DIRECT, EVICTED, OLD, PACED, PACKETS, RESIDENT, SLOW
 from lowlevel.table_entries import AHEAD, append_entry, begin_entry, holds_key, take_in
-from lowlevel.tagged_homes import find_tagged, hash_keys, write_tag
+from lowlevel.tagged_homes import find_tagged, hash_keys, next_rows, write_tag
 from lowlevel.tags import BUCKET, first_of, free, home_of, mark_of, tag_of, tagged
 
 
@@ -39,17 +39,7 @@ def update_tagged_flushing(  # type: ignore[no-untyped-def]
     end = 0
     while end < rows:
         begin = end
-        found = np.int64(0)
-        if choose:
-            while end < rows and found < AHEAD:
-                homes[found] = end
-                found += chosen[end]
-                end += 1
-        else:
-            end = min(rows, begin + AHEAD)
-            found = end - begin
-            for number in range(found):
-                homes[number] = begin + number
+        found, end = next_rows(homes, chosen, choose, begin, rows)
         if found == 0:
             continue
         for number in range(found):

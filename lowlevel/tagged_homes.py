@@ -11,6 +11,24 @@ from lowlevel.tags import BUCKET, first_of, free, home_of, tag_of, tagged
 
 
 @helper
+def next_rows(homes, chosen, choose, begin, rows):  # type: ignore[no-untyped-def]
+    """Write the next AHEAD rows from `begin` on that are `chosen` to `homes`; return how many, and where to go on."""
+    end = min(rows, begin + AHEAD)
+    found = np.int64(end - begin)
+    if choose:
+        end = begin
+        found = np.int64(0)
+        while end < rows and found < AHEAD:
+            homes[found] = end
+            found += chosen[end]
+            end += 1
+    else:
+        for number in range(found):
+            homes[number] = begin + number
+    return found, end
+
+
+@helper
 def hash_keys(hashes, homes, found, key_words, words, word_at, begin, choose):  # type: ignore[no-untyped-def]
     """Mix the key of each of `found` rows in `homes` into its hash; they are those from `begin` on unless `choose`."""
     for word in range(key_words):
