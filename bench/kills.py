@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,7 +40,10 @@ from lowlevel.spool.writer import SpoolWriter
 from queries.pipeline_file import read_pipeline
 
 KILLS = 100
-TRAFFIC = Profile(packets=400_000, rate=1000.0, groups=2000, seed=1)
+PACKETS = 1_000_000
+"""More than is read between a hundred kills: where nothing is left to be read, no run can be killed in its midst."""
+
+TRAFFIC = Profile(packets=PACKETS, rate=1000.0, groups=2000, seed=1)
 SLOTS = 64
 """Of the tables: so few that each block leaves partials."""
 
@@ -91,7 +96,7 @@ def run(setting: Setting) -> Report:
     """Kill, start again, kill, and in the end let it finish and compare."""
     report = Report("kills")
     kills = 2 if setting.quick else KILLS
-    capture = cached(replace(TRAFFIC, packets=setting.packets(400_000)), setting.data)
+    capture = cached(replace(TRAFFIC, packets=setting.packets(PACKETS)), setting.data)
     with tempfile.TemporaryDirectory(prefix="wiretide-kills-") as folder:
         base = Path(folder)
         file = base / "pipeline.toml"
@@ -102,8 +107,15 @@ def run(setting: Setting) -> Report:
             written = thread.submit(writing.run)
             begin = time.monotonic()
             random = Random(1)
+            killed = 0
             try:
-                killed = sum(kill(file, TotalsFiles(base / "state" / "totals"), random) for _ in range(kills))
+                for number in range(kills):
+                    if written.done():
+                        raise RuntimeError(f"the spool has ended after {number} kills, expected {kills} before")
+                    killed += kill(file, TotalsFiles(base / "state" / "totals"), random, written.done)
+                    if number % 10 == 9:
+                        took = time.monotonic() - begin
+                        print(f"bench: {number + 1} of {kills} kills, {took:,.0f} s", file=sys.stderr, flush=True)
             finally:
                 writing.hurry.set()
             written.result()
@@ -123,11 +135,12 @@ def run(setting: Setting) -> Report:
     return report
 
 
-def kill(file: Path, totals: TotalsFiles, random: Random) -> bool:
+def kill(file: Path, totals: TotalsFiles, random: Random, ended: Callable[[], bool]) -> bool:
     """Start a run and kill it at a random moment; return whether it still ran.
 
     A fifth of the moments are in its start. The others are after it has begun to read, most of them after it has done a
-    micro-batch, however long that takes: in the midst of one of those that follow.
+    micro-batch, however long that takes: in the midst of one of those that follow. None follow when the spool has
+    `ended`.
     """
     before = totals.last()
     with subprocess.Popen([*wiretide("run"), file], stdout=subprocess.PIPE, text=True) as process:
@@ -138,7 +151,7 @@ def kill(file: Path, totals: TotalsFiles, random: Random) -> bool:
                 time.sleep(random.random() * 8)
             else:
                 next((line for line in process.stdout if "reading the spool" in line), None)
-                while moment > 0.4 and totals.last() == before and process.poll() is None:
+                while moment > 0.4 and totals.last() == before and process.poll() is None and not ended():
                     time.sleep(0.02)
                 time.sleep(random.random() * 2)
         finally:
