@@ -22,16 +22,29 @@ def to_arrow(version: int, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uin
     else:
         data, size = np.empty((len(low), 2), ">u8"), 16
         data[:, 0], data[:, 1] = high, low
-    offsets = np.arange(len(low) + 1, dtype=np.int32) * np.int32(size)
-    return pa.BinaryArray.from_buffers(pa.binary(), len(low), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.BinaryArray.from_buffers(pa.binary(), len(low), [None, _offsets(len(low), size), pa.py_buffer(data)])
+
+
+def _offsets(count: int, size: int) -> pa.Buffer:
+    """Return where each of at least `count` values of `size` bytes begins, and the last one ends.
+
+    Those of all columns of a process are the same, and the longest there has been serves the others.
+    """
+    longest = _longest.get(size)
+    if longest is None or longest.size < 4 * (count + 1):
+        longest = _longest[size] = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(size))
+    return longest
+
+
+_longest: dict[int, pa.Buffer] = {}
 
 
 def macs_to_arrow(numbers: npt.NDArray[np.int64], valid: Mask | None) -> pa.BinaryArray:
     """Make the Arrow column of MACs: 6 bytes each, NULL where not `valid`."""
     data = np.ascontiguousarray(numbers.astype(">i8").view(np.uint8).reshape(-1, 8)[:, 2:])
-    offsets = np.arange(len(numbers) + 1, dtype=np.int32) * np.int32(6)
     absent = None if valid is None else pa.array(valid).buffers()[1]
-    return pa.BinaryArray.from_buffers(pa.binary(), len(numbers), [absent, pa.py_buffer(offsets), pa.py_buffer(data)])
+    count = len(numbers)
+    return pa.BinaryArray.from_buffers(pa.binary(), count, [absent, _offsets(count, 6), pa.py_buffer(data)])
 
 
 def macs_from_arrow(column: pa.BinaryArray) -> Vector:

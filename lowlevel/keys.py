@@ -35,6 +35,9 @@ MAC_BITS = 48
 TOGETHER = 3
 """Codes that are laid into a word in one pass."""
 
+TILE = 64
+"""Entries whose codes are read together."""
+
 
 @kernel("i64(i64*, i64, i64*, i64, i64, i64*, i64, i64, i64*, i64, i64, i64, i64)")
 def pack_word(  # type: ignore[no-untyped-def]
@@ -66,13 +69,20 @@ def read_slices(entries, rows, width, slices, count, out):  # type: ignore[no-un
     """Put code i of each of `rows` entries of `width` words into `out[i * rows + row]`; return rows.
 
     `slices` has four numbers for each code: its word, its shift, the mask of its bits, and what to take away from it.
-    An entry is read once for all of them.
+    TILE entries are read code by code, as long as they are in the nearest cache.
     """
-    for row in range(rows):
-        at = row * width
+    begin = np.int64(0)
+    while begin < rows:
+        end = min(rows, begin + TILE)
         for code in range(count):
-            bits = np.uint64(entries[at + slices[4 * code]]) >> np.uint64(slices[4 * code + 1])
-            out[code * rows + row] = np.int64(bits & np.uint64(slices[4 * code + 2])) - slices[4 * code + 3]
+            word = slices[4 * code]
+            shift = np.uint64(slices[4 * code + 1])
+            mask = np.uint64(slices[4 * code + 2])
+            less = slices[4 * code + 3]
+            for row in range(begin, end):
+                bits = np.uint64(entries[row * width + word]) >> shift
+                out[code * rows + row] = np.int64(bits & mask) - less
+        begin = end
     return rows
 
 
@@ -182,14 +192,16 @@ class KeyLayout:
         yield np.where(valid, data, 0), 0
         yield np.ascontiguousarray(np.broadcast_to(~valid, rows), np.int64), 0
 
-    def unpack(self, entries: npt.NDArray[np.int64], first: int = 0) -> list[pa.Array]:
-        """Return the key columns of `entries` (rows of words, contiguous) whose key words begin at word `first`."""
-        places = [
+    def places(self, first: int = 0) -> list[tuple[int, int, int, int]]:
+        """Return the slices, for `codes_of`, of all keys in entries whose key words begin at word `first`."""
+        return [
             (first + place.word, place.shift, -1 if place.bits == 64 else (1 << place.bits) - 1, self._added(key, each))
             for key, each in zip(self.keys, self.slices, strict=True)
             for place in each
         ]
-        codes = codes_of(entries, places)
+
+    def unpack(self, codes: npt.NDArray[np.int64]) -> list[pa.Array]:
+        """Return the key columns of entries of which `codes` are those that `places` names."""
         columns = []
         at = 0
         for key, version, each in zip(self.keys, self.versions, self.slices, strict=True):
@@ -199,7 +211,7 @@ class KeyLayout:
                 columns.append(
                     to_arrow(version, own[0].view(np.uint64), own[-1].view(np.uint64))
                     if each
-                    else pa.nulls(len(entries), pa.binary())
+                    else pa.nulls(codes.shape[1], pa.binary())
                 )
             else:
                 columns.append(self._column(key, own))

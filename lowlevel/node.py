@@ -12,6 +12,7 @@ from capture.metrics import BYTES_READ, FILES_DAMAGED, RECORDS_READ, Samples
 from capture.units import SECOND
 from lowlevel.filter_join.recalling import Recalling
 from lowlevel.flushing import AT_ONCE, Flushing, Policy
+from lowlevel.freed_memory import keep_freed_memory
 from lowlevel.metrics import (
     LULL_PROMISES,
     PROMISE_LAG,
@@ -49,15 +50,19 @@ TABLE_SLOTS = 1 << 18
 """Slots of each table unless told otherwise: 11 MB with buffers for a pair of IPv4 addresses and two sub-aggregates."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stream:
-    """The rows of one kind on a link: who reads and who remembers them, the tables they feed, and what they promise."""
+    """The rows of one kind on a link: who reads and who remembers them, the tables they feed, and what they promise.
+
+    No pane of any of its tables ends below `due`.
+    """
 
     kind: str
     reader: RowReader
     recalling: Recalling
     tables: list[tuple[QueryReducer, SharedPlan]]
     promise: Promise
+    due: int = BEGINNING + 1
 
     def declare(self, block: Block) -> None:
         """Promise what is declared behind a block: a file's scan, where a row's ts is its record's, and the end."""
@@ -84,8 +89,9 @@ class Node:
         """Serve `plans` on one link; `capacity` is the largest number of records in a block.
 
         `promise` is what is known of the order of each kind of rows; rows that come later than that are late.
-        `flushing` says how entries of old panes leave the tables.
+        `flushing` says how entries of old panes leave the tables. The process keeps memory that it frees from then on.
         """
+        keep_freed_memory()
         self.link = link
         self.at_once = flushing.policy is Policy.AT_ONCE
         self.follows = promise.by_rows or not self.at_once  # how far the link has come is not told by any one row
@@ -159,7 +165,7 @@ class Node:
 
     def _progress(self, stream: Stream, idle: bool = False) -> Iterator[tuple[int, Item]]:
         low = stream.promise.low
-        if low == BEGINNING:
+        if low == BEGINNING or (self.at_once and low < stream.due and not idle):
             return
         for query, shared in stream.tables:
             for batch in query.complete(low, idle):
@@ -168,6 +174,8 @@ class Node:
                 mark = self.described[sharer.number].news(query.low)
                 if mark is not None:
                     yield sharer.number, Punctuation(self.link, mark)
+        numbers = (sharer.number for _, shared in stream.tables for sharer in shared.sharers)
+        stream.due = min((self.described[number].due for number in numbers), default=END)
 
     def flush(self) -> Iterator[tuple[int, Item]]:
         """Empty the tables without a promise: the end of a byte range, not of the link."""

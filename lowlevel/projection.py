@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import kernel, pointer
-from lowlevel.keys import KeyLayout
+from lowlevel.keys import TILE, KeyLayout
 from lowlevel.plan import LowLevelPlan
 from lowlevel.subaggregates import INT_MAX
 from lowlevel.table import Table
@@ -31,23 +31,34 @@ def project(  # type: ignore[no-untyped-def]
     smallest = np.int64(INT_MAX)
     last = np.int64(0)
     pane = shift // panes_of_one
-    for row in range(rows):
-        at = row * width
-        if entries[at] != last:
-            last = entries[at]
-            pane = (last + shift) // panes_of_one
-        panes[row] = pane
-        smallest = min(smallest, pane)
+    begin = np.int64(0)
+    while begin < rows:
+        end = min(rows, begin + TILE)
+        for row in range(begin, end):
+            if entries[row * width] != last:
+                last = entries[row * width]
+                pane = (last + shift) // panes_of_one
+            panes[row] = pane
+            smallest = min(smallest, pane)
         for move in range(move_count):
-            bits = np.uint64(entries[at + moves[5 * move]]) >> np.uint64(moves[5 * move + 1])
-            bits = (bits & np.uint64(moves[5 * move + 2])) << np.uint64(moves[5 * move + 4])
-            place = moves[5 * move + 3] * capacity + row
-            if moves[5 * move + 4] == 0:
-                words[place] = np.int64(bits)
+            word = moves[5 * move]
+            down = np.uint64(moves[5 * move + 1])
+            mask = np.uint64(moves[5 * move + 2])
+            place = moves[5 * move + 3] * capacity
+            up = np.uint64(moves[5 * move + 4])
+            if up == np.uint64(0):
+                for row in range(begin, end):
+                    words[place + row] = np.int64((np.uint64(entries[row * width + word]) >> down) & mask)
             else:
-                words[place] |= np.int64(bits)
+                for row in range(begin, end):
+                    bits = (np.uint64(entries[row * width + word]) >> down) & mask
+                    words[place + row] |= np.int64(bits << up)
         for number in range(taken_count):
-            args[number * capacity + row] = entries[at + taken[number]]
+            word = taken[number]
+            place = number * capacity
+            for row in range(begin, end):
+                args[place + row] = entries[row * width + word]
+        begin = end
     return smallest
 
 

@@ -64,7 +64,7 @@ class QueryTables:
         self.limit = INT_MAX  # no row opens a later pane
         self.handed_out = INT_MIN, INT_MIN  # the current pane and the smallest that could stay, when entries last left
         self.low = BEGINNING
-        self.feeder: QueryTables | None = None
+        self.is_fed = False  # its rows are what leaves another table
         self.fed: list[QueryTables] = []
         self.projections: dict[Versions, Projection] = {}  # by the versions of the feeder's tables
         self.panes = np.empty(0, np.int64)  # of entries that are taken in from the feeder
@@ -75,7 +75,7 @@ class QueryTables:
     @property
     def bytes(self) -> int:
         """Memory of the tables made so far, and of what rows and entries are laid out in for them."""
-        spread = 0 if self.spreader is None or self.feeder is not None else self.spreader.buffers.nbytes
+        spread = 0 if self.spreader is None or self.is_fed else self.spreader.buffers.nbytes
         return spread + self.panes.nbytes + sum(table.bytes for _, table in self.tables.values())
 
     @property
@@ -94,7 +94,7 @@ class QueryTables:
                 f"got tables flushed {self.flushing.policy} and {other.flushing.policy}, expected {Policy.AT_ONCE}: "
                 "entries that leave late would stay twice as long"
             )
-        other.feeder = self
+        other.is_fed = True
         other.spreader = self.spreader
         self.fed.append(other)
 
@@ -118,7 +118,7 @@ class QueryTables:
         accepted = count if chosen is None else int(np.count_nonzero(chosen))
         self.accepted += accepted
         self.filtered += count - accepted
-        if accepted == 0 or self.feeder is not None:
+        if accepted == 0 or self.is_fed:
             return
         if self.spreader is not None:
             for pieces in self.spreader.cut(rows.columns, count, chosen):
@@ -141,7 +141,12 @@ class QueryTables:
         """Put rows into the panes of their `times`, none of which is below `earliest`."""
         self.oldest = min(self.oldest, (earliest - self.plan.origin) // self.plan.pane)
         for versions, of_versions in self._parted(columns, chosen):
-            yield from self._add(versions, columns, times, of_versions)
+            layout, table = self._table(versions)
+            if table.evictions_due:
+                yield from self._partials(layout, table, table.take_evicted())
+            self.inlets[versions].lay_out(columns, len(times))
+            everyone = None if of_versions is None else of_versions.view(np.uint8)
+            table.update(times, everyone, self.plan.pane, self.plan.origin, self.limit)
 
     def _parted(self, columns: Columns, chosen: Mask | None) -> Iterator[tuple[Versions, Mask | None]]:
         """Part the chosen rows by the versions of their address keys."""
@@ -175,21 +180,11 @@ class QueryTables:
                 code, digits[id(column)] = divmod(code, 8)
             yield tuple(digits[id(column)] for column in found), here if chosen is None else chosen & here
 
-    def _add(
-        self, versions: Versions, columns: Columns, times: npt.NDArray[np.int64], chosen: Mask | None
-    ) -> Iterator[pa.RecordBatch]:
-        layout, table = self._table(versions)
-        if table.evictions_due:
-            yield from self._partials(layout, table, table.take_evicted())
-        self.inlets[versions].lay_out(columns, len(times))
-        everyone = None if chosen is None else chosen.view(np.uint8)
-        table.update(times, everyone, self.plan.pane, self.plan.origin, self.limit)
-
     def _table(self, versions: Versions) -> tuple[KeyLayout, Table]:
         if versions not in self.tables:
             layout = KeyLayout(self.plan.keys, versions)
             table = make_table(layout.words, self.plan.subaggregates, self.slots, self.capacity, self.flushing)
-            if self.feeder is not None:
+            if self.is_fed:
                 table.take_entries()
             self.tables[versions] = layout, table
             self.inlets[versions] = Inlet(self.plan, layout, table)
@@ -289,10 +284,12 @@ class QueryTables:
             return
         for other in self.fed:
             other.take_in(self.plan, layout, entries)
-        first = 1 + table.key_words
-        pane, *values = codes_of(entries, [*whole_words(0, 1), *whole_words(first, entries.shape[1])])
-        columns = [self._links(len(entries)), pa.array(pane), *layout.unpack(entries, 1)]
-        for sub, words in zip(self.plan.subaggregates, values, strict=True):
+        keys = layout.places(1)
+        values = whole_words(1 + table.key_words, table.width)
+        codes = codes_of(entries, [*whole_words(0, 1), *keys, *values])
+        end = 1 + len(keys)
+        columns = [self._links(len(entries)), pa.array(codes[0]), *layout.unpack(codes[1:end])]
+        for sub, words in zip(self.plan.subaggregates, codes[end:], strict=True):
             columns.append(pa.array(words.view(np.float64) if sub.type is Type.FLOAT else words))
         yield pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 

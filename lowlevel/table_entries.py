@@ -112,6 +112,10 @@ def take_in(  # type: ignore[no-untyped-def]
 @helper
 def holds_key(slots, at, key_words, words, word_at, row):  # type: ignore[no-untyped-def]
     """Whether the key of the entry at word `at` is that of a row; its pane is for the caller to compare."""
+    if key_words == 1:
+        return slots[at + 1] == words[word_at[0] + row]
+    if key_words == 2:
+        return (slots[at + 1] == words[word_at[0] + row]) & (slots[at + 2] == words[word_at[1] + row])
     same = True
     for word in range(key_words):
         if slots[at + 1 + word] != words[word_at[word] + row]:

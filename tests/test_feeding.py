@@ -6,10 +6,12 @@
 * Plans that differ in one thing catch a table that is fed what it must not be, or not what it could be.
 """
 
+import gc
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from weakref import ref
 
 import numpy as np
 import pyarrow as pa
@@ -79,7 +81,7 @@ def test_every_query_gets_its_exact_groups_and_promises_are_kept(
         block = random.choice([1, 7, 16, 64])
         file = open_mapped(path, "a test")
         node = Node("main1", file, plans, slots, block, flushing=Flushing(policy))
-        fed += sum(query.feeder is not None for query in node.queries)
+        fed += sum(query.is_fed for query in node.queries)
         items: list[list[Item]] = [[] for _ in plans]
         for each in scan(file, block).blocks:
             for number, item in node.process(each):
@@ -105,6 +107,24 @@ def test_every_query_gets_its_exact_groups_and_promises_are_kept(
                 told = [[item for item in some if isinstance(item, Punctuation)] for some in (given, marks)]
                 assert told[0] == told[1]
     assert (fed > 0) == (policy is Policy.AT_ONCE)
+
+
+def test_the_tables_of_a_node_are_freed_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "some.pcap"
+    write_capture(path, 1, 150)
+    file = open_mapped(path, "a test")
+    gc.disable()  # what only it would free stays: the tables of every part of a capture that a process has read
+    try:
+        node = Node("main1", file, [PLAN, replace(PLAN, keys=PLAN.keys[:1])], 64)
+        for block in scan(file).blocks:
+            for _ in node.process(block):
+                pass
+        assert sum(query.is_fed for query in node.queries) == 1
+        queries = [ref(query) for query in node.queries]
+        del node
+        assert [query() for query in queries] == [None, None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("slots", [8, 64])

@@ -103,7 +103,7 @@ def test_every_list_of_keys_is_unpacked_as_it_was_packed(seed: int) -> None:
     words = np.full((layout.words, 64), -1, np.int64)  # what the last block left in the buffer must not show
     layout.pack(columns, rows, words)
     entries = np.ascontiguousarray(words[:, :rows].T)
-    unpacked = layout.unpack(entries)
+    unpacked = layout.unpack(codes_of(entries, layout.places()))
     for key, column in zip(keys, unpacked, strict=True):
         column.validate(full=True)
         assert column.to_pylist() == expected(key, columns, rows), key.name
@@ -128,7 +128,7 @@ def test_a_constant_key_is_the_same_for_every_row() -> None:
     layout = KeyLayout(keys)
     words = np.zeros((layout.words, 3), np.int64)
     layout.pack({}, 3, words)
-    columns = [column.to_pylist() for column in layout.unpack(np.ascontiguousarray(words.T))]
+    columns = [column.to_pylist() for column in layout.unpack(codes_of(np.ascontiguousarray(words.T), layout.places()))]
     assert columns == [[1, 1, 1], [None, None, None], [True, True, True]]
 
 
@@ -157,7 +157,7 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(keep: int, coun
 
 def test_codes_are_read_out_of_the_words_of_entries() -> None:
     random = Random(4)
-    words = [[random.getrandbits(64) - 2**63 for _ in range(3)] for _ in range(20)]
+    words = [[random.getrandbits(64) - 2**63 for _ in range(3)] for _ in range(150)]
     entries = np.array(words, np.int64)
     slices = [(0, 0, -1, 0), (2, 60, 15, 0), (1, 5, 2**17 - 1, 1), (2, 0, 1, 1)]
     signed = []
@@ -165,9 +165,9 @@ def test_codes_are_read_out_of_the_words_of_entries() -> None:
         codes = [(entry[word] % 2**64 >> shift) & mask % 2**64 for entry in words]
         signed.append([(code + 2**63) % 2**64 - 2**63 - take for code in codes])
     assert codes_of(entries, slices).tolist() == signed
-    slow = np.empty((4, 20), np.int64)
+    slow = np.empty((4, 150), np.int64)
     numbers = np.array(slices, np.int64).reshape(-1)
-    read_slices.function(entries.reshape(-1), 20, 3, numbers, 4, slow.reshape(-1))
+    read_slices.function(entries.reshape(-1), 150, 3, numbers, 4, slow.reshape(-1))
     assert slow.tolist() == signed
     assert codes_of(entries, whole_words(1, 3)).tolist() == entries[:, 1:].T.tolist()
-    assert codes_of(entries, whole_words(0, 0)).shape == (0, 20)
+    assert codes_of(entries, whole_words(0, 0)).shape == (0, 150)

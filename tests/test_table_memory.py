@@ -63,8 +63,8 @@ def test_what_tables_really_take_is_no_more_than_was_said(policy: str, tmp_path:
         for _ in node.process(block):
             pass
     sources = node.queries[4]
-    assert (sources.feeder is None) == (policy == "paced")
-    if sources.feeder is not None:  # what comes from the table of pairs is laid out before it is booked
+    assert sources.is_fed == (policy == "at_once")
+    if sources.is_fed:  # what comes from the table of pairs is laid out before it is booked
         assert sources.bytes == sum(table.bytes for _, table in sources.tables.values()) + 8 * BLOCK_RECORDS
     taken = node.samples(["a", "b", "c", "d", "e"]).total(TABLE_BYTES)
     assert 0 < taken <= bytes_at_most(slots, served, Flushing(policy)) <= 64 * MEBIBYTE

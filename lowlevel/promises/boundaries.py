@@ -16,15 +16,14 @@ class Described:
         """Round down to multiples of `pane` ns (at least 1) from `origin`."""
         self.pane = pane
         self.origin = origin
-        self.told = BEGINNING
+        self.due = BEGINNING + 1
+        """The smallest promise that would be news."""
 
     def news(self, low: int) -> int | None:
         """Return what `low` means to the consumer, or None where it has been told as much."""
-        if low == BEGINNING:
+        if low < self.due:
             return None
         mark = low if low == END else self.origin + (low - self.origin) // self.pane * self.pane
         mark = max(mark, BEGINNING + 1)
-        if mark <= self.told:
-            return None
-        self.told = mark
+        self.due = self.origin + ((mark - self.origin) // self.pane + 1) * self.pane if mark < END else END + 1
         return mark
