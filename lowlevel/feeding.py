@@ -9,9 +9,11 @@ fed from another one of the same rows (kind, predicate, sampling) whose keys con
 its own are made of, and that keeps its sub-aggregates; they merge as between the levels, counts by addition. Where rows
 are spread over panes, pieces are counted, so panes must be the same.
 
-**No table keeps a sub-aggregate for another's sake**: every packet would pay for the longer entries, which measured as
-much as was saved. Nor are tables fed whose entries leave bit by bit: an entry that leaves the finer one at the bound
-would stay in the coarser one for as long again.
+A table that packets feed **keeps a sub-aggregate for another's sake** (`widened`) as long as it has MOST of them at the
+most: every packet pays for a longer entry, but less than for finding its entry in one more table.
+
+Tables whose entries leave bit by bit are not fed: an entry that leaves the finer one at the bound would stay in the
+coarser one for as long again.
 
 Among several the one with the fewest keys feeds, as fewest entries leave it. Two plans that could feed each other keep
 the same groups: the first feeds. So no table ever feeds itself.
@@ -20,16 +22,34 @@ the same groups: the first feeds. So no table ever feeds itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from lowlevel.expressions import Expression
 from lowlevel.plan import LowLevelPlan
-from lowlevel.subaggregates import Kind
+from lowlevel.subaggregates import Kind, SubAggregate
 
 ALONE = frozenset({Kind.COUNT, Kind.SUM, Kind.MIN, Kind.MAX})
 """Sub-aggregates whose word is all that is needed to merge them."""
 
+MOST = 4
+"""Sub-aggregates up to which a table keeps some for another's sake."""
+
+Word = tuple[Kind, Expression | None]
+"""What a sub-aggregate keeps, whatever it is called."""
+
+
+def word_of(sub: SubAggregate) -> Word:
+    """Return what a sub-aggregate keeps."""
+    return sub.kind, sub.argument
+
 
 def can_feed(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
     """Whether every entry of `coarser` is made of whole entries of `finer`, and of nothing else."""
+    return has_groups_of(finer, coarser) and lacking(finer, coarser) == []
+
+
+def has_groups_of(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
+    """Whether every group of `coarser` in a pane is made of whole groups of `finer`."""
     if not (finer.reduced and coarser.reduced):
         return False
     if (finer.kind, finer.where, finer.sampling, finer.spread) != (
@@ -40,10 +60,42 @@ def can_feed(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
         return False
     if finer.spread and (coarser.pane, coarser.origin) != (finer.pane, finer.origin):
         return False
-    if not {key.expression for key in coarser.keys} <= {key.expression for key in finer.keys}:
-        return False
-    kept = {(sub.kind, sub.argument) for sub in finer.subaggregates if sub.kind in ALONE}
-    return all((sub.kind, sub.argument) in kept for sub in coarser.subaggregates)
+    return {key.expression for key in coarser.keys} <= {key.expression for key in finer.keys}
+
+
+def lacking(finer: LowLevelPlan, coarser: LowLevelPlan) -> list[Word] | None:
+    """Return what `coarser` keeps and `finer` does not; None where words alone cannot be merged."""
+    kept = {word_of(sub) for sub in finer.subaggregates}
+    wanted = dict.fromkeys(word_of(sub) for sub in coarser.subaggregates)
+    return None if any(kind not in ALONE for kind, _ in wanted) else [word for word in wanted if word not in kept]
+
+
+def widened(plans: Sequence[LowLevelPlan]) -> list[LowLevelPlan]:
+    """Return the plans, some with what others lack there to be fed: those with the fewest keys are seen to first."""
+    wide = list(plans)
+    for place in sorted(range(len(wide)), key=lambda place: len(wide[place].keys)):
+        feeder_of = feeders(wide)
+        coarser = wide[place]
+        finer = [
+            other
+            for other, plan in enumerate(wide)
+            if other != place and feeder_of[other] is None and _worth_widening(plan, coarser)
+        ]
+        if feeder_of[place] is None and finer:
+            chosen = min(finer, key=lambda other: len(wide[other].keys))
+            wide[chosen] = _with_words(wide[chosen], lacking(wide[chosen], coarser) or [])
+    return wide
+
+
+def _worth_widening(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
+    more = lacking(finer, coarser)
+    return more is not None and has_groups_of(finer, coarser) and len(finer.subaggregates) + len(more) <= MOST
+
+
+def _with_words(plan: LowLevelPlan, words: Sequence[Word]) -> LowLevelPlan:
+    first = len(plan.subaggregates)
+    more = [SubAggregate(f"other{number}", *word) for number, word in enumerate(words, first)]
+    return replace(plan, subaggregates=(*plan.subaggregates, *more))
 
 
 def feeders(plans: Sequence[LowLevelPlan]) -> list[int | None]:

@@ -96,9 +96,9 @@ class Node:
         self.at_once = flushing.policy is Policy.AT_ONCE
         self.follows = promise.by_rows or not self.at_once  # how far the link has come is not told by any one row
         tables: list[tuple[QueryReducer, SharedPlan]] = []
-        for shared in share(plans):
+        for shared in share(plans, feeding=self.at_once):
             query = make_reducer(link, shared.plan, slots, capacity, flushing)
-            if self.at_once and shared.feeder is not None:
+            if shared.feeder is not None:
                 feeder = tables[shared.feeder][0]
                 assert isinstance(feeder, QueryTables)
                 assert isinstance(query, QueryTables)

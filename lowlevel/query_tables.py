@@ -285,7 +285,8 @@ class QueryTables:
         for other in self.fed:
             other.take_in(self.plan, layout, entries)
         keys = layout.places(1)
-        values = whole_words(1 + table.key_words, table.width)
+        first = 1 + table.key_words
+        values = whole_words(first, first + len(self.plan.subaggregates))
         codes = codes_of(entries, [*whole_words(0, 1), *keys, *values])
         end = 1 + len(keys)
         columns = [self._links(len(entries)), pa.array(codes[0]), *layout.unpack(codes[1:end])]

@@ -7,7 +7,7 @@ A packet then finds its entry once for all of them. What leaves the table is han
 its columns under its names, without a copy, so that nothing behind the low level knows that a table was shared.
 
 Tables of the same rows whose keys are fewer, stand in another order, or whose panes are longer are fed from one that
-keeps what they ask for (`lowlevel.feeding`).
+keeps what they ask for, or that is made to (`lowlevel.feeding`).
 
 Shared is a table whose rows, keys in their order, panes and cuts are equal (`identity`), whatever the columns are
 called; equal sub-aggregates, also those of one query, are one word of the entry. **Not shared** are the tables of
@@ -26,11 +26,11 @@ import pyarrow as pa
 from capture.flows.sampling import HandRates
 from lowlevel.conditions import Condition
 from lowlevel.expressions import Expression
-from lowlevel.feeding import depth, feeders
+from lowlevel.feeding import Word, depth, feeders, widened, word_of
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import Item
 from lowlevel.query_reducer import QueryReducer
-from lowlevel.subaggregates import Kind, SubAggregate
+from lowlevel.subaggregates import SubAggregate
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,31 +69,35 @@ def identity(plan: LowLevelPlan) -> LowLevelPlan:
     return replace(plan, keys=keys, subaggregates=())
 
 
-def share(plans: Sequence[LowLevelPlan]) -> list[SharedPlan]:
+def share(plans: Sequence[LowLevelPlan], feeding: bool = True) -> list[SharedPlan]:
     """Group plans by the table they can share, each with its number; sharers are in the order of plans.
 
-    Groups are in that order too, but all behind those that can feed them.
+    Groups are in that order too, but with `feeding` all behind those that can feed them.
     """
     groups: dict[LowLevelPlan, list[int]] = {}
     for number, plan in enumerate(plans):
         groups.setdefault(identity(plan), []).append(number)
     tables = [_union(of_table, numbers, plans) for of_table, numbers in groups.items()]
-    feeder_of = feeders([shared.plan for shared in tables])
+    if not feeding:
+        return tables
+    wide = widened([shared.plan for shared in tables])
+    tables = [replace(shared, plan=plan) for shared, plan in zip(tables, wide, strict=True)]
+    feeder_of = feeders(wide)
     order = sorted(range(len(tables)), key=lambda place: depth(place, feeder_of))
     places: dict[int | None, int] = {place: number for number, place in enumerate(order)}
     return [replace(tables[place], feeder=places.get(feeder_of[place])) for place in order]
 
 
 def _union(of_table: LowLevelPlan, numbers: list[int], plans: Sequence[LowLevelPlan]) -> SharedPlan:
-    words: dict[tuple[Kind, Expression | None], int] = {}
+    words: dict[Word, int] = {}
     for number in numbers:
         for sub in plans[number].subaggregates:
-            words.setdefault(_word(sub), len(words))
+            words.setdefault(word_of(sub), len(words))
     fixed = 2 + len(of_table.keys)  # link, pane and the keys
     sharers = []
     for number in numbers:
         plan = plans[number]
-        own = [fixed + words[_word(sub)] for sub in plan.subaggregates]
+        own = [fixed + words[word_of(sub)] for sub in plan.subaggregates]
         sharers.append(Sharer(number, plan, (*range(fixed), *own)))
     if len(numbers) == 1 and len(words) == len(plan.subaggregates):
         return SharedPlan(plan, tuple(sharers))
@@ -108,7 +112,3 @@ def share_conditions(tables: Iterable[QueryReducer]) -> None:
         plan = query.plan
         if plan.where is not None and query.where is not None:
             query.where = known.setdefault((plan.kind, plan.sampling, plan.where), query.where)
-
-
-def _word(sub: SubAggregate) -> tuple[Kind, Expression | None]:
-    return sub.kind, sub.argument

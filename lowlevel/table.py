@@ -1,9 +1,10 @@
 """The fixed-size table next to the packets (Gigascope's LFTA; Li 2008, §8.2): its memory, and what leaves it.
 
-A slot is a row of int64 words: `pane, key words…, sub-aggregates…`. A packet updates the entry with its pane and key,
-else fills an empty slot, else **evicts** an entry, which leaves as a partial. No memory is ever allocated for a packet.
-The same group may leave several times; partials merge (`lowlevel.subaggregates`), so results do not depend on the
-table's size, on evictions or on the order of packets. Only traffic between the levels does.
+A slot is a row of int64 words: `pane, key words…, sub-aggregates…`, and one that says nothing where `entry_width` has
+it. A packet updates the entry with its pane and key, else fills an empty slot, else **evicts** an entry, which leaves
+as a partial. No memory is ever allocated for a packet. The same group may leave several times; partials merge
+(`lowlevel.subaggregates`), so results do not depend on the table's size, on evictions or on the order of packets. Only
+traffic between the levels does.
 
 Where an entry may stand, and when old ones leave: `lowlevel.tagged_table` and `lowlevel.flushing_table`.
 """
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from capture.column_matrix import CACHE_LINE, column_matrix
+from capture.column_matrix import CACHE_LINE, LINE_WORDS, column_matrix
 from capture.native import pointer
 from lowlevel.opcodes import COUNT, SUM, opcode, start
 from lowlevel.subaggregates import INT_MAX, SubAggregate
@@ -33,6 +34,12 @@ def aligned(rows: int, columns: int) -> npt.NDArray[np.int64]:
     words = np.empty(rows * columns + CACHE_LINE // 8, np.int64)
     skipped = -words.__array_interface__["data"][0] % CACHE_LINE // 8
     return words[skipped : skipped + rows * columns].reshape(rows, columns)
+
+
+def entry_width(key_words: int, subaggregates: Sequence[SubAggregate]) -> int:
+    """Return the words of an entry. Where one more makes it a cache line it has that one, instead of parts of two."""
+    used = 1 + key_words + len(subaggregates)
+    return LINE_WORDS if used == LINE_WORDS - 1 else used
 
 
 class Table(ABC):
@@ -54,7 +61,7 @@ class Table(ABC):
         if slots < fewest or slots & (slots - 1):
             raise ValueError(f"a table needs a power of two of at least {fewest} slots, got {slots}")
         self.key_words = key_words
-        self.width = 1 + key_words + len(subaggregates)
+        self.width = entry_width(key_words, subaggregates)
         self.ops = np.array([opcode(sub) for sub in subaggregates], np.int64)
         self.starts = np.array([start(kind) for kind in self.ops.tolist()], np.int64)
         self.capacity = capacity

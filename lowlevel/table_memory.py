@@ -15,11 +15,11 @@ from itertools import product
 from capture.files.blocks import BLOCK_RECORDS
 from lowlevel.expressions import Expression, columns_of
 from lowlevel.filter_join.recalling import memory_of
-from lowlevel.flushing import Flushing
+from lowlevel.flushing import Flushing, Policy
 from lowlevel.flushing_table import make_table
 from lowlevel.keys import KeyLayout
 from lowlevel.plan import LowLevelPlan
-from lowlevel.sharing import share
+from lowlevel.sharing import SharedPlan, share
 from lowlevel.spread import PIECE_WORDS
 from lowlevel.types import Type
 
@@ -35,9 +35,9 @@ def slots_within(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing)
 
     ValueError, which says how much is needed, where not even FEWEST do.
     """
-    costs = [_cost(layout, plan, flushing) for plan, layout in _tables(plans)]
+    costs = [_cost(layout, plan, flushing) for plan, layout in _tables(plans, flushing)]
     per_slot = sum(each for _, each in costs)
-    fixed = sum(fixed for fixed, _ in costs) + _laid_out(plans)
+    fixed = sum(fixed for fixed, _ in costs) + _laid_out(plans, flushing)
     if fixed + per_slot * FEWEST > memory:
         needed = fixed + per_slot * FEWEST
         raise ValueError(
@@ -52,20 +52,24 @@ def slots_within(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing)
 
 def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
     """Return the memory of all tables that `plans` can have."""
-    costs = [_cost(layout, plan, flushing) for plan, layout in _tables(plans)]
-    return sum(fixed + each * slots for fixed, each in costs) + _laid_out(plans)
+    costs = [_cost(layout, plan, flushing) for plan, layout in _tables(plans, flushing)]
+    return sum(fixed + each * slots for fixed, each in costs) + _laid_out(plans, flushing)
 
 
-def _tables(plans: Sequence[LowLevelPlan]) -> Iterator[tuple[LowLevelPlan, KeyLayout]]:
+def _shared(plans: Sequence[LowLevelPlan], flushing: Flushing) -> list[SharedPlan]:
+    return share([plan for plan in plans if plan.reduced], feeding=flushing.policy is Policy.AT_ONCE)
+
+
+def _tables(plans: Sequence[LowLevelPlan], flushing: Flushing) -> Iterator[tuple[LowLevelPlan, KeyLayout]]:
     """Iterate over all tables that can be made, plans that share theirs counted once, those without one not at all."""
-    for shared in share([plan for plan in plans if plan.reduced]):
+    for shared in _shared(plans, flushing):
         for versions in possible_versions(shared.plan):
             yield shared.plan, KeyLayout(shared.plan.keys, versions)
 
 
-def _laid_out(plans: Sequence[LowLevelPlan]) -> int:
+def _laid_out(plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
     """Return what is there beside tables, bytes: panes of what feeds one, pieces of cut rows, keys of filter joins."""
-    shared = share([plan for plan in plans if plan.reduced])
+    shared = _shared(plans, flushing)
     fed = sum(8 * BLOCK_RECORDS for each in shared if each.feeder is not None)
     fed += memory_of(plans)
     return fed + sum(PIECE_WORDS * 8 * BLOCK_RECORDS for each in shared if each.plan.spread and each.feeder is None)

@@ -19,7 +19,7 @@ import pytest
 
 from capture.files.capture import open_mapped
 from capture.files.scan import scan
-from lowlevel.feeding import ALONE, can_feed, depth, feeders
+from lowlevel.feeding import ALONE, can_feed, depth, feeders, widened, word_of
 from lowlevel.flushing import Flushing, Policy
 from lowlevel.keys import KeyLayout
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
@@ -40,6 +40,10 @@ from tests.test_query_tables import TYPES, partials, plan_of, random_rows
 
 COUNT = SubAggregate("packets", Kind.COUNT)
 BYTES = SubAggregate("bytes", Kind.SUM, PACKET["len"])
+LEAST = SubAggregate("least", Kind.MIN, PACKET["len"])
+MOST_TTL = SubAggregate("most", Kind.MAX, PACKET["ttl"])
+HOPS = SubAggregate("hops", Kind.SUM, PACKET["ttl"])
+FIRST = (SubAggregate("since", Kind.EARLIEST, PACKET["len"]), SubAggregate("first", Kind.FIRST, PACKET["len"]))
 TUPLE = ("srcIP", "destIP", "srcPort", "destPort", "protocol")
 PLAN = LowLevelPlan(None, keys_of(*TUPLE), (COUNT, BYTES), 10 * NS)
 FINEST: tuple[tuple[str, ...], ...] = (
@@ -59,6 +63,9 @@ def family(random: Random, names: tuple[str, ...]) -> list[LowLevelPlan]:
         keys = tuple(random.sample(of.keys, random.randrange(len(of.keys) + 1)))
         alone = [sub for sub in of.subaggregates if sub.kind in ALONE]  # others are words that belong together
         subs = tuple(random.sample(alone, random.randrange(1, len(alone) + 1)))
+        if random.random() < 0.5:  # what the finer one does not keep, as yet
+            subs += tuple(random.sample((LEAST, MOST_TTL, HOPS), random.randrange(1, 3)))
+            subs = tuple({sub.name: sub for sub in subs}.values())
         factor = random.choice([1, 1, 3])
         origin = of.origin + random.choice([0, 0, 1, -2]) * of.pane
         plans.append(replace(of, keys=keys, subaggregates=subs, pane=factor * of.pane, origin=origin))
@@ -193,8 +200,8 @@ FED: dict[str, LowLevelPlan] = {
 NOT_FED: dict[str, LowLevelPlan] = {
     "another key": replace(PLAN, keys=keys_of("vlan")),
     "computed of a key": replace(PLAN, keys=(replace(PLAN.keys[0], expression=COMPUTED["bool_nullable"]),)),
-    "another sub-aggregate": replace(PLAN, keys=(), subaggregates=(replace(BYTES, kind=Kind.MAX),)),
-    "another argument": replace(PLAN, keys=(), subaggregates=(replace(BYTES, argument=PACKET["ttl"]),)),
+    "words that belong together": replace(PLAN, keys=(), subaggregates=FIRST),
+    "too many others": replace(PLAN, keys=(), subaggregates=(LEAST, MOST_TTL, HOPS)),
     "another predicate": replace(PLAN, keys=(), where=COMPUTED["bool"]),
     "another kind": replace(PLAN, keys=(), kind="frames"),
     "sampled otherwise": replace(PLAN, keys=(), sampling=10),
@@ -215,6 +222,42 @@ def test_a_plan_of_whole_entries_is_fed(what: str) -> None:
 def test_a_plan_of_anything_else_is_not_fed(what: str) -> None:
     assert not can_feed(PLAN, NOT_FED[what])
     assert [shared.feeder for shared in share([PLAN, NOT_FED[what]])] == [None, None]
+
+
+LACKING: dict[str, tuple[SubAggregate, ...]] = {
+    "another kind": (replace(BYTES, kind=Kind.MAX),),
+    "another argument": (BYTES, replace(BYTES, name="hops", argument=PACKET["ttl"])),
+    "as many as there may be": (LEAST, COUNT, MOST_TTL),
+}
+
+
+@pytest.mark.parametrize("what", LACKING)
+def test_a_table_keeps_what_another_lacks_there(what: str) -> None:
+    coarser = replace(PLAN, keys=keys_of("destIP"), subaggregates=LACKING[what])
+    assert not can_feed(PLAN, coarser)
+    finer, fed = share([coarser, PLAN])
+    assert fed.feeder == 0
+    kept = [word_of(sub) for sub in finer.plan.subaggregates]
+    assert kept[:2] == [word_of(COUNT), word_of(BYTES)]
+    assert set(kept) == {word_of(sub) for sub in (COUNT, BYTES, *coarser.subaggregates)}
+    assert len(kept) == len(set(kept))
+    assert can_feed(finer.plan, coarser)
+    (sharer,) = finer.sharers
+    names = [finer.plan.schema.names[place] for place in sharer.places]
+    assert names == PLAN.schema.names  # its query is handed what it asked for
+    assert [each.plan for each in share([coarser, PLAN], feeding=False)] == [coarser, PLAN]
+
+
+def test_the_table_that_packets_feed_is_the_one_that_keeps_more() -> None:
+    """That of the pairs could be fed itself no longer, and packets would find their entries in two tables."""
+    pairs = replace(PLAN, keys=keys_of("srcIP", "destIP"))
+    source = replace(PLAN, keys=keys_of("srcIP"), subaggregates=(LEAST,))
+    wide = widened([source, PLAN, pairs])
+    assert wide[0::2] == [source, pairs]
+    assert [word_of(sub) for sub in wide[1].subaggregates] == [word_of(sub) for sub in (COUNT, BYTES, LEAST)]
+    assert feeders(wide) == [1, None, 1]
+    apart = replace(PLAN, keys=keys_of("srcIP", "vlan"))
+    assert feeders(widened([source, PLAN, apart])) == [2, None, None]  # the one of fewer groups
 
 
 def test_rows_that_are_spread_over_panes_feed_tables_of_the_same_panes_alone() -> None:

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import lowlevel.tagged_table
+from capture.column_matrix import CACHE_LINE
 from lowlevel.expressions import Column
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
+from lowlevel.table import entry_width
 from lowlevel.table_entries import AHEAD
 from lowlevel.table_kernels import flush_table, update_table
 from lowlevel.tagged_table import TaggedTable
@@ -95,6 +97,21 @@ def test_partials_of_any_table_merge_to_the_groups_of_a_dictionary(slots: int, k
         numbers, reals = zip(*values, strict=True)
         expected[key] = (len(values), sum(numbers), min(numbers), max(numbers), sum(reals), min(reals), max(reals))
     assert {key: merged(parts) for key, parts in found.items()} == expected
+
+
+def test_an_entry_that_is_a_word_short_of_a_cache_line_has_one_of_its_own() -> None:
+    assert [entry_width(key_words, SUBS[:4]) for key_words in range(5)] == [5, 6, 8, 8, 9]
+    table = TaggedTable(2, SUBS[:4], 8, CAPACITY)
+    assert table.slots.__array_interface__["data"][0] % CACHE_LINE == 0
+    assert table.slots.strides[0] == CACHE_LINE
+    twin: dict[tuple[int, int], list[int]] = {}
+    for row, (key, number) in enumerate([((1, 2), 5), ((2, 1), 7), ((1, 2), -3), ((-1, 0), 0), ((2, 1), 9)]):
+        table.words[:2, row] = key
+        table.args[1:4, row] = number
+        twin.setdefault(key, []).append(number)
+    table.update(np.full(5, 20), None, 10, 0)
+    groups = {(entry[1], entry[2]): entry[3:7] for entry in flushed_of(table, 3).tolist()}
+    assert groups == {key: [len(all_), sum(all_), min(all_), max(all_)] for key, all_ in twin.items()}
 
 
 def test_a_table_with_room_for_every_group_evicts_none() -> None:
