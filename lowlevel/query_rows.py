@@ -7,7 +7,7 @@ what it takes other partials for. Rows leave at once and in the order in which t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -51,17 +51,18 @@ class QueryRows:
         """Rows that left as partials of their own."""
         return Tally(direct=self.accepted)
 
-    def add(self, rows: Rows, newest: int = END) -> Iterator[pa.RecordBatch]:
+    def add(self, rows: Rows, newest: int = END) -> Sequence[pa.RecordBatch]:
         """Take in some rows; those that WHERE keeps leave."""
         if rows.count == 0:
-            return
+            return ()
         chosen = None if self.where is None else self.where.true_rows(rows.columns, rows.count)
         accepted = rows.count if chosen is None else int(np.count_nonzero(chosen))
         self.accepted += accepted
         self.filtered += rows.count - accepted
-        if accepted:
-            batch = self._partials(rows)
-            yield batch if accepted == rows.count else batch.filter(pa.array(chosen))
+        if not accepted:
+            return ()
+        batch = self._partials(rows)
+        return (batch if accepted == rows.count else batch.filter(pa.array(chosen)),)
 
     def _partials(self, rows: Rows) -> pa.RecordBatch:
         times = rows.columns["ts"]

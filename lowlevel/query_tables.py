@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +68,7 @@ class QueryTables:
         self.fed: list[QueryTables] = []
         self.projections: dict[Versions, Projection] = {}  # by the versions of the feeder's tables
         self.panes = np.empty(0, np.int64)  # of entries that are taken in from the feeder
-        self.waiting: list[pa.RecordBatch] = []  # partials that left while the feeder's tables handed entries over
+        self.waiting: list[pa.RecordBatch] = []  # partials that have left and are to be handed out
         self.accepted = 0
         self.filtered = 0
 
@@ -98,52 +98,50 @@ class QueryTables:
         other.spreader = self.spreader
         self.fed.append(other)
 
-    def add(self, rows: Rows, newest: int = END) -> Iterator[pa.RecordBatch]:
+    def add(self, rows: Rows, newest: int = END) -> Sequence[pa.RecordBatch]:
         """Take in some rows; entries may leave.
 
         `newest` (ns) is how far the link is believed to have come: where entries leave bit by bit, no row beyond it
         says that their panes are old.
         """
         count = rows.count
-        self.limit = INT_MAX if newest == END else max(INT_MIN, (newest - self.plan.origin) // self.plan.pane)
-        if self.waiting:
-            yield from self._waited()
-        if count == 0:
-            return
         if count > self.capacity:
             raise ValueError(
                 f"got {count} rows at once, expected at most {self.capacity}: tables have no room for more"
             )
-        chosen = None if self.where is None else self.where.true_rows(rows.columns, count)
+        self.limit = INT_MAX if newest == END else max(INT_MIN, (newest - self.plan.origin) // self.plan.pane)
+        chosen = None if self.where is None or count == 0 else self.where.true_rows(rows.columns, count)
         accepted = count if chosen is None else int(np.count_nonzero(chosen))
         self.accepted += accepted
         self.filtered += count - accepted
-        if accepted == 0 or self.is_fed:
-            return
-        if self.spreader is not None:
-            for pieces in self.spreader.cut(rows.columns, count, chosen):
-                yield from self._book(pieces.columns, pieces.times, pieces.earliest, None)
-            return
+        if accepted and not self.is_fed:
+            self._add(rows, chosen, accepted)
+        return self._waited()
+
+    def _add(self, rows: Rows, chosen: Mask | None, accepted: int) -> None:
+        """Book the chosen rows, cut into pieces where they are spread."""
         columns = rows.columns
+        if self.spreader is not None:
+            for pieces in self.spreader.cut(columns, rows.count, chosen):
+                self._book(pieces.columns, pieces.times, pieces.earliest, None)
+            return
         if (
             chosen is not None
-            and accepted * SHARE <= count
+            and accepted * SHARE <= rows.count
             and not (self.plain and isinstance(columns, SettledColumns))
         ):
             columns, chosen = ChosenRows(columns, np.flatnonzero(chosen)), None
         times = columns["ts"]
         assert isinstance(times, Vector)
-        yield from self._book(columns, times.data, rows.earliest, chosen)
+        self._book(columns, times.data, rows.earliest, chosen)
 
-    def _book(
-        self, columns: Columns, times: npt.NDArray[np.int64], earliest: int, chosen: Mask | None
-    ) -> Iterator[pa.RecordBatch]:
+    def _book(self, columns: Columns, times: npt.NDArray[np.int64], earliest: int, chosen: Mask | None) -> None:
         """Put rows into the panes of their `times`, none of which is below `earliest`."""
         self.oldest = min(self.oldest, (earliest - self.plan.origin) // self.plan.pane)
         for versions, of_versions in self._parted(columns, chosen):
             layout, table = self._table(versions)
             if table.evictions_due:
-                yield from self._partials(layout, table, table.take_evicted())
+                self.waiting += self._partials(layout, table, table.take_evicted())
             self.inlets[versions].lay_out(columns, len(times))
             everyone = None if of_versions is None else of_versions.view(np.uint8)
             table.update(times, everyone, self.plan.pane, self.plan.origin, self.limit)
@@ -208,10 +206,12 @@ class QueryTables:
             self.oldest = min(self.oldest, projection.fill(some, self.panes))
             table.update(self.panes[: len(some)], None, 1, 0)  # panes of 1 from 0: a pane is its own time
 
-    def _waited(self) -> Iterator[pa.RecordBatch]:
+    def _waited(self) -> Sequence[pa.RecordBatch]:
         """Hand out what has been waiting."""
+        if not self.waiting:
+            return ()
         waited, self.waiting = self.waiting, []
-        yield from waited
+        return waited
 
     def complete(self, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
         """Take in the promise that no later row is below `low`; END empties the tables. `self.low` is then what holds.
@@ -219,8 +219,7 @@ class QueryTables:
         It is `low`, or less where entries of earlier panes stay behind. They do not where all leave at once, nor where
         the link is `idle`: nothing waits to be read, so no packet waits for a flush.
         """
-        if self.waiting:
-            yield from self._waited()
+        yield from self._waited()
         if low == END:
             yield from self.empty()
         else:
