@@ -111,6 +111,7 @@ def run(setting: Setting) -> Report:
             try:
                 for number in range(kills):
                     if written.done():
+                        written.result()
                         raise RuntimeError(f"the spool has ended after {number} kills, expected {kills} before")
                     killed += kill(file, TotalsFiles(base / "state" / "totals"), random, written.done)
                     if number % 10 == 9:
@@ -139,8 +140,8 @@ def kill(file: Path, totals: TotalsFiles, random: Random, ended: Callable[[], bo
     """Start a run and kill it at a random moment; return whether it still ran.
 
     A fifth of the moments are in its start. The others are after it has begun to read, most of them after it has done a
-    micro-batch, however long that takes: in the midst of one of those that follow. None follow when the spool has
-    `ended`.
+    micro-batch, however long that takes: in the midst of one of those that follow. When the spool has `ended` it is not
+    waited for.
     """
     before = totals.last()
     with subprocess.Popen([*wiretide("run"), file], stdout=subprocess.PIPE, text=True) as process:

@@ -77,14 +77,14 @@ def _tables(leaves: Sequence[LeafPlan], slots: int, flushing: Flushing) -> Itera
     if any(plan.reduced for plan in low):
         together = spelled_bytes(bytes_at_most(slots, low, flushing))
         yield _line("tables", f"{slots:,} slots each, {together} at most of all that can occur")
-    tables = share(low)
+    tables = share(low, feeding=flushing.policy is Policy.AT_ONCE)
     for shared in tables:
         names = ", ".join(dict.fromkeys(leaves[sharer.number].name for sharer in shared.sharers))
         if not shared.plan.reduced:
             yield _line("no table", f"{names}: each row goes up by itself")
             continue
         whose = f"{names}: shared, as they keep the same groups" if len(shared.sharers) > 1 else names
-        if flushing.policy is Policy.AT_ONCE and shared.feeder is not None:
+        if shared.feeder is not None:
             finer = leaves[tables[shared.feeder].sharers[0].number].name
             whose += f"; fed from what leaves that of {finer}, not from packets"
         versions = len(possible_versions(shared.plan))

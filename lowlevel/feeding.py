@@ -9,8 +9,8 @@ fed from another one of the same rows (kind, predicate, sampling) whose keys con
 its own are made of, and that keeps its sub-aggregates; they merge as between the levels, counts by addition. Where rows
 are spread over panes, pieces are counted, so panes must be the same.
 
-A table that packets feed **keeps a sub-aggregate for another's sake** (`widened`) as long as it has MOST of them at the
-most: every packet pays for a longer entry, but less than for finding its entry in one more table.
+A table that packets feed **keeps a sub-aggregate for another's sake** (`widened`) as long as it has MOST_KEPT of them
+at the most: every packet pays for a longer entry, but less than for finding its entry in one more table.
 
 Tables whose entries leave bit by bit are not fed: an entry that leaves the finer one at the bound would stay in the
 coarser one for as long again.
@@ -31,7 +31,7 @@ from lowlevel.subaggregates import Kind, SubAggregate
 ALONE = frozenset({Kind.COUNT, Kind.SUM, Kind.MIN, Kind.MAX})
 """Sub-aggregates whose word is all that is needed to merge them."""
 
-MOST = 4
+MOST_KEPT = 4
 """Sub-aggregates up to which a table keeps some for another's sake."""
 
 Word = tuple[Kind, Expression | None]
@@ -73,29 +73,38 @@ def lacking(finer: LowLevelPlan, coarser: LowLevelPlan) -> list[Word] | None:
 def widened(plans: Sequence[LowLevelPlan]) -> list[LowLevelPlan]:
     """Return the plans, some with what others lack there to be fed: those with the fewest keys are seen to first."""
     wide = list(plans)
+    feeder_of = feeders(wide)
     for place in sorted(range(len(wide)), key=lambda place: len(wide[place].keys)):
-        feeder_of = feeders(wide)
-        coarser = wide[place]
+        if feeder_of[place] is not None:
+            continue
         finer = [
             other
             for other, plan in enumerate(wide)
-            if other != place and feeder_of[other] is None and _worth_widening(plan, coarser)
+            if other != place and feeder_of[other] is None and _may_keep(plan, wide[place])
         ]
-        if feeder_of[place] is None and finer:
-            chosen = min(finer, key=lambda other: len(wide[other].keys))
-            wide[chosen] = _with_words(wide[chosen], lacking(wide[chosen], coarser) or [])
+        if finer:
+            chosen = min(finer, key=lambda other: _preference(other, wide))
+            wide[chosen] = _keeping(wide[chosen], wide[place])
+            feeder_of = feeders(wide)
     return wide
 
 
-def _worth_widening(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
+def _may_keep(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
+    """Whether `finer` can feed `coarser` with what it lacks, and the longer entries are worth it."""
     more = lacking(finer, coarser)
-    return more is not None and has_groups_of(finer, coarser) and len(finer.subaggregates) + len(more) <= MOST
+    return more is not None and len(finer.subaggregates) + len(more) <= MOST_KEPT and has_groups_of(finer, coarser)
 
 
-def _with_words(plan: LowLevelPlan, words: Sequence[Word]) -> LowLevelPlan:
-    first = len(plan.subaggregates)
-    more = [SubAggregate(f"other{number}", *word) for number, word in enumerate(words, first)]
-    return replace(plan, subaggregates=(*plan.subaggregates, *more))
+def _keeping(finer: LowLevelPlan, coarser: LowLevelPlan) -> LowLevelPlan:
+    """Return `finer` with what it lacks for `coarser`."""
+    first = len(finer.subaggregates)
+    more = [SubAggregate(f"other{number}", *word) for number, word in enumerate(lacking(finer, coarser) or (), first)]
+    return replace(finer, subaggregates=(*finer.subaggregates, *more))
+
+
+def _preference(place: int, plans: Sequence[LowLevelPlan]) -> tuple[int, int, int]:
+    """Rank the plan at `place` among those that can feed another: of few keys and long panes, few entries leave."""
+    return len(plans[place].keys), -plans[place].pane, place
 
 
 def feeders(plans: Sequence[LowLevelPlan]) -> list[int | None]:
@@ -110,7 +119,7 @@ def _feeder(place: int, plans: Sequence[LowLevelPlan]) -> int | None:
         for other, candidate in enumerate(plans)
         if can_feed(candidate, plan) and (other < place or not can_feed(plan, candidate))
     ]
-    return min(finer, key=lambda other: (len(plans[other].keys), -plans[other].pane, other), default=None)
+    return min(finer, key=lambda other: _preference(other, plans), default=None)
 
 
 def depth(place: int, feeder_of: Sequence[int | None]) -> int:

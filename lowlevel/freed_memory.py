@@ -13,7 +13,7 @@ import functools
 from capture.units import MEBIBYTE
 
 KEPT = 64 * MEBIBYTE
-"""Free bytes at the end of the heap above which they are given back."""
+"""Free bytes at the end of a heap above which they are given back. A thread may have one of its own."""
 
 ON_THE_HEAP = 32 * MEBIBYTE
 """Bytes of one piece from which it is mapped by itself, and unmapped when it is freed: the largest that glibc takes."""
@@ -24,7 +24,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Let this process keep freed memory, up to KEPT; return whether its C library can: glibc, not musl or macOS."""
+    """Let this process keep freed memory, up to KEPT on each heap; return whether its C library can: glibc alone."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False

@@ -192,16 +192,14 @@ class KeyLayout:
         yield np.where(valid, data, 0), 0
         yield np.ascontiguousarray(np.broadcast_to(~valid, rows), np.int64), 0
 
-    def places(self, first: int = 0) -> list[tuple[int, int, int, int]]:
-        """Return the slices, for `codes_of`, of all keys in entries whose key words begin at word `first`."""
-        return [
+    def unpack(self, entries: npt.NDArray[np.int64], first: int = 0) -> list[pa.Array]:
+        """Return the key columns of `entries` (rows of words, contiguous) whose key words begin at word `first`."""
+        places = [
             (first + place.word, place.shift, -1 if place.bits == 64 else (1 << place.bits) - 1, self._added(key, each))
             for key, each in zip(self.keys, self.slices, strict=True)
             for place in each
         ]
-
-    def unpack(self, codes: npt.NDArray[np.int64]) -> list[pa.Array]:
-        """Return the key columns of entries of which `codes` are those that `places` names."""
+        codes = codes_of(entries, places)
         columns = []
         at = 0
         for key, version, each in zip(self.keys, self.versions, self.slices, strict=True):
@@ -211,7 +209,7 @@ class KeyLayout:
                 columns.append(
                     to_arrow(version, own[0].view(np.uint64), own[-1].view(np.uint64))
                     if each
-                    else pa.nulls(codes.shape[1], pa.binary())
+                    else pa.nulls(len(entries), pa.binary())
                 )
             else:
                 columns.append(self._column(key, own))

@@ -54,7 +54,7 @@ TABLE_SLOTS = 1 << 18
 class Stream:
     """The rows of one kind on a link: who reads and who remembers them, the tables they feed, and what they promise.
 
-    No pane of any of its tables ends below `due`.
+    A promise below `due` ends no pane of any table that has not ended yet.
     """
 
     kind: str
@@ -128,6 +128,8 @@ class Node:
             for stream in self.streams:
                 for each in stream.reader.read(block):
                     rows = stream.recalling.add(each)
+                    if rows.earliest < stream.promise.low:
+                        stream.due = BEGINNING + 1  # what is late leaves at once
                     if self.follows:
                         stream.promise.advance(rows)
                     newest = END if self.at_once else stream.promise.newest
@@ -174,8 +176,13 @@ class Node:
                 mark = self.described[sharer.number].news(query.low)
                 if mark is not None:
                     yield sharer.number, Punctuation(self.link, mark)
-        numbers = (sharer.number for _, shared in stream.tables for sharer in shared.sharers)
-        stream.due = min((self.described[number].due for number in numbers), default=END)
+        stream.due = min((self._due(shared) for _, shared in stream.tables), default=END)
+
+    def _due(self, shared: SharedPlan) -> int:
+        """Return the next promise by which something leaves: any, where pieces of rows are of panes that have ended."""
+        if shared.plan.spread:
+            return BEGINNING + 1
+        return min(self.described[sharer.number].due for sharer in shared.sharers)
 
     def flush(self) -> Iterator[tuple[int, Item]]:
         """Empty the tables without a promise: the end of a byte range, not of the link."""

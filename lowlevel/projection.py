@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.native import kernel, pointer
+from lowlevel.feeding import word_of
 from lowlevel.keys import TILE, KeyLayout
 from lowlevel.plan import LowLevelPlan
 from lowlevel.subaggregates import INT_MAX
@@ -77,11 +78,9 @@ class Projection:
         places = [key.expression for key in finer.keys]
         self.sources = [places.index(key.expression) for key in coarser.keys]
         self.moves = np.array(_moves(entries, rows, self.sources), np.int64).reshape(-1)
-        words = [(sub.kind, sub.argument) for sub in finer.subaggregates]
+        words = [word_of(sub) for sub in finer.subaggregates]
         first = 1 + entries.words
-        self.taken = np.array(
-            [first + words.index((sub.kind, sub.argument)) for sub in coarser.subaggregates], np.int64
-        )
+        self.taken = np.array([first + words.index(word_of(sub)) for sub in coarser.subaggregates], np.int64)
 
     def fill(self, entries: npt.NDArray[np.int64], panes: npt.NDArray[np.int64]) -> int:
         """Put up to a batch of entries where the table takes its rows from, and their panes into `panes`.

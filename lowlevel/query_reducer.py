@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import pyarrow as pa
@@ -42,7 +42,7 @@ class QueryReducer(Protocol):
         """How partials have left."""
         ...
 
-    def add(self, rows: Rows, newest: int = END) -> Sequence[pa.RecordBatch]:
+    def add(self, rows: Rows, newest: int = END) -> Iterable[pa.RecordBatch]:
         """Take in some rows, of a link whose newest believed time is `newest`."""
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -98,8 +98,8 @@ class QueryTables:
         other.spreader = self.spreader
         self.fed.append(other)
 
-    def add(self, rows: Rows, newest: int = END) -> Sequence[pa.RecordBatch]:
-        """Take in some rows; entries may leave.
+    def add(self, rows: Rows, newest: int = END) -> Iterable[pa.RecordBatch]:
+        """Take in some rows; entries may leave, which are to be iterated over before anything else is asked.
 
         `newest` (ns) is how far the link is believed to have come: where entries leave bit by bit, no row beyond it
         says that their panes are old.
@@ -114,26 +114,27 @@ class QueryTables:
         accepted = count if chosen is None else int(np.count_nonzero(chosen))
         self.accepted += accepted
         self.filtered += count - accepted
-        if accepted and not self.is_fed:
-            self._add(rows, chosen, accepted)
-        return self._waited()
-
-    def _add(self, rows: Rows, chosen: Mask | None, accepted: int) -> None:
-        """Book the chosen rows, cut into pieces where they are spread."""
-        columns = rows.columns
+        if accepted == 0 or self.is_fed:
+            return self._waited()
         if self.spreader is not None:
-            for pieces in self.spreader.cut(columns, rows.count, chosen):
-                self._book(pieces.columns, pieces.times, pieces.earliest, None)
-            return
+            return self._pieces(self.spreader, rows, chosen)
+        columns = rows.columns
         if (
             chosen is not None
-            and accepted * SHARE <= rows.count
+            and accepted * SHARE <= count
             and not (self.plain and isinstance(columns, SettledColumns))
         ):
             columns, chosen = ChosenRows(columns, np.flatnonzero(chosen)), None
         times = columns["ts"]
         assert isinstance(times, Vector)
         self._book(columns, times.data, rows.earliest, chosen)
+        return self._waited()
+
+    def _pieces(self, spreader: Spreader, rows: Rows, chosen: Mask | None) -> Iterator[pa.RecordBatch]:
+        """Book the chosen rows, cut into pieces: there may be so many that entries have to leave in between."""
+        for pieces in spreader.cut(rows.columns, rows.count, chosen):
+            self._book(pieces.columns, pieces.times, pieces.earliest, None)
+            yield from self._waited()
 
     def _book(self, columns: Columns, times: npt.NDArray[np.int64], earliest: int, chosen: Mask | None) -> None:
         """Put rows into the panes of their `times`, none of which is below `earliest`."""
@@ -283,13 +284,11 @@ class QueryTables:
             return
         for other in self.fed:
             other.take_in(self.plan, layout, entries)
-        keys = layout.places(1)
         first = 1 + table.key_words
         values = whole_words(first, first + len(self.plan.subaggregates))
-        codes = codes_of(entries, [*whole_words(0, 1), *keys, *values])
-        end = 1 + len(keys)
-        columns = [self._links(len(entries)), pa.array(codes[0]), *layout.unpack(codes[1:end])]
-        for sub, words in zip(self.plan.subaggregates, codes[end:], strict=True):
+        pane, *words_of = codes_of(entries, [*whole_words(0, 1), *values])
+        columns = [self._links(len(entries)), pa.array(pane), *layout.unpack(entries, 1)]
+        for sub, words in zip(self.plan.subaggregates, words_of, strict=True):
             columns.append(pa.array(words.view(np.float64) if sub.type is Type.FLOAT else words))
         yield pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 

@@ -9,7 +9,7 @@ all that can occur: addresses of one header have one version, 4 or 6, and where 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 from capture.files.blocks import BLOCK_RECORDS
@@ -35,13 +35,11 @@ def slots_within(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing)
 
     ValueError, which says how much is needed, where not even FEWEST do.
     """
-    costs = [_cost(layout, plan, flushing) for plan, layout in _tables(plans, flushing)]
-    per_slot = sum(each for _, each in costs)
-    fixed = sum(fixed for fixed, _ in costs) + _laid_out(plans, flushing)
+    tables, fixed, per_slot = _taken(plans, flushing)
     if fixed + per_slot * FEWEST > memory:
         needed = fixed + per_slot * FEWEST
         raise ValueError(
-            f"got {memory:,} bytes for {len(costs)} tables, expected at least {needed:,}: each has buffers for the "
+            f"got {memory:,} bytes for {tables} tables, expected at least {needed:,}: each has buffers for the "
             f"packets of a block, and {FEWEST:,} slots"
         )
     slots = FEWEST
@@ -52,27 +50,30 @@ def slots_within(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing)
 
 def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
     """Return the memory of all tables that `plans` can have."""
-    costs = [_cost(layout, plan, flushing) for plan, layout in _tables(plans, flushing)]
-    return sum(fixed + each * slots for fixed, each in costs) + _laid_out(plans, flushing)
+    _, fixed, per_slot = _taken(plans, flushing)
+    return fixed + per_slot * slots
 
 
-def _shared(plans: Sequence[LowLevelPlan], flushing: Flushing) -> list[SharedPlan]:
-    return share([plan for plan in plans if plan.reduced], feeding=flushing.policy is Policy.AT_ONCE)
+def _taken(plans: Sequence[LowLevelPlan], flushing: Flushing) -> tuple[int, int, int]:
+    """Return how many tables can be made, and the bytes of all together: in any case, and for each slot they have.
+
+    Plans that share a table are counted once, those without one not at all.
+    """
+    shared = share([plan for plan in plans if plan.reduced], feeding=flushing.policy is Policy.AT_ONCE)
+    costs = [
+        _cost(KeyLayout(each.plan.keys, versions), each.plan, flushing)
+        for each in shared
+        for versions in possible_versions(each.plan)
+    ]
+    beside = memory_of(plans) + sum(_laid_out(each) for each in shared)
+    return len(costs), beside + sum(fixed for fixed, _ in costs), sum(per_slot for _, per_slot in costs)
 
 
-def _tables(plans: Sequence[LowLevelPlan], flushing: Flushing) -> Iterator[tuple[LowLevelPlan, KeyLayout]]:
-    """Iterate over all tables that can be made, plans that share theirs counted once, those without one not at all."""
-    for shared in _shared(plans, flushing):
-        for versions in possible_versions(shared.plan):
-            yield shared.plan, KeyLayout(shared.plan.keys, versions)
-
-
-def _laid_out(plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
-    """Return what is there beside tables, bytes: panes of what feeds one, pieces of cut rows, keys of filter joins."""
-    shared = _shared(plans, flushing)
-    fed = sum(8 * BLOCK_RECORDS for each in shared if each.feeder is not None)
-    fed += memory_of(plans)
-    return fed + sum(PIECE_WORDS * 8 * BLOCK_RECORDS for each in shared if each.plan.spread and each.feeder is None)
+def _laid_out(shared: SharedPlan) -> int:
+    """Return what is there beside a table, bytes: panes of what feeds it, or pieces of cut rows."""
+    if shared.feeder is not None:
+        return 8 * BLOCK_RECORDS
+    return PIECE_WORDS * 8 * BLOCK_RECORDS if shared.plan.spread else 0
 
 
 def possible_versions(plan: LowLevelPlan) -> list[tuple[int, ...]]:

@@ -1,11 +1,14 @@
 """Memory that a process keeps when it is freed, seen by the pages that the system has to hand out anew."""
 
+import ctypes
 import subprocess
 import sys
 
 import pytest
 
-from lowlevel.freed_memory import KEPT, keep_freed_memory
+from lowlevel.freed_memory import KEPT
+
+MALLOPT = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library has no mallopt")
 
 TOUCHED = """
 import resource, sys
@@ -26,7 +29,7 @@ PAGES = 3 * 256
 """That are touched each time, of 4 KiB."""
 
 
-@pytest.mark.skipif(not keep_freed_memory(), reason="this C library has no mallopt")
+@MALLOPT
 def test_freed_memory_is_used_again() -> None:
     command = [sys.executable, "-c", TOUCHED, "kept"]
     faults = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -49,7 +52,7 @@ print(held, resident() - before)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux" or not keep_freed_memory(), reason="this C library has no mallopt")
+@MALLOPT
 def test_no_more_is_kept_than_was_said() -> None:
     done = subprocess.run([sys.executable, "-c", RESIDENT], check=True, capture_output=True, text=True)
     held, left = map(int, done.stdout.split())

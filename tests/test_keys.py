@@ -103,7 +103,7 @@ def test_every_list_of_keys_is_unpacked_as_it_was_packed(seed: int) -> None:
     words = np.full((layout.words, 64), -1, np.int64)  # what the last block left in the buffer must not show
     layout.pack(columns, rows, words)
     entries = np.ascontiguousarray(words[:, :rows].T)
-    unpacked = layout.unpack(codes_of(entries, layout.places()))
+    unpacked = layout.unpack(entries)
     for key, column in zip(keys, unpacked, strict=True):
         column.validate(full=True)
         assert column.to_pylist() == expected(key, columns, rows), key.name
@@ -128,7 +128,7 @@ def test_a_constant_key_is_the_same_for_every_row() -> None:
     layout = KeyLayout(keys)
     words = np.zeros((layout.words, 3), np.int64)
     layout.pack({}, 3, words)
-    columns = [column.to_pylist() for column in layout.unpack(codes_of(np.ascontiguousarray(words.T), layout.places()))]
+    columns = [column.to_pylist() for column in layout.unpack(np.ascontiguousarray(words.T))]
     assert columns == [[1, 1, 1], [None, None, None], [True, True, True]]
 
 

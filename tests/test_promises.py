@@ -287,6 +287,8 @@ def test_boundaries_of_other_slides_are_of_no_use_to_a_consumer() -> None:
     assert [five.news(low) for low in (36, 39, 30, 62, END, END)] == [None, None, None, 60, END, None]
     assert Described(5, origin=3).news(-1) == -2
     assert Described(5).news(BEGINNING) is None
+    near = Described(1000)
+    assert [near.news(low) for low in (END - 1, END - 1, END, END)] == [END // 1000 * 1000, None, END, None]
 
 
 def test_the_clock_of_a_trace_is_the_newest_time_of_its_links() -> None:

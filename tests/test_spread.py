@@ -200,6 +200,18 @@ def test_sums_of_counters_take_shares_and_all_else_a_row_once(slots: int, capaci
     assert sum(values[0] for values in found.values()) == sum(row["bytes"] for row in kept)
 
 
+def test_partials_leave_while_rows_are_still_cut() -> None:
+    """A batch has as many pieces as its rows last panes: what is evicted on the way must not wait for its end."""
+    plan = compile_query(SQL).low
+    rows = [row | {"bytes": 1, "start_ts": row["ts"] - 500 * PANE} for row in random_rows(Random(3), 16, 1)]
+    tables = QueryTables("link", plan, 8, 16)
+    waiting = []
+    for _ in tables.add(made_rows(rows, TYPES, [])):
+        waiting.append(len(tables.waiting))
+    assert len(waiting) > 50
+    assert max(waiting) <= 1
+
+
 def test_counters_are_known_by_their_names() -> None:
     counters = ["packets", "raw_bytes", "octetDeltaCount", "reversePacketTotalCount", "responderOctets", "BYTES"]
     others = ["packets_", "ts", "protocol", "flowId", "octetDeltaSumOfSquares", "samplingInterval", "e9_1"]

@@ -25,5 +25,6 @@ class Described:
             return None
         mark = low if low == END else self.origin + (low - self.origin) // self.pane * self.pane
         mark = max(mark, BEGINNING + 1)
-        self.due = self.origin + ((mark - self.origin) // self.pane + 1) * self.pane if mark < END else END + 1
+        following = self.origin + ((mark - self.origin) // self.pane + 1) * self.pane
+        self.due = min(following, END) if mark < END else END + 1
         return mark
