@@ -74,7 +74,7 @@ def run(setting: Setting) -> Report:
     paths = {ipv6: cached(address_pairs(packets, ipv6), setting.data) for ipv6 in (0.0, 1.0)}
     for path in paths.values():
         warm(path)
-    seconds, words, again = on_one_core(measure, paths, setting.runs(5))
+    seconds, words, again = on_one_core(measure, paths, setting.runs(9))
     rates = {name: figure(each).rate(packets / MILLION) for name, each in seconds.items()}
     report.table(
         f"{packets:,} packets, decode + table",
