@@ -91,11 +91,11 @@ def fed(
     found = Held()
     operators = [step.operator for step in (sampled or top).steps()]
     before = 0
-    for now, link, item in events(links, seconds):
-        if now > before >= settled:  # a tick is over
+    for at, link, item in events(links, seconds):
+        if at > before >= settled:  # a tick is over
             found.items.append(sum(map(held, operators)))
             found.bytes.append(sum(map(held_bytes, operators)))
-        before = now
+        before = at
         began = time.process_time()
         left = list(top.take(link, item))
         found.processor += time.process_time() - began
@@ -106,7 +106,7 @@ def fed(
                 found.results += one.num_rows
                 found.checksum += int(one.column(counted).to_numpy().sum())
                 if seen is not None:
-                    seen(now, one)
+                    seen(at, one)
     return found
 
 

@@ -3,9 +3,9 @@
 count(*) by (srcIP, destIP): each window has packets of all groups in random order, and ends at once for all of them.
 The table is measured chunk by chunk, in time of the processor, the least of three turns for each chunk. The policies
 take turns, so that a slow while of the machine is none of one policy alone; where those out of order differ all the
-same, all of them take more turns. What a partial costs behind the table (its
-columns, its message in a segment) is measured once and added for each. From these times `bench.ring_queue` tells the
-largest rate at which a ring of RING packets never overflows, and how busy the core is then.
+same, all of them take more turns. What a partial costs behind the table (its columns, its message in a segment) is
+measured once and added for each. From these times `bench.ring_queue` tells the largest rate at which a ring of RING
+packets never overflows, and how busy the core is then.
 
 Windows hold PER_GROUP packets for each group, whatever the rate: less than a minute of it, so that flushes are a larger
 part of the work than on a link.

@@ -14,6 +14,17 @@ import pyarrow.compute as pc
 
 from lowlevel.vectors import AddressVector, Mask, Vector
 
+_longest: dict[int, pa.Buffer] = {}
+"""By the size of values, where each of the most there have been begins: the same in all columns of a process."""
+
+
+def _offsets(count: int, size: int) -> pa.Buffer:
+    """Return where each of `count` values of `size` bytes begins, and where the last one ends."""
+    longest = _longest.get(size)
+    if longest is None or longest.size < 4 * (count + 1):
+        longest = _longest[size] = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(size))
+    return longest.slice(0, 4 * (count + 1))  # a column counts, and is sent, with as much as it needs
+
 
 def to_arrow(version: int, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> pa.BinaryArray:
     """Make the Arrow column of addresses that are all of one version: their bytes in network order."""
@@ -23,20 +34,6 @@ def to_arrow(version: int, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uin
         data, size = np.empty((len(low), 2), ">u8"), 16
         data[:, 0], data[:, 1] = high, low
     return pa.BinaryArray.from_buffers(pa.binary(), len(low), [None, _offsets(len(low), size), pa.py_buffer(data)])
-
-
-def _offsets(count: int, size: int) -> pa.Buffer:
-    """Return where each of at least `count` values of `size` bytes begins, and the last one ends.
-
-    Those of all columns of a process are the same, and the longest there has been serves the others.
-    """
-    longest = _longest.get(size)
-    if longest is None or longest.size < 4 * (count + 1):
-        longest = _longest[size] = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(size))
-    return longest
-
-
-_longest: dict[int, pa.Buffer] = {}
 
 
 def macs_to_arrow(numbers: npt.NDArray[np.int64], valid: Mask | None) -> pa.BinaryArray:

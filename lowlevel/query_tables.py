@@ -285,10 +285,10 @@ class QueryTables:
         for other in self.fed:
             other.take_in(self.plan, layout, entries)
         first = 1 + table.key_words
-        values = whole_words(first, first + len(self.plan.subaggregates))
-        pane, *words_of = codes_of(entries, [*whole_words(0, 1), *values])
+        end = first + len(self.plan.subaggregates)
+        pane, *values = codes_of(entries, [*whole_words(0, 1), *whole_words(first, end)])
         columns = [self._links(len(entries)), pa.array(pane), *layout.unpack(entries, 1)]
-        for sub, words in zip(self.plan.subaggregates, words_of, strict=True):
+        for sub, words in zip(self.plan.subaggregates, values, strict=True):
             columns.append(pa.array(words.view(np.float64) if sub.type is Type.FLOAT else words))
         yield pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 

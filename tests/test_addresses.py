@@ -82,3 +82,11 @@ def test_text_is_the_shortest_and_reads_back_as_the_same_address() -> None:
 )
 def test_text_follows_rfc_5952(address: bytes, text: str) -> None:
     assert to_text(pa.array([address])).to_pylist() == [text]
+
+
+@pytest.mark.parametrize("version, size", [(4, 4), (6, 16)])
+def test_a_short_column_behind_a_long_one_is_no_larger_than_alone(version: int, size: int) -> None:
+    for rows in (100_000, 3):
+        halves = np.arange(rows, dtype=np.uint64)
+        column = to_arrow(version, halves, halves)
+        assert column.get_total_buffer_size() == column.nbytes == rows * size + 4 * (rows + 1)
