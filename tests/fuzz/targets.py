@@ -36,14 +36,14 @@ class Target:
 TARGETS = {
     target.name: target
     for target in (
-        Target("pcap", "pcap_files", 4096, "files of classic pcap"),
-        Target("pcapng", "pcapng_files", 4096, "files of pcapng"),
-        Target("compressed", "compressed", 4096, "compressed files and pipes, and the captures in them"),
-        Target("frames", "frames", 600, "link layers, IP and tunnels of a frame"),
-        Target("ring", "ring_blocks", 4096, "blocks of a live interface's ring"),
-        Target("exports", "flow_exports", 4096, "NetFlow v5, v7, v9 and IPFIX datagrams"),
-        Target("export-files", "export_files", 4096, "files of bare export datagrams"),
-        Target("sflow", "sflow", 4096, "sFlow datagrams and the packets in them"),
-        Target("sql", "sql", 400, "the text of a query"),
+        Target("pcap", "pcap_files", 2048, "files of classic pcap"),
+        Target("pcapng", "pcapng_files", 1536, "files of pcapng"),
+        Target("compressed", "compressed", 1024, "compressed files and pipes, and the captures in them"),
+        Target("frames", "frames", 400, "link layers, IP and tunnels of a frame"),
+        Target("ring", "ring_blocks", 2048, "blocks of a live interface's ring"),
+        Target("exports", "flow_exports", 1024, "NetFlow v5, v7, v9 and IPFIX datagrams"),
+        Target("export-files", "export_files", 1024, "files of bare export datagrams"),
+        Target("sflow", "sflow", 1792, "sFlow datagrams and the packets in them"),
+        Target("sql", "sql", 300, "the text of a query"),
     )
 }
