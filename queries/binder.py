@@ -55,6 +55,11 @@ _BINARY: dict[type[exp.Expr], Op] = {
 }
 _UNARY: dict[type[exp.Expr], Op] = {exp.Not: Op.NOT, exp.Neg: Op.NEG, exp.BitwiseNot: Op.BIT_NOT}
 
+MAX_CHAIN = 32
+"""Operands of one operator in a row that are bound as they are written; longer chains become balanced trees."""
+
+ASSOCIATIVE = frozenset({Op.AND, Op.OR, Op.ADD, Op.MUL, Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR})
+
 Resolve = Callable[[Token, Token | None], Expression | None]
 """Find what a name means; the second token is the stream before its dot. None: nothing, so it may be a string."""
 
@@ -90,7 +95,8 @@ class Binder:
 
     def _bind(self, node: exp.Expr, depth: int) -> Expression:
         if depth > MAX_DEPTH:
-            self._fail(f"an expression of more than {MAX_DEPTH} levels", node, "IN (a, b, …) instead of a chain of OR")
+            problem = f"an expression of more than {MAX_DEPTH} levels"
+            self._fail(problem, node, "a shorter one, or parts of it as columns of a query in FROM")
         if isinstance(node, exp.Paren):
             return self._bind(node.this, depth)
         if type(node) in _BINARY:
@@ -117,7 +123,7 @@ class Binder:
         """A name or a literal."""
         token = self._tree.token(node)
         if token.kind is Kind.NUMBER:
-            return self._number(token, node)
+            return self._number(token, negated=isinstance(node.parent, exp.Neg))
         if token.kind is Kind.STRING:
             return Literal(token.text, Type.TEXT)
         if token.kind is Kind.BYTES:
@@ -134,12 +140,11 @@ class Binder:
             self.columns.setdefault(found, token)
         return found
 
-    def _number(self, token: Token, node: exp.Expr) -> Literal:
-        value = number_literal(token.text, isinstance(node.parent, exp.Neg))
+    def _number(self, token: Token, negated: bool) -> Literal:
+        value = number_literal(token.text, negated)
         if value is None:
-            self._fail(
-                f"the number {token.text} is out of range", node, "integers of 64 bits with sign, or finite decimals"
-            )
+            expected = "integers of 64 bits with sign, or finite decimals"
+            raise QueryError(f"the number {token.text} is out of range", self._sql, token.start, expected)
         return Literal(value, Type.FLOAT if isinstance(value, float) else Type.INT)
 
     def _unary(self, op: Op, node: exp.Expr, depth: int) -> Expression:
@@ -159,6 +164,9 @@ class Binder:
     def _binary(self, op: Op, node: exp.Expr, depth: int) -> Expression:
         if op in COMPARISON:
             return compare(op, self._operand(node.this, depth), self._operand(node.expression, depth))
+        chain = operands_of(node) if op in ASSOCIATIVE else []
+        if len(chain) > MAX_CHAIN:
+            return self._chain(op, chain, depth)
         left = self._bind(node.this, depth + 1)
         right = self._bind(node.expression, depth + 1)
         types: tuple[Type, ...] = (Type.BOOL,) if op in LOGICAL else (Type.INT,)
@@ -171,13 +179,50 @@ class Binder:
             self._fail(f"got a shift by {right.value} bits", node.expression, "0 to 63")
         return Binary(op, left, right)
 
+    def _chain(self, op: Op, nodes: Sequence[exp.Expr], depth: int) -> Expression:
+        """Bind a long chain of one operator as a balanced tree, whose depth is the logarithm of its length.
+
+        Both levels give the same value: logic is associative with NULL too, and integers wrap. Decimals round, so
+        a chain with one is refused.
+        """
+        bound = [self._bind(each, depth + 1) for each in nodes]
+        types: tuple[Type, ...] = (Type.BOOL,) if op in LOGICAL else (Type.INT,)
+        for operand, node in zip(bound, nodes, strict=True):
+            if operand.type is Type.FLOAT and op in ARITHMETIC:
+                problem = f"a chain of {len(nodes)} decimals with {op}"
+                self._fail(problem, node, f"at most {MAX_CHAIN} of them, or parentheses around parts of the chain")
+            self._need(types, operand, node, op)
+        while len(bound) > 1:
+            pairs = [Binary(op, *bound[at : at + 2]) for at in range(0, len(bound) - 1, 2)]
+            bound = [*pairs, *bound[len(pairs) * 2 :]]
+        return bound[0]
+
     def _operand(self, node: exp.Expr, depth: int) -> Operand:
         plain = isinstance(node, exp.Column) and not node.args.get("table")
         return Operand(self._sql, self._tree.token(node), self._bind(node, depth + 1), plain)
 
     def _in(self, node: exp.In, depth: int) -> Expression:
         nodes = [node.args["field"]] if node.args.get("field") is not None else node.expressions
-        return member(self._operand(node.this, depth), [self._operand(value, depth) for value in nodes])
+        constants = self._tree.constants(nodes)
+        if constants is None:
+            return member(self._operand(node.this, depth), [self._operand(value, depth) for value in nodes])
+        operands: list[Operand] = []
+        sign = None
+        for token in constants:
+            if token.keyword == "-":
+                sign = token
+                continue
+            literal = (
+                self._number(token, negated=sign is not None)
+                if token.kind is Kind.NUMBER
+                else Literal(token.text, Type.TEXT)
+            )
+            if sign is not None:
+                assert isinstance(literal.value, int | float)
+                literal = Literal(-literal.value, literal.type)
+            operands.append(Operand(self._sql, sign or token, literal, False))
+            sign = None
+        return member(self._operand(node.this, depth), operands)
 
     def _call(self, node: exp.Anonymous, depth: int) -> Expression:
         name_token = self._tree.token(node)
@@ -245,3 +290,13 @@ class Binder:
 
     def _fail(self, problem: str, node: exp.Expr, expected: str) -> NoReturn:
         raise QueryError(problem, self._sql, self._tree.token(node).start, expected)
+
+
+def operands_of(node: exp.Expr) -> list[exp.Expr]:
+    """Return the operands of a chain such as `a OR b OR c`, which sqlglot nests to the left, from left to right."""
+    operands = []
+    kind = type(node)
+    while type(node) is kind:
+        operands.append(node.expression)
+        node = node.this
+    return [node, *reversed(operands)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -9,6 +10,10 @@ from capture.errors import WiretideError
 
 SHOWN = 100
 """Characters of the offending line that a message shows at most; longer lines are cut around the position."""
+
+
+LONGEST_WORD, LONGEST_TEXT = 100, 400
+"""Characters of one word, and of the problem as a whole, that a message shows at most: a query may hold megabytes."""
 
 
 class QueryError(WiretideError, ValueError):
@@ -25,7 +30,7 @@ class QueryError(WiretideError, ValueError):
         self, message: str, sql: str, position: int, expected: str = "", choices: Iterable[str] = (), got: str = ""
     ) -> None:
         """`got` is the name that the `choices` are ordered by likeness to."""
-        self.message = message
+        self.message = _shortened(message)
         self.sql = sql
         self.position = min(max(position, 0), len(sql))
         self.expected = expected
@@ -55,6 +60,12 @@ class QueryError(WiretideError, ValueError):
         first = max(0, min(at - SHOWN // 2, len(line) - SHOWN))
         shown = "".join(character if character.isprintable() else " " for character in line[first : first + SHOWN])
         return ["    " + shown, "    " + " " * (at - first) + "^"]
+
+
+def _shortened(text: str) -> str:
+    """Cut long words, and a long text, at the end; `…` marks the place."""
+    text = re.sub(rf"(\S{{{LONGEST_WORD}}})\S+", r"\1…", text)
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
 def _closest_first(got: str, choices: Iterable[str]) -> tuple[str, ...]:

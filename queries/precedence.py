@@ -56,8 +56,13 @@ class Tree:
     def __init__(self, sql: str, tokens: Sequence[Token]) -> None:
         """Raises `QueryError` where sqlglot refuses what the grammar let through."""
         self.tokens = tokens
+        self.lists = constant_lists(tokens)
+        """Tokens of the IN lists that hold only literals, by the number of the first: sqlglot sees that one alone."""
+        hidden = {number for run in self.lists.values() for number in run[1 + (tokens[run[0]].keyword == "-") :]}
         numbered: list[SqlglotToken] = []
         for number, token in enumerate(tokens):
+            if number in hidden:
+                continue
             for kind in _types(token):
                 text = f"_{number}" if kind is TokenType.VAR else str(number)
                 numbered.append(SqlglotToken(kind, text, line=1, col=number, start=token.start, end=token.end - 1))
@@ -70,11 +75,38 @@ class Tree:
             raise QueryError("got nothing", sql, tokens[0].start, "an expression")
         self.root = root
 
+    def constants(self, nodes: Sequence[exp.Expr]) -> list[Token] | None:
+        """Return the literals of an IN list, a sign before its number, or None for a list of other expressions."""
+        leaf = nodes[0].find(exp.Literal) if len(nodes) == 1 else None
+        run = None if leaf is None else self.lists.get(int(leaf.name) - isinstance(leaf.parent, exp.Neg))
+        return None if run is None else [self.tokens[number] for number in run if self.tokens[number].keyword != ","]
+
     def token(self, node: exp.Expr) -> Token:
         """The token of a leaf or the name of a call; for other nodes the first token of their first leaf."""
         leaves = node.find_all(exp.Identifier, exp.Literal, exp.Anonymous)
         numbers = [int(leaf.name.lstrip("_")) for leaf in leaves]
         return self.tokens[min(numbers, default=0)]
+
+
+def constant_lists(tokens: Sequence[Token]) -> dict[int, range]:
+    """Return where `IN (literal, literal, …)` has its literals, by the number of the first token behind `(`.
+
+    Such a list may have a hundred thousand literals, and needs no precedence. The tokens are well formed.
+    """
+    lists: dict[int, range] = {}
+    for at, token in enumerate(tokens[:-2]):
+        if token.keyword != "IN" or tokens[at + 1].keyword != "(":
+            continue
+        end = at + 2
+        while tokens[end].kind in (Kind.NUMBER, Kind.STRING) or tokens[end].keyword in (",", "-"):
+            end += 1
+        signs = [number for number in range(at + 2, end) if tokens[number].keyword == "-"]
+        plain = all(
+            tokens[number + 1].kind is Kind.NUMBER and tokens[number - 1].keyword in ("(", ",") for number in signs
+        )
+        if plain and tokens[end].keyword == ")" and end > at + 2:
+            lists[at + 2] = range(at + 2, end)
+    return lists
 
 
 def _types(token: Token) -> tuple[TokenType, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from queries.errors import QueryError
@@ -28,17 +28,21 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token at the half-open interval `[start, end)` of the query; `text` is without quotes."""
+    """One token at the half-open interval `[start, end)` of the query; `text` is without quotes.
+
+    `keyword` is the text in capitals if the token is a symbol or an unquoted word, otherwise empty.
+    """
 
     kind: Kind
     text: str
     start: int
     end: int
+    keyword: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def keyword(self) -> str:
-        """The text in capitals where it is a symbol or may be a keyword, which no quoted word is; else nothing."""
-        return self.text.upper() if self.kind in (Kind.WORD, Kind.SYMBOL) else ""
+    def __post_init__(self) -> None:
+        """Compute the keyword once: the passes over a long list ask for it many times."""
+        word = self.kind is Kind.WORD or self.kind is Kind.SYMBOL
+        object.__setattr__(self, "keyword", self.text.upper() if word else "")
 
     @property
     def shown(self) -> str:
@@ -52,8 +56,8 @@ _PATTERN = re.compile(
       | (?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
       | (?P<bytes>[xX]'[^']*')
       | (?P<word>[^\W\d]\w*)
-      | (?P<string>'(?:[^']|'')*'|[‘’][^‘’]*[‘’]|[“”][^“”]*[“”])
-      | (?P<quoted>"(?:[^"]|"")*")
+      | (?P<string>'(?:[^']++|'')*+'|[‘’][^‘’]*[‘’]|[“”][^“”]*[“”])
+      | (?P<quoted>"(?:[^"]++|"")*+")
       | (?P<symbol><>|!=|<=|>=|<<|>>|[-+*/%&|^~=<>().,:;\[\]∪])""",
     re.VERBOSE | re.DOTALL,
 )

@@ -147,7 +147,13 @@ MALFORMED = [
     ("SELECT count(*) FROM M «/* x", "never closed"),
     ("SELECT count(*) FROM M WHERE len > «$5", "the character '$'"),
     ("SELECT count(*) FROM M WHERE " + "(" * 20 + "«(len > 5)" + ")" * 20, "nested too deeply"),
-    ("SELECT count(*) FROM M WHERE «len" + " + len" * 200 + " > 5", "more than 100 levels"),
+    ("SELECT count(*) FROM M WHERE «len" + " - len" * 200 + " > 5", "more than 100 levels", "a query in FROM"),
+    ("SELECT avg(len + «0.5" + " + len" * 200 + ") FROM M", "a chain of 202 decimals", "at most 32"),
+    ("SELECT count(*) FROM M WHERE len IN (1, «99999999999999999999, 3)", "is out of range"),
+    ("SELECT count(*) FROM M WHERE len IN (1, -«9223372036854775809)", "is out of range"),
+    ("SELECT count(*) FROM M WHERE len IN (1, «'a', 3)", "got a value of type"),
+    ("SELECT count(*) FROM M WHERE srcIP IN ('10.0.0.1', «-5)", "got a value of type"),
+    ("SELECT count(*) FROM M WHERE link = «'it''s", "never closed"),
     ("SELECT count(*) FROM M [«]", "no RANGE"),
     ("SELECT count(*) FROM M [«SLIDE 5 s]", "no RANGE"),
     ("SELECT count(*) FROM M [RANGE «ALL]", "without a SLIDE of time", "[RANGE ALL, SLIDE 1 minute]"),
@@ -305,3 +311,18 @@ def _refusal(sql: str) -> QueryError | None:
     except QueryError as error:
         return error
     return None
+
+
+def test_a_message_about_a_megabyte_of_text_is_short() -> None:
+    for sql in (
+        f"SELECT {'a' * 10**6} FROM M",
+        f"SELECT {'a' * 10**6}(len) FROM M",
+        f"SELECT len FROM {'a' * 10**6} WHERE vlan",
+        f"SELECT count(*) FROM M WHERE srcIP = '{'a' * 10**6}'",
+        f"SELECT count(*) FROM M WHERE srcIP = '{'a b ' * 10**5}'",
+        f"SELECT count(*) FROM M WHERE len > {'9' * 10**6}",
+    ):
+        with pytest.raises(QueryError) as caught:
+            compile_query(sql)
+        assert len(caught.value.message) <= 401
+        assert len(str(caught.value)) < 3000

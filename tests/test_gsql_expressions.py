@@ -5,16 +5,22 @@ swapped operand, a lost NOT or a literal read as another type makes the trees di
 before a number is part of it.
 """
 
+from collections.abc import Callable
+from functools import reduce
 from ipaddress import IPv4Address, IPv6Address
+from random import Random
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lowlevel.address_constants import Address, Prefix
+from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Binary, Column, Expression, Literal, Unary
 from lowlevel.operations import Op
 from lowlevel.predicates import InList, InPrefix, IsNull
 from lowlevel.types import Type
+from lowlevel.vectors import Columns, Vector
 from queries.expression_text import expression_text
 from queries.gsql import compile_query
 
@@ -134,3 +140,58 @@ def test_a_tree_with_all_parentheses_compiles_to_itself(tree: Expression) -> Non
 @given(CONDITIONS)
 def test_a_tree_printed_with_few_parentheses_compiles_to_itself(tree: Expression) -> None:
     assert compiled(expression_text(tree)) == tree
+
+
+def test_a_chain_of_a_thousand_operands_has_the_value_of_its_operands_one_after_the_other() -> None:
+    random = Random(7)
+    rows: Columns = {"len": Vector(np.arange(40)), "vlan": Vector(np.arange(40) % 7, np.arange(40) % 3 > 0)}
+    operands: dict[Op, Callable[[], str]] = {
+        Op.OR: lambda: f"{random.choice(['len', 'vlan'])} = {random.randrange(30, 4000)}",
+        Op.AND: lambda: f"{random.choice(['len', 'vlan'])} <> {random.randrange(30, 4000)}",
+        Op.ADD: lambda: random.choice(["len", "vlan", str(random.randrange(2**60))]),
+        Op.MUL: lambda: random.choice(["len", "1", "3"]),
+        Op.BIT_AND: lambda: random.choice(["len", "63", "47"]),
+        Op.BIT_OR: lambda: random.choice(["len", "32"]),
+        Op.BIT_XOR: lambda: random.choice(["len", "vlan", "9"]),
+    }
+    for op, operand in operands.items():
+        parts = [operand() for _ in range(1000)]
+        logic = op in (Op.AND, Op.OR)
+        chain = compiled(f" {op} ".join(parts) + ("" if logic else " = 0"))
+        assert chain is not None
+        found = evaluate(chain if logic else chain.left, rows)
+        trees = [compiled(part if logic else f"{part} = 0") for part in parts]
+        values = [evaluate(tree if logic else tree.left, rows) for tree in trees]
+        one, other = (Column(name, Type.BOOL if logic else Type.INT) for name in ("one", "other"))
+        expected = reduce(lambda left, right: evaluate(Binary(op, one, other), {"one": left, "other": right}), values)
+        assert list_of(found) == list_of(expected), op
+
+
+def list_of(vector: Vector) -> list[object]:
+    valid = np.broadcast_to(True if vector.valid is None else vector.valid, 40)
+    return [
+        value if known else None for value, known in zip(np.broadcast_to(vector.data, 40).tolist(), valid, strict=True)
+    ]
+
+
+def test_a_list_of_constants_is_what_its_literals_are_one_by_one() -> None:
+    random = Random(3)
+    for column, literals in (
+        ("len", [str(random.randrange(-(2**63), 2**63)) for _ in range(50)] + ["0x1F", "-9223372036854775808", "- 5"]),
+        ("link", ["'a'", "'it''s'", "'-1'", "''"]),
+        ("srcIP", ["'10.0.0.1'", "'2001:db8::1'"]),
+        ("srcIP", ["'10.0.0.0/8'", "'2001:db8::/32'"]),
+    ):
+        # Parentheses around a literal make it an expression, which takes the way of all others.
+        assert compiled(f"{column} IN ({', '.join(literals)})") == compiled(
+            f"{column} IN ({', '.join(f'({literal})' for literal in literals)})"
+        )
+
+
+def test_a_list_beside_another_and_behind_not_keeps_its_own_literals() -> None:
+    found = compiled("len IN (1, 2) OR NOT vlan IN (-3, 4, 5)")
+    assert found == Binary(
+        Op.OR,
+        InList(LEN, (Literal(1, Type.INT), Literal(2, Type.INT))),
+        Unary(Op.NOT, InList(VLAN, tuple(Literal(value, Type.INT) for value in (-3, 4, 5)))),
+    )
