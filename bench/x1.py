@@ -21,9 +21,9 @@ from bench.plots import scatter
 from bench.report import Report
 from bench.setting import Setting
 from bench.undisturbed import step
-from highlevel.adaptive.aggregate import AdaptiveAggregate
-from highlevel.adaptive.thresholds import ALWAYS_EAGER
 from highlevel.aggregate import Aggregate
+from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate
+from highlevel.inorder.adaptive.thresholds import ALWAYS_EAGER
 from highlevel.inorder.buffering import BufferingAggregate
 from highlevel.operator import Operator
 from highlevel.windows.sliding import SlidingWindow

@@ -20,10 +20,10 @@ from bench.one_core import on_one_core
 from bench.plots import curves
 from bench.report import Report
 from bench.setting import Setting
-from highlevel.adaptive.aggregate import AdaptiveAggregate
-from highlevel.adaptive.panes import PanedAdaptiveAggregate
-from highlevel.adaptive.thresholds import ALWAYS_EAGER
 from highlevel.groups.keys import Keys
+from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate
+from highlevel.inorder.adaptive.panes import PanedAdaptiveAggregate
+from highlevel.inorder.adaptive.thresholds import ALWAYS_EAGER
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.expressions import Column
 from lowlevel.punctuation import END, Item, Punctuation

@@ -22,9 +22,9 @@ from bench.one_core import on_one_core
 from bench.plots import curves
 from bench.report import Report
 from bench.setting import Setting
-from highlevel.adaptive.aggregate import AdaptiveAggregate
-from highlevel.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel, Policy
 from highlevel.aggregate import Aggregate
+from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate
+from highlevel.inorder.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel, Policy
 from highlevel.meld import Meld
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.expressions import Column

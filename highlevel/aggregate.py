@@ -17,8 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.bucket import END_WID, FIRST_WID
-from highlevel.early_groups import EarlyGroups, among
-from highlevel.groups.table import one_batch
 from highlevel.open_piles import OpenPiles
 from highlevel.pile import Pile
 from highlevel.strategy import Strategy
@@ -29,8 +27,8 @@ from lowlevel.subaggregates import SubAggregate, count_of_rows
 
 __all__ = ["WID", "Aggregate"]
 
-CLOSED, EARLY = "closed", "early"
-"""Names of tables in a snapshot beside the piles."""
+CLOSED = "closed"
+"""The name of the table in a snapshot that holds the last window id closed."""
 
 
 class Aggregate:
@@ -48,7 +46,6 @@ class Aggregate:
         self.columns = self.groups + [sub.name for sub in subaggregates]
         self.window_rows = WindowRows(groups, subaggregates)
         self.open = OpenPiles(groups, self.window_rows.what)
-        self.early = EarlyGroups(groups)
         self.closed = 0  # every window with a smaller id is final
         self.received = 0
         self.late = 0
@@ -67,13 +64,12 @@ class Aggregate:
         self.received += batch.num_rows
         first = batch.column(FIRST_WID).to_numpy()
         end = batch.column(END_WID).to_numpy()
-        closed = self.early.closed(batch, self.closed)
-        late = np.clip(np.minimum(end, closed) - first, 0, None)
+        late = np.clip(np.minimum(end, self.closed) - first, 0, None)
         if late.any():
             self.late += int(late.sum())
             if self.count_of_rows is not None:
                 self.late_rows += int(batch.column(self.count_of_rows).to_numpy()[late > 0].sum())
-        first = np.maximum(first, closed)
+        first = np.maximum(first, self.closed)
         batch = batch.select(self.columns)
         if first[0] == first[-1] and end[0] == end[-1] and (first == first[0]).all() and (end == end[0]).all():
             self.open.store((int(first[0]), int(end[0])), batch)
@@ -90,42 +86,10 @@ class Aggregate:
         """Emit every window with an id below the mark, in order of their ids, then pass the mark on if it has grown."""
         if mark.low <= self.closed:
             return
-        yield from self._close(mark.low)
-        self.early.purge(mark.low)
+        yield from self.window_rows.of(self.open, self.closed, mark.low)
+        self.closed = mark.low
+        self.window_rows.leave(mark.low, self.open)
         yield mark
-
-    def _close(self, low: int) -> Iterator[pa.RecordBatch]:
-        yield from self.window_rows.of(self.open, self.closed, low)
-        self.closed = low
-        self.window_rows.leave(low, self.open)
-
-    def punctuate_groups(self, port: int, groups: pa.RecordBatch, low: int) -> Iterator[Item]:
-        """Take a promise that no later row of some groups, rows of the group columns, has a window id below `low`.
-
-        What they have in windows below it leaves now, in the order of windows, and not again with the others. Later
-        rows of theirs for such windows are late. What they have in other windows stays.
-        """
-        if low <= self.closed or groups.num_rows == 0:
-            return
-        alone = Aggregate(self.groups, self.subaggregates)
-        alone.closed = self.closed
-        for key in sorted(key for key in self.open.piles if key[0] < low):
-            alone.open.store((max(key[0], self.closed), key[1]), self._take_out(key, groups))
-        self.early.add(groups, low)
-        yield from alone._close(low)
-        for (first, end), pile in alone.open.piles.items():
-            self.open.store((max(first, low), end), one_batch(pile.at_rest()))
-
-    def _take_out(self, key: tuple[int, int], groups: pa.RecordBatch) -> pa.RecordBatch:
-        """Take the rows of some groups out of a pile, and out of the totals that it is in."""
-        rows = one_batch(self.open.piles[key].at_rest())
-        chosen = among(rows, groups, self.groups)
-        if chosen.any():
-            rest = rows.filter(pa.array(~chosen))
-            self.open.replace(key, rest)
-            if key[0] < self.closed:
-                self.window_rows.exchange(key, rest)
-        return rows.filter(pa.array(chosen))
 
     def open_windows(self) -> Ranges:
         """The ids of the windows that hold partials and are not final."""
@@ -134,14 +98,11 @@ class Aggregate:
     @property
     def bytes(self) -> int:
         """Bytes of the partials held, and of the totals made of them."""
-        return self.open.bytes + self.window_rows.bytes + self.early.bytes
+        return self.open.bytes + self.window_rows.bytes
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """One merged table per range of window ids, named `first-end`; the last id closed; groups closed beyond it."""
+        """One merged table per range of window ids, named `first-end`; the last id closed."""
         tables = {CLOSED: pa.table({CLOSED: [self.closed]})}
-        early = self.early.snapshot()
-        if early is not None:
-            tables[EARLY] = early
         for (first, end), pile in self.open.piles.items():
             tables[f"{first}-{end}"] = pa.Table.from_batches(pile.at_rest())
         return tables
@@ -151,8 +112,6 @@ class Aggregate:
         for name, table in tables.items():
             if name == CLOSED:
                 self.closed = table[CLOSED][0].as_py()
-            elif name == EARLY:
-                self.early.restore(table)
             else:
                 first, end = (int(number) for number in name.split("-"))
                 self.open.put((first, end), Pile(self.groups, self.open.what, table.to_batches()))

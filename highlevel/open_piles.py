@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 import pyarrow as pa
 
@@ -80,19 +80,3 @@ class OpenPiles:
         while self._current and self._current[0][0] <= wid:
             _, key = heappop(self._current)
             self.current_rows -= self.piles.pop(key).rows
-
-    def replace(self, key: Key, rest: pa.RecordBatch) -> None:
-        """Put other merged rows in place of a pile at rest, or nothing."""
-        is_current = (key[1], key) in self._current
-        if is_current:
-            self.current_rows += rest.num_rows - self.piles[key].rows
-        if rest.num_rows:
-            self.piles[key] = Pile(self.groups, self.what, [rest])
-            return
-        del self.piles[key]
-        if is_current:
-            self._current.remove((key[1], key))
-            heapify(self._current)
-        else:
-            self._coming.remove(key)
-            heapify(self._coming)

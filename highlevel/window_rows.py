@@ -74,16 +74,6 @@ class WindowRows:
         elif self.totals is not None and self.totals.pass_on(wid):
             self._last = None
 
-    def exchange(self, key: Key, rest: pa.RecordBatch) -> None:
-        """Let a pile that may be part of the totals have other rows, or none."""
-        self._last = None
-        if not isinstance(self.totals, RunningTotals):
-            self.totals = None  # stacks cannot forget; they are made anew
-        elif key in self.totals.piles:
-            self.totals.drop(key)
-            if rest.num_rows:
-                self.totals.add(key, rest)
-
     def _piled(self, wid: int, piles: OpenPiles) -> Window:
         """Return a window as its piles have it; a large pile that is alone is merged by itself."""
         current = [piles.piles[key] for key in piles.current]

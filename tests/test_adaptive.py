@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.adaptive import arrays, closing
-from highlevel.adaptive import partials as partials_module
-from highlevel.adaptive import store as store_module
-from highlevel.adaptive.aggregate import AdaptiveAggregate
-from highlevel.adaptive.layout import GROUP, LAST, NONE, VOLUME, WID
-from highlevel.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel, Policy, Thresholds
 from highlevel.aggregate import Aggregate
 from highlevel.bucket import END_WID, FIRST_WID
+from highlevel.inorder.adaptive import arrays, closing
+from highlevel.inorder.adaptive import partials as partials_module
+from highlevel.inorder.adaptive import store as store_module
+from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate
+from highlevel.inorder.adaptive.layout import GROUP, LAST, NONE, VOLUME, WID
+from highlevel.inorder.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel, Policy, Thresholds
 from highlevel.wid_ranges import count
 from lowlevel.expressions import Column
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.adaptive.aggregate import AdaptiveAggregate
-from highlevel.adaptive.extents import Extents
-from highlevel.adaptive.thresholds import ALWAYS_LAZY, MemoryModel
 from highlevel.bucket import END_WID, FIRST_WID
+from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate
+from highlevel.inorder.adaptive.extents import Extents
+from highlevel.inorder.adaptive.thresholds import ALWAYS_LAZY, MemoryModel
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.punctuation import Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate

@@ -11,8 +11,8 @@ from random import Random
 
 import pyarrow as pa
 
-from highlevel.adaptive.panes import PanedAdaptiveAggregate
-from highlevel.adaptive.thresholds import ALWAYS_EAGER
+from highlevel.inorder.adaptive.panes import PanedAdaptiveAggregate
+from highlevel.inorder.adaptive.thresholds import ALWAYS_EAGER
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate

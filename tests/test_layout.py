@@ -29,6 +29,8 @@ CONFINED = {
     "scapy": ["capture/generate"],
     "dpkt": ["capture/generate"],
 }
+# A folder of the product, and the only folders of the product that may import it.
+CONFINED_FOLDERS = {"highlevel.inorder": ["highlevel/inorder/", "highlevel/compare/"]}
 # Somebody's folders, files as addresses, and the hosts that packages come from.
 MACHINE = re.compile(
     r"(?<![\w.$})*-])/(?:home|root|Users|work)/[\w.]"
@@ -69,6 +71,9 @@ def wrong_imports(name: str, source: str) -> list[str]:
             wrong.append(f"{name}:{line} imports {module}: {top} is to the right of {package}")
         elif top in CONFINED and not name.startswith(tuple(CONFINED[top])):
             wrong.append(f"{name}:{line} imports {module}: only {' and '.join(CONFINED[top])} may")
+        for folder, users in CONFINED_FOLDERS.items():
+            if f"{module}.".startswith(f"{folder}.") and not name.startswith(tuple(users)):
+                wrong.append(f"{name}:{line} imports {module}: only {' and '.join(users)} may")
     return wrong
 
 
@@ -90,6 +95,8 @@ def test_imports_go_only_to_the_left() -> None:
         ("capture/files/pcap.py", "import dpkt"),
         ("highlevel/windows/sliding.py", "from . import operator"),
         ("lowlevel/table.py", "from tests.twins import table"),
+        ("highlevel/aggregate.py", "from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate"),
+        ("queries/gsql.py", "import highlevel.inorder"),
     ],
 )
 def test_an_import_in_the_wrong_direction_is_seen(name: str, source: str) -> None:
@@ -104,6 +111,9 @@ def test_an_import_in_the_wrong_direction_is_seen(name: str, source: str) -> Non
         ("capture/generate.py", "import scapy.all"),
         ("tests/capture/test_pcap.py", "import dpkt, wiretide, pyspark"),
         ("bench/decode.py", "import wiretide, queries"),
+        ("bench/x5.py", "from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate"),
+        ("highlevel/compare/ordered.py", "from highlevel.inorder.merge import OrderedMerge"),
+        ("highlevel/spark/batch.py", "import highlevel.inorders"),
     ],
 )
 def test_an_import_to_the_left_is_fine(name: str, source: str) -> None:

@@ -28,13 +28,13 @@ PURGE_GROUPS = 1024
 
 
 class RunningTotals:
-    """The merged groups of the piles that are in, added in any order and dropped in any order."""
+    """The merged groups of the piles that are in, added in any order and taken out in the order of their ends."""
 
     def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
         """Hold nothing; `schema` is that of the piles."""
         self.table = GroupTable(schema, groups, what, held=True)
         self.piles: dict[Key, tuple[pa.RecordBatch, npt.NDArray[np.int32]]] = {}  # with the ids of their groups
-        self._ends: list[tuple[int, Key]] = []  # a heap; keys of piles that were dropped stay until their turn
+        self._ends: list[tuple[int, Key]] = []  # a heap
 
     @property
     def bytes(self) -> int:
@@ -46,19 +46,14 @@ class RunningTotals:
         self.piles[key] = batch, self.table.merge(batch).astype(np.int32)
         heappush(self._ends, (key[1], key))
 
-    def drop(self, key: Key) -> None:
-        """Take a pile out."""
-        batch, ids = self.piles.pop(key)
-        self.table.undo(batch, ids.astype(np.int64))
-
     def pass_on(self, wid: int) -> bool:
         """Take out the piles that end by window `wid`; say whether there were any."""
         gone = False
         while self._ends and self._ends[0][0] <= wid:
             _, key = heappop(self._ends)
-            if key in self.piles:
-                self.drop(key)
-                gone = True
+            batch, ids = self.piles.pop(key)
+            self.table.undo(batch, ids.astype(np.int64))
+            gone = True
         return gone
 
     def rows(self) -> pa.RecordBatch:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from highlevel.adaptive.aggregate import OPERATIONS
 from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
+from highlevel.inorder.adaptive.aggregate import OPERATIONS
 from highlevel.inorder.buffer_kernels import scan_windows
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation

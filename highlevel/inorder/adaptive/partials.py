@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from highlevel.adaptive.arrays import LEAST, replaced, resized, room
-from highlevel.adaptive.layout import ACCUMULATORS, NONE, PARTIALS
-from highlevel.adaptive.partial_kernels import index_partials
 from highlevel.groups.key_words import Words
+from highlevel.inorder.adaptive.arrays import LEAST, replaced, resized, room
+from highlevel.inorder.adaptive.layout import ACCUMULATORS, NONE, PARTIALS
+from highlevel.inorder.adaptive.partial_kernels import index_partials
 
 SLOT_BYTES = 16
 """Two slots of an index, which is what a row of an array has."""

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from highlevel.adaptive.aggregate import AdaptiveAggregate
-from highlevel.adaptive.thresholds import ALWAYS_EAGER, Policy
 from highlevel.bucket import END_WID, FIRST_WID
 from highlevel.groups.key_words import Words
+from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate
+from highlevel.inorder.adaptive.thresholds import ALWAYS_EAGER, Policy
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate

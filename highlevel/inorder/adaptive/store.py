@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.adaptive.arrays import LEAST, replaced, resized, room
-from highlevel.adaptive.kernels import add_due, chain_tuples, take_tuples
-from highlevel.adaptive.layout import (
+from highlevel.groups.key_words import Words
+from highlevel.groups.keys import Keys
+from highlevel.inorder.adaptive.arrays import LEAST, replaced, resized, room
+from highlevel.inorder.adaptive.kernels import add_due, chain_tuples, take_tuples
+from highlevel.inorder.adaptive.layout import (
     EAGER,
     FREE,
     GROUP,
@@ -31,9 +33,7 @@ from highlevel.adaptive.layout import (
     WANTED_TUPLES,
     WID,
 )
-from highlevel.adaptive.partials import SLOT_BYTES, Partials
-from highlevel.groups.key_words import Words
-from highlevel.groups.keys import Keys
+from highlevel.inorder.adaptive.partials import SLOT_BYTES, Partials
 
 
 class Store:

@@ -15,8 +15,8 @@ merge of its partials with the buffered tuples of its range, whatever switched w
 whose last window is its own; a group's volume loses them when that window closes, in transition too, so that nothing is
 left when nothing is open.
 
-Work is in numba kernels over arrays of words (`highlevel.adaptive.kernels`), a call for each batch; a punctuation that
-closes windows goes over the state once for each step (`highlevel.adaptive.closing`).
+Work is in numba kernels over arrays of words (`highlevel.inorder.adaptive.kernels`), a call for each batch; a
+punctuation that closes windows goes over the state once for each step (`highlevel.inorder.adaptive.closing`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from highlevel.adaptive.closing import steps
-from highlevel.adaptive.extents import Extents
-from highlevel.adaptive.layout import ACCUMULATORS, END, FIRST, GROUP, TO_EAGER, UPDATES, WID
-from highlevel.adaptive.state import from_tables, tables_of
-from highlevel.adaptive.store import Store
-from highlevel.adaptive.thresholds import MemoryModel, Policy
 from highlevel.bucket import END_WID, FIRST_WID
 from highlevel.groups.key_words import Words
+from highlevel.inorder.adaptive.closing import steps
+from highlevel.inorder.adaptive.extents import Extents
+from highlevel.inorder.adaptive.layout import ACCUMULATORS, END, FIRST, GROUP, TO_EAGER, UPDATES, WID
+from highlevel.inorder.adaptive.state import from_tables, tables_of
+from highlevel.inorder.adaptive.store import Store
+from highlevel.inorder.adaptive.thresholds import MemoryModel, Policy
 from highlevel.meld import Meld
 from highlevel.wid_ranges import Ranges, unite
 from lowlevel.opcodes import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM, SUM_FLOAT

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from capture.native import kernel
-from highlevel.adaptive.layout import (
+from highlevel.inorder.adaptive.layout import (
     ACCUMULATORS,
     EAGER,
     END,
@@ -30,7 +30,7 @@ from highlevel.adaptive.layout import (
     WANTED_PARTIALS,
     WANTED_TUPLES,
 )
-from highlevel.adaptive.partial_kernels import add
+from highlevel.inorder.adaptive.partial_kernels import add
 
 
 @kernel("i64(i64*, i64, i64, i64*)")

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from highlevel.adaptive.layout import (
+from highlevel.groups.key_words import Words
+from highlevel.inorder.adaptive.layout import (
     ACCUMULATORS,
     EAGER,
     END,
@@ -25,8 +26,7 @@ from highlevel.adaptive.layout import (
     VOLUME,
     WID,
 )
-from highlevel.adaptive.store import Store
-from highlevel.groups.key_words import Words
+from highlevel.inorder.adaptive.store import Store
 
 WINDOW = "window-"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from capture.native import helper, kernel
-from highlevel.adaptive.layout import ACCUMULATORS, GROUP, LAST, NONE, PARTIALS, UPDATES, WID
+from highlevel.inorder.adaptive.layout import ACCUMULATORS, GROUP, LAST, NONE, PARTIALS, UPDATES, WID
 from lowlevel.opcodes import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM
 
 
