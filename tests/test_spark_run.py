@@ -8,6 +8,7 @@ import pytest
 
 from capture.errors import InputError
 from capture.metrics import RECORDS_READ, Samples
+from capture.private_files import UnsafeFolderError
 from highlevel.inline import Input
 from highlevel.spark.errors import FolderError
 from queries.gsql import compile_query
@@ -195,3 +196,36 @@ def test_waiting_gives_up_in_time_when_the_replay_is_slow(spark, inputs, tmp_pat
     assert not run.wait(0.2)
     run.stop()
     run.stop()
+
+
+def test_everything_in_the_folder_of_a_run_is_private_and_nothing_in_it_is_a_pickle(
+    spark, inputs, tmp_path: Path
+) -> None:
+    before = os.umask(0)
+    try:
+        run = make(spark, inputs, tmp_path / "run")
+        run.start()
+        assert run.wait()
+        run.stop()
+    finally:
+        os.umask(before)
+    ours = [
+        path for path in (tmp_path / "run").rglob("*") if "checkpoint" not in path.relative_to(tmp_path).parts[1:-1]
+    ]
+    wrong = [(path, oct(path.stat().st_mode)) for path in ours if path.stat().st_mode & 0o077]
+    assert (tmp_path / "run" / "checkpoint") in ours
+    assert wrong == []
+    pickled = [path for path in (tmp_path / "run").rglob("*") if path.is_file() and path.read_bytes()[:1] == b"\x80"]
+    assert pickled == []
+
+
+@pytest.mark.parametrize("name", [".", "state", "checkpoint", "totals", "output"])
+def test_a_folder_that_other_users_can_write_is_refused_before_anything_is_read_from_it(
+    spark, inputs, name: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    (folder / name).mkdir(parents=True)
+    (folder / name).chmod(0o777)
+    with pytest.raises(UnsafeFolderError, match=r"got mode 0777, expected no write permission for group and others"):
+        make(spark, inputs, folder).start()
+    assert not (folder / "lock").exists()

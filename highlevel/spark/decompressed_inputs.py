@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from capture.files.byte_source import WAIT, FileBytes, open_source
 from capture.files.capture import Capture, open_finite
 from capture.files.decompressed import Decompressed
 from capture.files.read_ahead import CHUNK
+from capture.private_files import make_private_folder, open_private
 from highlevel.inline import Input
 from highlevel.spark.errors import FolderError
 from highlevel.spark.state import replace as write_whole
@@ -62,7 +64,7 @@ def decompressed(path: Path, folder: Path, say: Say) -> Path:
         if target.exists():
             say(f"{path}: read from {target}, where it was decompressed before")
         else:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(folder)
             _decompress(path, file, target, say)
     finally:
         file.close()
@@ -102,7 +104,7 @@ def _decompress(path: Path, file: FileBytes, target: Path, say: Say) -> None:
     part = target.with_name(f".{target.name}.part")
     told = begin = time.monotonic()
     try:
-        with part.open("wb", buffering=0) as out:
+        with os.fdopen(open_private(part, os.O_WRONLY | os.O_TRUNC), "wb", buffering=0) as out:
             while count := _read(source, room, path):
                 out.write(room[:count])
                 if time.monotonic() - told >= TELL_EVERY:

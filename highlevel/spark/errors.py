@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from capture.errors import InputError, WiretideError
+from capture.private_files import UnsafeFolderError
 from lowlevel.spool.errors import SpoolError
 
 RAISED = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
@@ -33,7 +34,7 @@ class FolderError(WiretideError):
 
 
 MEANT_FOR_USERS: dict[str, type[Exception]] = {
-    f"{kind.__module__}.{kind.__qualname__}": kind for kind in (InputError, FolderError, SpoolError)
+    f"{kind.__module__}.{kind.__qualname__}": kind for kind in (InputError, FolderError, SpoolError, UnsafeFolderError)
 }
 """Exceptions whose text alone is the message, by the name they have in a traceback."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
 from typing import IO
 
+from capture.private_files import open_private
 from highlevel.spark.errors import FolderError
 
 
@@ -20,7 +22,7 @@ class Locks:
         """Lock a file, which is made if need be; once is enough. Raise FolderError(otherwise) where another has."""
         if path in self._held:
             return
-        file = path.open("w")
+        file = os.fdopen(open_private(path, os.O_RDWR), "r+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

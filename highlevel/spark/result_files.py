@@ -8,12 +8,13 @@ row once. Addresses are their 4 or 16 bytes in network order, times int64 ns, as
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from capture.private_files import make_private_folder, replacing
 
 
 def query_folder(output: Path, query: str) -> Path:
@@ -33,7 +34,6 @@ def write_results(output: Path, batch_id: int, results: dict[str, pa.Table]) -> 
         if table.num_rows == 0:
             path.unlink(missing_ok=True)
             continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{os.getpid()}")
-        pq.write_table(table, part)
-        part.replace(path)
+        make_private_folder(path.parent)
+        with replacing(path) as (_, part):
+            pq.write_table(table, part)

@@ -9,16 +9,13 @@ deleted once Spark says that its checkpoint holds all that came of them.
 
 from __future__ import annotations
 
-import pickle
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
@@ -35,7 +32,6 @@ from highlevel.spark.reading import SPARK_SCHEMA, Run, read_run
 from highlevel.spark.spool_backlog import latest
 from highlevel.spark.spool_planner import SpoolPlanner
 from highlevel.spark.spool_reading import SpoolRun, read_spool_run
-from highlevel.spark.state import replace
 from lowlevel.punctuation import BEGINNING
 
 FORMAT = "wiretide_captures"
@@ -61,20 +57,6 @@ class StreamSpec:
     tasks: int
     max_bytes: int = MAX_BYTES
 
-    def save(self, path: Path) -> None:
-        """Write to a file: Spark matches long options against a recursive pattern, and its stack overflows.
-
-        As Spark does it for its tasks: a plan may hold functions of users.
-        """
-        replace(path, cloudpickle.dumps(self))  # type: ignore[no-untyped-call]
-
-    @classmethod
-    def load(cls, path: Path) -> StreamSpec:
-        """Read back."""
-        spec = pickle.loads(path.read_bytes())
-        assert isinstance(spec, cls)
-        return spec
-
 
 class RunPartition(InputPartition):
     """What a task is given."""
@@ -85,12 +67,13 @@ class RunPartition(InputPartition):
 
 
 class CaptureSource(DataSource):
-    """The source as Spark knows it."""
+    """The source as Spark knows it; `open_stream` makes a subclass with the `spec` of one stream.
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Take the one option `spec`, the path of a saved StreamSpec."""
-        super().__init__(options)
-        self.spec = StreamSpec.load(Path(options["spec"]))
+    Spark ships the class to its own processes. So no file holds the spec: a plan may contain functions of users, which
+    only pickle can store, and a pickle that another user could change would run that user's code.
+    """
+
+    spec: StreamSpec
 
     @classmethod
     def name(cls) -> str:
@@ -230,8 +213,8 @@ def index_file(file: Capture, spec: StreamSpec) -> Indexed:
     return Indexed(file.format, len(file.data), with_damage(index, file.path))
 
 
-def open_stream(spark: SparkSession, spec: StreamSpec, path: Path) -> Any:
-    """Return the streaming DataFrame of packed rows; `path` is where the source is told its spec."""
-    spec.save(path)
-    spark.dataSource.register(CaptureSource)
-    return spark.readStream.format(FORMAT).option("spec", str(path)).load()
+def open_stream(spark: SparkSession, spec: StreamSpec) -> Any:
+    """Return the streaming DataFrame of packed rows of a spec."""
+    # The spec is no option: Spark matches options against a recursive pattern, and a long one overflows its stack.
+    spark.dataSource.register(type("BoundCaptureSource", (CaptureSource,), {"spec": spec}))
+    return spark.readStream.format(FORMAT).load()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from capture.private_files import make_private_folder, replace_file, replacing
 from highlevel.spark.errors import FolderError
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.packs import apart, together
@@ -74,7 +74,7 @@ class PartState:
 
     def save(self, batch_id: int, snapshots: Sequence[Tables]) -> None:
         """Write version `batch_id`, then remove what no kept version names."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.folder)
         manifest = [self._write(batch_id, query, tables) for query, tables in enumerate(snapshots)]
         replace(self._manifest(batch_id), json.dumps(manifest).encode())
         self._remove_old(batch_id)
@@ -103,10 +103,8 @@ class PartState:
         return {"files": files, "packs": packs}
 
     def _write_table(self, file: str, table: pa.Table) -> None:
-        part = self.folder / f".{file}.{os.getpid()}"
-        with pa.ipc.new_file(str(part), table.schema) as writer:
+        with replacing(self.folder / file) as (_, part), pa.ipc.new_file(str(part), table.schema) as writer:
             writer.write_table(table)
-        part.replace(self.folder / file)
 
     def _remove_old(self, batch_id: int) -> None:
         """Remove versions that are too old, and tables of theirs that no younger version names."""
@@ -138,7 +136,5 @@ def addresses(table: pa.Table) -> tuple[int, ...]:
 
 def replace(path: Path, content: bytes) -> None:
     """Write a file so that readers see the old content or the new, never a part of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_bytes(content)
-    part.replace(path)
+    make_private_folder(path.parent)
+    replace_file(path, content)

@@ -3,7 +3,6 @@
     folder/run.json      what the folder was made for
     folder/lock          held by the process that runs it
     folder/inputs        captures that were compressed, decompressed
-    folder/spec          what the source is told
     folder/checkpoint    Spark's own: offsets planned and micro-batches committed
     folder/state         the operators, by partition and batch id
     folder/totals        counters, by batch id
@@ -33,6 +32,7 @@ from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
 from capture.files.capture import open_finite
 from capture.metrics import Samples
+from capture.private_files import check_private_folder, make_private_folder
 from highlevel.arrival_order import check_one_input
 from highlevel.graph.plan import AnyPlan, leaves_of
 from highlevel.inline import Input
@@ -137,7 +137,8 @@ class StreamRun:
         for each in self.feeds.inputs:
             if not each.spool:
                 open_finite(each.path, "the stream engine")  # before there is a folder
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.folder)
+        self._check_subfolders()
         in_use = f"{self.folder} is in use by another run; take another folder, or stop that one"
         self._locks.hold(self.folder / "lock", in_use)
         try:
@@ -173,7 +174,8 @@ class StreamRun:
             tasks=tasks,
             max_bytes=self.max_bytes,
         )
-        writer = open_stream(self.spark, spec, self.folder / "spec").writeStream.foreachBatch(self._batch)
+        make_private_folder(self.folder / "checkpoint")
+        writer = open_stream(self.spark, spec).writeStream.foreachBatch(self._batch)
         self._query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
 
     def _batch(self, rows: DataFrame, batch_id: int) -> None:
@@ -245,10 +247,17 @@ class StreamRun:
             self._query = None
         self._locks.release()
 
+    def _check_subfolders(self) -> None:
+        """Raise UnsafeFolderError if another user can write to a folder in the run's folder."""
+        for name in ("inputs", "checkpoint", "state", "totals", "output"):
+            if (self.folder / name).exists():
+                check_private_folder(self.folder / name)
+
     def _hold_spools(self) -> None:
-        """Lock the spools whose folders are there by now."""
+        """Lock the spools whose folders exist by now. Raises UnsafeFolderError if another user can write to one."""
         for each in self.feeds.inputs:
             if each.spool and each.path.is_dir():
+                check_private_folder(each.path)
                 wrong = f"{each.path} is read by another run; stop that one, or let the node write another spool"
                 self._locks.hold(each.path.absolute() / ".run.lock", wrong)
 

@@ -1,0 +1,141 @@
+"""Files and folders that only this user can read: captures, spools, state, results, machine code.
+
+Their content is private (addresses and traffic of other people) and trusted (a run continues from it). So:
+
+* A folder that we create has mode 0700, and a file 0600, whatever the umask is.
+* A folder that another user can write to is refused: that user could replace every file in it.
+* A temporary name is random and is created with O_EXCL. A process ID is no unique name: two containers that share a
+  folder can have the same one.
+* The last part of a path is never followed if it is a symbolic link (O_NOFOLLOW).
+
+A parent folder may be writable by everybody if it is sticky, as /tmp is. The owner must be this user, or root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from capture.errors import WiretideError
+
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+SHARED_FILE_MODE = 0o666
+"""Mode of a file that the user names (`-o`), before the umask is applied."""
+
+NAME_KEPT = 32
+"""Characters of a file's name that its temporary name begins with; a name has at most 255 bytes."""
+
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class UnsafeFolderError(WiretideError):
+    """Another user can change the files of a folder that must be private: change its mode, or use another folder."""
+
+
+def make_private_folder(path: Path) -> None:
+    """Create a folder and its missing parents with mode 0700, or check one that exists.
+
+    Raises UnsafeFolderError if other users can write to it, OSError if it cannot be created.
+    """
+    missing = []
+    folder = path
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            each.mkdir(FOLDER_MODE)
+            each.chmod(FOLDER_MODE)  # a umask may have removed the owner's bits
+    check_private_folder(path)
+
+
+def check_private_folder(path: Path) -> None:
+    """Raise UnsafeFolderError if another user can write to a folder; OSError if there is no such folder."""
+    status = path.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(20, "Not a directory", str(path))
+    if not belongs_to_us(status):
+        raise UnsafeFolderError(
+            f"{path}: another user can change the files in this folder: got owner {status.st_uid}, expected user "
+            f"{os.geteuid()} or root; name a folder that is not there yet, or run as its owner"
+        )
+    if status.st_mode & WRITABLE_BY_OTHERS:
+        raise UnsafeFolderError(
+            f"{path}: other users can change the files in this folder: got mode {stat.S_IMODE(status.st_mode):04o}, "
+            f"expected no write permission for group and others; run: chmod go-w '{path}', or name a folder in it "
+            "that is not there yet"
+        )
+
+
+def belongs_to_us(status: os.stat_result) -> bool:
+    """Return whether a file or folder is owned by this user or by root."""
+    return status.st_uid in (os.geteuid(), 0)
+
+
+def only_we_can_write(status: os.stat_result) -> bool:
+    """Return whether nobody except its owner, this user or root, can change a file or folder."""
+    return belongs_to_us(status) and not status.st_mode & WRITABLE_BY_OTHERS
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open a file that is created with mode 0600 if it is not there; return its descriptor.
+
+    Raises OSError (ELOOP) for a symbolic link. A file that is there keeps its content, but gets mode 0600 too.
+    """
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_IMODE(status.st_mode) != FILE_MODE and status.st_uid == os.geteuid():
+            os.fchmod(descriptor, FILE_MODE)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def create_temporary(path: Path, mode: int = FILE_MODE) -> tuple[int, Path]:
+    """Create a new file next to `path`, with a hidden random name that is not too long; return descriptor and path.
+
+    With `mode` SHARED_FILE_MODE the umask decides who can read it.
+    """
+    while True:
+        part = path.with_name(f".{path.name[:NAME_KEPT]}.{secrets.token_hex(8)}.part")
+        try:
+            descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+        except FileExistsError:
+            continue
+        if mode == FILE_MODE:
+            os.fchmod(descriptor, mode)
+        return descriptor, part
+
+
+@contextlib.contextmanager
+def replacing(path: Path, mode: int = FILE_MODE) -> Iterator[tuple[int, Path]]:
+    """Give the descriptor and path of a temporary file, which replaces `path` at the end of the block.
+
+    If the block raises, the temporary file is removed and `path` stays as it was. The descriptor is closed here.
+    """
+    descriptor, part = create_temporary(path, mode)
+    try:
+        try:
+            yield descriptor, part
+        finally:
+            os.close(descriptor)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:
+    """Write a private file so that readers see the old content or the new one; `sync`: through to the disk."""
+    with replacing(path) as (descriptor, _):
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        if sync:
+            os.fsync(descriptor)
