@@ -5,6 +5,9 @@ partials with the same `[first_wid, end_wid)` share a pile, and window w is the 
 For tumbling windows that is a pile per window; for sliding ones a pile per pane, and a partial is stored once however
 many windows it is in. Piles live in a map, so a gap of years between two of them costs nothing.
 
+Many short windows in one batch, such as milliseconds, have no piles: their partials stay together in sorted runs
+(`highlevel.scattered_partials`), and leave at punctuation with the rows of the piles of the same windows.
+
 How a window is made of its piles is chosen by cost (`highlevel.strategy`), window by window: merged anew, or from the
 totals of the window before. Totals are never part of a snapshot: they follow from the piles.
 """
@@ -19,16 +22,17 @@ import pyarrow as pa
 from highlevel.bucket import END_WID, FIRST_WID
 from highlevel.open_piles import OpenPiles
 from highlevel.pile import Pile
+from highlevel.scattered_partials import FEW_ROWS, MANY_WINDOWS, WID, ScatteredPartials
 from highlevel.strategy import Strategy
 from highlevel.wid_ranges import Ranges, unite
-from highlevel.window_rows import WID, WindowRows
+from highlevel.window_rows import WindowRows, with_ids
 from lowlevel.punctuation import Item, Punctuation
 from lowlevel.subaggregates import SubAggregate, count_of_rows
 
 __all__ = ["WID", "Aggregate"]
 
-CLOSED = "closed"
-"""The name of the table in a snapshot that holds the last window id closed."""
+CLOSED, SCATTERED = "closed", "scattered"
+"""Tables of a snapshot that are no pile: the last window id closed, and the scattered partials."""
 
 
 class Aggregate:
@@ -46,6 +50,7 @@ class Aggregate:
         self.columns = self.groups + [sub.name for sub in subaggregates]
         self.window_rows = WindowRows(groups, subaggregates)
         self.open = OpenPiles(groups, self.window_rows.what)
+        self.scattered = ScatteredPartials(groups, self.window_rows.what)
         self.closed = 0  # every window with a smaller id is final
         self.received = 0
         self.late = 0
@@ -77,6 +82,11 @@ class Aggregate:
         order = np.lexsort((end, first))  # of this batch alone, to cut it into ranges
         first, end = first[order], end[order]
         cuts = np.flatnonzero((np.diff(first) != 0) | (np.diff(end) != 0)) + 1
+        if len(cuts) >= MANY_WINDOWS and len(first) <= FEW_ROWS * len(cuts) and (end <= first + 1).all():
+            still_open = end > first
+            if still_open.any():
+                self.scattered.add(with_ids(first[still_open], batch.take(pa.array(order[still_open]))))
+            return iter(())
         for start, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(first)], strict=True):
             # A copy: a slice would keep all of the batch in memory for as long as its slowest window is open.
             self.open.store((int(first[start]), int(end[start])), batch.take(pa.array(order[start:stop])))
@@ -86,23 +96,35 @@ class Aggregate:
         """Emit every window with an id below the mark, in order of their ids, then pass the mark on if it has grown."""
         if mark.low <= self.closed:
             return
-        yield from self.window_rows.of(self.open, self.closed, mark.low)
+        scattered = self.scattered.take_below(mark.low)
+        if scattered:
+            yield from self.window_rows.with_scattered(scattered, self.open, self.closed, mark.low)
+        else:
+            yield from self.window_rows.of(self.open, self.closed, mark.low)
         self.closed = mark.low
         self.window_rows.leave(mark.low, self.open)
         yield mark
 
     def open_windows(self) -> Ranges:
         """The ids of the windows that hold partials and are not final."""
-        return unite((max(first, self.closed), end) for first, end in self.open.piles)
+        return unite([*((max(first, self.closed), end) for first, end in self.open.piles), *self.scattered.windows()])
 
     @property
     def bytes(self) -> int:
         """Bytes of the partials held, and of the totals made of them."""
-        return self.open.bytes + self.window_rows.bytes
+        return self.open.bytes + self.scattered.bytes + self.window_rows.bytes
+
+    @property
+    def rows_held(self) -> int:
+        """Number of partials held."""
+        return self.scattered.rows + sum(pile.rows for pile in self.open.piles.values())
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """One merged table per range of window ids, named `first-end`; the last id closed."""
+        """One merged table per range of window ids, `first-end`; one of scattered partials; the last id closed."""
         tables = {CLOSED: pa.table({CLOSED: [self.closed]})}
+        scattered = self.scattered.snapshot()
+        if scattered is not None:
+            tables[SCATTERED] = scattered
         for (first, end), pile in self.open.piles.items():
             tables[f"{first}-{end}"] = pa.Table.from_batches(pile.at_rest())
         return tables
@@ -112,6 +134,8 @@ class Aggregate:
         for name, table in tables.items():
             if name == CLOSED:
                 self.closed = table[CLOSED][0].as_py()
+            elif name == SCATTERED:
+                self.scattered.restore(table)
             else:
                 first, end = (int(number) for number in name.split("-"))
                 self.open.put((first, end), Pile(self.groups, self.open.what, table.to_batches()))

@@ -14,10 +14,9 @@ from highlevel.groups.running_totals import Key, RunningTotals
 from highlevel.groups.table import merged, one_batch
 from highlevel.groups.two_stacks import TwoStacks
 from highlevel.open_piles import OpenPiles
+from highlevel.scattered_partials import WID, ids_of, in_order
 from highlevel.strategy import Strategy, strategy_of
 from lowlevel.subaggregates import SubAggregate
-
-WID = "wid"
 
 CLOSE_ROWS = 65_536
 """Rows of small windows that are merged, or handed on, at a time: a batch costs as much as some thousands of rows."""
@@ -65,6 +64,25 @@ class WindowRows:
             size += window.rows
         if run:
             yield self._rows(run)
+
+    def with_scattered(
+        self, scattered: Sequence[pa.RecordBatch], piles: OpenPiles, first: int, low: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the windows `[first, low)`, which have scattered partials and may have piles too."""
+        self.totals = self._last = None
+        self.strategy = Strategy.MERGE
+        batches = [*scattered]
+        for wid, _ in piles.windows(first, low):
+            for key in piles.current:
+                batches += [with_ids(np.full(batch.num_rows, wid), batch) for batch in piles.piles[key].batches()]
+        rows = in_order(batches)
+        ids = ids_of(rows)
+        start = 0
+        while start < len(ids):
+            # The rest of the window in which the last row of a full batch lies belongs to that batch.
+            stop = int(np.searchsorted(ids, ids[min(start + CLOSE_ROWS, len(ids)) - 1], side="right"))
+            yield merged([rows.slice(start, stop - start)], [WID, *self.groups], self.what)
+            start = stop
 
     def leave(self, wid: int, piles: OpenPiles) -> None:
         """Forget what ends by window `wid`, of piles and of totals."""

@@ -12,9 +12,10 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel import pile, window_rows
+from highlevel import aggregate, pile, window_rows
 from highlevel.aggregate import WID, Aggregate
 from highlevel.bucket import END_WID, FIRST_WID
+from highlevel.scattered_partials import ScatteredPartials
 from highlevel.spark.state import addresses
 from highlevel.wid_ranges import count
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
@@ -84,6 +85,7 @@ def test_any_stream_in_any_order_gives_each_window_once(monkeypatch: pytest.Monk
     for seed in range(300):
         random = Random(seed)
         monkeypatch.setattr(pile, "MERGE_ROWS", random.choice([0, 3, 16_384]))
+        monkeypatch.setattr(aggregate, "MANY_WINDOWS", random.choice([1, 2, 64]))
         spec = random_spec(random)
         stream = in_wids(spec, random_stream(random, 30))
 
@@ -219,3 +221,45 @@ def test_a_table_that_did_not_change_is_handed_out_as_it_was() -> None:
         tables = again.snapshot()
         assert addresses(tables["0-1"]) == addresses(before["0-1"])
         assert addresses(tables["1-2"]) != addresses(before["1-2"])
+
+
+def test_a_thousand_short_windows_in_one_batch_need_no_pile_each_and_close_in_order() -> None:
+    random = Random(5)
+    spec, operator = Spec(10, 10), Aggregate(["k0"], SUBS)
+    arrivals = [Arrival(random.randrange(20_000), random.randrange(3), random.randrange(100)) for _ in range(8000)]
+    found: list[tuple[int, ...]] = []
+    for start in range(0, 8000, 1000):
+        feed(operator, (0, partials(spec, arrivals[start : start + 1000])))
+    assert not operator.open.piles
+    assert count(operator.open_windows()) == len({each.ts // 10 for each in arrivals})
+    # One more pile, of a window that has scattered rows: both are one window.
+    arrivals.append(Arrival(55, 0, 1))
+    feed(operator, (0, partials(spec, arrivals[-1:])))
+    for low in (3, 4, 700, 1999, END):
+        for item in feed(operator, (0, Punctuation("M", low))):
+            if isinstance(item, pa.RecordBatch):
+                found += zip(*(column.to_pylist() for column in item.columns), strict=True)
+    assert [row[0] for row in found] == sorted(row[0] for row in found)
+    assert set(found) == by_definition(spec, [*arrivals])
+    assert len(set(found)) == len(found)
+    assert operator.bytes == 0
+
+
+def test_scattered_partials_of_one_group_are_merged_while_they_wait() -> None:
+    spec, operator = Spec(10, 10), Aggregate(["k0"], SUBS)
+    batch = partials(spec, [Arrival(ts, 0, 1) for ts in range(0, 1000, 10)])
+    for _ in range(200):
+        feed(operator, (0, batch))
+    assert operator.rows_held <= 400
+    assert rows_of(feed(operator, (0, Punctuation("M", END)))) == {(wid, 0, 200, 200, 1, 1): 1 for wid in range(100)}
+
+
+def test_rows_that_have_left_do_not_keep_the_memory_of_a_run() -> None:
+    scattered = ScatteredPartials([], [])
+    scattered.add(pa.RecordBatch.from_pydict({WID: list(range(10_000))}))
+    for low in range(0, 10_000, 7):
+        assert [row for run in scattered.take_below(low) for row in run[WID].to_pylist()] == [
+            *range(max(0, low - 7), low)
+        ]
+        assert scattered.bytes <= 2 * 8 * scattered.rows
+    assert scattered.rows == 10_000 - 9996

@@ -14,7 +14,7 @@ def held(operator: object) -> int:
     """Count what an operator holds: rows, or partials."""
     match operator:
         case Aggregate():
-            return sum(pile.rows for pile in operator.open.piles.values())
+            return operator.rows_held
         case BufferingAggregate():
             return operator.tuples
         case SlackAggregate() | SlidingAggregate():
