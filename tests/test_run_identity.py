@@ -1,10 +1,10 @@
 """Folders of runs that are gone on with, or are not: what they were made for is compared word by word."""
 
-import json
 from pathlib import Path
 
 import pytest
 
+from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.run_identity import STATE_FORMAT, claim, identity
@@ -20,9 +20,9 @@ def test_a_folder_of_another_format_of_the_state_is_refused(tmp_path: Path) -> N
     mine = described("SELECT count(*) FROM M [RANGE 1 s]")
     claim(tmp_path, mine)
     claim(tmp_path, mine)
-    before = json.loads((tmp_path / "run.json").read_bytes())
+    before = read_document(tmp_path / "run.json")
     del before["state format"]
-    (tmp_path / "run.json").write_text(json.dumps(before))
+    write_document(tmp_path / "run.json", before)
     with pytest.raises(FolderError, match=f"a different state format: got {STATE_FORMAT}, expected none"):
         claim(tmp_path, mine)
 

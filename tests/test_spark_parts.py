@@ -20,6 +20,7 @@ from capture.errors import InputError
 from capture.files.blocks import END_OF_FILE, Block, Index
 from highlevel.spark import closed_windows, packing
 from highlevel.spark.admission import LONGEST_PAUSE, UNREAD, Admission, due, low_at, replay_moments, split_run
+from highlevel.spark.checked_files import checksum
 from highlevel.spark.closed_windows import windows_of
 from highlevel.spark.errors import FolderError, RunError, root_cause
 from highlevel.spark.operator_part import part_of
@@ -300,8 +301,10 @@ def test_a_failure_of_spark_itself_is_its_first_line() -> None:
 
 def test_a_manifest_is_json_for_people_who_look(tmp_path: Path) -> None:
     PartState(tmp_path, 0).save(0, [{"2.5-6": large(0), "0.meld": SMALL}])
-    manifest = json.loads((tmp_path / "0" / "0.json").read_text())
-    assert manifest[0]["files"] == {"2.5-6": "0-2.5-6-0.arrow"}
+    manifest = json.loads((tmp_path / "0" / "0.json").read_text())["content"]
+    (file,) = manifest[0]["files"].values()
+    written = (tmp_path / "0" / "0-2.5-6-0.arrow").read_bytes()
+    assert file == {"name": "0-2.5-6-0.arrow", "bytes": len(written), "checksum": checksum(written)}
     assert [(each["names"], each["rows"]) for each in manifest[0]["packs"]] == [(["0.meld"], [2])]
     assert set(manifest[0]["packs"][0]) == {"names", "rows", "data"}
 
@@ -323,7 +326,7 @@ def test_small_tables_are_put_together_and_come_apart_as_they_were(tmp_path: Pat
         assert loaded == tables
         assert all(loaded[name].schema.equals(table.schema, check_metadata=True) for name, table in tables.items())
         state.save(version, [nothing, loaded])
-    manifest = json.loads((tmp_path / "0" / "2.json").read_text())
+    manifest = json.loads((tmp_path / "0" / "2.json").read_text())["content"]
     assert len(manifest[1]["packs"]) == 6  # that is how many schemas there are
     assert sum(path.stat().st_size for path in (tmp_path / "0").glob("*2.*")) < 60 * len(tables)
     PartState(tmp_path, 0).save(3, [{}, {}])

@@ -1,19 +1,19 @@
 """Compressed captures on the stream engine: decompressed once, into the run's folder.
 
     folder/inputs/<name>-<digest>          the bytes
-    folder/inputs/<name>-<digest>.json     how the compressed file ended if badly; written first
+    folder/inputs/<name>-<digest>.json     how the compressed file ended if badly, length and CRC-32; written first
 
 Tasks go back and forth in a capture, and so does a run that is started again. The digest is that of the compressed
-file's length and both ends, so a file is decompressed again only where it is another one. Nothing is deleted here: what
-was decompressed for a run is part of its folder, as its state is.
+file's length and both ends, so a file is decompressed again only where it is another one. A start verifies the
+decompressed bytes, and decompresses the capture again if they are damaged. Nothing else is deleted here: what was
+decompressed for a run is part of its folder, as its state is.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +24,10 @@ from capture.files.byte_source import WAIT, FileBytes, open_source
 from capture.files.capture import Capture, open_finite
 from capture.files.decompressed import Decompressed
 from capture.files.read_ahead import CHUNK
-from capture.private_files import make_private_folder, open_private
+from capture.private_files import make_private_folder, replacing
 from highlevel.inline import Input
+from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
-from highlevel.spark.state import replace as write_whole
 
 EDGE = 65_536
 """Bytes at both ends of a file that, with its length, tell it from another one."""
@@ -61,7 +61,7 @@ def decompressed(path: Path, folder: Path, say: Say) -> Path:
         raise InputError(f"{path}: changed while it was opened; expected a file")
     target = folder / f"{path.name}-{_digest(file)}"
     try:
-        if target.exists():
+        if target.exists() and _intact(target, say):
             say(f"{path}: read from {target}, where it was decompressed before")
         else:
             make_private_folder(folder)
@@ -73,12 +73,33 @@ def decompressed(path: Path, folder: Path, say: Say) -> Path:
 
 def with_damage(index: Index, path: Path) -> Index:
     """Add to the index of a file that was decompressed here what was wrong with the compressed one."""
-    told = path.with_name(path.name + ".json")
-    if not told.exists():
+    try:
+        damage = read_document(_described_by(path))["damage"]
+    except FileNotFoundError:
         return index
-    damage = json.loads(told.read_bytes())["damage"]
     # A record that cannot be is what ends a capture; where one is only cut, so were the compressed data.
     return replace(index, damage=damage) if damage and (index.damage is None or index.damage in CUTS) else index
+
+
+def _described_by(path: Path) -> Path:
+    """Return the document about a decompressed capture."""
+    return path.with_name(path.name + ".json")
+
+
+def _intact(target: Path, say: Say) -> bool:
+    """Return whether a decompressed capture has the length and the checksum that were stored when it was written."""
+    try:
+        described = read_document(_described_by(target))
+        size, crc = 0, 0
+        with target.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                size, crc = size + len(chunk), zlib.crc32(chunk, crc)
+    except (FileNotFoundError, FolderError):
+        return False
+    if (size, crc) == (described["bytes"], described["crc"]):
+        return True
+    say(f"{target}: damaged; it is decompressed again")
+    return False
 
 
 def _digest(file: FileBytes) -> str:
@@ -101,20 +122,18 @@ def _decompress(path: Path, file: FileBytes, target: Path, say: Say) -> None:
     say(f"{path}: decompressing {file.size / 1e6:,.1f} MB into {target} …")
     source = Decompressed(file)
     room = memoryview(bytearray(CHUNK))
-    part = target.with_name(f".{target.name}.part")
+    crc = 0
     told = begin = time.monotonic()
     try:
-        with os.fdopen(open_private(part, os.O_WRONLY | os.O_TRUNC), "wb", buffering=0) as out:
+        with replacing(target) as (descriptor, _), open(descriptor, "wb", buffering=0, closefd=False) as out:
             while count := _read(source, room, path):
                 out.write(room[:count])
+                crc = zlib.crc32(room[:count], crc)
                 if time.monotonic() - told >= TELL_EVERY:
                     told = time.monotonic()
                     say(f"{path}: {file.consumed / max(1, file.size):.0%} decompressed")
             size = out.tell()
-        write_whole(target.with_name(target.name + ".json"), json.dumps({"damage": source.damage}).encode())
-        part.replace(target)
+            write_document(_described_by(target), {"damage": source.damage, "bytes": size, "crc": crc})
     except OSError as error:
         raise FolderError(f"{target}: cannot be written: {error.strerror}; it is {path}, decompressed") from error
-    finally:
-        part.unlink(missing_ok=True)
     say(f"{path}: decompressed, {size / 1e6:,.1f} MB in {time.monotonic() - begin:.0f} s")

@@ -36,4 +36,4 @@ def write_results(output: Path, batch_id: int, results: dict[str, pa.Table]) -> 
             continue
         make_private_folder(path.parent)
         with replacing(path) as (_, part):
-            pq.write_table(table, part)
+            pq.write_table(table, part, write_page_checksum=True)

@@ -7,7 +7,6 @@ number of partitions. All of it is written to `run.json` when a folder is first 
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,13 @@ from capture.files.capture import Capture, open_mapped
 from highlevel.graph.group_nodes import PairGroups, Windowed
 from highlevel.graph.plan import AnyPlan
 from highlevel.plan import QueryPlan
+from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.decompressed_inputs import EDGE
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
-from highlevel.spark.state import replace
 from lowlevel.layers import Layer
 
-STATE_FORMAT = 3
+STATE_FORMAT = 4
 """How operators lay out their state; it grows where a version cannot go on from what the one before has left."""
 
 
@@ -67,9 +66,9 @@ def claim(folder: Path, described: dict[str, Any]) -> None:
     if not path.exists():
         if (folder / "checkpoint").exists():
             raise FolderError(f"{path}: missing beside a checkpoint; take another folder, or delete {folder}")
-        replace(path, json.dumps(described, indent=1).encode())
+        write_document(path, described, indent=1)
         return
-    before = json.loads(path.read_bytes())
+    before = read_document(path)
     for key in [*described, *before]:
         if before.get(key) != described.get(key):
             raise FolderError(

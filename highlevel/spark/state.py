@@ -9,12 +9,14 @@ version n sees all of it or none. Doing micro-batch n again reads version n - 1 
 A table that did not change is not written again: the new manifest names the old file. Small tables are put together
 (`highlevel.spark.packs`) and written with every version, changed or not: to look at each would cost more. A small pack
 stands in the manifest itself, so that a quiet operator costs one small file. The last KEEP versions stay.
+
+Every byte is verified when a version is read: a manifest has a checksum, and contains the length and the checksum of
+each file that it names (`highlevel.spark.checked_files`). Damaged state is a FolderError, never a wrong result.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from capture.private_files import make_private_folder, replace_file, replacing
+from highlevel.spark.checked_files import REMEDY, checksum, read_bytes, read_document, verify, write_document
 from highlevel.spark.errors import FolderError
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.packs import apart, together
@@ -35,6 +38,9 @@ SMALL = 4096
 
 Tables = Mapping[str, pa.Table]
 
+File = dict[str, Any]
+"""A file in a manifest: its name, its length in bytes and its checksum."""
+
 
 class PartState:
     """The state of one operator partition of a run."""
@@ -42,54 +48,71 @@ class PartState:
     def __init__(self, folder: Path, part: int) -> None:
         """Keep it below `folder`."""
         self.folder = folder / str(part)
-        self.loaded: dict[tuple[int, str], tuple[str, tuple[int, ...]]] = {}
+        self.loaded: dict[tuple[int, str], tuple[File, tuple[int, ...]]] = {}
 
     def load(self, batch_id: int, queries: int) -> list[dict[str, pa.Table]]:
         """Return the tables of each query after micro-batch `batch_id`; before the first there are none.
 
-        Raises FolderError where the version is missing.
+        Raises FolderError if the version is missing or damaged.
         """
         if batch_id < 0:
             return [{} for _ in range(queries)]
         path = self._manifest(batch_id)
         try:
-            manifest = json.loads(path.read_bytes())
+            manifest = read_document(path)
         except FileNotFoundError:
             raise FolderError(
                 f"{path}: missing: the checkpoint goes on after micro-batch {batch_id}, but its state is gone; "
                 "put it back, or start again with another folder"
             ) from None
-        return [self._read(query, stored) for query, stored in enumerate(manifest)]
+        if len(manifest) != queries:
+            raise FolderError(f"{path}: the state of {len(manifest)} queries, expected {queries}; {REMEDY}")
+        try:
+            return [self._read(query, stored) for query, stored in enumerate(manifest)]
+        except FileNotFoundError as error:
+            raise FolderError(f"{error.filename}: missing, but {path} names it; {REMEDY}") from None
 
     def _read(self, query: int, stored: dict[str, Any]) -> dict[str, pa.Table]:
         found: dict[str, pa.Table] = {}
         for name, file in stored["files"].items():
-            with pa.memory_map(str(self.folder / file)) as source:
-                found[name] = pa.ipc.open_file(source).read_all()
+            found[name] = pa.ipc.open_file(self._map(file)).read_all()
             self.loaded[query, name] = file, addresses(found[name])
         for each in stored["packs"]:
-            packed = base64.b64decode(each["data"]) if "data" in each else (self.folder / each["file"]).read_bytes()
+            if "data" in each:
+                packed = base64.b64decode(each["data"])
+            else:
+                packed = read_bytes(self.folder / each["file"]["name"])
+                verify(self.folder / each["file"]["name"], packed, each["file"]["bytes"], each["file"]["checksum"])
             found.update(apart(unpack(packed), each["names"], each["rows"]))
         return found
+
+    def _map(self, file: File) -> pa.Buffer:
+        """Map a file of a table and verify it."""
+        path = self.folder / file["name"]
+        if path.stat().st_size == 0:  # an empty file cannot be mapped
+            verify(path, b"", file["bytes"], file["checksum"])
+        with pa.memory_map(str(path)) as source:
+            content = source.read_buffer()
+        verify(path, content, file["bytes"], file["checksum"])
+        return content
 
     def save(self, batch_id: int, snapshots: Sequence[Tables]) -> None:
         """Write version `batch_id`, then remove what no kept version names."""
         make_private_folder(self.folder)
         manifest = [self._write(batch_id, query, tables) for query, tables in enumerate(snapshots)]
-        replace(self._manifest(batch_id), json.dumps(manifest).encode())
+        write_document(self._manifest(batch_id), manifest)
         self._remove_old(batch_id)
 
     def _write(self, batch_id: int, query: int, tables: Tables) -> dict[str, Any]:
         files, small = {}, {}
         for name, table in tables.items():
-            file, before = self.loaded.get((query, name), ("", ()))
+            file, before = self.loaded.get((query, name), ({}, ()))
             if file and addresses(table) == before:
                 files[name] = file
             elif table.nbytes <= SMALL:
                 small[name] = table
             else:
-                files[name] = f"{query}-{quote(name, safe='')}-{batch_id}.arrow"
-                self._write_table(files[name], table)
+                files[name] = self._write_table(f"{query}-{quote(name, safe='')}-{batch_id}.arrow", table)
         packs = []
         for number, each in enumerate(together(small)):
             packed = pack(each.table)
@@ -97,32 +120,45 @@ class PartState:
             if len(packed) <= SMALL:
                 stored["data"] = base64.b64encode(packed).decode()
             else:
-                stored["file"] = f"{query}-pack{number}-{batch_id}.arrow"
-                replace(self.folder / stored["file"], packed)
+                packed_file = f"{query}-pack{number}-{batch_id}.arrow"
+                replace_file(self.folder / packed_file, packed)
+                stored["file"] = {"name": packed_file, "bytes": len(packed), "checksum": checksum(packed)}
             packs.append(stored)
         return {"files": files, "packs": packs}
 
-    def _write_table(self, file: str, table: pa.Table) -> None:
-        with replacing(self.folder / file) as (_, part), pa.ipc.new_file(str(part), table.schema) as writer:
-            writer.write_table(table)
+    def _write_table(self, file: str, table: pa.Table) -> File:
+        with replacing(self.folder / file) as (_, part):
+            with pa.ipc.new_file(str(part), table.schema) as writer:
+                writer.write_table(table)
+            with pa.memory_map(str(part)) as source:
+                content = source.read_buffer()
+        return {"name": file, "bytes": content.size, "checksum": checksum(content)}
 
     def _remove_old(self, batch_id: int) -> None:
-        """Remove versions that are too old, and tables of theirs that no younger version names."""
-        numbers = {int(path.stem) for path in self.folder.glob("*.json")}
-        old = {number for number in numbers if number <= batch_id - KEEP}
-        named = {file for number in numbers - old for file in self._files(number)}
-        for number in sorted(old):
-            for file in self._files(number) - named:
-                (self.folder / file).unlink(missing_ok=True)
-            self._manifest(number).unlink(missing_ok=True)
+        """Remove versions that are too old, and files that no kept version names.
 
-    def _files(self, batch_id: int) -> set[str]:
-        manifest = json.loads(self._manifest(batch_id).read_bytes())
-        packs = {each["file"] for query in manifest for each in query["packs"] if "file" in each}
-        return packs | {file for query in manifest for file in query["files"].values()}
+        A damaged version cannot be restored, so its files need not stay either.
+        """
+        kept: set[str] = set()
+        for path in self.folder.glob("*.json"):
+            if int(path.stem) <= batch_id - KEEP:
+                path.unlink(missing_ok=True)
+                continue
+            try:
+                kept |= _files(read_document(path))
+            except (FileNotFoundError, FolderError):
+                continue
+        for path in self.folder.glob("[!.]*.arrow"):
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
 
     def _manifest(self, batch_id: int) -> Path:
         return self.folder / f"{batch_id}.json"
+
+
+def _files(manifest: Sequence[dict[str, Any]]) -> set[str]:
+    packs = {each["file"]["name"] for query in manifest for each in query["packs"] if "file" in each}
+    return packs | {file["name"] for query in manifest for file in query["files"].values()}
 
 
 def addresses(table: pa.Table) -> tuple[int, ...]:
@@ -132,9 +168,3 @@ def addresses(table: pa.Table) -> tuple[int, ...]:
         for chunk in column.chunks:
             found += [chunk.offset, *(0 if buffer is None else buffer.address for buffer in chunk.buffers())]
     return tuple(found)
-
-
-def replace(path: Path, content: bytes) -> None:
-    """Write a file so that readers see the old content or the new, never a part of it."""
-    make_private_folder(path.parent)
-    replace_file(path, content)

@@ -278,7 +278,7 @@ class StreamRun:
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what a killed process left under temporary names, which begin with a dot; Spark's own are not touched."""
-    for ours in ("state", "totals", "output"):
+    for ours in ("inputs", "state", "totals", "output"):
         for path in (folder / ours).rglob(".*"):
             if path.is_file():  # and not the folder of a query with such a name
                 path.unlink(missing_ok=True)

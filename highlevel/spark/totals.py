@@ -27,10 +27,11 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
+from highlevel.spark.checked_files import REMEDY, read_document, write_document
 from highlevel.spark.counters import Told, added, windows_of
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
-from highlevel.spark.state import KEEP, replace
+from highlevel.spark.state import KEEP
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.punctuation import BEGINNING, END
 
@@ -126,15 +127,17 @@ class TotalsFiles:
         return max((int(path.stem) for path in self.folder.glob("*.json")), default=-1)
 
     def load(self, batch_id: int) -> Totals:
-        """Totals after micro-batch `batch_id`; empty before the first. Raises FolderError where they are missing."""
+        """Return the totals after micro-batch `batch_id`; empty before the first.
+
+        Raises FolderError if they are missing or damaged.
+        """
         if batch_id < 0:
             return Totals()
         path = self.folder / f"{batch_id}.json"
         try:
-            stored = json.loads(path.read_bytes())
+            stored = read_document(path)
         except FileNotFoundError:
-            message = f"{path}: missing, but the checkpoint goes on after it; start again with another folder"
-            raise FolderError(message) from None
+            raise FolderError(f"{path}: missing, but the checkpoint goes on after it; {REMEDY}") from None
         samples: dict[LabelledName, float] = {(name, tuple(labels)): value for name, labels, value in stored["samples"]}
         progress = {int(number): (done, total) for number, (done, total) in stored["progress"].items()}
         newest = {int(number): time for number, time in stored["newest"].items()}
@@ -149,7 +152,7 @@ class TotalsFiles:
             "progress": totals.progress,
             "lows": totals.lows,
         }
-        replace(self.folder / f"{batch_id}.json", json.dumps(stored).encode())
+        write_document(self.folder / f"{batch_id}.json", stored)
         for path in self.folder.glob("*.json"):
             if int(path.stem) <= batch_id - KEEP:
                 path.unlink(missing_ok=True)

@@ -1,0 +1,73 @@
+"""Files of a run that are verified when they are read.
+
+    {"checksum": "1c2d3e4f", "content": …}
+
+A checked document is JSON text of this form: the checksum is the CRC-32 of the bytes of the content, as eight
+hexadecimal digits. A changed byte changes the prefix, the checksum, or the CRC. Binary files have no room for a
+checksum: the document that names them stores their length and their CRC.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+from capture.private_files import make_private_folder, replace_file
+from highlevel.spark.errors import FolderError
+
+DOCUMENT = re.compile(rb'\{"checksum": "([0-9a-f]{8})", "content": (.*)\}', re.DOTALL)
+
+REMEDY = "restore it from a copy, or start again with another folder"
+
+
+def checksum(content: Any) -> str:
+    """Return the CRC-32 of an object with a buffer, as eight hexadecimal digits.
+
+    >>> checksum(b"123456789")
+    'cbf43926'
+    """
+    return f"{zlib.crc32(content):08x}"
+
+
+def verify(path: Path, content: Any, size: int, expected: str) -> None:
+    """Compare the content of a file with its length and checksum. Raises FolderError that names the file."""
+    found = memoryview(content).nbytes
+    if found != size:
+        raise FolderError(f"{path}: damaged: got {found} bytes, expected {size}; {REMEDY}")
+    got = checksum(content)
+    if got != expected:
+        raise FolderError(f"{path}: damaged: got checksum {got}, expected {expected}; {REMEDY}")
+
+
+def write_document(path: Path, content: Any, indent: int | None = None) -> None:
+    """Write a JSON value with its checksum."""
+    text = json.dumps(content, indent=indent).encode()
+    make_private_folder(path.parent)
+    replace_file(path, b'{"checksum": "%s", "content": %s}' % (checksum(text).encode(), text))
+
+
+def read_document(path: Path) -> Any:
+    """Return the value that `write_document` wrote.
+
+    Raises FileNotFoundError if the file is missing, FolderError if it is damaged or unreadable.
+    """
+    stored = read_bytes(path)
+    parts = DOCUMENT.fullmatch(stored)
+    if parts is None:
+        expected = "a document with a checksum"
+        raise FolderError(f"{path}: damaged, or written by another version: expected {expected}; {REMEDY}")
+    verify(path, parts[2], len(parts[2]), parts[1].decode())
+    return json.loads(parts[2])
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the bytes of a file. Raises FileNotFoundError, and FolderError for every other failure."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise FolderError(f"{path}: cannot be read: {error.strerror}; {REMEDY}") from None
