@@ -32,6 +32,9 @@ from highlevel.spark.errors import FolderError
 EDGE = 65_536
 """Bytes at both ends of a file that, with its length, tell it from another one."""
 
+FOLDER = "inputs"
+"""Name of the folder of decompressed captures in the folder of a run."""
+
 TELL_EVERY = 10.0
 """Seconds between two lines about a file that is being decompressed."""
 
@@ -49,7 +52,7 @@ def mapped_inputs(inputs: Sequence[Input], folder: Path, say: Say) -> list[Input
         capture = open_finite(each.path, "the stream engine")
         if not isinstance(capture, Capture):
             capture.close()
-            each = replace(each, path=decompressed(each.path, folder / "inputs", say))
+            each = replace(each, path=decompressed(each.path, folder / FOLDER, say))
         placed.append(each)
     return placed
 
@@ -73,6 +76,8 @@ def decompressed(path: Path, folder: Path, say: Say) -> Path:
 
 def with_damage(index: Index, path: Path) -> Index:
     """Add to the index of a file that was decompressed here what was wrong with the compressed one."""
+    if path.parent.name != FOLDER:
+        return index
     try:
         damage = read_document(_described_by(path))["damage"]
     except FileNotFoundError:
