@@ -22,7 +22,7 @@ from highlevel.groups.merging import accumulated
 from highlevel.meld import UNION
 from highlevel.partitions.lives import Lives
 from highlevel.partitions.open_panes import LIFE, PANE, WID, OpenPanes
-from highlevel.window_operator import WINDOW_END, WINDOW_START
+from highlevel.window_operator import WINDOW_END, WINDOW_INSTANCE, WINDOW_START
 from highlevel.windows.tuples import TupleWindow
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate
@@ -126,13 +126,18 @@ class PartitionedAggregate:
             self.panes.renumber(numbers)
 
     def _bounded(self, found: pa.RecordBatch, lives: Lives) -> pa.RecordBatch:
-        """Give windows their bounds, and lives the names of their partitions."""
+        """Give windows their bounds, and lives the names of their partitions.
+
+        With IDLE several lives of a partition may close in one batch, and their windows have equal bounds. So
+        WINDOW_INSTANCE contains the number of the life.
+        """
         wids, of = found.column(WID).to_numpy(), found.column(LIFE).to_numpy()
         ends = (wids + 1) * self.window.slide_rows
         named = dict(zip(self.partition, lives.partitions(of), strict=True))
         columns = [named[name] if name in named else found.column(name) for name in self.names]
         bounds = [pa.array(ends - self.window.range), pa.array(ends)]
-        return pa.RecordBatch.from_arrays([*bounds, *columns], [WINDOW_START, WINDOW_END, *self.names])
+        rows = pa.RecordBatch.from_arrays([*bounds, *columns], [WINDOW_START, WINDOW_END, *self.names])
+        return rows if self.window.idle is None else rows.append_column(WINDOW_INSTANCE, found.column(LIFE))
 
     def snapshot(self) -> dict[str, pa.Table]:
         """The partitions that are counted; partials of open windows."""

@@ -21,7 +21,7 @@ from highlevel.groups.merging import accumulated
 from highlevel.groups.table import GroupTable
 from highlevel.plan import QueryPlan
 from highlevel.value_counts import ValueCounts
-from highlevel.window_operator import WINDOW_END, WINDOW_START
+from highlevel.window_operator import WINDOW_END, WINDOW_INSTANCE, WINDOW_START
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import Item, Punctuation
 
@@ -40,7 +40,8 @@ class Summarise:
         """Reduce the rows of each window and group to one."""
         if batch.num_rows == 0:
             return
-        table = GroupTable(batch.schema, self.groups, self.what)
+        instance = [WINDOW_INSTANCE] if WINDOW_INSTANCE in batch.schema.names else []
+        table = GroupTable(batch.schema, [*self.groups, *instance], self.what)
         ids = table.merge(batch)
         found = table.to_arrow()
         foldings = {folding.column: folding for folding in self.foldings}

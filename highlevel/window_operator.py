@@ -10,13 +10,20 @@ from highlevel.wid_ranges import Ranges
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 """The first columns of what it emits: the window, half-open, in ns or in numbers of rows (`WindowKind.timed`)."""
 
+WINDOW_INSTANCE = "window instance"
+"""An optional further column of its rows; no column of a query has such a name.
+
+Different windows of one group have equal bounds if the rows of a partition are counted anew (`IDLE`). This number then
+differs between these windows of one batch. Stages that merge the rows of a window group by it as well.
+"""
+
 
 class WindowOperator(Operator, Protocol):
     """Takes partials, and promises about their time in ns; emits the merged partials of windows that are final.
 
-    Rows of the result: `window_start, window_end`, the groups, the merged sub-aggregates. Its promises are of results:
-    no later one has a `window_end` at or below it. All rows of a window that groups share leave in one batch, save what
-    is late.
+    Rows of the result: `window_start, window_end`, the groups, the merged sub-aggregates, and `WINDOW_INSTANCE` if
+    different windows of a group can have equal bounds. Its promises are of results: no later one has a `window_end` at
+    or below it. All rows of a window that groups share leave in one batch, save what is late.
     """
 
     @property

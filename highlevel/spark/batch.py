@@ -52,7 +52,7 @@ from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.counters import added
 from highlevel.spark.errors import root_cause
 from highlevel.spark.feeds import Feeds
-from highlevel.spark.finite_host import PACKED, FiniteHost
+from highlevel.spark.finite_host import PACKED, FiniteHost, counters_of
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
@@ -97,7 +97,7 @@ class Merger:
                 yield pa.RecordBatch.from_arrays([pa.array([part], pa.int32()), payloads], ["part", "payload"])
         if self.packed:
             told.append(json.dumps(asdict(counted)).encode())
-            yield pa.RecordBatch.from_pydict({"part": pa.array([COUNTERS] * len(told), pa.int32()), "payload": told})
+            yield counters_of(told)
 
 
 @dataclass

@@ -9,7 +9,7 @@ fragment keeps until then is what its operators keep of a finite input: a join k
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,6 +24,12 @@ from lowlevel.punctuation import BEGINNING
 
 PACKED = "part int, payload binary"
 """What leaves the last stage: packed rows of a partition, and for part COUNTERS what was counted, as JSON."""
+
+
+def counters_of(told: Sequence[bytes]) -> pa.RecordBatch:
+    """Return counters, or none, as a batch of PACKED."""
+    parts = pa.array([COUNTERS] * len(told), pa.int32())
+    return pa.RecordBatch.from_arrays([parts, pa.array(told, pa.binary())], ["part", "payload"])
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ class FiniteHost:
         if not self.last:
             yield batch_of([*handed_on, *((COUNTERS, COUNTERS, 0, 0, BEGINNING, BEGINNING, each) for each in told)])
         elif self.packed:
-            yield pa.RecordBatch.from_pydict({"part": pa.array([COUNTERS] * len(told), pa.int32()), "payload": told})
+            yield counters_of(told)
 
     def _fragments(self, part: int) -> list[Hosted]:
         levels = self.feeds.stages[0].levels

@@ -166,8 +166,8 @@ def leaf_rows(feeds: Feeds, reader: int, number: int, sequence: int, taken: Take
 
 
 def batch_of(rows: Sequence[ArrivalRow]) -> pa.RecordBatch:
-    """Return rows as a batch of ARROW_SCHEMA."""
-    columns = zip(*rows, strict=True)
+    """Return rows, or none, as a batch of ARROW_SCHEMA."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(ARROW_SCHEMA)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, ARROW_SCHEMA, strict=True)], schema=ARROW_SCHEMA
     )
