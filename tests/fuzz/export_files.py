@@ -13,7 +13,7 @@ from capture.flows.decoder import Datagrams
 from tests.fuzz import flow_exports
 from tests.fuzz.agreement import same
 from tests.fuzz.chunks import chunks
-from tests.fuzz.flow_exports import check_datagrams
+from tests.fuzz.flow_exports import SHARES, check_datagrams
 from tests.fuzz.plain import both
 from tests.fuzz.record_files import BLOCK, open_bytes
 
@@ -37,9 +37,10 @@ def read(data: bytes) -> tuple[Index, list[Messages]]:
 def check(data: bytes) -> None:
     """Find the messages of a file, which tile its blocks, and decode them."""
     try:
-        if not isinstance(open_bytes(data).format, ExportFormat):
-            return
+        file = open_bytes(data)
     except InputError:
+        return
+    if not isinstance(file.format, ExportFormat):
         return
     (index, messages), plain = both(lambda plain: read(data))
     same("messages", (index, messages), plain)
@@ -53,8 +54,8 @@ def check(data: bytes) -> None:
             at += length
         assert at == block.end
         none = [0] * len(offsets)
-        runs.append((data, Datagrams.of(offsets, lengths, times, none, none, none, none)))
-    check_datagrams(runs, len(data))
+        runs.append((file.data, Datagrams.of(offsets, lengths, times, none, none, none, none)))
+    check_datagrams(runs, len(data) % len(SHARES))
 
 
 def seeds() -> dict[str, bytes]:

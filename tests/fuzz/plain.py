@@ -17,25 +17,37 @@ from tests.guarded import Guarded, GuardedBytes
 Result = TypeVar("Result")
 
 
+_last: list[Any] = [None, None]
+"""The bytes that a kernel read last, and their guard: most inputs go through several kernels."""
+
+
 def guarded(array: Any, kind: str) -> Guarded | GuardedBytes:
-    """An array in the place of a pointer; the same type is asked of it as by `capture.native.pointer`."""
+    """Return a guard in the place of a pointer; the types are those that `capture.native.pointer` expects."""
     if isinstance(array, int):
         raise TypeError("got an address, expected the array behind it: its bounds are not known")
-    if array.dtype != SCALARS[kind][2] or not array.flags.c_contiguous:
+    flags = array.flags
+    if array.dtype != SCALARS[kind][2] or not flags.c_contiguous:
         raise TypeError(f"a kernel needs a contiguous array of {kind}, got {array.dtype} {array.strides}")
-    return (
-        Guarded(array) if array.flags.writeable else GuardedBytes(array.tobytes()) if kind == "u8" else Guarded(array)
-    )
+    if flags.writeable or kind != "u8":
+        return Guarded(array)
+    if _last[0] is not array:
+        _last[:] = array, GuardedBytes(array)
+    return _last[1]
+
+
+@cache
+def _kinds(kernel: Kernel) -> list[str]:
+    """Return the types behind a kernel's pointers, and nothing for its numbers."""
+    return [kind[:-1] if kind.endswith("*") else "" for kind in kernel.arguments]
 
 
 def run_plain(kernel: Kernel, *arguments: Any) -> int:
-    """Call a kernel's plain Python."""
-    values = [
-        guarded(value, kind[:-1]) if kind.endswith("*") else value
-        for kind, value in zip(kernel.arguments, arguments, strict=True)
-    ]
-    with np.errstate(over="ignore"):  # machine numbers wrap
-        return int(kernel.function(*values))
+    """Call a kernel's plain Python. The caller sets `np.errstate(over="ignore")` if numbers may wrap."""
+    return int(
+        kernel.function(
+            *[guarded(value, kind) if kind else value for kind, value in zip(_kinds(kernel), arguments, strict=True)]
+        )
+    )
 
 
 def _array_itself(array: Any, kind: str) -> Any:
@@ -59,7 +71,8 @@ def plain_kernels() -> Iterator[None]:
     for module in takers:
         module.pointer = _array_itself
     try:
-        yield
+        with np.errstate(over="ignore"):  # numbers of the machine wrap; to set it for each kernel takes longer
+            yield
     finally:
         Kernel.__call__, Kernel.at = call, at
         for module in takers:
