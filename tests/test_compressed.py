@@ -27,6 +27,8 @@ from capture.files.decompressed import SLICE, STEP
 from capture.files.read_ahead import CHUNK
 from capture.files.stream import StreamedCapture
 from tests.compressed_bytes import COMPRESS, skippable, slowly
+from tests.fuzz.compressed import Trickle
+from tests.fuzz.compressed import content as content_of
 from tests.pcap_bytes import pcap_bytes
 from tests.streamed import mapped_records, records_of, whole_records
 
@@ -101,6 +103,47 @@ def test_members_one_after_the_other_are_one_capture(codec: str, tmp_path: Path)
             assert other.read() == data
     padded = members[0] + bytes(512) + b"".join(members[1:]) + bytes(2 * SLICE)
     assert read(tmp_path / "padded", padded) == (300, None)
+
+
+def gzip_of(data: bytes, flags: int) -> bytes:
+    """A member of gzip with the optional parts of a header that `flags` names (RFC 1952 §2.3)."""
+    packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+    header = bytes([0x1F, 0x8B, 8, flags, 0, 0, 0, 0, 2, 3])
+    for flag, part in ((4, b"\x05\0EXTRA"), (8, b"a name.pcap\0"), (16, b"a comment\0")):
+        header += part if flags & flag else b""
+    header += (zlib.crc32(header) & 0xFFFF).to_bytes(2, "little") if flags & 2 else b""
+    tail = zlib.crc32(data).to_bytes(4, "little") + len(data).to_bytes(4, "little")
+    return header + packer.compress(data) + packer.flush() + tail
+
+
+@pytest.mark.parametrize("flags", range(0, 32, 2))
+def test_a_gzip_header_is_read_whole_however_its_pieces_come(flags: int) -> None:
+    data = noisy(3)
+    member = gzip_of(data, flags)
+    assert zlib.decompressobj(31).decompress(member) == data
+    for step in range(1, 60):
+        content, damage, _ = content_of(Trickle(member + member, step), 1000)
+        assert (content, damage) == (data + data, None), step
+    for size in range(3, len(member)):
+        content, damage, _ = content_of(Trickle(member[:size], 1), 1000)
+        assert data.startswith(content)
+        assert damage == "cut_in_compression", size
+
+
+def test_content_before_bad_bytes_is_kept_if_the_gzip_header_has_parts(tmp_path: Path) -> None:
+    data = noisy(300)
+    member = gzip_of(data, 30)
+    assert read(tmp_path / "bad", member[:-8] + bytes(8)) == (300, "bad_compression")
+
+
+@pytest.mark.parametrize("part", [8, 16, 24])
+def test_a_gzip_header_without_an_end_is_damage_and_takes_bounded_memory(part: int) -> None:
+    endless = bytes([0x1F, 0x8B, 8, part, 0, 0, 0, 0, 2, 3]) + (b"name\0" if part == 24 else b"") + b"x" * (5 * SLICE)
+    source = Trickle(endless, SLICE)
+    content, damage, decompressed = content_of(source, 1000)
+    assert (content, damage) == (b"", "bad_compression")
+    assert decompressed.problem == f"a gzip header of more than {SLICE} bytes"
+    assert source.consumed <= 2 * SLICE
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])

@@ -51,13 +51,35 @@ class Decompressor(Protocol):
 class Codec:
     """One compression. `make` returns a decompressor for one member, and the error that it raises for bad bytes.
 
-    A file whose name ends in `suffix` is said to be compressed so; what it is, its `magic` says.
+    A file whose name ends in `suffix` is said to be compressed so; what it is, its `magic` says. `header` returns the
+    length of a member's header that the decompressor needs in one piece, None if the bytes end before the header does.
     """
 
     name: str
     suffix: str
     magic: bytes
     make: Callable[[], tuple[Decompressor, type[Exception]]]
+    header: Callable[[bytes], int | None] = lambda _: 0
+
+
+def gzip_header(data: bytes) -> int | None:
+    """Return the length of a gzip header (RFC 1952 §2.3), None if `data` ends before it does.
+
+    isal loses its place in a header that comes in pieces and has a check sum, or two of extra field, name and comment.
+    """
+    if len(data) < 12:
+        return None if len(data) < 10 or data[3] & 0b11110 else 10
+    flags, at = data[3], 10
+    if flags & 0b100:
+        at += 2 + int.from_bytes(data[10:12], "little")
+    for text in (0b1000, 0b10000):
+        if flags & text:
+            end = data.find(0, at)
+            if end < 0:
+                return None
+            at = end + 1
+    at += 2 if flags & 0b10 else 0
+    return at if at <= len(data) else None
 
 
 def _gzip() -> tuple[Decompressor, type[Exception]]:
@@ -91,7 +113,7 @@ def _xz() -> tuple[Decompressor, type[Exception]]:
 
 
 CODECS = (
-    Codec("gzip", ".gz", bytes.fromhex("1f8b08"), _gzip),
+    Codec("gzip", ".gz", bytes.fromhex("1f8b08"), _gzip, gzip_header),
     Codec("zstd", ".zst", bytes.fromhex("28b52ffd"), _zstd),
     Codec("lz4", ".lz4", bytes.fromhex("04224d18"), _lz4),
     Codec("bzip2", ".bz2", bytes.fromhex("425a68"), _bzip2),

@@ -45,6 +45,7 @@ class Decompressed:
         """Read `source` from where it stands, its beginning."""
         self.source = source
         self.close = source.close
+        self._room = memoryview(bytearray(SLICE))
         self._restart()
 
     def _restart(self) -> None:
@@ -134,10 +135,9 @@ class Decompressed:
 
     def _slice(self) -> Generator[None, None, bytes]:
         """Return the next compressed bytes, none at the end; yield None while there are none to read."""
-        room = bytearray(SLICE)
-        while (count := self.source.read_into(memoryview(room), self._wait)) is None:
+        while (count := self.source.read_into(self._room, self._wait)) is None:
             yield None
-        return bytes(memoryview(room)[:count])
+        return bytes(self._room[:count])
 
     def _skip(self) -> Iterator[None]:
         """Pass over a skippable frame."""
@@ -153,6 +153,17 @@ class Decompressed:
 
     def _member(self, codec: Codec) -> Pieces:
         """Decompress the member that begins with what has been read."""
+        header = codec.header(self._raw)
+        while header is None:
+            if len(self._raw) > SLICE:
+                self.damage, self.problem = BAD_COMPRESSION, f"a {codec.name} header of more than {SLICE} bytes"
+                return
+            more = yield from self._slice()
+            if not more:
+                self.damage = CUT_IN_COMPRESSION
+                return
+            self._raw += more
+            header = codec.header(self._raw)
         begin = self.source.consumed - len(self._raw)
         decompressor, failure = codec.make()
         data, self._raw = self._raw, b""
@@ -169,7 +180,7 @@ class Decompressed:
                 piece = decompressor.decompress(data, STEP)
             except failure as error:
                 if isinstance(self.source, FileBytes):
-                    yield from self._again(self.source, codec, begin, taken, given)
+                    yield from self._again(self.source, codec, begin, max(taken, begin + header), given)
                 self.damage, self.problem = BAD_COMPRESSION, str(error)
                 return
             data = b""
@@ -181,8 +192,8 @@ class Decompressed:
     def _again(self, file: FileBytes, codec: Codec, begin: int, taken: int, given: int) -> Iterator[bytes]:
         """Yield what the failing step of a member had decompressed before it failed, which the decompressor lost.
 
-        The member is decompressed again from `begin`, and byte by byte from `taken` on, where the bytes were read in
-        which it failed. The first `given` bytes of its content are not yielded again.
+        The member is decompressed again from `begin`, and byte by byte from `taken` on: the bytes in which it failed
+        were read there, or its header ends there. The first `given` bytes of its content are not yielded again.
         """
         decompressor, failure = codec.make()
         for data in _bytewise(file, begin, taken):
