@@ -17,3 +17,11 @@ class InputError(WiretideError):
 
     Damage inside a capture is no error: everything before it is read and the damage is counted.
     """
+
+
+class MissingPackageError(WiretideError):
+    """A package that only an optional extra contains is not installed: install the extra."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        """Name the package, the extra that contains it, and the feature that requires it."""
+        super().__init__(f"{purpose} requires {package}, which is not installed: pip install 'wiretide[{extra}]'")

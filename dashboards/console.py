@@ -35,8 +35,11 @@ def compile_kernels(*packages: str, idle: Callable[[Kernel], bool] | None = None
 
 
 @contextmanager
-def progress_bar(unit: str = "bytes", *, shown: bool = True) -> Iterator[Callable[[int, int], None] | None]:
-    """Give a callback (done, of all `unit`) that moves a progress bar, or None where standard error is no terminal."""
+def progress_bar(unit: str = "bytes", *, shown: bool = True) -> Iterator[Callable[[int, int | None], None] | None]:
+    """Give a callback (done, of all `unit`, None if unknown) that moves a progress bar.
+
+    None where standard error is no terminal.
+    """
     if not (shown and sys.stderr.isatty()):
         yield None
         return

@@ -1,12 +1,24 @@
 """Synthetic captures: disorder, lulls, skew, address pairs and attacks are known because they were asked for.
 
 A `Profile` says what a link looks like, `generate` writes it as a classic pcap file, `three_links` writes the links
-of the demo. The file depends on the profile alone, byte for byte.
+of the demo. The file depends on the profile alone, byte for byte. `generate_from_script` writes the packets of a scapy
+script.
 """
 
 from capture.generate.attacks import Attack
+from capture.generate.conversations import Conversations
 from capture.generate.links import three_links
 from capture.generate.profile import Profile
+from capture.generate.scripts import ScriptSummary, generate_from_script
 from capture.generate.write import Summary, generate
 
-__all__ = ["Attack", "Profile", "Summary", "generate", "three_links"]
+__all__ = [
+    "Attack",
+    "Conversations",
+    "Profile",
+    "ScriptSummary",
+    "Summary",
+    "generate",
+    "generate_from_script",
+    "three_links",
+]

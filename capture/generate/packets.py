@@ -70,8 +70,8 @@ class Encoder:
         """Return the kinds a link type can carry: ARP needs a link layer that names its payload."""
         return [kind for kind in Kind if kind != Kind.ARP or link_type not in (0, 101)]
 
-    def encode(self, traffic: Traffic) -> tuple[NDArray[np.uint8], int]:
-        """Return the bytes of the records and the sum of their wire lengths."""
+    def encode(self, traffic: Traffic) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
+        """Return the bytes of the records, where each begins, and the sum of their wire lengths."""
         classes = traffic.kind * np.uint8(DEPTHS) + traffic.depth
         link_lengths = self._link_lengths[classes]
         network = np.clip(traffic.length - link_lengths, self._shortest[classes], self._longest[classes])
@@ -93,7 +93,7 @@ class Encoder:
             records["record.wire_length"] = wire[rows]
             _fill(records, made, Kind(int(number) // DEPTHS), traffic, rows, network[rows])
             _scatter(records, min(made.length, self._snap_length) + RECORD_HEADER, output, starts[rows])
-        return output, int(wire.sum())
+        return output, starts, int(wire.sum())
 
 
 def _network_lengths(made: Stack, kind: Kind) -> tuple[int, int]:

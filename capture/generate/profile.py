@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from capture.generate.attacks import Attack
+from capture.generate.conversations import LINK_TYPES as CONVERSATION_LINK_TYPES
+from capture.generate.conversations import MAX_CONVERSATIONS, Conversations, conversation_count
 from capture.generate.timeline import Piece, periodic_lulls, pieces
 from capture.units import SECOND
 
@@ -39,6 +41,9 @@ class Profile:
     shuffled inside, as a router's cache purge writes them; Li 2008, Fig. 6-9). Disorder never moves a packet over the
     edge of a lull or of an attack. `clock_offset` is added to every timestamp.
 
+    In addition: `conversations` of application protocols and tunnels, built with scapy. `packets` and `rate` do not
+    include their packets, which are never in disorder and carry no VLAN tags.
+
     How written: `snap_length` cuts the captured bytes; `link_type`, `byte_order` (`little`, `big`) and `precision`
     (`us`, `ns`) are those of the file.
     """
@@ -64,6 +69,7 @@ class Profile:
     lull_every: int = 0
     lull_length: int = 0
     attacks: tuple[Attack, ...] = ()
+    conversations: tuple[Conversations, ...] = ()
     snap_length: int = 86
     link_type: int = 1
     byte_order: str = "little"
@@ -88,6 +94,7 @@ class Profile:
                     f"sends: the last packets end at {self.pieces[-1].end} ns from the start of the capture, and "
                     "lulls are silent"
                 )
+        self._check_conversations()
         first, last = self.start + self.clock_offset, self.start + self.clock_offset + self.pieces[-1].end
         if first < 0 or last > MAX_TIME:
             raise ValueError(
@@ -208,6 +215,23 @@ class Profile:
                         f"precision: got us and a time of {time} ns, expected whole microseconds (or precision ns): "
                         "cutting timestamps would move packets into lulls"
                     )
+
+    def _check_conversations(self) -> None:
+        if self.conversations and self.link_type not in CONVERSATION_LINK_TYPES:
+            known = " or ".join(f"{number} ({name})" for number, name in CONVERSATION_LINK_TYPES.items())
+            raise ValueError(f"traffic: got link type {self.link_type}, expected {known}: conversations have no other")
+        count = sum(conversation_count(self.pieces, each.rate) for each in self.conversations)
+        if count > MAX_CONVERSATIONS:
+            raise ValueError(
+                f"traffic: got {count} conversations, expected at most {MAX_CONVERSATIONS}: scapy builds some hundred"
+                " of them in a second"
+            )
+        for each in self.conversations:
+            if not conversation_count(self.pieces, each.rate):
+                raise ValueError(
+                    f"traffic: got {each.rate} conversations/s of {each.kind}, expected a rate for at least one before"
+                    f" the link ends, {self.pieces[-1].end} ns from the start of the capture"
+                )
 
     def _check_file(self) -> None:
         if self.link_type not in LINK_TYPES:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +13,14 @@ from numpy.typing import NDArray
 
 from capture.generate.attacks import overlay
 from capture.generate.background import Background
+from capture.generate.conversations import Frame, frames
 from capture.generate.packets import RECORD_HEADER, Encoder, Traffic
-from capture.generate.profile import Profile
+from capture.generate.pcap_file import TICK, complete_file, file_header, write_all
+from capture.generate.profile import MAX_TIME, Profile
+from capture.generate.scripts import require_scapy
 from capture.generate.times import disordered, slot_times
+from capture.units import SECOND
 
-MAGIC = {"us": 0xA1B2C3D4, "ns": 0xA1B23C4D}
-TICK = {"us": 1000, "ns": 1}
 CHUNK_PACKETS = 1 << 15
 CHUNK_BYTES = 1 << 24
 DRAWS = 6
@@ -32,7 +32,7 @@ class Summary:
 
     `first` and `last` are the times of the first and last packet in the file, `low` and `high` the least and greatest
     of all: they differ where there is disorder. `groups` counts the distinct address pairs of the background traffic,
-    `attack_packets` those of the attacks.
+    `attack_packets` and `conversation_packets` the packets of the attacks and conversations.
     """
 
     packets: int
@@ -43,6 +43,7 @@ class Summary:
     high: int
     groups: int
     attack_packets: int
+    conversation_packets: int
     file_size: int
 
 
@@ -51,15 +52,12 @@ def generate(
 ) -> Summary:
     """Write the capture that `profile` describes to `path`, replacing a file of that name only when all is written.
 
-    `progress` is called after each chunk with the packets written so far and those there will be. `chunk` is the
+    `progress` is called after each chunk with the packets written so far and those there will be, without those of
+    conversations. `chunk` is the
     packets made at once (default: 2**15, fewer when a chunk could exceed 16 MiB); the file does not depend on it.
     Raises `ValueError` when `path` is something other than a file, `OSError` when it cannot be written.
     """
     path = Path(path)
-    if path.exists() and not path.is_file():
-        raise ValueError(
-            f"{path}: is not a regular file, expected the name of a capture to write: it would be replaced"
-        )
     if chunk is None:
         longest = max(1600, *(high for _, high, _ in profile.sizes))
         chunk = max(1, min(CHUNK_PACKETS, CHUNK_BYTES // (RECORD_HEADER + min(profile.snap_length, longest))))
@@ -68,48 +66,107 @@ def generate(
     link = _Link(profile)
     order = "<" if profile.byte_order == "little" else ">"
     encoder = Encoder(profile.link_type, order, TICK[profile.precision], profile.snap_length)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    wire_bytes, times = 0, _Times()
-    try:
-        # One write runs beside the making of the next chunk: about half of the time goes into each.
-        with partial.open("wb", buffering=0) as file, ThreadPoolExecutor(1) as writer:
-            pending = writer.submit(_write_all, file, _file_header(profile, order))
-            for traffic in link.chunks(chunk):
-                records, chunk_bytes = encoder.encode(traffic)
-                pending.result()
-                pending = writer.submit(_write_all, file, records.data)
-                wire_bytes += chunk_bytes
-                times.add(traffic.ts)
-                if progress is not None:
-                    progress(times.packets, profile.total)
+    conversations = _ConversationRecords(profile, order)
+    wire_bytes, background, times = 0, 0, _Times()
+    # One write runs beside the making of the next chunk: about half of the time goes into each.
+    with complete_file(path) as file, ThreadPoolExecutor(1) as writer:
+        header = file_header(profile.precision, order, profile.snap_length, profile.link_type)
+        pending = writer.submit(write_all, file, header)
+        for slots, traffic in link.chunks(chunk):
+            records, starts, chunk_bytes = encoder.encode(traffic)
+            made = conversations.merged(slots, _Records(traffic.ts, records, chunk_bytes), starts)
             pending.result()
-            file_size = file.tell()
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)  # only there when the writing was interrupted
+            pending = writer.submit(write_all, file, made.data.data)
+            wire_bytes += made.wire_bytes
+            background += len(traffic.ts)
+            times.add(made.ts)
+            if progress is not None:
+                progress(background, profile.total)
+        pending.result()
+        rest = conversations.rest()
+        write_all(file, rest.data.data)
+        if len(rest.ts):
+            times.add(rest.ts)
+        file_size = file.tell()
     return Summary(
         times.packets,
-        wire_bytes,
+        wire_bytes + rest.wire_bytes,
         times.first,
         times.last,
         times.low,
         times.high,
         link.background.groups.seen,
         link.attack_packets,
+        conversations.packets,
         file_size,
     )
 
 
-def _file_header(profile: Profile, order: str) -> memoryview:
-    """Return the 24 bytes that open a classic pcap file."""
-    magic, snap_length = MAGIC[profile.precision], profile.snap_length
-    return memoryview(struct.pack(f"{order}IHHiIII", magic, 2, 4, 0, 0, snap_length, profile.link_type))
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """Records of a file: their times in ns, their bytes, and the sum of their wire lengths."""
+
+    ts: NDArray[np.int64]
+    data: NDArray[np.uint8]
+    wire_bytes: int
 
 
-def _write_all(file: FileIO, data: memoryview) -> None:
-    """Write all of `data`: an unbuffered file may take a part of it."""
-    while data:
-        data = data[file.write(data) :]
+class _ConversationRecords:
+    """The records of a profile's conversations, to be inserted between those of the other packets."""
+
+    def __init__(self, profile: Profile, order: str) -> None:
+        self.packets = 0
+        self._order = order
+        self._tick = TICK[profile.precision]
+        self._snap_length = profile.snap_length
+        self._origin = profile.start + profile.clock_offset
+        self._frames: Iterator[Frame] = iter(())
+        if profile.conversations:
+            require_scapy("traffic of application protocols and tunnels")
+            self._frames = frames(profile.conversations, profile.pieces, profile.seed, profile.link_type, self._origin)
+        self._next = next(self._frames, None)
+
+    def merged(self, slots: NDArray[np.int64], chunk: _Records, starts: NDArray[np.int64]) -> _Records:
+        """Insert the packets that are due before the last packet of a chunk.
+
+        `slots` are the times of the chunk's packets before disorder, from the start of the capture, and `starts` the
+        offsets of their records.
+        """
+        due = self._until(int(slots[-1]))
+        if not due:
+            return chunk
+        places = np.searchsorted(slots, np.array([time for time, _, _ in due]), side="right")
+        parts, before = [], 0
+        for place, (_, _, record) in zip(places.tolist(), due, strict=True):
+            start = int(starts[place]) if place < len(starts) else len(chunk.data)
+            parts += [chunk.data[before:start], record]
+            before = start
+        ts = np.insert(chunk.ts, places, [self._ts(time) for time, _, _ in due])
+        data = np.concatenate([*parts, chunk.data[before:]])
+        return _Records(ts, data, chunk.wire_bytes + sum(length for _, length, _ in due))
+
+    def rest(self) -> _Records:
+        """Return the packets that are due after all others."""
+        due = self._until(MAX_TIME)
+        data = np.concatenate([np.empty(0, np.uint8), *(record for _, _, record in due)])
+        ts = np.array([self._ts(time) for time, _, _ in due], np.int64)
+        return _Records(ts, data, sum(length for _, length, _ in due))
+
+    def _ts(self, time: int) -> int:
+        return self._origin + time - time % self._tick
+
+    def _until(self, last: int) -> list[tuple[int, int, NDArray[np.uint8]]]:
+        """Take the packets until `last`: their times from the start, their lengths, and their records."""
+        due = []
+        while self._next is not None and self._next[0] <= last:
+            time, frame = self._next
+            seconds, ns = divmod(self._ts(time), SECOND)
+            captured = frame[: self._snap_length]
+            header = struct.pack(f"{self._order}IIII", seconds, ns // self._tick, len(captured), len(frame))
+            due.append((time, len(frame), np.frombuffer(header + captured, np.uint8)))
+            self._next = next(self._frames, None)
+            self.packets += 1
+        return due
 
 
 class _Times:
@@ -140,18 +197,22 @@ class _Link:
         self._profile = profile
         self._streams = [np.random.PCG64(seed) for seed in np.random.SeedSequence(profile.seed).spawn(DRAWS)]
 
-    def chunks(self, size: int) -> Iterator[Traffic]:
-        """Yield all packets, at most `size` at a time and never of two pieces."""
+    def chunks(self, size: int) -> Iterator[tuple[NDArray[np.int64], Traffic]]:
+        """Yield all packets, at most `size` at a time and never of two pieces, with their times before disorder.
+
+        These times are from the start of the capture.
+        """
         profile = self._profile
         for piece in profile.pieces:
             for first in range(piece.first, piece.last, size):
                 count = min(size, piece.last - first)
                 draws = np.stack([stream.random_raw(count) for stream in self._streams])
-                times = slot_times(piece, first, draws[0])
+                slots = slot_times(piece, first, draws[0])
                 times = disordered(
-                    times, piece, profile.disorder, profile.disorder_span, TICK[profile.precision], draws[0]
+                    slots, piece, profile.disorder, profile.disorder_span, TICK[profile.precision], draws[0]
                 )
-                yield self._traffic(times + (profile.start + profile.clock_offset), draws[1:], piece.rates)
+                ts = times + (profile.start + profile.clock_offset)
+                yield slots, self._traffic(ts, draws[1:], piece.rates)
 
     def _traffic(self, ts: NDArray[np.int64], draws: NDArray[np.uint64], rates: tuple[float, ...]) -> Traffic:
         """Return the columns of packets at `ts`: background, and attacks in proportion to their rates."""

@@ -1,0 +1,101 @@
+"""When conversations of application protocols and tunnels take place; `capture.generate.protocols` makes their packets.
+
+Conversation n of a kind begins at a random place of the n-th slot of a piece, as packets of the background do. Its
+packets stay inside its piece, hence outside lulls. Everything depends on the seed of the profile, the kind and n alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from capture.generate.timeline import Piece
+from capture.units import SECOND
+
+KINDS = {
+    "dns": "a query to a resolver and its answer, over UDP",
+    "http": "a GET request and its response in a TCP connection",
+    "tls": "a TLS 1.3 handshake with a server name, and enciphered data, in a TCP connection",
+    "sip": "a registration and a call, over UDP",
+    "gre": "pings in GRE with a key",
+    "ipip": "pings in IP in IP",
+    "vxlan": "DNS in Ethernet in VXLAN",
+    "gtp": "DNS in GTP-U",
+}
+DEFAULT_RATE = 10.0
+MAX_CONVERSATIONS = 100_000
+"""Conversations in a file: scapy builds some hundred of them in a second of CPU time."""
+LINK_TYPES = {1: "Ethernet", 101: "raw IP"}
+
+Frame = tuple[int, bytes]
+"""Time in ns from the start of the capture, and the bytes of a packet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversations:
+    """`rate` conversations/s of `kind` (a key of `KINDS`) outside lulls, in addition to the other packets.
+
+    Raises `ValueError` for an unknown kind or a rate that is not positive.
+    """
+
+    kind: str
+    rate: float = DEFAULT_RATE
+
+    def __post_init__(self) -> None:
+        """Refuse conversations that would not take place."""
+        if self.kind not in KINDS:
+            raise ValueError(f"traffic: got kind {self.kind!r}, expected one of {', '.join(KINDS)}")
+        if not 0 < self.rate <= MAX_CONVERSATIONS:
+            raise ValueError(
+                f"traffic: got {self.rate} conversations/s of {self.kind}, expected more than 0, at most"
+                f" {MAX_CONVERSATIONS}"
+            )
+
+
+def starts(pieces: Sequence[Piece], rate: float, chance: random.Random) -> Iterator[tuple[int, int]]:
+    """Yield the beginning of each conversation and the end of its piece, ns, in order.
+
+    Counts are rounded cumulatively over the pieces.
+    """
+    expected, total = 0.0, 0
+    for piece in pieces:
+        expected += rate * (piece.end - piece.start) / SECOND
+        count = round(expected) - total
+        total += count
+        for place in range(count):
+            offset = int((place + chance.random()) * ((piece.end - piece.start) / count))
+            yield piece.start + min(offset, piece.end - piece.start - 1), piece.end
+
+
+def conversation_count(pieces: Sequence[Piece], rate: float) -> int:
+    """Return how many conversations `starts` yields."""
+    return round(sum(rate * (piece.end - piece.start) / SECOND for piece in pieces))
+
+
+def frames(
+    conversations: Sequence[Conversations], pieces: Sequence[Piece], seed: int, link_type: int, origin: int
+) -> Iterator[Frame]:
+    """Yield the packets of all conversations in the order of their times, which are from `origin`, ns since 1970.
+
+    Only the conversations that are going on are in memory. Raises `MissingPackageError` without scapy.
+    """
+    from capture.generate.protocols import packets_of
+
+    def begins(position: int, each: Conversations) -> Iterator[tuple[int, int, int, int, str]]:
+        chance = random.Random(f"{seed}/{position}/{each.kind}")
+        for number, (start, end) in enumerate(starts(pieces, each.rate, chance)):
+            yield start, position, number, end, each.kind
+
+    waiting: list[tuple[int, int, int, int, bytes]] = []
+    for start, position, number, end, kind in heapq.merge(*map(begins, range(len(conversations)), conversations)):
+        while waiting and waiting[0][0] < start:
+            time, *_, frame = heapq.heappop(waiting)
+            yield time, frame
+        chance = random.Random(f"{seed}/{position}/{kind}/{number}")
+        for place, (offset, frame) in enumerate(packets_of(kind, chance, link_type, origin + start)):
+            heapq.heappush(waiting, (min(start + offset, end - 1), position, number, place, frame))
+    while waiting:
+        time, *_, frame = heapq.heappop(waiting)
+        yield time, frame

@@ -1,0 +1,43 @@
+"""A classic pcap file that appears under its name only when it is complete."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+
+MAGIC = {"us": 0xA1B2C3D4, "ns": 0xA1B23C4D}
+TICK = {"us": 1000, "ns": 1}
+
+
+@contextmanager
+def complete_file(path: Path) -> Iterator[FileIO]:
+    """Open a hidden file next to `path`; rename it to `path` at the end, or remove it after an exception.
+
+    Raises `ValueError` if `path` is something other than a file.
+    """
+    if path.exists() and not path.is_file():
+        raise ValueError(
+            f"{path}: is not a regular file, expected the name of a capture to write: it would be replaced"
+        )
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb", buffering=0) as file:
+            yield file
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)  # exists only after an exception
+
+
+def file_header(precision: str, order: str, snap_length: int, link_type: int) -> memoryview:
+    """Return the first 24 bytes of the file; `precision` is `us` or `ns`, `order` is `<` or `>`."""
+    return memoryview(struct.pack(f"{order}IHHiIII", MAGIC[precision], 2, 4, 0, 0, snap_length, link_type))
+
+
+def write_all(file: FileIO, data: memoryview) -> None:
+    """Write all of `data`: an unbuffered file may accept a part of it."""
+    while data:
+        data = data[file.write(data) :]

@@ -1,0 +1,302 @@
+"""Packets of one conversation of each kind, built with scapy: valid lengths and checksums, plausible contents.
+
+Clients are in 172.16.0.0/12, servers in 203.0.113.0/24 (RFC 5737) and names below example.com (RFC 2606), so that no
+conversation shares an address with the background traffic. Every value that scapy would choose by chance is set from
+`chance`, hence equal seeds make equal bytes. TLS records are written as bytes: scapy's classes for TLS need a further
+package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from random import Random
+from typing import Any
+
+from scapy.contrib.gtp import GTP_U_Header
+from scapy.layers.dns import DNS, DNSQR, DNSRR
+from scapy.layers.http import HTTP, HTTPRequest, HTTPResponse
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.l2 import GRE, Ether
+from scapy.layers.vxlan import VXLAN
+from scapy.packet import Packet, Raw
+
+from capture.generate.conversations import LINK_TYPES
+from capture.units import SECOND
+
+MS = 1_000_000
+MSS = 1400
+"""Bytes of data in a TCP segment."""
+HOSTS = ("www", "api", "mail", "cdn", "login", "static", "shop", "news")
+ETHERNET = next(iter(LINK_TYPES))
+
+
+@dataclass
+class _Exchange:
+    """The packets of one conversation between a client and a server, with the time of each from the beginning.
+
+    `began` is that beginning in ns since 1970.
+    """
+
+    chance: Random
+    link_type: int
+    began: int
+    packets: list[tuple[int, bytes]] = field(default_factory=list)
+    time: int = 0
+
+    def __post_init__(self) -> None:
+        """Draw the two ends."""
+        self.client = f"172.{self.chance.randint(16, 31)}.{self.chance.randint(0, 255)}.{self.chance.randint(1, 254)}"
+        self.server = f"203.0.113.{self.chance.randint(1, 254)}"
+        self.port = self.chance.randint(32768, 60998)
+        self.delay = self.chance.randint(2 * MS, 40 * MS)
+
+    def ip(self, from_client: bool) -> Packet:
+        """Return an IP header in a direction."""
+        ends = (self.client, self.server) if from_client else (self.server, self.client)
+        return IP(src=ends[0], dst=ends[1], id=self.chance.getrandbits(16), ttl=64 if from_client else 57)
+
+    def add(self, from_client: bool, above: Packet, pause: int = 0) -> None:
+        """Send a packet `pause` ns after the previous one; by default half of the round trip."""
+        packet = self.ip(from_client) / above
+        if self.link_type == ETHERNET:
+            macs = ("02:00:00:00:10:01", "02:00:00:00:10:02")
+            packet = Ether(src=macs[not from_client], dst=macs[from_client]) / packet
+        if self.packets:
+            self.time += pause or self.delay // 2 + self.chance.randint(0, MS)
+        self.packets.append((self.time, bytes(packet)))
+
+
+class _Connection:
+    """A TCP connection in an exchange: handshake, data in segments that are acknowledged, and its end."""
+
+    def __init__(self, exchange: _Exchange, port: int) -> None:
+        self.exchange, self.port = exchange, port
+        self.next = {True: exchange.chance.getrandbits(32), False: exchange.chance.getrandbits(32)}
+        mss = [("MSS", 1460)]
+        exchange.add(True, TCP(**self._ports(True), flags="S", seq=self.next[True], window=64240, options=mss))
+        self._advance(True, 1)
+        exchange.add(False, self._tcp(False, "SA", options=mss))
+        self._advance(False, 1)
+        exchange.add(True, self._tcp(True, "A"))
+
+    def send(self, from_client: bool, data: bytes) -> None:
+        """Send data; the other end acknowledges all of it at once."""
+        for start in range(0, len(data), MSS):
+            segment = data[start : start + MSS]
+            flags = "PA" if start + MSS >= len(data) else "A"
+            self.exchange.add(from_client, self._tcp(from_client, flags) / Raw(segment), MS // 10)
+            self._advance(from_client, len(segment))
+        self.exchange.add(not from_client, self._tcp(not from_client, "A"))
+
+    def close(self) -> None:
+        """Close both directions; the client begins."""
+        for from_client in (True, False):
+            self.exchange.add(from_client, self._tcp(from_client, "FA"))
+            self._advance(from_client, 1)
+        self.exchange.add(True, self._tcp(True, "A"))
+
+    def _tcp(self, from_client: bool, flags: str, **fields: Any) -> Packet:
+        seq, ack = self.next[from_client], self.next[not from_client]
+        return TCP(**self._ports(from_client), flags=flags, seq=seq, ack=ack, window=64240, **fields)
+
+    def _ports(self, from_client: bool) -> dict[str, Any]:
+        ports = (self.exchange.port, self.port)
+        return {"sport": ports[not from_client], "dport": ports[from_client]}
+
+    def _advance(self, from_client: bool, amount: int) -> None:
+        self.next[from_client] = (self.next[from_client] + amount) & 0xFFFFFFFF
+
+
+def _name(chance: Random) -> str:
+    return f"{chance.choice(HOSTS)}{chance.randint(1, 40)}.example.com"
+
+
+def _dns_messages(chance: Random) -> tuple[Packet, Packet]:
+    """Return a query for an address and its answer; one in ten names does not exist."""
+    name, number = _name(chance).encode(), chance.getrandbits(16)
+    ipv6, missing = chance.random() < 0.3, chance.random() < 0.1
+    question = DNSQR(qname=name, qtype="AAAA" if ipv6 else "A")
+    address = f"2001:db8::{chance.getrandbits(16):x}" if ipv6 else f"203.0.113.{chance.randint(1, 254)}"
+    answer = [] if missing else [DNSRR(rrname=name, type="AAAA" if ipv6 else "A", ttl=300, rdata=address)]
+    query = DNS(id=number, rd=1, qd=[question])
+    return query, DNS(id=number, qr=1, rd=1, ra=1, rcode=3 if missing else 0, qd=[question], an=answer)
+
+
+def _dns(exchange: _Exchange) -> None:
+    query, answer = _dns_messages(exchange.chance)
+    exchange.add(True, UDP(sport=exchange.port, dport=53) / query)
+    exchange.add(False, UDP(sport=53, dport=exchange.port) / answer)
+
+
+def _http(exchange: _Exchange) -> None:
+    chance = exchange.chance
+    connection = _Connection(exchange, 80)
+    path = f"/items/{chance.randint(1, 9999)}".encode()
+    request = HTTPRequest(
+        Method=b"GET", Path=path, Host=_name(chance).encode(), User_Agent=b"curl/8.5.0", Accept=b"*/*"
+    )
+    body = b"<p>item</p>\n" * chance.randint(5, 300)
+    status, reason = chance.choice(((b"200", b"OK"),) * 8 + ((b"404", b"Not Found"), (b"503", b"Service Unavailable")))
+    response = HTTPResponse(
+        Status_Code=status,
+        Reason_Phrase=reason,
+        Date=formatdate(exchange.began // SECOND, usegmt=True).encode(),  # scapy would write the present time
+        Content_Type=b"text/html",
+        Content_Length=str(len(body)).encode(),
+    )
+    connection.send(True, bytes(HTTP() / request))
+    connection.send(False, bytes(HTTP() / response / Raw(body)))
+    connection.close()
+
+
+def _sized(width: int, data: bytes) -> bytes:
+    """Return data behind its length in `width` bytes, as TLS writes vectors (RFC 8446 §3.4)."""
+    return len(data).to_bytes(width, "big") + data
+
+
+def _extension(kind: int, data: bytes) -> bytes:
+    return kind.to_bytes(2, "big") + _sized(2, data)
+
+
+def _record(content: int, version: int, data: bytes) -> bytes:
+    return bytes([content]) + version.to_bytes(2, "big") + _sized(2, data)
+
+
+def _tls(exchange: _Exchange) -> None:
+    """Handshake of TLS 1.3 as seen from outside (RFC 8446 appendix D.4): two hellos, then enciphered records."""
+    chance = exchange.chance
+    connection = _Connection(exchange, 443)
+    session, key = chance.randbytes(32), chance.randbytes(32)
+    share = b"\x00\x1d" + _sized(2, key)  # x25519
+    extensions = (
+        _extension(0, _sized(2, b"\x00" + _sized(2, _name(chance).encode())))  # server_name
+        + _extension(10, _sized(2, b"\x00\x1d"))  # supported_groups
+        + _extension(13, _sized(2, b"\x04\x03\x08\x04"))  # signature_algorithms
+        + _extension(16, _sized(2, _sized(1, b"h2") + _sized(1, b"http/1.1")))  # ALPN
+        + _extension(43, _sized(1, b"\x03\x04"))  # supported_versions
+        + _extension(51, _sized(2, share))  # key_share
+    )
+    suites = b"\x13\x01\x13\x02\x13\x03"
+    hello = b"\x03\x03" + chance.randbytes(32) + _sized(1, session) + _sized(2, suites) + b"\x01\x00"
+    connection.send(True, _record(22, 0x0301, b"\x01" + _sized(3, hello + _sized(2, extensions))))
+    answer = b"\x03\x03" + chance.randbytes(32) + _sized(1, session) + suites[:2] + b"\x00"
+    extensions = _extension(43, b"\x03\x04") + _extension(51, b"\x00\x1d" + _sized(2, chance.randbytes(32)))
+    server = _record(22, 0x0303, b"\x02" + _sized(3, answer + _sized(2, extensions))) + _record(20, 0x0303, b"\x01")
+    connection.send(False, server + _record(23, 0x0303, chance.randbytes(chance.randint(900, 3200))))
+    connection.send(True, _record(20, 0x0303, b"\x01") + _record(23, 0x0303, chance.randbytes(53)))
+    connection.send(True, _record(23, 0x0303, chance.randbytes(chance.randint(60, 600))))
+    connection.send(False, _record(23, 0x0303, chance.randbytes(chance.randint(200, 6000))))
+    connection.close()
+
+
+def _sip(exchange: _Exchange) -> None:
+    """REGISTER and its answer, then a call from INVITE to BYE (RFC 3261 §24)."""
+    chance = exchange.chance
+    user, peer, call = (chance.randint(1000, 9999) for _ in range(3))
+    branch = f"{chance.getrandbits(64):016x}"
+    sequence = 0
+
+    def message(first: str, method: str, tags: str, body: str = "") -> Packet:
+        content = "Content-Type: application/sdp\r\n" if body else ""
+        target, kind = (user, "r") if method == "REGISTER" else (peer, "c")
+        text = (
+            f"{first}\r\nVia: SIP/2.0/UDP {exchange.client}:5060;branch=z9hG4bK{branch}{sequence}\r\n"
+            f"Max-Forwards: 70\r\nFrom: <sip:{user}@example.com>;tag={branch[:8]}\r\n"
+            f"To: <sip:{target}@example.com>{tags}\r\nCall-ID: {call}{kind}@{exchange.client}\r\n"
+            f"CSeq: {sequence} {method}\r\n"
+            f"Contact: <sip:{user}@{exchange.client}:5060>\r\n{content}Content-Length: {len(body)}\r\n\r\n{body}"
+        )
+        return UDP(sport=5060, dport=5060) / Raw(text.encode())
+
+    def media(address: str) -> str:
+        return (
+            f"v=0\r\no=- {call} 1 IN IP4 {address}\r\ns=-\r\nc=IN IP4 {address}\r\nt=0 0\r\n"
+            f"m=audio {exchange.port & ~1} RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n"
+        )
+
+    tag = f";tag={branch[8:]}"
+    sequence = 1
+    exchange.add(True, message("REGISTER sip:example.com SIP/2.0", "REGISTER", ""))
+    exchange.add(False, message("SIP/2.0 200 OK", "REGISTER", tag))
+    sequence = 2
+    exchange.add(True, message(f"INVITE sip:{peer}@example.com SIP/2.0", "INVITE", "", media(exchange.client)), 50 * MS)
+    exchange.add(False, message("SIP/2.0 100 Trying", "INVITE", ""))
+    exchange.add(False, message("SIP/2.0 180 Ringing", "INVITE", tag), 80 * MS)
+    exchange.add(False, message("SIP/2.0 200 OK", "INVITE", tag, media(exchange.server)), 900 * MS)
+    exchange.add(True, message(f"ACK sip:{peer}@example.com SIP/2.0", "ACK", tag))
+    sequence = 3
+    exchange.add(True, message(f"BYE sip:{peer}@example.com SIP/2.0", "BYE", tag), chance.randint(500, 1500) * MS)
+    exchange.add(False, message("SIP/2.0 200 OK", "BYE", tag))
+
+
+def _inside(exchange: _Exchange, from_client: bool, above: Packet) -> Packet:
+    """Return an inner packet between the private addresses 10.200.0.0/16 behind the ends of a tunnel."""
+    near, far = (
+        f"10.200.{end.rpartition('.')[2]}.{side}" for side, end in enumerate((exchange.client, exchange.server), 1)
+    )
+    source, destination = (near, far) if from_client else (far, near)
+    return IP(src=source, dst=destination, id=exchange.chance.getrandbits(16)) / above
+
+
+def _pings(exchange: _Exchange, tunnel: Callable[[], Packet | None]) -> None:
+    """Four echoes and their replies in a tunnel."""
+    number, data = exchange.chance.getrandbits(16), bytes(range(48))
+    for sequence in range(1, 5):
+        for from_client in (True, False):
+            echo = ICMP(type="echo-request" if from_client else "echo-reply", id=number, seq=sequence) / Raw(data)
+            inner, header = _inside(exchange, from_client, echo), tunnel()
+            exchange.add(from_client, inner if header is None else header / inner)
+
+
+def _gre(exchange: _Exchange) -> None:
+    key = exchange.chance.getrandbits(32)
+    _pings(exchange, lambda: GRE(key_present=1, key=key, proto=0x0800))
+
+
+def _ipip(exchange: _Exchange) -> None:
+    _pings(exchange, lambda: None)
+
+
+def _vxlan(exchange: _Exchange) -> None:
+    network, macs = exchange.chance.getrandbits(24), ("02:00:00:00:20:01", "02:00:00:00:20:02")
+    for from_client, port, message in zip(
+        (True, False), (53, exchange.port), _dns_messages(exchange.chance), strict=True
+    ):
+        other = exchange.port if from_client else 53
+        frame = Ether(src=macs[not from_client], dst=macs[from_client]) / _inside(
+            exchange, from_client, UDP(sport=other, dport=port) / message
+        )
+        exchange.add(from_client, UDP(sport=exchange.port, dport=4789) / VXLAN(flags=8, vni=network) / frame)
+
+
+def _gtp(exchange: _Exchange) -> None:
+    tunnels = exchange.chance.getrandbits(32), exchange.chance.getrandbits(32)
+    for from_client, message in zip((True, False), _dns_messages(exchange.chance), strict=True):
+        ports = (exchange.port, 53) if from_client else (53, exchange.port)
+        inner = _inside(exchange, from_client, UDP(sport=ports[0], dport=ports[1]) / message)
+        header = GTP_U_Header(teid=tunnels[from_client], gtp_type=255)
+        exchange.add(from_client, UDP(sport=2152, dport=2152) / header / inner)
+
+
+_MAKERS: dict[str, Callable[[_Exchange], None]] = {
+    "dns": _dns,
+    "http": _http,
+    "tls": _tls,
+    "sip": _sip,
+    "gre": _gre,
+    "ipip": _ipip,
+    "vxlan": _vxlan,
+    "gtp": _gtp,
+}
+
+
+def packets_of(kind: str, chance: Random, link_type: int, began: int) -> Iterator[tuple[int, bytes]]:
+    """Yield time from the beginning, ns, and bytes of each packet of a conversation of `kind`.
+
+    `began` is the time of the beginning, ns since 1970: HTTP servers state it.
+    """
+    exchange = _Exchange(chance, link_type, began)
+    _MAKERS[kind](exchange)
+    yield from exchange.packets

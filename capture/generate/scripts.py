@@ -1,0 +1,241 @@
+"""Packets of a user's scapy script, written as a classic pcap file.
+
+The script is Python and defines `packets()`, which returns or yields scapy packets, each alone or as `(time, packet)`.
+A time is exact: an `int` of nanoseconds since 1970, or a `Decimal` or `Fraction` of seconds. A packet alone has the
+time that a capture file gave it (scapy stores a `Decimal` in `packet.time`), otherwise it follows 1 ms after the packet
+before it. The first packet decides the link type of the file.
+
+Loading a script runs its code with the rights of the process.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from capture.errors import InputError, MissingPackageError
+from capture.generate.pcap_file import complete_file, file_header, write_all
+from capture.generate.profile import MAX_TIME
+from capture.units import SECOND
+
+FIRST_TIME = 1_700_000_000 * SECOND
+"""Time of the first packet, ns, if the script gives none. It is the first second of a `Profile` too."""
+GAP = SECOND // 1000
+MAX_LENGTH = 262_144
+"""Bytes of the longest record that libpcap reads."""
+RAW_IP = 101
+RAW_IP_LAYERS = ("IP", "IPv6", "IPv46")
+BUFFER_BYTES = 1 << 18
+EXTRA = "generate"
+EXPECTED = "expected a scapy packet or (time, packet)"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptSummary:
+    """Contents of the file: `low` and `high` are the least and greatest time, ns; `file_size` is in bytes."""
+
+    packets: int
+    low: int
+    high: int
+    link_type: int
+    file_size: int
+
+
+def require_scapy(purpose: str) -> None:
+    """Raise `MissingPackageError` if scapy is not installed. The first call imports it, which takes 0.1 s."""
+    try:
+        import scapy.packet  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingPackageError("scapy", EXTRA, purpose) from error
+
+
+def generate_from_script(
+    script: str | Path,
+    path: str | Path,
+    *,
+    packets: int | None = None,
+    snap_length: int = MAX_LENGTH,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> ScriptSummary:
+    """Run `script` and write the packets of its `packets()` to `path`, at most `packets` of them.
+
+    An existing file is replaced only when all packets are written. `snap_length` cuts the captured bytes. `progress`
+    is called with the packets written and their maximum, None if unknown. Raises `InputError` for a script that cannot
+    be read, raises an exception, or yields anything else than packets of one link type with times from 1970 to 2106;
+    `MissingPackageError` without scapy; `ValueError` for arguments out of range.
+    """
+    for name, value, most in (("packets", packets, None), ("snap_length", snap_length, MAX_LENGTH)):
+        if value is not None and not 1 <= value <= (most or value):
+            raise ValueError(f"{name}: got {value}, expected 1{f'..{most}' if most else ' or more'}")
+    require_scapy("a scapy script")
+    source = _Script(Path(script))
+    count, low, high, link_type = 0, MAX_TIME, 0, -1
+    with complete_file(Path(path)) as file:
+        buffer = bytearray()
+        for time, frame, wire_length, layer in source.frames():
+            found = _link_type(layer, source, count + 1)
+            if link_type < 0:
+                link_type = found
+                write_all(file, file_header("ns", "<", snap_length, link_type))
+            elif found != link_type:
+                raise InputError(
+                    f"{source.path}: packet {count + 1}: got link type {found} ({layer.__name__}), expected"
+                    f" {link_type} as of packet 1: a pcap file has one link type; write one file for each"
+                )
+            captured = frame[:snap_length]
+            buffer += struct.pack("<IIII", *divmod(time, SECOND), len(captured), wire_length) + captured
+            count, low, high = count + 1, min(low, time), max(high, time)
+            if len(buffer) >= BUFFER_BYTES:
+                write_all(file, memoryview(bytes(buffer)))
+                buffer.clear()
+            if progress is not None and count & 63 == 0:
+                progress(count, packets)
+            if count == packets:
+                break
+        if not count:
+            raise InputError(f"{source.path}: packets() yielded no packet, expected at least one: the file has no link")
+        write_all(file, memoryview(bytes(buffer)))
+        file_size = file.tell()
+        if progress is not None:
+            progress(count, count)
+    return ScriptSummary(count, low, high, link_type, file_size)
+
+
+class _Script:
+    """A user's script; every exception that its code raises becomes an `InputError` with file and line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def frames(self) -> Iterator[tuple[int, bytes, int, type]]:
+        """Yield time in ns, bytes, length on the wire and class of the first layer of each packet."""
+        from scapy.packet import Packet
+
+        following = FIRST_TIME
+        for number, item in enumerate(self._items(), 1):
+            time, packet = item if isinstance(item, tuple) and len(item) == 2 else (None, item)
+            if not isinstance(packet, Packet):
+                raise InputError(f"{self.path}: packet {number}: got {_shown(item)}, {EXPECTED}")
+            if time is None and isinstance(packet.time, Decimal):
+                time = packet.time
+            ts = following if time is None else self._nanoseconds(time, number)
+            following = ts + GAP
+            with self._reported(f"packet {number} ({packet.name}) cannot be built: "):
+                frame = bytes(packet)
+            if len(frame) > MAX_LENGTH:
+                raise InputError(
+                    f"{self.path}: packet {number}: got {len(frame)} bytes, expected at most {MAX_LENGTH}:"
+                    " libpcap refuses files with longer records"
+                )
+            yield ts, frame, max(len(frame), packet.wirelen or 0), type(packet)
+
+    def _items(self) -> Iterator[Any]:
+        """Yield what `packets()` does."""
+        from scapy.packet import Packet
+
+        module = ModuleType("wiretide_script")
+        module.__file__ = str(self.path)
+        try:
+            text = self.path.read_bytes()
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read: {error.strerror}") from error
+        folder = str(self.path.resolve().parent)
+        sys.path.insert(0, folder)  # as Python does for the script that it runs
+        sys.modules[module.__name__] = module
+        try:
+            with self._reported():
+                exec(compile(text, str(self.path), "exec"), module.__dict__)
+            function = getattr(module, "packets", None)
+            if not callable(function):
+                got = "no packets" if function is None else f"packets = {_shown(function)}"
+                raise InputError(f"{self.path}: got {got}, expected a function: def packets(): yield IP() / UDP()")
+            with self._reported():
+                made = function()
+            if not isinstance(made, Iterable) or isinstance(made, Packet):  # a packet is iterable too
+                raise InputError(f"{self.path}: packets() returned {_shown(made)}, expected an iterable of packets")
+            with self._reported():
+                iterator = iter(made)
+            while True:
+                with self._reported():
+                    try:
+                        item = next(iterator)
+                    except StopIteration:
+                        return
+                yield item
+        finally:
+            sys.modules.pop(module.__name__, None)
+            if folder in sys.path:
+                sys.path.remove(folder)
+
+    @contextmanager
+    def _reported(self, problem: str = "") -> Iterator[None]:
+        """Turn whatever the script raises into an `InputError`. Ctrl-C is no error of the script."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise
+        except ModuleNotFoundError as error:
+            place = self._line(error)
+            hint = "; scapy's TLS layers require it: pip install cryptography" if error.name == "cryptography" else ""
+            raise InputError(f"{self.path}{place}: {problem}{type(error).__name__}: {error}{hint}") from error
+        except (Exception, SystemExit) as error:
+            raise InputError(f"{self.path}{self._line(error)}: {problem}{type(error).__name__}: {error}") from error
+
+    def _line(self, error: BaseException) -> str:
+        """Return `:` and the innermost line of the script that took part in an error."""
+        if isinstance(error, SyntaxError) and error.filename == str(self.path):
+            return f":{error.lineno}"
+        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == str(self.path)]
+        return f":{lines[-1]}" if lines else ""
+
+    def _nanoseconds(self, time: object, number: int) -> int:
+        """Return a time in ns without a step through floating point; parts of a nanosecond are cut off."""
+        where = f"{self.path}: packet {number}: got the time {_shown(time)}"
+        expected = "expected nanoseconds as an int, or seconds as a Decimal or Fraction"
+        if isinstance(time, float):
+            raise InputError(f"{where}, {expected}: a float of seconds cannot hold nanoseconds")
+        if isinstance(time, bool) or not isinstance(time, int | Decimal | Fraction):
+            raise InputError(f"{where}, {expected}")
+        try:
+            ns = time if isinstance(time, int) else int(Fraction(time) * SECOND // 1)
+        except (ValueError, OverflowError) as error:  # a Decimal that is no number, or infinite
+            raise InputError(f"{where}, {expected}") from error
+        if not 0 <= ns < MAX_TIME:
+            raise InputError(
+                f"{where}, expected 0..{MAX_TIME - 1} ns: a pcap record counts seconds from 1970 in 32 bits"
+            )
+        return ns
+
+
+def _link_type(layer: type, script: _Script, number: int) -> int:
+    """Return the link type that begins with a layer."""
+    from scapy.config import conf
+
+    if layer.__name__ in RAW_IP_LAYERS:
+        return RAW_IP
+    known = conf.l2types.layer2num
+    if layer not in known:
+        choices = ", ".join(sorted({each.__name__ for each in known} | set(RAW_IP_LAYERS[:2])))
+        raise InputError(
+            f"{script.path}: packet {number}: got {layer.__name__} as the first layer, expected one that has a link"
+            f" type, such as Ether() / …; of the layers imported these have one: {choices}"
+        )
+    return int(known[layer])
+
+
+def _shown(value: object) -> str:
+    """Return a value's type and its beginning, for a message."""
+    try:
+        text = repr(value)
+    except Exception as error:  # a user's own __repr__
+        text = f"(no text: {type(error).__name__})"
+    return f"{type(value).__name__} {text[:60]}{'…' if len(text) > 60 else ''}"
