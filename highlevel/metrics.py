@@ -87,6 +87,12 @@ JOIN_ROWS_STORED = Metric(
     ("query", "operator"),
     "Rows that a join kept for a while; the others could meet no later row.",
 )
+JOIN_PAIRS = Metric(
+    "wiretide_join_pairs_total",
+    "counter",
+    ("query", "operator"),
+    "Pairs of rows in each other's windows and with equal keys, before the rest of the join's condition is tested.",
+)
 
 SPOOL_SEGMENTS_READ = Metric(
     "wiretide_spool_segments_read_total", "counter", ("link",), "Segments of the link's spool that were read."
@@ -164,6 +170,7 @@ GRAPH_METRICS = (
     OPERATOR_ROWS_HELD,
     OPERATOR_STATE_BYTES,
     JOIN_ROWS_STORED,
+    JOIN_PAIRS,
 )
 """What the operators of a query that is a graph say of themselves, each by itself."""
 

@@ -25,6 +25,7 @@ from highlevel.graph.row_nodes import Apply, Distinct, Progressing, Select, Unio
 from highlevel.inline import InlineRun, Input
 from highlevel.joins.spec import Band, JoinKind, Progress, Tumbling
 from highlevel.metrics import (
+    JOIN_PAIRS,
     JOIN_ROWS_STORED,
     LATE_ROWS,
     OPERATOR_RESULT_ROWS,
@@ -163,6 +164,7 @@ def test_windows_over_a_join_count_pairs(seed: int, tmp_path: Path) -> None:
     samples = engine.samples()
     assert samples.total(OPERATOR_RESULT_ROWS, operator="join") == len(matches)
     assert 0 < samples.total(JOIN_ROWS_STORED) <= 120
+    assert samples.total(JOIN_PAIRS) == len(matches)
     assert samples.total(OPERATOR_ROWS_HELD) == 0
 
 

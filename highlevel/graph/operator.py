@@ -85,6 +85,11 @@ class StoringOperator(Protocol):
         """Rows that were kept for a while."""
         ...
 
+    @property
+    def pairs(self) -> int:
+        """Pairs of rows that were found in each other's windows, with equal keys."""
+        ...
+
 
 def lows_of(mark: Mark, width: int) -> Lows:
     """Return a promise as `width` bounds; all are END at the end of a stream, whatever is promised before it."""

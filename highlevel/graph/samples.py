@@ -11,6 +11,7 @@ from highlevel.graph.windowed import WindowedOperator
 from highlevel.link_progress import set_progress
 from highlevel.meld import Meld
 from highlevel.metrics import (
+    JOIN_PAIRS,
     JOIN_ROWS_STORED,
     LATE_PARTIALS,
     LATE_ROWS,
@@ -57,6 +58,7 @@ def samples_of(pipeline: GraphPipeline, newest: int) -> Samples:
             samples.set(OPERATOR_ROWS_HELD, operator.rows_held, query, name)
             if isinstance(operator, StoringOperator):
                 samples.add(JOIN_ROWS_STORED, operator.stored, query, name)
+                samples.add(JOIN_PAIRS, operator.pairs, query, name)
     if any(isinstance(operator, WindowedOperator) for operator in pipeline.operators):
         samples.add(WINDOWS_CLOSED, pipeline.windows_closed, query)
     samples.add(RESULT_ROWS, pipeline.results, query)

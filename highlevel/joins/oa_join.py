@@ -49,6 +49,7 @@ class OAJoin:
         self.schema = spec.schema_of(progress)
         self.received = 0
         self.stored = 0
+        self.pairs = 0
         self.results = 0
         self.late = 0
         self.null_keys = 0
@@ -106,6 +107,7 @@ class OAJoin:
         matched = np.zeros(len(arrived.times), np.bool_)
         once = kind.of_left_alone and here is Port.LEFT and self._residual is None
         for probing, found in state.probe(words, low, high, once):
+            self.pairs += len(probing)
             if self._residual is not None:
                 passed = self._passed(here, arrived, probing, found)
                 probing, found = probing[passed], found[passed]
