@@ -52,6 +52,12 @@ LIVE_SLACK = 10_000_000_000
 EXACT = -1
 """The slack of an input that promises nothing until its end, so that no row of it can be late."""
 
+LARGE_STATE = 1 << 30
+"""Bytes of operator state from which on a run says that its windows and joins need much memory."""
+
+ROWS_BETWEEN_LOOKS = 1 << 20
+"""Rows of the low level after which the state is measured again: that takes a while where many windows are open."""
+
 OF_EACH_FILE = (FLOW_SESSIONS.name, FLOW_SETS_WAITING.name)
 """Gauges that add up over the files of a link: each has sessions of its own."""
 
@@ -125,6 +131,8 @@ class InlineRun:
         self.threads = threads or available_threads()
         self.progress: Callable[[int, int], None] | None = None
         """Called with (bytes done, bytes in all), by one thread at a time."""
+        self.on_large_state: Callable[[int], None] | None = None
+        """Called once with the bytes of the operators' state, if these become more than LARGE_STATE."""
         self.done = 0
         self._stopping = False
         self._unwanted = Event()
@@ -182,13 +190,31 @@ class InlineRun:
 
         The low level is a few items ahead of the operators and of whoever takes the results.
         """
+        unmeasured = 0
         for place, lane, item in self._low_level():
+            unmeasured += item.num_rows if isinstance(item, pa.RecordBatch) else 0
+            if unmeasured >= ROWS_BETWEEN_LOOKS:
+                unmeasured = 0
+                self._look_at_state()
             reader = self._leaves[place][0]
             pipeline, port = self.pipelines[reader], self.ports[reader][place, lane]
             items = pipeline.punctuate(port, item) if isinstance(item, Punctuation) else pipeline.rows(port, item)
             for result in items:
                 if isinstance(result, pa.RecordBatch):
                     yield reader, result
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of rows that the joins of all queries have found so far; any thread may ask."""
+        return sum(pipeline.pairs for pipeline in self.pipelines)
+
+    def _look_at_state(self) -> None:
+        if self.on_large_state is None:
+            return
+        held = sum(pipeline.state_bytes for pipeline in self.pipelines)
+        if held >= LARGE_STATE:
+            self.on_large_state(held)
+            self.on_large_state = None
 
     def _low_level(self) -> Iterator[Sent]:
         """Run the lanes: in threads, or, where one thread was asked for and no input is live, in this one."""

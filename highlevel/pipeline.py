@@ -47,6 +47,16 @@ class Pipeline:
         stages, self.finish = behind_windows(plan)
         self.stages: list[Operator] = [self.meld, self.windows, *stages]
 
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the open windows."""
+        return self.windows.bytes
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of rows that joins have found: there is no join here."""
+        return 0
+
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Take partials of one link."""
         yield from self._pass_on(0, port, batch)

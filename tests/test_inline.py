@@ -26,6 +26,7 @@ import pytest
 from capture.generate import Profile, generate, three_links
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED
 from capture.packets.link_layers import LINK_TYPES
+from highlevel import inline
 from highlevel.inline import ALL_METRICS, InlineRun, Input
 from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
 from highlevel.pipeline import number_of
@@ -236,6 +237,22 @@ def test_links_advance_together_so_that_few_windows_are_open(links: Path) -> Non
     most = max(number_of(engine.pipelines[0].windows.open_windows()) for _ in engine.results())
     # A block of Main2 is 13 s long and its disorder 2 s; the whole captures have 145 windows.
     assert 1 <= most <= 6
+
+
+def test_a_run_reports_once_that_its_state_has_become_large(links: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inline, "ROWS_BETWEEN_LOOKS", 50)
+    whole = "SELECT srcIP, destIP, srcPort, destPort, count(*) FROM Main1 GROUP BY srcIP, destIP, srcPort, destPort"
+    join = "SELECT A.ts FROM Main1 A [RANGE 10 s], Main2 B [RANGE 10 s] WHERE A.srcIP = B.srcIP"
+    for sql in (whole, join):
+        for limit, reports in ((1000, 1), (1 << 30, 0)):
+            monkeypatch.setattr(inline, "LARGE_STATE", limit)
+            inputs = bind_streams({name: [f"{links / name}.pcap"] for name in ("Main1", "Main2")})
+            engine = InlineRun([compile_query(sql)], inputs, 64)
+            reported: list[int] = []
+            engine.on_large_state = reported.append
+            assert sum(batch.num_rows for _, batch in engine.results()) > 0
+            assert len(reported) == reports
+            assert all(held >= limit for held in reported)
 
 
 def test_tables_of_a_finished_file_are_given_back_at_once(tmp_path: Path) -> None:

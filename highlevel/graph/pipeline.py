@@ -17,12 +17,13 @@ from capture.metrics import Samples
 from highlevel.graph.joint import JointPunctuation
 from highlevel.graph.leaf import Leaf
 from highlevel.graph.nodes import width_of
-from highlevel.graph.operator import GraphItem, GraphOperator, Mark
+from highlevel.graph.operator import GraphItem, GraphOperator, HoldingOperator, Mark, StoringOperator
 from highlevel.graph.operators import make_operator
 from highlevel.graph.plan import GraphPlan
 from highlevel.graph.row_nodes import Union
 from highlevel.graph.samples import samples_of
 from highlevel.graph.union import UnionOperator
+from highlevel.graph.windowed import WindowedOperator
 from highlevel.meld import Meld
 from highlevel.state_of_parts import restore_to, snapshot_of
 
@@ -79,6 +80,16 @@ class GraphPipeline:
             for leaf, first, names in zip(plan.leaves, firsts, links, strict=False)
             for port in range(first, first + len(names))
         ]
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the state of all operators."""
+        return sum(each.bytes for each in self.operators if isinstance(each, HoldingOperator | WindowedOperator))
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of rows that joins have found in each other's windows, with equal keys."""
+        return sum(each.pairs for each in self.operators if isinstance(each, StoringOperator))
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Take what came up from a link for a leaf."""

@@ -53,6 +53,11 @@ class GraphPlan:
             names.append(f"{kind} {seen[kind]}" if many[kind] > 1 else kind)
         return tuple(names)
 
+    @property
+    def joins_without_key(self) -> tuple[Join, ...]:
+        """The joins that test every pair of rows in each other's windows, since no equality joins their sides."""
+        return tuple(node for node in self.nodes if isinstance(node, Join) and not node.spec.keys)
+
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
         """What is read of links, in the order of `nodes`."""
