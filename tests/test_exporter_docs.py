@@ -7,6 +7,7 @@ from capture.collector.metrics import METRICS as COLLECTOR_METRICS
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Metric
 from dashboards.exporter import Exporter
+from dashboards.metrics import HTTP_METRICS
 from dashboards.metrics import METRICS as DASHBOARD_METRICS
 from highlevel.metrics import METRICS as HIGH_METRICS
 from lowlevel.metrics import METRICS as LOW_METRICS
@@ -14,7 +15,15 @@ from lowlevel.node_metrics import METRICS as NODE_METRICS
 from queries.gsql import compile_query
 
 TEXT = (Path(__file__).resolve().parent.parent / "docs" / "metrics.md").read_text("utf-8")
-DECLARED = (*DASHBOARD_METRICS, *CAPTURE_METRICS, *COLLECTOR_METRICS, *LOW_METRICS, *NODE_METRICS, *HIGH_METRICS)
+DECLARED = (
+    *DASHBOARD_METRICS,
+    *HTTP_METRICS,
+    *CAPTURE_METRICS,
+    *COLLECTOR_METRICS,
+    *LOW_METRICS,
+    *NODE_METRICS,
+    *HIGH_METRICS,
+)
 
 
 def row(metric: Metric) -> str:

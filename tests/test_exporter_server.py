@@ -66,7 +66,7 @@ def test_any_other_path_says_what_there_is(server: Server) -> None:
     with pytest.raises(HTTPError, match="404") as caught:
         urlopen(f"{server.url}metrix")
     with caught.value as answer:
-        assert answer.read() == b"nothing at /metrix; there are / and /metrics\n"
+        assert answer.read() == b"nothing at this path; there are / and /metrics\n"
 
 
 def test_after_closing_the_port_is_free_and_no_thread_is_left(exporter: Exporter) -> None:
