@@ -101,6 +101,13 @@ FILES_REFUSED = Metric(
     ("link",),
     "Files of a followed folder that are no capture or cannot be read; they are passed over.",
 )
+FILES_RETRIED = Metric(
+    "wiretide_followed_files_retried_total",
+    "counter",
+    ("link",),
+    "Times that a followed file or its folder could not be opened because no file descriptor was free; it is tried "
+    "again.",
+)
 INTERFACE_RECEIVED = Metric(
     "wiretide_interface_received_total",
     "counter",
@@ -289,6 +296,7 @@ METRICS = (
     FILES_FOLLOWED,
     FILES_REPLACED,
     FILES_REFUSED,
+    FILES_RETRIED,
     INTERFACE_RECEIVED,
     INTERFACE_DROPPED,
     INTERFACE_FREEZES,

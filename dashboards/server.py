@@ -245,6 +245,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
     block_on_close = True
     # Two programs on one port would each get a part of the scrapes.
     allow_reuse_port = False
+    request_queue_size = 64
 
     def __init__(self, family: int, address: tuple[str, int], seconds: float) -> None:
         self.address_family = family

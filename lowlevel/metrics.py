@@ -174,6 +174,13 @@ SPOOL_ROWS_DROPPED = Metric(
     ("link", "cause"),
     "Rows of partials that were in dropped segments (oldest), or found the spool full and were given up (shed).",
 )
+SPOOL_RETRIES = Metric(
+    "wiretide_spool_retries_total",
+    "counter",
+    ("link", "cause"),
+    "Times that a write to the spool, or a look at what the reader has committed, was put off: the disk was full "
+    "(disk) or no file descriptor was free (descriptors).",
+)
 SPOOL_SEGMENTS = Metric("wiretide_spool_segments", "gauge", ("link",), "Segments that are on the disk.")
 SPOOL_BYTES = Metric(
     "wiretide_spool_bytes",
@@ -221,6 +228,7 @@ METRICS = (
     SPOOL_SEGMENTS_DROPPED,
     SPOOL_ITEMS_DROPPED,
     SPOOL_ROWS_DROPPED,
+    SPOOL_RETRIES,
     SPOOL_SEGMENTS,
     SPOOL_BYTES,
     SPOOL_OLDEST_AGE,

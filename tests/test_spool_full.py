@@ -432,7 +432,7 @@ def test_a_reader_beside_a_spool_that_drops_sees_each_segment_whole_and_counts_t
 @pytest.mark.parametrize("policy", list(WhenFull))
 def test_a_file_system_that_is_really_full(tmp_path: Path, policy: WhenFull) -> None:
     made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", tmp_path], capture_output=True, text=True
+        ["mount", "-t", "tmpfs", "-o", "size=128k,mode=700", "tmpfs", tmp_path], capture_output=True, text=True
     )
     if made.returncode:
         pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")

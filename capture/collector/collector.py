@@ -32,6 +32,7 @@ from capture.collector.metrics import (
     EXPORTERS,
     FILES,
     FILES_DELETED,
+    FILES_RETRIED,
     NEWEST,
     REFUSED,
     UNINSPECTED,
@@ -50,6 +51,9 @@ from capture.metrics import Samples
 
 FLUSH_SECONDS = 0.2
 """A datagram is in its file so long after it arrived, at most, while the disk keeps up."""
+
+LAST_PATIENCE = 10.0
+"""Seconds that a collector that is to stop waits for a free file descriptor, to write what it has received."""
 
 INSPECTED = CHUNKS // 4
 """Chunks that may wait to be inspected; when there are more, the newest are recorded without being looked at."""
@@ -116,6 +120,7 @@ class Collector:
         if self._closed:
             return
         self._stop_at = self._stop_at or time.time_ns()
+        self.files.patient_until = time.monotonic() + LAST_PATIENCE
         for thread in self._threads:
             thread.join()
         self.samples()  # the last word of the sockets
@@ -157,6 +162,7 @@ class Collector:
         found.add(WRITTEN, self.files.bytes)
         found.add(FILES, self.files.files)
         found.add(FILES_DELETED, self.files.deleted)
+        found.add(FILES_RETRIED, self.files.retries)
         if self.inspector is not None:
             found.update(self.inspector.samples())
         return found

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from capture.bytes import u16be, u32be, u32le, u64be
 from capture.collector.chunks import CHUNK_BYTES
 from capture.collector.records import IPV4_HEADER, IPV6_HEADER, RECORD_HEADER, UDP_HEADER
+from capture.descriptors import is_shortage
 from capture.errors import InputError
 from capture.files.beside import TEMPLATES
 from capture.flows.decoder import Datagrams, FlowDecoder
@@ -163,6 +164,9 @@ class ExportInspector:
         try:
             save(self._path, self._flows)
         except OSError as error:
+            self._kept_at = time.monotonic()
+            if is_shortage(error):
+                return  # they are kept a little later
             self._warn(f"{self._path}: cannot be written: {error.strerror}; templates are not kept")
             self._keeps = False
         self._kept, self._kept_at = announced, time.monotonic()

@@ -68,6 +68,13 @@ FILES = Metric("wiretide_collector_files_total", "counter", (), "Files begun.")
 FILES_DELETED = Metric(
     "wiretide_collector_files_deleted_total", "counter", (), "Oldest files deleted to keep the bound of the folder."
 )
+FILES_RETRIED = Metric(
+    "wiretide_collector_files_retried_total",
+    "counter",
+    (),
+    "Times that the next file could not be opened because no file descriptor was free; datagrams wait in the sockets "
+    "until it can.",
+)
 UNINSPECTED = Metric(
     "wiretide_collector_uninspected_total",
     "counter",
@@ -77,5 +84,5 @@ UNINSPECTED = Metric(
 
 METRICS = (
     DATAGRAMS, BYTES, NEWEST, EXPORTERS, REFUSED, DROPPED, BUFFER, BUFFER_USED, WAITING, WRITTEN, UNWRITTEN, FILES,
-    FILES_DELETED, UNINSPECTED,
+    FILES_DELETED, FILES_RETRIED, UNINSPECTED,
 )  # fmt: skip

@@ -17,16 +17,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import re
 import struct
+import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
+from capture.descriptors import retry_shortage
 from capture.errors import InputError, WiretideError
 from capture.files.pcap import FILE_HEADER
+from capture.private_files import make_private_folder, open_private
 from capture.units import SECOND
 
 UNSYNCED = 8
@@ -74,9 +78,14 @@ class RecordFiles:
     """The folder of one running collector. One thread uses it, and closes it."""
 
     def __init__(self, folder: Path, largest: int, keep: int | None) -> None:
-        """Make the folder and lock it; InputError where that cannot be. `largest` bounds a file, `keep` all of them."""
+        """Make the folder and lock it. `largest` bounds a file, `keep` all of them.
+
+        Raises InputError if that cannot be done, UnsafeFolderError if another user can write to the folder.
+        """
         self.folder = folder
-        self.files = self.deleted = self.bytes = 0
+        self.files = self.deleted = self.bytes = self.retries = 0
+        self.patient_until = math.inf
+        """Time (`time.monotonic`) after which it is an error that no file descriptor is free for the next file."""
         self._largest = largest
         self._keep = keep
         self._file: int | None = None
@@ -84,9 +93,11 @@ class RecordFiles:
         self._sizes: dict[Path, int] = {}
         with contextlib.ExitStack() as undo:
             try:
-                folder.mkdir(parents=True, exist_ok=True)
-                self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                make_private_folder(folder)
+                self._lock = open_private(folder / LOCK, os.O_RDWR)
                 undo.callback(os.close, self._lock)
+                self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                undo.callback(os.close, self._folder)
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 ours = [path for path in folder.iterdir() if start_time(path.name) is not None]
                 self._sizes = {path: path.stat().st_size for path in ours}
@@ -108,15 +119,19 @@ class RecordFiles:
         """The file being written, or the folder while there is none."""
         return self._path
 
-    def start(self, time: int) -> None:
-        """Complete the file before and begin the next, of the given time (ns) or the next free one."""
+    def start(self, begin: int) -> None:
+        """Complete the file before and begin the next; its name is the time `begin` (ns) or the next free one."""
         self._complete()
         self._make_room()
-        self._newest = max(time, self._newest + 1)
+        self._newest = max(begin, self._newest + 1)
         self._path = self.folder / file_name(self._newest)
         unborn = self.folder / UNBORN
         try:
-            self._file = os.open(unborn, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            self._file = retry_shortage(
+                lambda: open_private(unborn, os.O_WRONLY | os.O_TRUNC),
+                retried=self._count_retry,
+                give_up=lambda: time.monotonic() >= self.patient_until,
+            )
             os.write(self._file, HEADER)
             unborn.rename(self._path)
         except OSError as error:
@@ -124,6 +139,9 @@ class RecordFiles:
         self._sizes[self._path] = len(HEADER)
         self.bytes += len(HEADER)
         self.files += 1
+
+    def _count_retry(self) -> None:
+        self.retries += 1
 
     def append(self, records: memoryview) -> None:
         """Write whole records; where that fails, cut off what got only half way, and raise RecordingError."""
@@ -149,12 +167,13 @@ class RecordFiles:
             self._wait_for_sync(0)
         finally:
             self._syncing.shutdown()
+            os.close(self._folder)
             os.close(self._lock)
             self._lock = -1
 
     def _complete(self) -> None:
         if self._file is not None:
-            self._synced.append(self._syncing.submit(_sync, self._file, self.folder))
+            self._synced.append(self._syncing.submit(_sync, self._file, self._folder))
             self._file = None
         self._wait_for_sync(UNSYNCED)
 
@@ -184,17 +203,13 @@ class RecordFiles:
         return RecordingError(f"{self._path}: cannot be written: {error.strerror}{advice}")
 
 
-def _sync(file: int, folder: Path) -> None:
-    """Write a file and its name through to the disk."""
+def _sync(file: int, folder: int) -> None:
+    """Write a file and its name through to the disk; both are file descriptors, and the file is closed."""
     try:
         os.fsync(file)
     finally:
         os.close(file)
-    entry = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(entry)
-    finally:
-        os.close(entry)
+    os.fsync(folder)
 
 
 assert len(HEADER) == FILE_HEADER

@@ -14,7 +14,7 @@ from capture.files.decompressed import Decompressed
 from capture.files.recognise import HEAD
 from capture.files.rotation import Place, Rotation, Turn
 from capture.files.stream import StreamedCapture
-from capture.metrics import FILES_DAMAGED, FILES_FOLLOWED, FILES_REFUSED, FILES_REPLACED, Samples
+from capture.metrics import FILES_DAMAGED, FILES_FOLLOWED, FILES_REFUSED, FILES_REPLACED, FILES_RETRIED, Samples
 
 
 class NoBytes:
@@ -89,6 +89,7 @@ class FollowedCapture(StreamedCapture):
         samples.add(FILES_FOLLOWED, self._begun, link)
         samples.add(FILES_REPLACED, self._replaced, link)
         samples.add(FILES_REFUSED, self._refused, link)
+        samples.add(FILES_RETRIED, self._rotation.retries, link)
         for cause, count in self._damaged.items():
             samples.add(FILES_DAMAGED, count, link, cause)
         return samples

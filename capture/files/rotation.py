@@ -29,6 +29,7 @@ from fnmatch import fnmatchcase
 from hashlib import blake2b
 from pathlib import Path
 
+from capture.descriptors import is_shortage
 from capture.files.beside import TEMPLATES
 from capture.files.compression import SUFFIXES
 from capture.files.growing import KEPT, POLL, GrowingBytes
@@ -89,9 +90,23 @@ class Rotation:
         self._listed: list[tuple[Path, os.stat_result]] = []
         self._list_again = 0.0
         self._changed = -1
+        self.retries = 0
+        """Times that a file or the folder could not be opened because no file descriptor was free."""
 
     def next(self) -> Turn | None:
-        """Open the file whose turn it is; None where there is nothing to read. Raises OSError for one, once."""
+        """Open the file whose turn it is; None where there is nothing to read, or no file descriptor is free.
+
+        Raises OSError for a file that cannot be opened, once.
+        """
+        try:
+            return self._next()
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            self.retries += 1
+            return None
+
+    def _next(self) -> Turn | None:
         for path, status in self._waiting():
             identity = _identity(status)
             known = self._known.get(identity)
@@ -100,7 +115,9 @@ class Rotation:
                 descriptor = os.open(path, os.O_RDONLY)
             except FileNotFoundError:
                 continue
-            except OSError:
+            except OSError as error:
+                if is_shortage(error):
+                    raise
                 self._known[identity] = Known(path.name, status.st_size, status.st_mtime_ns, NOTHING, 0, closed=True)
                 raise
             if _identity(os.fstat(descriptor)) != identity:  # it was replaced since the listing
@@ -153,7 +170,15 @@ class Rotation:
             del self._names[next(iter(self._names))]
 
     def _is_over(self, status: os.stat_result, quiet: bool) -> bool:
-        return quiet and (status.st_nlink == 0 or any(self._waiting()))
+        if not quiet or status.st_nlink == 0:
+            return quiet
+        try:
+            return any(self._waiting())
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            self.retries += 1
+            return False  # it is asked again
 
     def _waiting(self) -> Iterator[tuple[Path, os.stat_result]]:
         """Iterate over the files that are to be read beside the current one, in their order."""
@@ -177,9 +202,9 @@ class Rotation:
 
     def _pass_over(self, path: Path, status: os.stat_result) -> None:
         """Know a file as read under another name, which may soon be gone; one of a few bytes could be any other."""
-        self._known.pop(_identity(status), None)
         with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
             head = file.read(KEPT)
+            self._known.pop(_identity(status), None)
             if len(head) == KEPT:
                 begins = digest(head)
                 self._known[_identity(status)] = Known(
@@ -193,12 +218,14 @@ class Rotation:
         try:
             with path.open("rb", buffering=0) as file:
                 return digest(file.read(KEPT)[: known.begins[0]]) != known.begins
-        except OSError:
+        except OSError as error:
+            if is_shortage(error):
+                raise
             return False
 
     def _list(self) -> list[tuple[Path, os.stat_result]]:
-        """List the folder, unless it was a moment ago and has not changed."""
-        with contextlib.suppress(OSError):
+        """List the folder, unless it was a moment ago and has not changed. Raises OSError for no free descriptor."""
+        try:
             changed = self.folder.stat().st_mtime_ns
             begin = time.monotonic()
             if changed == self._changed and begin < self._list_again:
@@ -216,11 +243,15 @@ class Rotation:
                 for identity, known in self._known.items()
                 if identity in present or any(known.name + suffix in new for suffix in SUFFIXES)
             }
+        except OSError as error:
+            self._list_again = 0.0
+            if is_shortage(error):
+                raise
         return self._listed
 
     def _meet_again(self, present: set[Identity]) -> None:
         """Find the files of another process whose device has another number now; at the first listing."""
-        inodes, self._inodes = self._inodes, {}
+        inodes = self._inodes
         for path, status in self._listed if inodes else ():
             identity = _identity(status)
             for former in inodes.get(status.st_ino, ()) if identity not in self._known else ():
@@ -230,6 +261,7 @@ class Rotation:
                 if not self._was_replaced(path, status, known):
                     self._known[identity] = self._known.pop(former)
                     break
+        self._inodes = {}
 
     def _matching(self) -> Iterator[tuple[Path, os.stat_result]]:
         hidden = self.pattern.startswith(".")

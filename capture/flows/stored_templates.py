@@ -8,7 +8,6 @@ in it; it is replaced as a whole.
 from __future__ import annotations
 
 import json
-import os
 from fractions import Fraction
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,6 +19,7 @@ from capture.flows.decoder import FlowDecoder
 from capture.flows.sampling import LARGEST, MAX_KEYS, Sampling
 from capture.flows.sessions import Session, SessionKey
 from capture.flows.templates import IPFIX, MAX_FIELDS, V9, Announcement, Definition, Field
+from capture.private_files import replace_file
 
 FORMAT = "wiretide flow templates, version 1"
 
@@ -28,15 +28,7 @@ def save(path: Path, decoder: FlowDecoder) -> None:
     """Write what all sessions of a decoder announced; OSError where that cannot be."""
     sessions = [_session_out(session) for session in decoder.sessions if session.key.version in (V9, IPFIX)]
     text = json.dumps({"format": FORMAT, "sessions": sessions}, indent=1) + "\n"
-    part = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)  # only there when the writing failed
+    replace_file(path, text.encode(), sync=True)
 
 
 def load(path: Path, decoder: FlowDecoder) -> int:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from capture.descriptors import is_shortage
+from capture.private_files import open_private
 from lowlevel.spool.durable import BLOCK, NO_SPACE, write_durably
 from lowlevel.spool.errors import SpoolError, SpoolFullError
 from lowlevel.spool.folder import part_of
@@ -48,19 +51,28 @@ def read_committed(folder: Path) -> Committed:
 
 
 def write_committed(folder: Path, committed: Committed) -> None:
-    """Replace it, through to the disk. Raises SpoolFullError where that is full and the reserve is not enough."""
+    """Replace it, through to the disk.
+
+    Raises SpoolFullError if the disk is full and the reserve is not enough, or no file descriptor becomes free.
+    """
     said = json.dumps(asdict(committed)).encode()
     path = folder / NAME
+    failure: OSError | None = None
     for attempt in range(ATTEMPTS):
         try:
             write_durably(part_of(path), path, [said, b"\n%08x" % zlib.crc32(said)])
             return
         except OSError as error:
-            if error.errno not in NO_SPACE:
+            failure = error
+            if error.errno not in NO_SPACE and not is_shortage(error):
                 raise SpoolError(f"{path}: cannot be written: {error.strerror}") from error
-        (folder / RESERVE).unlink(missing_ok=True)
+        if not is_shortage(failure):
+            (folder / RESERVE).unlink(missing_ok=True)
         if attempt:
             time.sleep(PAUSE)
+    if is_shortage(failure):
+        advice = "raise the limit (ulimit -n)"
+        raise SpoolFullError(f"{path}: no free file descriptor, so nothing can be committed; {advice}")
     raise SpoolFullError(f"{path}: the disk is full, so nothing can be committed; free some space")
 
 
@@ -69,7 +81,8 @@ def keep_reserve(folder: Path) -> None:
     path = folder / RESERVE
     if not path.exists():
         try:
-            path.write_bytes(bytes(BLOCK))
+            with os.fdopen(open_private(path, os.O_WRONLY), "wb") as file:
+                file.write(bytes(BLOCK))
         except OSError:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from lowlevel.metrics import (
     SPOOL_ITEMS_DROPPED,
     SPOOL_ITEMS_WRITTEN,
     SPOOL_OLDEST_AGE,
+    SPOOL_RETRIES,
     SPOOL_ROWS_DROPPED,
     SPOOL_ROWS_WRITTEN,
     SPOOL_SEGMENTS,
@@ -25,6 +26,9 @@ SHED = "shed"
 OLDEST = "oldest"
 """Cause: a full spool dropped its oldest segments."""
 
+DISK, DESCRIPTORS = "disk", "descriptors"
+"""Causes of a retry: the disk was full, no file descriptor was free."""
+
 
 @dataclass(slots=True)
 class SpoolCounts:
@@ -37,6 +41,7 @@ class SpoolCounts:
     segments_dropped: Counter[str] = field(default_factory=Counter)
     items_dropped: Counter[str] = field(default_factory=Counter)
     rows_dropped: Counter[str] = field(default_factory=Counter)
+    retries: Counter[str] = field(default_factory=Counter)
 
     def samples(self, link: str, held: int, disk: int, age: int) -> Samples:
         """Return them as metrics, with segments and bytes on the disk and the oldest uncommitted one's age (ns)."""
@@ -49,6 +54,7 @@ class SpoolCounts:
             (SPOOL_SEGMENTS_DROPPED, self.segments_dropped),
             (SPOOL_ITEMS_DROPPED, self.items_dropped),
             (SPOOL_ROWS_DROPPED, self.rows_dropped),
+            (SPOOL_RETRIES, self.retries),
         ):
             for cause, amount in dropped.items():
                 samples.add(metric, amount, link, cause)

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from capture.private_files import open_private
+
 BLOCK = 4096
 """Bytes that a file takes on the disk come in blocks of so many, on all usual file systems."""
 
@@ -31,7 +33,7 @@ def write_durably(part: Path, path: Path, content: Iterable[bytes | memoryview])
     """
     size = 0
     try:
-        with part.open("wb", buffering=0) as file:
+        with os.fdopen(open_private(part, os.O_WRONLY | os.O_TRUNC), "wb", buffering=0) as file:
             for piece in content:
                 left = memoryview(piece)
                 while left:

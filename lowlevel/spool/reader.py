@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from capture.private_files import open_private
 from lowlevel.spool import segment
 from lowlevel.spool.committed import Committed, read_committed, write_committed
 from lowlevel.spool.errors import SegmentLostError, SpoolError
@@ -110,7 +111,7 @@ class SpoolReader:
         newest = max(numbers(self.folder), default=-1)
         if number > newest:
             raise SpoolError(f"{self.folder}: got {number} to commit, expected at most {newest}, the newest segment")
-        lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = open_private(self.folder / LOCK, os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             try:

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from capture.descriptors import is_shortage
 from lowlevel.spool import segment
 from lowlevel.spool.durable import NO_SPACE, write_durably
 from lowlevel.spool.errors import SpoolError
@@ -46,9 +47,9 @@ class SegmentThread:
         return len(self._jobs)
 
     @property
-    def no_space(self) -> bool:
-        """Whether the disk was full, and `retry` has not been called since."""
-        return _is_full(self._stuck)
+    def blocked(self) -> OSError | None:
+        """The error of a full disk, or of no free file descriptor, if `retry` has not been called since."""
+        return self._stuck if isinstance(self._stuck, OSError) and is_transient(self._stuck) else None
 
     def submit(self, header: Header, pending: Pending, size: int) -> None:
         """Let a segment be written that takes up to `size` bytes of the disk."""
@@ -62,7 +63,7 @@ class SegmentThread:
         while self._jobs and self._jobs[0].done.done():
             job = self._jobs[0]
             error = job.done.exception()
-            if _is_full(error):
+            if is_transient(error):
                 return
             if isinstance(error, OSError):
                 path = segment_path(self.folder, job.header.number)
@@ -75,7 +76,7 @@ class SegmentThread:
             yield result
 
     def retry(self) -> None:
-        """Try again where the disk was full."""
+        """Try again what was blocked."""
         for job in self._jobs:
             job.done.exception()  # those behind it were not tried
         self._stuck = None
@@ -103,5 +104,11 @@ class SegmentThread:
             raise
 
 
-def _is_full(error: BaseException | None) -> bool:
+def is_full(error: BaseException | None) -> bool:
+    """Return whether an error says that the disk is full."""
     return isinstance(error, OSError) and error.errno in NO_SPACE
+
+
+def is_transient(error: BaseException | None) -> bool:
+    """Return whether what failed should be tried again later."""
+    return is_full(error) or is_shortage(error)

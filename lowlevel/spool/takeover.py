@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from capture.private_files import make_private_folder, open_private
 from lowlevel.spool import segment
 from lowlevel.spool.committed import keep_reserve, read_committed
 from lowlevel.spool.errors import SegmentLostError, SpoolError
@@ -34,12 +35,13 @@ def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
 
     `again`: the input is read again from the position of the newest whole segment. Raises SpoolError where another
     writer is at work, where it is another link's, where a segment is of another version, where nothing can be written,
-    and where reading `again` would repeat what the reader has committed.
+    and where reading `again` would repeat what the reader has committed; UnsafeFolderError if another user can write to
+    the folder.
     """
     with contextlib.ExitStack() as undo:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            make_private_folder(folder)
+            lock = open_private(folder / LOCK, os.O_RDWR)
             undo.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for path in folder.glob(f"*.segment{PART}"):

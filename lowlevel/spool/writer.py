@@ -9,21 +9,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from capture.descriptors import FIRST_PAUSE, is_shortage
 from capture.metrics import Samples
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool import segment
 from lowlevel.spool.committed import keep_reserve
-from lowlevel.spool.counts import OLDEST, SHED, SpoolCounts
+from lowlevel.spool.counts import DESCRIPTORS, DISK, OLDEST, SHED, SpoolCounts
 from lowlevel.spool.durable import BLOCK, disk_bytes
 from lowlevel.spool.errors import SpoolError, SpoolFullError
 from lowlevel.spool.folder import segment_path
 from lowlevel.spool.limits import SpoolLimits, WhenFull
 from lowlevel.spool.pending import ItemSizes, Pending
 from lowlevel.spool.segment import Header, Segment
-from lowlevel.spool.segment_thread import SegmentThread
+from lowlevel.spool.segment_thread import SegmentThread, is_full
 from lowlevel.spool.takeover import committed_number, take_over
 
 FRAME = 2048
@@ -37,6 +39,9 @@ LEAST_WAITING = 1 << 23
 
 LOOK = 10**8
 """Time (ns) between two looks at what the reader has committed, and whether a full disk has room again."""
+
+SHORTAGE_PATIENCE = 10.0
+"""Seconds that `cut`, `flush` and `close` wait for a free file descriptor before they report a full spool."""
 
 
 class SpoolWriter:
@@ -74,6 +79,7 @@ class SpoolWriter:
         self._cuts = cuts
         self._sizes = ItemSizes([name for name, _ in self.plans])
         self._most_waiting = max(2 * self.limits.segment_bytes, LEAST_WAITING)
+        self._committed = -1
         self._now: int | None = None
         self._looked: int | None = None
         self._unsaid: set[int] = set()
@@ -161,9 +167,9 @@ class SpoolWriter:
         self._settle()
         if self._looked is None or not 0 <= now - self._looked < LOOK:
             self._looked = now
-            self._held.delete_committed(committed_number(self.folder))
+            self._held.delete_committed(self._committed_number())
             keep_reserve(self.folder)
-            if self._thread.no_space:
+            if self._thread.blocked:
                 self._retry()
         self._say_what_fits()
         if self._pending.items and self._pending.first is None:
@@ -215,7 +221,7 @@ class SpoolWriter:
                 self._rotate()
             self._wait()
             self.ended |= self._ending
-            self._held.delete_committed(committed_number(self.folder))
+            self._held.delete_committed(self._committed_number())
         finally:
             self._let_go()
 
@@ -231,7 +237,7 @@ class SpoolWriter:
 
     def samples(self) -> Samples:
         """Return the counters; the age of the oldest uncommitted segment is that at the last `tick`."""
-        number = self._held.oldest_after(committed_number(self.folder))
+        number = self._held.oldest_after(self._committed_number())
         trailer = None
         if number is not None:
             with contextlib.suppress(OSError):
@@ -239,6 +245,16 @@ class SpoolWriter:
         first = trailer.first if trailer is not None else 0
         age = max(0, self._now - first) if first and self._now is not None else 0
         return self.counts.samples(self.link, len(self._held), self.used, age)
+
+    def _committed_number(self) -> int:
+        """Return what the reader has committed, or the last known number if there is no free file descriptor."""
+        try:
+            self._committed = committed_number(self.folder)
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            self.counts.retries[DESCRIPTORS] += 1
+        return self._committed
 
     def _check_open(self) -> None:
         if self._lock < 0:
@@ -252,7 +268,7 @@ class SpoolWriter:
             raise SpoolFullError(f"{self.folder}: the disk is slower than what comes for link {self.link}")
         if self._fits(size):
             return
-        self._held.delete_committed(committed_number(self.folder))
+        self._held.delete_committed(self._committed_number())
         while not self._fits(size):
             if self.limits.when_full is WhenFull.STOP or len(self._held) < 2:
                 raise SpoolFullError(
@@ -274,11 +290,18 @@ class SpoolWriter:
         """Delete the oldest segment, though nobody has committed it."""
         number = self._held.oldest
         assert number is not None
-        with contextlib.suppress(FileNotFoundError):
+        try:
             trailer = segment.read_trailer(segment_path(self.folder, number))
-            if trailer is not None:
-                self.counts.items_dropped[OLDEST] += trailer.items
-                self.counts.rows_dropped[OLDEST] += trailer.rows
+        except FileNotFoundError:
+            trailer = None
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            self.counts.retries[DESCRIPTORS] += 1
+            raise SpoolFullError(f"{self.folder}: full, and no free file descriptor to count what to drop") from error
+        if trailer is not None:
+            self.counts.items_dropped[OLDEST] += trailer.items
+            self.counts.rows_dropped[OLDEST] += trailer.rows
         self.counts.segments_dropped[OLDEST] += 1
         self._held.delete(number)
 
@@ -333,19 +356,37 @@ class SpoolWriter:
             self.counts.rows += trailer.rows
 
     def _retry(self) -> None:
-        """Try again to write what found the disk full, with more room where there is something to delete."""
-        self._held.delete_committed(committed_number(self.folder))
-        if self.limits.when_full is WhenFull.OLDEST and len(self._held) > 1:
-            self._drop_oldest()
+        """Try again to write what was blocked; if the disk was full, delete what can be deleted before."""
+        full = is_full(self._thread.blocked)
+        self.counts.retries[DISK if full else DESCRIPTORS] += 1
+        self._held.delete_committed(self._committed_number())
+        if full and self.limits.when_full is WhenFull.OLDEST and len(self._held) > 1:
+            with contextlib.suppress(SpoolFullError):  # no free file descriptor
+                self._drop_oldest()
         self._thread.retry()
 
     def _wait(self) -> None:
-        """Wait until nothing is being written. Raises SpoolFullError where the disk is full."""
+        """Wait until nothing is being written.
+
+        Raises SpoolFullError if the disk is full, or if no file descriptor was free for SHORTAGE_PATIENCE seconds.
+        """
         self._thread.wait()
         self._settle()
-        if self._thread.no_space:
-            self._retry()
-            self._thread.wait()
-            self._settle()
-        if self._thread.no_space:
+        if self._thread.blocked:
+            self._try_again()
+        until, pause = time.monotonic() + SHORTAGE_PATIENCE, FIRST_PAUSE
+        while is_shortage(self._thread.blocked) and time.monotonic() < until:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.5)
+            self._try_again()
+        if is_full(self._thread.blocked):
             raise SpoolFullError(f"{self.folder}: the disk is full; free some space")
+        if self._thread.blocked:
+            raise SpoolFullError(
+                f"{self.folder}: no free file descriptor for {SHORTAGE_PATIENCE:g} s; raise the limit (ulimit -n)"
+            )
+
+    def _try_again(self) -> None:
+        self._retry()
+        self._thread.wait()
+        self._settle()

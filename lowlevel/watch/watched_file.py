@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from capture.descriptors import is_shortage
 from capture.errors import InputError
 from lowlevel.watch.contents import Contents, Form, WatchlistError, read_contents
 from lowlevel.watch.flatten import Numbers
@@ -151,6 +152,9 @@ class WatchedFile:
         try:
             self._take(*self._load())
         except InputError as error:
+            if is_shortage(error.__cause__):
+                state.seen = before.identity if before else None  # it is read at the next look
+                return Looked.FAILED
             text = f"{error}; the list stays as it was" if before else str(error)
             warnings.warn(text, RuntimeWarning, stacklevel=2)
             return Looked.FAILED
@@ -162,7 +166,7 @@ class WatchedFile:
             identity = _identity(Path(self.path).stat())
             return identity, _contents(self.path, self.form, identity)
         except OSError as error:
-            raise InputError(f"{self.path}: cannot be read as a watchlist: {error.strerror}") from None
+            raise InputError(f"{self.path}: cannot be read as a watchlist: {error.strerror}") from error
         except WatchlistError as error:
             raise InputError(f"{self.path}: {error}") from None
 

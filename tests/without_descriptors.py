@@ -1,0 +1,42 @@
+"""A process without a free file descriptor: this one, for a while, or another one."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def without_descriptors() -> Iterator[None]:
+    """Take every free descriptor of this process until the end of the block."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], highest + 2), before[1]))
+    taken = []
+    try:
+        try:
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            pass
+        yield
+    finally:
+        for each in taken:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@contextmanager
+def process_without_descriptors(pid: int) -> Iterator[None]:
+    """Let another process open nothing until the end of the block, except in gaps between those that are open."""
+    numbers = sorted(int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir())
+    lowest_free = next(number for number in range(len(numbers) + 1) if number not in numbers)
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest_free, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
