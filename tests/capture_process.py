@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import wiretide
 from tests.command_line import environment
 
-POLLS = 3000
+POLLS = 30_000
 POLL_SECONDS = 0.02
 
 

@@ -9,10 +9,8 @@ a `java` that refuses and tells on it, in its own process and in its children.
 import functools
 import os
 import re
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,16 +35,21 @@ hypothesis.settings.load_profile("wiretide")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep what Hypothesis writes out of the repository, put the environment's commands on PATH, and let Ctrl-C be.
+    """Let Hypothesis write into the environment only, put the environment's commands on PATH, and let Ctrl-C be.
 
     A shell starts jobs in the background with SIGINT ignored, and so would be every process that tests start.
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    scratch = tempfile.mkdtemp(prefix="wiretide-hypothesis-")
-    config.add_cleanup(lambda: shutil.rmtree(scratch))
-    set_hypothesis_home_dir(scratch)
+    set_hypothesis_home_dir(Path(sys.prefix) / "cache" / "hypothesis")
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.prefix) / "bin"), os.environ.get("PATH", os.defpath)])
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Refuse a test that `make quick` leaves out without a reason."""
+    for mark in item.iter_markers("slow"):
+        if len(mark.args) != 1:
+            raise pytest.UsageError(f"{item.nodeid}: got @pytest.mark.slow{mark.args}, expected one reason")
 
 
 @pytest.hookimpl(trylast=True)

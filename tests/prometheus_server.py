@@ -20,7 +20,7 @@ import pytest
 
 T = TypeVar("T")
 
-POLLS = 300
+POLLS = 3000
 POLL_SECONDS = 0.2
 
 CONFIG = """\

@@ -7,7 +7,6 @@ import gzip
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ import wiretide
 from capture.errors import WiretideError
 from capture.generate import Profile, generate
 from highlevel.compare.figures import SCHEMA
-from tests.command_line import environment, run
+from tests.command_line import environment, run, until_mapped
 
 SECOND = 1_000_000_000
 
@@ -73,13 +72,13 @@ def test_wrong_options_are_refused(words: tuple[str, ...], told: str, links: dic
         assert (done.exit_code, told in done.output) == (2, True), done.output
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="/proc tells what a process has mapped")
 def test_ctrl_c_ends_it(links: dict[str, list[str]], tmp_path: Path) -> None:
     command = [sys.executable, wiretide.__file__, "compare", links["a"][0], COUNT, "--repeat", "100000"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, env=environment()) as running:
-        time.sleep(2)
-        assert running.poll() is None
+        until_mapped(running, Path(links["a"][0]))
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=20)
+        _, err = running.communicate()
     assert (running.returncode, err) == (130, b"wiretide: stopped\n")
 
 

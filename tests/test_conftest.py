@@ -69,6 +69,14 @@ def test_missing_captures_are_a_skip_that_says_where_they_were_looked_for(tmp_pa
     assert "1 skipped" in answer.stdout
 
 
+def test_a_slow_test_without_a_reason_is_refused(tmp_path: Path) -> None:
+    source = "import pytest\n@pytest.mark.slow{}\ndef test_a(): pass\ndef test_b(): pass\n"
+    answer = run(tmp_path, source.format(""), "-m", "not slow", str(tmp_path))
+    assert "got @pytest.mark.slow(), expected one reason" in answer.stdout + answer.stderr
+    answer = run(tmp_path, source.format("('starts many processes')"), "-m", "not slow", str(tmp_path))
+    assert "1 passed, 1 deselected" in answer.stdout
+
+
 def test_a_warning_is_an_error(tmp_path: Path) -> None:
     answer = run(tmp_path, "import warnings\ndef test_a(): warnings.warn('old', DeprecationWarning)\n")
     assert "1 failed" in answer.stdout

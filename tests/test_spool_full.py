@@ -309,7 +309,7 @@ def test_a_disk_that_stands_still_bounds_what_waits(
     moving = threading.Event()
 
     def write(part: Path, path: Path, content) -> int:
-        assert moving.wait(60)
+        assert moving.wait(3600)
         return write_durably(part, path, content)
 
     monkeypatch.setattr(segment_thread, "write_durably", write)
