@@ -44,7 +44,7 @@ servers: setup ## Fetch the servers that tests talk to (Prometheus, softflowd, n
 	done; rm -f ./*.deb
 
 quick: setup ## Run the tests of every module that need no Java and no server: three minutes on two cores
-	@$(PYTEST) -m "not spark and not slow"
+	@$(PYTEST) --quick
 
 test: setup java servers ## Run all tests
 	@$(PYTEST)

@@ -34,6 +34,20 @@ hypothesis.settings.register_profile("wiretide", database=None, deadline=None, p
 hypothesis.settings.load_profile("wiretide")
 
 
+SEEDS = ("seed", "block", "part")
+"""Parameters whose values differ in their random streams alone: `--quick` runs one of QUICK."""
+
+QUICK = 5
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help=f"leave out tests marked `spark` or `slow`, and {QUICK - 1} of {QUICK} seeds",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let Hypothesis write into the environment only, put the environment's commands on PATH, and let Ctrl-C be.
 
@@ -55,8 +69,20 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that start a JVM go last, or first among several processes; the order inside both groups stays random."""
+    if config.getoption("quick"):
+        kept = [item for item in items if is_quick(item)]
+        config.hook.pytest_deselected(items=[item for item in items if not is_quick(item)])
+        items[:] = kept
     first = hasattr(config, "workerinput")
     items.sort(key=lambda item: (item.get_closest_marker("spark") is not None) is not first)
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Whether `--quick` runs a test."""
+    if item.get_closest_marker("spark") or item.get_closest_marker("slow"):
+        return False
+    values = item.callspec.params if hasattr(item, "callspec") else {}
+    return all(values[name] % QUICK == 0 for name in SEEDS if isinstance(values.get(name), int))
 
 
 class FileScheduling(LoadScopeScheduling):

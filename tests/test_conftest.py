@@ -70,11 +70,19 @@ def test_missing_captures_are_a_skip_that_says_where_they_were_looked_for(tmp_pa
 
 
 def test_a_slow_test_without_a_reason_is_refused(tmp_path: Path) -> None:
-    source = "import pytest\n@pytest.mark.slow{}\ndef test_a(): pass\ndef test_b(): pass\n"
-    answer = run(tmp_path, source.format(""), "-m", "not slow", str(tmp_path))
+    answer = run(tmp_path, "import pytest\n@pytest.mark.slow\ndef test_a(): pass\n")
     assert "got @pytest.mark.slow(), expected one reason" in answer.stdout + answer.stderr
-    answer = run(tmp_path, source.format("('starts many processes')"), "-m", "not slow", str(tmp_path))
-    assert "1 passed, 1 deselected" in answer.stdout
+    assert answer.returncode != 0
+
+
+def test_quick_leaves_out_slow_tests_tests_of_spark_and_four_of_five_seeds(tmp_path: Path) -> None:
+    source = (
+        "import pytest\n@pytest.mark.slow('many processes')\ndef test_a(): pass\n"
+        "@pytest.mark.spark\ndef test_b(): pass\ndef test_c(): pass\n"
+        "@pytest.mark.parametrize('seed', range(7))\ndef test_d(seed): assert seed in (0, 5)\n"
+        "@pytest.mark.parametrize('name', 'xyz')\ndef test_e(name): pass\n"
+    )
+    assert "6 passed, 7 deselected" in run(tmp_path, source, "--quick", str(tmp_path)).stdout
 
 
 def test_a_warning_is_an_error(tmp_path: Path) -> None:
