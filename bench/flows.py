@@ -6,6 +6,8 @@ loop there is: what no reader of the same bytes can beat by much.
 
 from __future__ import annotations
 
+import struct
+import time
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -18,10 +20,15 @@ from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION
 from bench.undisturbed import step, undisturbed
+from capture.flows.kernels.datagrams import JOB_ROWS
 
 COPY_BYTES = 1 << 20
 RECORDS = 2 * MILLION
 STEPS = ("memory copy", "packets", "columns", "columns + table")
+FEW_SOURCES, MANY_SOURCES = 300, 30_000
+SOURCE_MESSAGE = 40
+"""Bytes of a NetFlow v9 message with a template of one field and one record of it."""
+
 JUDGED = {"NetFlow v5": ">= 10", "NetFlow v9": ">= 3"}
 
 QUERY = """SELECT srcIP, destIP, sum(packets) AS packets, sum(bytes) AS bytes
@@ -45,6 +52,13 @@ def run(setting: Setting) -> Report:
         if name in JUDGED:
             criterion = f"{name}, a capture to columns, one core, M records/s"
             report.require(criterion, rates["columns"].median, JUDGED[name], judged=not setting.quick)
+    few, many = on_one_core(source_costs, setting.quick)
+    report.table(
+        "NetFlow v9, each datagram of another source id: a session, a template and a record",
+        ("source ids", "µs CPU per datagram"),
+        [(f"{FEW_SOURCES:,}", f"{few:.1f}"), (f"{MANY_SOURCES:,}", f"{many:.1f}")],
+    )
+    report.require("v9, cost of a datagram, 30,000 source ids / 300", many / few, "<= 2")
     bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
     report.notes += [
         f"one process, {bound}; the captures are in memory; the columns are {', '.join(FIVE_TUPLE)}",
@@ -53,6 +67,31 @@ def run(setting: Setting) -> Report:
         f"v9 and IPFIX announce their template every {HEAD_EVERY} datagrams",
     ]
     return report
+
+
+def source_costs(quick: bool) -> tuple[float, float]:
+    """CPU microseconds of a datagram from each of few and of many source ids, the least of some runs by turns."""
+    from capture.flows.decoder import Datagrams, FlowDecoder
+
+    def cost(sources: int) -> float:
+        message = np.zeros((sources, SOURCE_MESSAGE), np.uint8)
+        head = struct.pack(">HHIIII", 9, 2, 0, 0, 0, 0)
+        sets = struct.pack(">HHHHHH", 0, 12, 256, 1, 1, 4) + struct.pack(">HHI", 256, 8, 1)
+        message[:] = np.frombuffer(head + sets, np.uint8)
+        message[:, 16:20] = np.arange(sources, dtype=">u4").view(np.uint8).reshape(-1, 4)
+        jobs = np.zeros((JOB_ROWS, sources), np.int64)
+        jobs[0], jobs[1] = np.arange(sources) * SOURCE_MESSAGE, SOURCE_MESSAGE
+        repeats = MANY_SOURCES // sources if not quick else 1
+        decoders = [FlowDecoder(["raw_bytes"], 1024) for _ in range(min(repeats, 20))]
+        begin = time.process_time()
+        for decoder in decoders:
+            for _ in decoder.decode(message.reshape(-1), Datagrams(jobs, sources)):
+                pass
+        return (time.process_time() - begin) / (sources * len(decoders)) * MILLION
+
+    cost(FEW_SOURCES)
+    costs = [(cost(FEW_SOURCES), cost(MANY_SOURCES)) for _ in range(1 if quick else 5)]
+    return min(each for each, _ in costs), min(each for _, each in costs)
 
 
 def _row(name: str, rate: Figure, rates: dict[str, Figure], record: float) -> tuple[str, ...]:

@@ -250,7 +250,8 @@ FLOW_TEMPLATES = Metric(
     "wiretide_flow_templates_total",
     "counter",
     ("link", "change"),
-    "Template records, by what they did: new, the same again, another one of the same number, or withdrawn.",
+    "Template records, by what they did: new, the same again, another one of the same number, withdrawn, or evicted by "
+    "a newer one.",
 )
 FLOW_TEMPLATES_REFUSED = Metric(
     "wiretide_flow_templates_refused_total",

@@ -5,12 +5,16 @@ without end, and a sender that makes the tables grow.
 """
 
 import struct
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from capture.flows.bounds import Bounds
 from capture.flows.decoder import FlowDecoder
+from capture.flows.kernels import sessions as words
+from capture.flows.sessions import SessionKey, Sessions
 from capture.flows.waiting import OVERHEAD
 from capture.metrics import (
     FLOW_MALFORMED,
@@ -191,17 +195,99 @@ def test_the_session_that_was_silent_longest_makes_room() -> None:
     assert link.total(FLOW_RECORDS) == 2  # counters of sessions that are gone stay
 
 
-def test_templates_are_bounded_for_each_session_and_in_all() -> None:
+def test_a_new_template_evicts_the_one_announced_longest_ago_in_its_session_or_in_all() -> None:
     link = Link(session_templates=3, templates=4)
-    for number in range(300, 306):
+    for number in (300, 301, 302, 300, 303):
         link.send(says(number, BYTES))
-    assert link.total(FLOW_TEMPLATES_REFUSED, cause="too_many_templates") == 3
-    link.send(says(300, PROTOCOL))  # what is there may change
-    for number in range(300, 303):
+    assert link.total(FLOW_TEMPLATES, change="evicted") == 1  # 301: 300 was announced again
+    assert link.send(data(301, b"\0\0\0\1")) == []
+    assert link.send(data(300, b"\0\0\0\2")) == [2]
+    for number in (300, 301, 302):
         link.send(says(number, BYTES), ("192.0.2.9", 1))
-    assert link.total(FLOW_TEMPLATES_REFUSED, cause="too_many_templates") == 5
-    assert link.send(data(300, b"\x06")) == [6]
-    assert link.send(data(300, b"\0\0\0\1"), ("192.0.2.9", 1)) == [1]
+    assert link.total(FLOW_TEMPLATES, change="evicted") == 3
+    assert [link.send(data(number, b"\0\0\0\3")) for number in (302, 300, 303)] == [[], [], [3]]
+    assert [link.send(data(number, b"\0\0\0\4"), ("192.0.2.9", 1)) for number in (300, 301, 302)] == [[4], [4], [4]]
+    assert link.send(says(301, BYTES)) == [1]  # waited since its template was evicted
+
+
+def test_a_flood_of_templates_leaves_bounded_tables_and_one_that_is_announced_again_stays() -> None:
+    link = Link(session_templates=64, templates=128)
+    for number in range(2000):
+        link.send(says(300 + number % 60_000, [(1, 4), (number % 400 + 2, 2)]), domain(number % 3))
+        link.send(says(256, BYTES), domain(0))
+    tables = link.decoder.templates
+    assert tables.count == sum(len(session.templates) for session in link.decoder.sessions) <= 128
+    assert max(len(session.templates) for session in link.decoder.sessions) <= 64
+    new, evicted = (link.total(FLOW_TEMPLATES, change=change) for change in ("new", "evicted"))
+    assert new - evicted == tables.count
+    assert link.send(data(256, b"\0\0\0\5"), domain(0)) == [5]
+
+
+def domain(number: int) -> tuple[str, int]:
+    return "192.0.2.1", 3000 + number
+
+
+def opening_steps(sources: int) -> float:
+    """Slots, queue entries and keys visited per datagram of `sources` exporters, each with a template and a rate."""
+    link = Link(sessions=256)
+    for number in range(sources):
+        sets = [a_set(0, template(256, BYTES)), a_set(256, bytes(4)), a_set(1, v9_options(300, [(2, 4)], [(34, 4)])),
+                a_set(300, struct.pack(">II", 1, 10))]  # fmt: skip
+        assert link.send(v9(sets, domain=number)) == [0]
+    return link.decoder.sessions.steps / sources
+
+
+def test_a_session_costs_as_much_with_many_sources_as_with_few() -> None:
+    few, many = opening_steps(200), opening_steps(4000)
+    assert many < 4 * few + 16
+
+
+def test_sessions_are_found_while_others_open_and_close_in_any_order() -> None:
+    random = Random(7)
+    sessions = Sessions(Bounds(sessions=64))
+    there: dict[SessionKey, Any] = {}
+    for _ in range(3000):
+        sessions.clock += 1
+        if there and (len(there) == 64 or random.random() < 0.45):
+            usual = random.random() < 0.5
+            session = sessions.silent_longest() if usual else random.choice(list(there.values()))
+            if usual:
+                used = {each.number: sessions.rows[each.number, words.USED] for each in there.values()}
+                assert used[session.number] == min(used.values())
+            sessions.close(session)
+            del there[session.key]
+        elif there and random.random() < 0.3:
+            sessions.rows[random.choice(list(there.values())).number, words.USED] = sessions.clock
+        else:
+            key = SessionKey(9, None, 0, random.randrange(1 << 32))
+            there[key] = sessions.open(key)
+        flat, mask = sessions.rows.reshape(-1), len(sessions.slots) - 1
+        assert sorted(each - 1 for each in sessions.slots.tolist() if each) == sorted(
+            each.number for each in there.values()
+        )
+        for key, session in random.sample(list(there.items()), min(4, len(there))):
+            with np.errstate(over="ignore"):
+                assert words.lookup_session(flat, sessions.slots, mask, *key.words) == session.number
+
+
+def test_inserting_and_deleting_a_session_is_the_same_in_machine_code_and_in_python() -> None:
+    random = Random(3)
+    rows = np.zeros((40, words.WIDTH), np.int64)
+    rows[:, words.DOMAIN] = [random.randrange(1 << 32) for _ in range(40)]
+    slots = [np.zeros(64, np.int64) for _ in range(2)]
+    there: set[int] = set()
+    for _ in range(600):
+        number = random.randrange(40)
+        if number in there or len(there) < 32:
+            kernel = words.delete_session if number in there else words.insert_session
+            there ^= {number}
+        else:
+            kernel = words.delete_session  # of one that is not there
+        native = kernel(rows.reshape(-1), number, slots[0], 63)
+        with np.errstate(over="ignore"):
+            assert kernel.function(rows.reshape(-1), number, slots[1], 63) == native
+        assert slots[0].tolist() == slots[1].tolist()
+        assert sorted(each - 1 for each in slots[0].tolist() if each) == sorted(there)
 
 
 def test_tables_that_fill_up_begin_anew_and_nothing_is_lost() -> None:
@@ -211,7 +297,7 @@ def test_tables_that_fill_up_begin_anew_and_nothing_is_lost() -> None:
         link.send(says(256, fields))
         assert link.send(data(256, struct.pack(">I", turn) * (turn + 1))) == [turn]
         link.send(says(257, BYTES, domain=turn))
-        assert link.send(data(257, b"\0\0\0\7", domain=turn)) == ([7] if turn == 0 else [])
+        assert link.send(data(257, b"\0\0\0\7", domain=turn)) == [7]
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ class Bounds:
     sessions: int = 4096
     """Sessions; beyond them the one that was silent longest is forgotten, with all that belongs to it."""
     session_templates: int = 1024
-    """Templates of one session; more are refused."""
+    """Templates of one session; a new one evicts the one that was announced longest ago."""
     templates: int = 16_384
-    """Templates of all sessions; more are refused."""
+    """Templates of all sessions; a new one evicts the one that was announced longest ago."""
     session_waiting_bytes: int = 1 << 18
     """Bytes of data of one session that waits for its template; beyond them the oldest is dropped."""
     waiting_bytes: int = 1 << 24

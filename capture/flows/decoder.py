@@ -105,7 +105,6 @@ class FlowDecoder:
         self._room = np.zeros(2 * MAX_FIELDS, np.int64)
         self._awaited: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._rows = 0
-        self._clock = 0
 
     def decode(self, data: Bytes, datagrams: Datagrams) -> Iterator[Flows]:
         """Decode datagrams in their order; every `Flows` is whole, the last one may be small."""
@@ -143,7 +142,7 @@ class FlowDecoder:
 
     def _decode(self, data: Bytes, datagrams: Datagrams, again: bool, state: Numbers) -> int:
         state[kernel.ROW] = self._rows
-        state[kernel.CLOCK] = self._clock
+        state[kernel.CLOCK] = self.sessions.clock
         jobs, layouts = datagrams.jobs, self.templates.layouts
         status = kernel.decode_datagrams(
             data, jobs.reshape(-1), jobs.shape[1], datagrams.count, again, state, self.sessions.rows.reshape(-1),
@@ -154,7 +153,7 @@ class FlowDecoder:
             self.texts.used, self.counts,
         )  # fmt: skip
         self._rows = int(state[kernel.ROW])
-        self._clock = int(state[kernel.CLOCK])
+        self.sessions.clock = int(state[kernel.CLOCK])
         return status
 
     def _greet(self, data: Bytes, datagrams: Datagrams, job: int) -> None:

@@ -7,6 +7,7 @@ their own; what one announces is nothing to the other.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
@@ -82,6 +83,14 @@ class Sessions:
         self.keys: npt.NDArray[np.int64] = np.zeros(KEY, np.int64)
         self.by_number: dict[int, Session] = {}
         self.by_key: dict[SessionKey, Session] = {}
+        self.clock = 0
+        """Number of the newest datagram: the clock of USED."""
+        self.steps = 0
+        """Slots, queue entries and keys visited while sessions were opened, chosen and closed: their cost."""
+        self._free: list[int] = []  # numbers of closed sessions
+        self._queue: list[tuple[int, int]] = []  # heap of (USED, number), one entry of each session; USED may be old
+        self._keys_used = 0  # rows of `keys` in use, those of closed or changed sessions included
+        self._keys_live = 0
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self.by_number.values()))
@@ -95,27 +104,38 @@ class Sessions:
         return len(self.by_number) == self.bounds.sessions
 
     def silent_longest(self) -> Session:
-        """Return the session that was used least lately."""
-        return self.by_number[int(np.argmin(self.rows[:, words.USED]))]
+        """Return the session that was used least lately.
+
+        An entry of the queue whose session was used since then moves back: at most once for each use.
+        """
+        while True:
+            self.steps += 1
+            entered, number = self._queue[0]
+            used = int(self.rows[number, words.USED])
+            if used == entered:
+                return self.by_number[number]
+            heapq.heapreplace(self._queue, (used, number))
 
     def open(self, key: SessionKey) -> Session:
         """Return the session of a key, a new one where it has none; there must be room."""
         known = self.by_key.get(key)
         if known is not None:
             return known
-        number = len(self.by_number) if not self.full and len(self.by_number) not in self.by_number else self._free()
+        number = self._free.pop() if self._free else len(self.by_number)
         session = self.by_number[number] = self.by_key[key] = Session(number, key)
         row = self.rows[number]
         row[:] = 0
         row[: words.KEY_WIDTH] = key.words
-        row[words.USED] = max(1, int(self.rows[:, words.USED].max()))
+        row[words.USED] = max(1, self.clock)
         row[words.INIT] = MISSING
         row[words.FORCED_NUM] = self.forced_rate(key.address)
-        self._place()
+        heapq.heappush(self._queue, (int(row[words.USED]), number))
+        self.steps += words.insert_session(self._flat, number, self.slots, len(self.slots) - 1)
         return session
 
-    def _free(self) -> int:
-        return next(number for number in range(self.bounds.sessions) if number not in self.by_number)
+    @property
+    def _flat(self) -> npt.NDArray[np.int64]:
+        return self.rows.reshape(-1)
 
     def forced_rate(self, address: Address | None) -> int:
         """Return the rate that was set by hand for an exporter, or 0."""
@@ -126,19 +146,25 @@ class Sessions:
     @property
     def room_for_keys(self) -> int:
         """How many samplers, selectors and interfaces can still be remembered."""
-        return ALL_KEYS - len(self.keys) // KEY
+        return ALL_KEYS - self._keys_live
 
     def close(self, session: Session) -> None:
         """Forget a session; its number is free."""
-        del self.by_number[session.number], self.by_key[session.key]
-        self.rows[session.number] = 0
-        self._place()
-        if session.sampling.keyed:
-            self._place_keys()
+        number = session.number
+        del self.by_number[number], self.by_key[session.key]
+        self._leave_queue(number)
+        self.steps += words.delete_session(self._flat, number, self.slots, len(self.slots) - 1)
+        self._keys_live -= int(self.rows[number, words.KEYS_END] - self.rows[number, words.KEYS])
+        self.rows[number] = 0
+        self._free.append(number)
 
-    def _place(self) -> None:
-        self.slots[:] = 0
-        words.place_sessions(self.rows.reshape(-1), len(self.rows), self.slots, len(self.slots) - 1)
+    def _leave_queue(self, number: int) -> None:
+        if self._queue[0][1] == number:  # the session that was silent longest, which is the usual one to close
+            heapq.heappop(self._queue)
+            return
+        self.steps += len(self._queue)
+        self._queue = [each for each in self._queue if each[1] != number]
+        heapq.heapify(self._queue)
 
     def started(self, session: Session, milliseconds: int) -> None:
         """Note when an exporter of IPFIX was started, for times that count from there."""
@@ -155,17 +181,31 @@ class Sessions:
         ):
             row[num], row[den] = (rate.numerator, rate.denominator) if rate else (0, 1)
         if sampling.keyed:
-            self._place_keys()
+            self._place_keys(session)
 
-    def _place_keys(self) -> None:
-        found: list[tuple[int, int, int, int]] = []
-        for session in self:
-            row = self.rows[session.number]
-            row[words.KEYS] = len(found)
-            kinds = 0
-            for (kind, number), rate in session.sampling.keyed.items():
-                kinds |= 1 << kind
-                found.append((kind, _signed(number), rate.numerator, rate.denominator))
-            row[words.KEYS_END] = len(found)
-            row[words.KEY_KINDS] = kinds
-        self.keys = np.array(found or [(0, 0, 0, 0)], np.int64).reshape(-1)
+    def _place_keys(self, session: Session) -> None:
+        """Append the keys of one session; the array is rebuilt when half of it may belong to no session."""
+        row = self.rows[session.number]
+        self._keys_live += len(session.sampling.keyed) - int(row[words.KEYS_END] - row[words.KEYS])
+        need = self._keys_used + len(session.sampling.keyed)
+        if need * KEY > len(self.keys):
+            sessions = [each for each in self if each.sampling.keyed]
+            room = 2 * self._keys_live + len(sessions)
+            self.keys = np.zeros(max(1, room) * KEY, np.int64)
+            self._keys_used = 0
+        else:
+            sessions = [session]
+        for each in sessions:
+            self._write_keys(each)
+
+    def _write_keys(self, session: Session) -> None:
+        found = [
+            (kind, _signed(number), rate.numerator, rate.denominator)
+            for (kind, number), rate in session.sampling.keyed.items()
+        ]
+        row = self.rows[session.number]
+        row[words.KEYS], self._keys_used = self._keys_used, self._keys_used + len(found)
+        row[words.KEYS_END] = self._keys_used
+        row[words.KEY_KINDS] = sum({1 << kind for kind, *_ in found})
+        self.keys[int(row[words.KEYS]) * KEY : self._keys_used * KEY] = np.array(found, np.int64).reshape(-1)
+        self.steps += len(found)

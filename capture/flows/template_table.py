@@ -10,10 +10,11 @@ from capture.flows.bounds import Bounds
 from capture.flows.kernels.sessions import TEMPLATE_WORDS, place_templates
 from capture.flows.layouts import Layouts
 from capture.flows.sessions import Session
-from capture.flows.templates import REFUSALS, Announcement, announcements
+from capture.flows.templates import REFUSALS, Announcement, Definition, announcements
 
-CHANGES = ("new", "same", "other", "withdrawn")
-"""What a template record does: it is the first of its number, says the same again, replaces one, or ends one."""
+CHANGES = ("new", "same", "other", "withdrawn", "evicted")
+"""What a template record does: it is the first of its number, says the same again, replaces one, or ends one. The last
+is what happens to the template that was announced longest ago, if a new one needs its room."""
 
 HEARD = 16
 """Sets of templates that a session says again and again, and that are known by a digest of their bytes."""
@@ -35,8 +36,14 @@ class TemplateTable:
         self.changes = dict.fromkeys(CHANGES, 0)
         self.refused = dict.fromkeys(REFUSALS, 0)
         self.slots = np.zeros(TEMPLATE_WORDS << (4 * bounds.templates - 1).bit_length(), np.int64)
-        self.count = 0
+        self._announced: dict[tuple[int, int], Session] = {}
+        """Session of each template, by session number and template number, in the order of their announcements."""
         self._placed: set[tuple[int, int]] = set()
+
+    @property
+    def count(self) -> int:
+        """Templates of all sessions."""
+        return len(self._announced)
 
     @property
     def mask(self) -> int:
@@ -71,17 +78,35 @@ class TemplateTable:
         known = session.templates.get(each.id)
         if known == each.definition:
             self.changes["same"] += 1
+            self._note(session, each.id, each.definition)
             return False
         if known is None:
-            if len(session.templates) >= self.bounds.session_templates or self.count >= self.bounds.templates:
-                self.refused["too_many_templates"] += 1
-                return False
-            self.count += 1
+            if len(session.templates) >= self.bounds.session_templates:
+                self._evict(session, next(iter(session.templates)))
+            if self.count >= self.bounds.templates:
+                (_, oldest), owner = next(iter(self._announced.items()))
+                self._evict(owner, oldest)
         self.changes["new" if known is None else "other"] += 1
         session.heard.clear()
-        session.templates[each.id] = each.definition
+        self._note(session, each.id, each.definition)
         self._displace(session, each.id)
         return True
+
+    def _note(self, session: Session, template: int, definition: Definition) -> None:
+        """Make a template the one that was announced last."""
+        session.templates.pop(template, None)
+        session.templates[template] = definition
+        self._announced.pop((session.number, template), None)
+        self._announced[session.number, template] = session
+
+    def _evict(self, session: Session, template: int) -> None:
+        self._remove(session, template)
+        self.changes["evicted"] += 1
+
+    def _remove(self, session: Session, template: int) -> None:
+        del session.templates[template], self._announced[session.number, template]
+        session.heard.clear()
+        self._displace(session, template)
 
     def _withdraw(self, session: Session, template: int) -> None:
         ended = [template]
@@ -89,18 +114,14 @@ class TemplateTable:
             options = template == ALL_OF_OPTIONS
             ended = [each for each, definition in session.templates.items() if definition.options == options]
         for each in ended:
-            if session.templates.pop(each, None) is not None:
+            if each in session.templates:
+                self._remove(session, each)
                 self.changes["withdrawn"] += 1
-                session.heard.clear()
-                self.count -= 1
-                self._displace(session, each)
 
     def forget(self, session: Session) -> None:
         """Forget all templates of a session that ends."""
-        for template in session.templates:
-            self._displace(session, template)
-        self.count -= len(session.templates)
-        session.templates.clear()
+        for template in list(session.templates):
+            self._remove(session, template)
 
     def compile(self, session: Session, template: int) -> None:
         """Compile a template of flow records where kernels find it. Tables that are full begin anew: they ask again."""

@@ -84,9 +84,9 @@ class Announcement:
     refused: str | None = None
 
 
-REFUSALS = ("cut", "id_below_256", "no_bytes", "too_many_fields", "too_many_templates")
+REFUSALS = ("cut", "id_below_256", "no_bytes", "too_many_fields")
 """Why a template is not taken: its record ends before its fields; its number is that of a set; records of it would be
-empty; it has more than MAX_FIELDS fields; the session or the table is full."""
+empty; it has more than MAX_FIELDS fields."""
 
 
 def announcements(version: int, options: bool, body: bytes) -> Iterator[Announcement]:

@@ -63,22 +63,51 @@ def lookup_session(sessions, slots, mask, version, address_version, high, low, p
     return np.int64(-1)
 
 
+@helper
+def session_home(sessions, number, mask):  # type: ignore[no-untyped-def]
+    """Return the slot at which the search for session `number` begins."""
+    row = number * WIDTH
+    return session_slot(
+        sessions[row + VERSION], sessions[row + ADDRESS_VERSION], sessions[row + HIGH], sessions[row + LOW],
+        sessions[row + PORT], sessions[row + DOMAIN], mask,
+    )  # fmt: skip
+
+
 @kernel("i64(i64*, i64, i64*, i64)")
-def place_sessions(sessions, count, slots, mask):  # type: ignore[no-untyped-def]
-    """Fill empty `slots` with the sessions of `sessions` (count x WIDTH) that are USED; return how many there are."""
-    placed = 0
-    for number in range(count):
-        row = number * WIDTH
-        if sessions[row + USED]:
-            slot = session_slot(
-                sessions[row + VERSION], sessions[row + ADDRESS_VERSION], sessions[row + HIGH], sessions[row + LOW],
-                sessions[row + PORT], sessions[row + DOMAIN], mask,
-            )  # fmt: skip
-            while slots[slot]:
-                slot = (slot + 1) & mask
-            slots[slot] = number + 1
-            placed += 1
-    return placed
+def insert_session(sessions, number, slots, mask):  # type: ignore[no-untyped-def]
+    """Insert session `number` of `sessions` into `slots` (mask + 1, at most half in use); return the steps taken."""
+    slot = session_home(sessions, number, mask)
+    steps = 1
+    while slots[slot]:
+        slot = (slot + 1) & mask
+        steps += 1
+    slots[slot] = number + 1
+    return steps
+
+
+@kernel("i64(i64*, i64, i64*, i64)")
+def delete_session(sessions, number, slots, mask):  # type: ignore[no-untyped-def]
+    """Delete session `number` from `slots`, before its row is cleared; return the steps taken, -1 if it is not there.
+
+    Later sessions of the same run of used slots move up, so that no search ends at the new gap.
+    """
+    gap = session_home(sessions, number, mask)
+    steps = 1
+    while slots[gap] != number + 1:
+        if not slots[gap]:
+            return -1
+        gap = (gap + 1) & mask
+        steps += 1
+    slot = (gap + 1) & mask
+    while slots[slot]:
+        steps += 1
+        home = session_home(sessions, slots[slot] - 1, mask)
+        if ((slot - home) & mask) >= ((slot - gap) & mask):
+            slots[gap] = slots[slot]
+            gap = slot
+        slot = (slot + 1) & mask
+    slots[gap] = 0
+    return steps
 
 
 TEMPLATE_WORDS = 2
