@@ -7,6 +7,8 @@ sub-aggregates, only values computed from them, so this is possible for some exp
     min(x), max(x)                              the least, the greatest value stands
     -f, f + g, f - g, f * c, f / c (FLOAT)      add up where f and g do, c being a constant (they are linear)
     avg(x), sum(x) / count(*), count(*) + 1, …  no value of the whole follows from the values of its parts
+    first(x), last(x), count(DISTINCT x), …     neither: rows hold no times, and not the values of a group
+    bit_and(x), bit_or(x), bit_xor(x)           would follow; but Arrow has no such fold
 
 A sum over no value is NULL, not 0. Alone it is skipped; in `f + g` it would hide the other operand, so that both
 operands must be free of NULL.
@@ -23,6 +25,8 @@ from lowlevel.subaggregates import MERGE, Kind
 from lowlevel.types import Type
 
 SUM = "sum"
+FOLDS = (SUM, "min", "max")
+"""Arrow's aggregates that fold."""
 
 
 def fold_of(expression: Expression, kinds: Mapping[str, Kind]) -> str | None:
@@ -32,7 +36,8 @@ def fold_of(expression: Expression, kinds: Mapping[str, Kind]) -> str | None:
     """
     match expression:
         case Column(name=name):
-            return MERGE[kinds[name]] if name in kinds else None
+            merge = MERGE[kinds[name]] if name in kinds else None
+            return merge if merge in FOLDS else None
         case Present(value=value):
             return fold_of(value, kinds)
         case Unary(op=Op.NEG, operand=operand):

@@ -75,9 +75,9 @@ class FoldedPane:
 
 
 def _runs(ids: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    """Return (id, first, end) for each run of equal ids."""
+    """Return (id, first, end) for each run of equal ids; no run if there is no id, as of values that are all NULL."""
     begins = np.flatnonzero(np.append(True, np.diff(ids) != 0)[: len(ids)])
-    ends = np.append(begins[1:], len(ids))
+    ends = np.append(begins[1:], len(ids))[: len(begins)]
     return list(zip(ids[begins].tolist(), begins.tolist(), ends.tolist(), strict=True))
 
 
