@@ -35,7 +35,7 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
         yield from _spooled(link, pipeline.node, fed[name], memory)
     for name, paths in pipeline.links.items():
         yield from ["", f"link {name}: {', '.join(paths)}, which `wiretide run` reads"]
-        source = Input(name, Path(paths[0]), name)
+        source = Input(name, Path(paths[0]), name, bound_kinds=pipeline.bound_kinds)
         yield from _read_by_run([leaf for plan in plans for leaf in plan.leaves if source.feeds(leaf)])
     for plan in plans:
         yield from ["", explain(plan)]

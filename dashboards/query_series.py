@@ -66,7 +66,7 @@ class QuerySeries:
         for place, name in enumerate(plan.schema.names):
             columns.take(name, f"column {place + 1} of the results of query {plan.name!r}")
         kinds = {sub.name: sub.kind for sub in plan.low.subaggregates}
-        aggregates = {*kinds, *(each.name for each in (*plan.details, *plan.user_columns))}
+        aggregates = {*kinds, *(each.name for each in plan.details), *(each.name for each in plan.user_columns)}
         values = [out for out in plan.select if self._is_value(out, aggregates)]
         self._keys = [out for out in plan.select if out not in values]
         self.labels = tuple(label_name(out.name) for out in self._keys)

@@ -73,6 +73,7 @@ class Input:
     `stream` is the name in FROM that reads it (without regard to case); None where every name does. With `follow` what
     is appended to the file, or comes into the folder or under the names of the glob, is part of it. With `spool` the
     path is the folder of a spool (`lowlevel.spool`), which `highlevel.spark` reads and the inline engine does not.
+    `bound_kinds` are the kinds of rows that name a link of the run: `FROM packets` then reads that link alone.
     """
 
     link: str
@@ -80,6 +81,7 @@ class Input:
     stream: str | None = None
     follow: bool = False
     spool: bool = False
+    bound_kinds: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -87,8 +89,8 @@ class Input:
         return "standard input" if str(self.path) == STANDARD_INPUT else str(self.path)
 
     def feeds(self, plan: LeafPlan) -> bool:
-        """Whether a leaf of a plan reads this input: it does whatever the name where FROM has a kind of rows alone."""
-        if self.stream is None or plan.of_every_link:
+        """Whether a leaf of a plan reads this input: by its name, or any if FROM has a kind of rows that is no name."""
+        if self.stream is None or (plan.of_every_link and plan.low.kind not in self.bound_kinds):
             return True
         return self.stream.lower() in {stream.lower() for stream in plan.streams}
 

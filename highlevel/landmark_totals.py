@@ -18,8 +18,8 @@ from highlevel.groups.merging import Accumulated
 class LandmarkTotals:
     """Totals of the groups that came first, `cap` of them.
 
-    Where not all new groups of a batch have room, those with the smallest values have, column by column, NULL last:
-    which groups are kept depends on what the batches hold, and not on the order of their rows.
+    Where not all new groups of a batch have room, those with the smallest values have, column by column, IPv4 before
+    IPv6 and NULL last: which groups are kept depends on what the batches hold, and not on the order of their rows.
     """
 
     def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated], cap: int) -> None:
@@ -77,7 +77,12 @@ class LandmarkTotals:
     def _in_order(self, batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return some rows' places in the order of their groups."""
         groups = batch.select(self.groups).take(pa.array(places))
-        return places[pc.sort_indices(groups, sort_keys=[(name, "ascending") for name in self.groups]).to_numpy()]
+        columns: list[pa.Array] = []
+        for column in groups.columns:
+            # Addresses rise by version, then value: an IPv4 address is the shorter string of bytes.
+            columns += [pc.binary_length(column), column] if pa.types.is_binary(column.type) else [column]
+        table = pa.table(columns, [str(number) for number in range(len(columns))])
+        return places[pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names]).to_numpy()]
 
 
 def _room(count: int, had: int) -> int:

@@ -6,6 +6,7 @@ import glob
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from capture.live.interface_path import interface_name, is_interface
 from highlevel.arrival_order import check_one_input
 from highlevel.graph.plan import AnyPlan, leaves_of
 from highlevel.inline import Input
+from lowlevel.kinds import KINDS
 
 
 def bind_files(paths: Iterable[str], follow: bool = False) -> list[Input]:
@@ -30,12 +32,22 @@ def bind_files(paths: Iterable[str], follow: bool = False) -> list[Input]:
 
 def bind_streams(streams: Mapping[str, Iterable[str]], follow: bool = False) -> list[Input]:
     """Bind each name to its files; together they are one link of that name. `follow` is as for bare files."""
+    kinds = bound_kinds(streams)
     return [
-        _input(name, file, name, follow)
+        replace(_input(name, file, name, follow), bound_kinds=kinds)
         for name, paths in streams.items()
         for path in paths
         for file in expand(path, follow)
     ]
+
+
+def bound_kinds(names: Iterable[str]) -> frozenset[str]:
+    """Return the kinds of rows that are among the names of links.
+
+    >>> sorted(bound_kinds(["Packets", "Main1", "flows"]))
+    ['flows', 'packets']
+    """
+    return frozenset(KINDS) & {name.lower() for name in names}
 
 
 def _input(link: str, path: Path, stream: str | None, follow: bool) -> Input:

@@ -42,7 +42,7 @@ def _low(plan: QueryPlan) -> Iterator[str]:
     where = "in a table of fixed size" if low.reduced else "and each row goes up by itself"
     yield f"low level: next to the {low.kind}, once per link, {where}"
     bound = "the files bound to it" if len(plan.streams) == 1 else "the files bound to each, every link on its own"
-    bound = "those of every link" if plan.of_every_link else bound
+    bound = "those of every link, or of the one that has this name" if plan.of_every_link else bound
     yield line("streams", f"{' UNION '.join(plan.streams)}: {bound}")
     yield line("rows", f"{low.kind}: each is {kind.row}")
     if kind.layered:

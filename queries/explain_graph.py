@@ -79,7 +79,8 @@ def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
 
 def _leaf(leaf: Leaf) -> Iterator[str]:
     low = leaf.low
-    bound = "those of every link" if leaf.of_every_link else "the files bound to each name, every link on its own"
+    every = "those of every link, or of the one that has this name"
+    bound = every if leaf.of_every_link else "the files bound to each name, every link on its own"
     yield line("streams", f"{' UNION '.join(leaf.streams)}: {bound}")
     yield line("rows", f"{low.kind}: each is {columns_of_kind(low.kind).row}")
     yield line("columns", f"{', '.join(sorted(low.columns))}: all that is decoded")

@@ -32,24 +32,20 @@ class GroupTimes:
         names: Names,
         links: Links | None,
         times: Sequence[Column],
-        lacking: Sequence[Column],
     ) -> None:
-        """`asked` is what the query says of its window; `lacking` are times that no promise is of."""
+        """`asked` is what the query says of its window."""
         self._clauses = clauses
         self._asked = asked
         self._sql = clauses.sql
         self._names = names
         self._links = links
         self._times = times
-        self._lacking = lacking
         self.time = TS
         """The column of time that windows are over."""
         self.by_quotient = links is not None
         """Whether a time by intervals in GROUP BY makes windows."""
         self.counted: dict[Column, int] = {}
         """Columns of time in GROUP BY by their finest interval, over tables."""
-        self.in_seconds: tuple[Column, ...] = ()
-        """Columns of time that a small divisor in GROUP BY counts seconds of."""
 
     def check(self) -> None:
         """Refuse windows that the rows cannot have."""
@@ -100,7 +96,6 @@ class GroupTimes:
             self.by_quotient = True
             (self.time,) = counted
         self.counted = counted
-        self.in_seconds = (*counted, *self._lacking)
 
     def _error(self, problem: str, token: Token, expected: str) -> QueryError:
         return QueryError(problem, self._sql, token.start, expected)

@@ -61,7 +61,8 @@ class Grouping:
         self._sql = clauses.sql
         self._names = names
         self._links = links
-        self._group_times = GroupTimes(clauses, window, names, links, times, lacking)
+        self._lacking = tuple(lacking)
+        self._group_times = GroupTimes(clauses, window, names, links, times)
         self._scope = Scope(names)
         self._aggregates = Aggregates(names.is_time, window.clause.spread is not None)
         self._group_names: dict[Expression, str] = {}  # names given in GROUP BY as they are spelled
@@ -230,7 +231,8 @@ class Grouping:
 
     def _in_nanoseconds(self, expression: Expression) -> Expression:
         """Return what a group by a time is computed as: `ts/60` counts minutes, while `/` divides nanoseconds."""
-        for column in self._group_times.in_seconds:
+        times = (each for each in columns_of(expression) if self._names.is_time(each.name) or each in self._lacking)
+        for column in times:
             interval = interval_of(expression, column)
             if interval is not None and interval > 1:
                 return Binary(Op.DIV, column, Literal(interval, Type.INT))

@@ -13,7 +13,7 @@ from highlevel.joins.window import LONGEST, Boundary
 from lowlevel.durations import UNITS
 from queries.errors import QueryError
 from queries.tokens import Kind, Token
-from queries.window_parameters import duration_of, nanoseconds_of
+from queries.window_parameters import duration_of, read_origin
 
 PARAMETERS = ("RANGE", "WA", "BOUNDARY", "ORIGIN")
 BOUNDARIES = {"CLOSED": Boundary.CLOSED, "HALF-OPEN": Boundary.HALF_OPEN, "OPEN": Boundary.OPEN}
@@ -69,7 +69,7 @@ class _Reader:
                 case "BOUNDARY":
                     boundary = self._boundary()
                 case _:
-                    origin = self._origin()
+                    origin = read_origin(self._sql, self._take)
             if self._peek().text == "," and self._at < len(self._tokens) - 2:
                 self._at += 1
         if length is None:
@@ -118,16 +118,6 @@ class _Reader:
         if word not in BOUNDARIES:
             raise self._error(f"got BOUNDARY {token.shown}", token, "one of these", tuple(BOUNDARIES))
         return BOUNDARIES[word]
-
-    def _origin(self) -> int:
-        token = self._take()
-        value = int(token.text[:25]) if token.kind is Kind.NUMBER and token.text.isdecimal() else None
-        if token.kind in (Kind.STRING, Kind.QUOTED):
-            value = nanoseconds_of(token.text)
-        if value is None or value >= 2**63:
-            expected = "whole nanoseconds since the epoch, or a time like '2008-10-01T12:00:00Z'"
-            raise self._error(f"got ORIGIN {token.shown}", token, expected)
-        return value
 
     def _peek(self) -> Token:
         return self._tokens[min(self._at, len(self._tokens) - 1)]

@@ -32,7 +32,7 @@ from __future__ import annotations
 import sys
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from highlevel.graph.plan import AnyPlan, named_leaves
 from highlevel.inline import Input
 from highlevel.plan import LeafPlan, QueryPlan
 from lowlevel.layers import Layer
-from queries.bindings import bind_streams, check_streams
+from queries.bindings import bind_streams, bound_kinds, check_streams
 from queries.errors import QueryError
 from queries.gsql import compile_query
 from queries.known_queries import NamedQuery
@@ -144,14 +144,20 @@ class PipelineFile:
 
     def inputs(self, plans: Sequence[AnyPlan]) -> list[Input]:
         """Find the files of `links`; raises InputError where a link or a name in FROM has none."""
-        inputs = bind_streams(self.links)
+        inputs = [replace(each, bound_kinds=self.bound_kinds) for each in bind_streams(self.links)]
         check_streams(plans, [*inputs, *self.spools])
         return inputs
 
     @property
     def spools(self) -> list[Input]:
         """The links that are spooled, each as an input whose path is its spool."""
-        return [Input(name, link.spool, name, spool=True) for name, link in self.spooled.items()]
+        kinds = self.bound_kinds
+        return [Input(name, link.spool, name, spool=True, bound_kinds=kinds) for name, link in self.spooled.items()]
+
+    @property
+    def bound_kinds(self) -> frozenset[str]:
+        """The kinds of rows that are names of links."""
+        return bound_kinds([*self.links, *self.spooled])
 
 
 _TABLES = ("folder", "speed", "links", "queries", "metrics", "spark", "node")

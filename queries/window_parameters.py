@@ -6,7 +6,7 @@ Which of them make a window together is for `queries.window_clause` to say.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -169,24 +169,7 @@ class ParameterReader:
         return Length(duration_of(self._sql, number, unit))
 
     def _origin(self) -> int:
-        token = self._take()
-        negative = token.text == "-" and token.kind is Kind.SYMBOL
-        if negative:
-            token = self._take()
-        value = None
-        if token.kind is Kind.NUMBER and token.text.isdecimal():
-            value = int(token.text[:25])
-        elif token.kind in (Kind.STRING, Kind.QUOTED) and not negative:
-            value = nanoseconds_of(token.text)
-        if value is None:
-            raise self._error(
-                f"got ORIGIN {token.shown}",
-                token,
-                "whole nanoseconds since the epoch, or a time like '2008-10-01T12:00:00Z'",
-            )
-        if abs(value) >= LONGEST:
-            raise self._error(f"ORIGIN {token.text} is out of range", token, f"less than {LONGEST} ns from the epoch")
-        return -value if negative else value
+        return read_origin(self._sql, self._take)
 
     def _peek(self) -> Token:
         return self._tokens[min(self._at, len(self._tokens) - 1)]
@@ -198,6 +181,26 @@ class ParameterReader:
 
     def _error(self, problem: str, token: Token, expected: str, choices: Sequence[str] = ()) -> QueryError:
         return QueryError(problem, self._sql, token.start, expected, choices, token.text)
+
+
+def read_origin(sql: str, take: Callable[[], Token]) -> int:
+    """Read the value of ORIGIN from the tokens that `take` returns, in ns since the epoch; QueryError if it is none."""
+    token = take()
+    negative = token.text == "-" and token.kind is Kind.SYMBOL
+    if negative:
+        token = take()
+    value = None
+    if token.kind is Kind.NUMBER and token.text.isdecimal():
+        value = int(token.text[:25])
+    elif token.kind in (Kind.STRING, Kind.QUOTED) and not negative:
+        value = nanoseconds_of(token.text)
+    if value is None:
+        expected = "whole nanoseconds since the epoch, or a time like '2008-10-01T12:00:00Z'"
+        raise QueryError(f"got ORIGIN {token.shown}", sql, token.start, expected, (), token.text)
+    if abs(value) >= LONGEST:
+        problem = f"ORIGIN {token.text} is out of range"
+        raise QueryError(problem, sql, token.start, f"less than {LONGEST} ns from the epoch", (), token.text)
+    return -value if negative else value
 
 
 def duration_of(sql: str, number: Token, unit: Token) -> int:

@@ -72,7 +72,7 @@ def test_explain_names_the_kind_of_rows_and_what_plain_names_mean() -> None:
 
 def test_explain_says_how_flows_are_spread() -> None:
     lines = explain(compile_query("SELECT sum(bytes) FROM flows [RANGE 1 minute, SPREAD]")).split("\n")
-    assert "  streams         flows: those of every link" in lines
+    assert "  streams         flows: those of every link, or of the one that has this name" in lines
     assert "  rows            flows: each is a flow record" in lines
     assert not any(line.startswith("  layer") for line in lines)
     assert "  columns         bytes, start_ts, ts: all that is decoded" in lines

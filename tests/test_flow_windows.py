@@ -109,3 +109,21 @@ def test_packets_and_flows_of_one_capture_are_counted_in_one_run(tmp_path: Path)
         counts[number] += sum(batch.column("n").to_pylist())
     assert counts == [50, len(flows), 50]
     assert run.samples().total(LATE_PARTIALS) == 0
+
+
+@pytest.mark.parametrize("lasted, spread", [(30_000, 0), (90_000, 0), (0, 1)])
+def test_a_record_that_ends_on_an_edge_is_in_the_window_with_its_last_nanosecond(
+    lasted: int, spread: int, tmp_path: Path
+) -> None:
+    """With SPREAD its life is half-open; without, and if it has no length, it is in the window that its end begins."""
+    edge = START + 40  # a whole minute
+    record = v5_record(octets=900, packets=3, first=UPTIME - 60_000 - lasted, last=UPTIME - 60_000)
+    payload = v5([record], uptime=UPTIME, seconds=edge + 60)
+    segment = bytes([4, 0, 8, 7]) + (len(payload) + 8).to_bytes(2, "big") + bytes(2) + payload
+    path = write(tmp_path / "a.pcap", [(edge + 60, ip("192.0.2.1", "192.0.2.2", UDP, segment, 20 + len(segment)))])
+    for clause, first in (("RANGE 1 minute, SPREAD", edge - 60 + 60 * spread), ("RANGE 1 minute", edge)):
+        sql = f"SELECT sum(packets) AS shares, count(*) AS n, max(bytes) AS most FROM flows [{clause}]"
+        (batch,) = (batch for _, batch in InlineRun([compile_query(sql)], [Input("a", path)]).results())
+        rows = [row for row in batch.to_pylist() if row["n"]]
+        assert [(row["window_start"], row["n"], row["most"]) for row in rows] == [(first * NS, 1, 900)]
+        assert sum(batch["shares"].to_pylist()) == 3

@@ -22,6 +22,9 @@ START = 1_700_000_000
         ("'2023-11-14T22:13:22Z'", START + 2),
         ("'2008-10-01T12:00:00Z'", 1_222_862_400),
         ("1000000000", 1),
+        ("-1000000000", -1),
+        ("-2000000000", -2),
+        ("'1969-12-31T23:59:59Z'", -1),
     ],
 )
 def test_an_origin_is_any_time(origin: str, seconds: int, tmp_path: Path) -> None:
@@ -34,10 +37,20 @@ def test_an_origin_is_any_time(origin: str, seconds: int, tmp_path: Path) -> Non
     assert sorted(rows) == pairs
 
 
-@pytest.mark.parametrize("origin", ["10000000000000000000000", "9223372036854775808"])
+@pytest.mark.parametrize("origin", ["10000000000000000000000", "9223372036854775808", "-9223372036854775808"])
 def test_an_origin_that_no_time_has_is_refused(origin: str) -> None:
-    with pytest.raises(QueryError, match="whole nanoseconds since the epoch"):
+    with pytest.raises(QueryError, match=r"ORIGIN \d+ is out of range; expected less than"):
         compile_query(f"SELECT a.ts FROM a, b [RANGE TUMBLING 3 s, ORIGIN {origin}]")
+
+
+@pytest.mark.parametrize("origin", ["- '2008-10-01T12:00:00Z'", "1.5", "-1.5", "soon", "'soon'", "-"])
+def test_groups_and_joins_refuse_the_same_origins(origin: str) -> None:
+    for sql in (
+        f"SELECT a.ts FROM a, b [RANGE TUMBLING 3 s, ORIGIN {origin}]",
+        f"SELECT count(*) FROM a [RANGE 3 s, ORIGIN {origin}]",
+    ):
+        with pytest.raises(QueryError, match="whole nanoseconds since the epoch, or a time like"):
+            compile_query(sql)
 
 
 def test_a_range_that_is_too_long_is_told_how_long_it_may_be() -> None:

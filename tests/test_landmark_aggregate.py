@@ -10,12 +10,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from ipaddress import ip_address
+from pathlib import Path
 from random import Random
 
 import pyarrow as pa
 import pytest
 
 from highlevel import landmark_aggregate
+from highlevel.inline import InlineRun, Input
 from highlevel.landmark_aggregate import LandmarkAggregate
 from highlevel.spark.closed_windows import Counted, finished_windows
 from highlevel.spark.state import addresses
@@ -25,6 +28,7 @@ from highlevel.windows.landmark import MOST_GROUPS, LandmarkWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from queries.gsql import compile_query
+from tests import small_captures
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, feed, reordered, rows_of
 from tests.windows_oracle import Arrival, random_stream
 
@@ -206,6 +210,21 @@ def test_beyond_the_cap_the_groups_of_later_slides_are_left_out_and_of_one_slide
     items = feed(operator, (0, Punctuation("a", END)))
     assert rows_of(items) == {(0, 10, 5, 1, 1, 1, 1): 1, (0, 20, 5, 1, 1, 1, 1): 1, (0, 20, 1, 1, 1, 1, 1): 1}
     assert beyond_cap(operator) == (2, 2)
+
+
+ADDRESSES = ["0.0.0.0", "10.0.0.1", "192.168.0.1", "::", "::1", "::ffff:10.0.0.1", "2001:db8::", "2001:db8::1"]
+"""In the order of `docs/gsql.md`: by version, then value."""
+
+
+@pytest.mark.parametrize("cap", range(1, len(ADDRESSES) + 1))
+def test_the_cap_keeps_addresses_by_version_and_value(cap: int, tmp_path: Path) -> None:
+    order = Random(cap).sample(ADDRESSES, len(ADDRESSES))
+    frames = [(1, small_captures.ip(address, address, 59, b"", 60)) for address in order]
+    path = small_captures.write(tmp_path / "M.pcap", frames)
+    sql = f"SELECT srcIP, len, count(*) FROM M [RANGE ALL, SLIDE 1 s, CAP {cap}] GROUP BY srcIP, len"
+    (batch,) = (batch for _, batch in InlineRun([compile_query(sql)], [Input("M", path)]).results())
+    packed = [ip_address(address).packed for address in ADDRESSES]
+    assert sorted(batch["srcIP"].to_pylist(), key=packed.index) == packed[:cap]
 
 
 def test_a_slide_is_merged_as_it_grows() -> None:

@@ -110,10 +110,36 @@ def test_time_divided_is_a_window_and_its_number(quotient: str) -> None:
     assert plan.window == SlidingWindow(MINUTE, MINUTE)
 
 
-def test_a_quotient_in_a_window_of_its_own_is_a_key() -> None:
-    plan = compile_query("SELECT ts/60, count(*) FROM M [RANGE 1 h] GROUP BY ts/60")
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT QUOTIENT, count(*) FROM M [RANGE 1 h] GROUP BY QUOTIENT",
+        "SELECT count(*) FROM M GROUP BY ts/3600, QUOTIENT",
+        "SELECT count(*) FROM M GROUP BY TUMBLE(ts, 1 hour), QUOTIENT AS minute",
+    ],
+)
+@pytest.mark.parametrize("quotient", ["ts/60", "time/60", "ts/60000000000"])
+def test_a_quotient_in_a_window_of_its_own_is_a_key_that_counts_minutes(sql: str, quotient: str) -> None:
+    plan = compile_query(sql.replace("QUOTIENT", quotient))
     assert plan.window == SlidingWindow(60 * MINUTE, 60 * MINUTE)
-    assert [expression_text(key.expression) for key in plan.low.keys] == ["ts / 60"]
+    assert [expression_text(key.expression) for key in plan.low.keys] == ["ts / 60000000000"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT m, count(*) AS n FROM a [RANGE 1 hour, WA ts] GROUP BY ts/60 AS m",
+        "SELECT m, count(*) AS n FROM (SELECT ts, srcIP FROM a) v [RANGE 1 hour, WA ts] GROUP BY ts/60 AS m",
+        "SELECT m, sum(n) AS n FROM (SELECT count(*) AS n FROM a [RANGE 1 s]) v [RANGE 1 h, WA ts] GROUP BY ts/60 AS m",
+        "SELECT m, count(*) AS n [RANGE 1 hour, WA x.ts] FROM a x, a y [RANGE TUMBLING 1 ms] GROUP BY x.ts/60 AS m",
+    ],
+    ids=["links", "rows", "windows", "pairs"],
+)
+def test_a_quotient_counts_minutes_over_links_and_over_other_queries(sql: str, tmp_path: Path) -> None:
+    frame = small_captures.udp("10.0.0.1", "10.0.0.2", 1, 2)
+    path = small_captures.write(tmp_path / "a.pcap", [(seconds, frame) for seconds in (5, 59, 60, 61, 300)])
+    found = wiretide.query(sql, streams={"a": [str(path)]}).to_pylist()
+    assert sorted((row["m"], row["n"]) for row in found) == [(0, 2), (1, 2), (5, 1)]
 
 
 def test_bounds_may_be_named_and_used() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +121,7 @@ class BatchRun:
         check_one_input(self.plan.leaves, read)
         allow_open_files(len(read))
         self.files = [open_finite(each.path, "the batch engine") for each in read]
-        self.inputs = [Input(each.link, Path(each.path).absolute(), each.stream) for each in read]
+        self.inputs = [replace(each, path=Path(each.path).absolute()) for each in read]
         for leaf in self.plan.leaves:
             compile_kernels(leaf.low.kind)
 

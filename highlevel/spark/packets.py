@@ -7,7 +7,7 @@ packet than a query that reduces packets next to the bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -67,7 +67,7 @@ def packets_dataframe(
     compile_kernels()
     allow_open_files(len(inputs))
     files = [open_finite(each.path, "the batch engine") for each in inputs]
-    placed = tuple(Input(each.link, Path(each.path).absolute(), each.stream) for each in inputs)
+    placed = tuple(replace(each, path=Path(each.path).absolute()) for each in inputs)
     tasks = exact_tasks(files, spark.sparkContext.defaultParallelism)
     schema = ", ".join(f"`{column.name}` {SPARK_TYPES[column.type]}" for column in wanted)
     reader = PacketReader(placed, tuple(size_of(file) for file in files), tuple(tasks), kind, wanted)
