@@ -2,13 +2,15 @@
 
 import os
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from capture.errors import InputError, WiretideError
-from highlevel.inline import Input
+from highlevel.inline import InlineRun, Input
 from queries.bindings import bind_files, bind_streams, check_streams, expand, link_names
 from queries.gsql import compile_query
+from tests import small_captures
 
 
 @pytest.fixture
@@ -225,3 +227,23 @@ def test_a_kind_of_a_link_without_files_is_named(folder: Path) -> None:
         check_streams([compile_query("SELECT count(*) FROM B.flows")], inputs)
     with pytest.raises(InputError, match="no file for the stream frames; bound are: none"):
         check_streams([compile_query("SELECT count(*) FROM frames")], [])
+
+
+def test_a_link_that_is_bound_as_packets_is_what_that_name_reads(tmp_path: Path) -> None:
+    """On all engines; the names of other kinds, and other names, mean what they did."""
+    pytest.importorskip("pyspark")
+    from tests.spark_tasks import batch_answer, stream_answers
+
+    frame = small_captures.udp("10.0.0.1", "10.0.0.2", 1, 2)
+    for name, count in (("packets", 2), ("A", 3)):
+        small_captures.write(tmp_path / f"{name}.pcap", [(second, frame) for second in range(count)])
+    inputs = bind_streams({name: [str(tmp_path / f"{name}.pcap")] for name in ("packets", "A")})
+    expected = {"packets": 2, "PACKETS": 2, "packets.frames": 2, "A": 3, "A.packets": 3, "frames": 5, "packets p": 2}
+    plans = [compile_query(f"SELECT count(*) AS n FROM {source}", source) for source in expected]
+    check_streams(plans, inputs)
+    found = {plans[number].name: batch["n"].to_pylist() for number, batch in InlineRun(plans, inputs).results()}
+    assert found == {source: [count] for source, count in expected.items()}
+    streamed = stream_answers(plans, inputs, 2, tmp_path / "state", Random(1))
+    for plan in plans:
+        assert streamed[plan.name]["n"].to_pylist() == [expected[plan.name]]
+        assert batch_answer(plan, inputs, 2, Random(1))["n"].to_pylist() == [expected[plan.name]]
