@@ -1,8 +1,9 @@
 """Run benches: `python -m bench [NAME]…`, all of them without a name.
 
-Each bench prints tables for people; at the end there is one line of JSON per criterion. Exit status: 0 all criteria
-hold, 1 one does not, 2 the command line is wrong. A criterion that could not be judged (a smoke run, a missing tool)
-has `"pass": null`, says why, and fails nothing.
+Each bench prints its tables and then one line of JSON per criterion as soon as it has ended: a run that is killed
+leaves the verdicts of the benches before. Exit status: 0 all criteria hold, 1 one does not, 2 the command line is
+wrong. A criterion that could not be judged (a smoke run, a missing tool) has `"pass": null`, says why, and fails
+nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 
 from bench.machine import machine
+from bench.record import record
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import default_folder
@@ -66,6 +68,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--data", type=Path, default=default_folder(), help="folder of generated captures (%(default)s)"
     )
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write plots into this folder (needs matplotlib)")
+    parser.add_argument(
+        "--record", action="store_true", help="write the figures into docs/performance.md and README.md (no smoke run)"
+    )
     asked = parser.parse_args(arguments)
     if asked.list:
         print("\n".join(f"{name:10} {what}" for name, what in BENCHES.items()))
@@ -73,20 +78,27 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = [name for name in asked.names if name not in BENCHES]
     if unknown:
         parser.error(f"no bench is named {', '.join(unknown)}; expected any of {', '.join(BENCHES)}")
-    print(machine(), flush=True)
+    if asked.record and asked.quick:
+        parser.error("--record writes measured figures; a smoke run (--quick) measures none")
+    described = machine()
+    print(described, flush=True)
     setting = Setting(asked.data, asked.quick, asked.plots)
-    reports = [run(name, setting) for name in asked.names or BENCHES]
-    print()
-    criteria = [criterion for report in reports for criterion in report.criteria]
-    for criterion in criteria:
-        print(criterion.line())
-    return 1 if any(criterion.passed is False for criterion in criteria) else 0
+    failed = False
+    for name in asked.names or BENCHES:
+        report = run(name, setting)
+        print(report.text())
+        if report.criteria:
+            print(f"\n{report.verdicts()}")
+        sys.stdout.flush()
+        failed |= any(criterion.passed is False for criterion in report.criteria)
+        if asked.record:
+            record(report, described)
+    return 1 if failed else 0
 
 
 def run(name: str, setting: Setting) -> Report:
-    """Run one bench and print its tables as soon as it is done."""
+    """Run one bench."""
     report: Report = importlib.import_module(f"bench.{name.lower()}").run(setting)
-    print(report.text(), flush=True)
     return report
 
 

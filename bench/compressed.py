@@ -24,7 +24,7 @@ import lz4.frame
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.figure import figure
+from bench.figure import figure, quotient
 from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
@@ -50,7 +50,7 @@ FEWER = {"bzip2": 10, "xz": 10}
 def run(setting: Setting) -> Report:
     """Measure every codec."""
     report = Report("compressed")
-    rows = []
+    rows, shares = [], []
     for codec in CODECS:
         packets = setting.packets(5 * MILLION) // FEWER.get(codec.name, 1)
         plain = cached(address_pairs(packets), setting.data)
@@ -58,18 +58,17 @@ def run(setting: Setting) -> Report:
         size, whole = warm(path), plain.stat().st_size
         seconds = measure(path, codec, packets, setting.runs(5))
         rates = {name: figure(took).rate(whole / MILLION) for name, took in seconds.items()}
-        own = rates["decompressor alone"].median
         for name in STEPS:
-            share = rates[name].median / own
+            share = quotient(rates[name], rates["decompressor alone"]).median
             per_packet = rates[name].median * packets / whole
             rows.append(
                 (codec.name, name, f"{whole / size:.1f}", str(rates[name]), f"{per_packet:.2f}", f"{share:.0%}")
             )
         if codec.name in JUDGED:
-            report.require(
-                f"{codec.name}: query / decompressor alone", rates["query"].median / own, ">= 0.7",
-                judged=not setting.quick,
-            )  # fmt: skip
+            ratio = quotient(rates["query"], rates["decompressor alone"]).median
+            report.require(f"{codec.name}: query / decompressor alone", ratio, ">= 0.65", judged=not setting.quick)
+            shares.append(f"{ratio:.0%}")
+    report.headline("the same capture in gzip, in zstd", f"{', '.join(shares)} of the decompressor alone")
     report.table(
         "the same capture by every codec, all cores",
         ("codec", "step", "ratio", "MB/s decompressed (min..max)", "M packets/s", "of the decompressor"),

@@ -33,6 +33,17 @@ class Figure:
         return f"{self.median:.3g} ({low:.3g}..{high:.3g})" if len(self.values) > 1 else f"{self.median:.3g}"
 
 
+def quotient(one: Figure, other: Figure) -> Figure:
+    """Divide the values of two steps that took turns, turn by turn.
+
+    The machine has slow and fast phases of minutes. Both values of a turn are of the same phase, so it cancels out.
+
+    >>> quotient(Figure((2.0, 6.0, 3.0)), Figure((1.0, 3.0, 1.0)))
+    Figure(values=(2.0, 2.0, 3.0))
+    """
+    return Figure(tuple(mine / yardstick for mine, yardstick in zip(one.values, other.values, strict=True)))
+
+
 def figure(values: Iterable[float]) -> Figure:
     """Collect the values of several runs."""
     return Figure(tuple(values))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bench.figure import Figure, figure
+from bench.figure import Figure, figure, quotient
 from bench.one_core import core, on_one_core
 from bench.query_text import PAIRS
 from bench.report import Report
@@ -62,7 +62,7 @@ def run(setting: Setting) -> Report:
 
 def share(rates: dict[tuple[str, str], Figure], form: str, name: str) -> float:
     """The rate of a step as part of what it is for classic pcap."""
-    return rates[form, name].median / rates["pcap", name].median
+    return quotient(rates[form, name], rates["pcap", name]).median
 
 
 def measure(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.command import wiretide
-from bench.figure import Figure, figure
+from bench.figure import Figure, figure, quotient
 from bench.plots import bars
 from bench.process import timed
 from bench.query_text import PAIRS
@@ -74,17 +74,18 @@ print(len(pairs))
 """
 """The question as users of the two libraries write it: a loop over the packets and a dictionary of the pairs."""
 
+NFDUMP = Peer(
+    "nfpcapd + nfdump",
+    "packets and bytes per pair (flows, then pairs)",
+    ("nfpcapd", "nfdump"),
+    5 * MILLION,
+    lambda path, folder: [
+        ["nfpcapd", "-r", path, "-l", folder, "-t", "60"],
+        ["nfdump", "-R", folder, "-A", "srcip,dstip", "-o", "csv", "-n", "0", "-q"],
+    ],
+)
 PEERS = (
-    Peer(
-        "nfpcapd + nfdump",
-        "packets and bytes per pair (flows, then pairs)",
-        ("nfpcapd", "nfdump"),
-        5 * MILLION,
-        lambda path, folder: [
-            ["nfpcapd", "-r", path, "-l", folder, "-t", "60"],
-            ["nfdump", "-R", folder, "-A", "srcip,dstip", "-o", "csv", "-n", "0", "-q"],
-        ],
-    ),
+    NFDUMP,
     Peer(
         "tshark -z conv,ip",
         "packets and bytes per pair, both ways together",
@@ -145,6 +146,7 @@ def run(setting: Setting) -> Report:
         ("tool", "what it does", "packets", "seconds (min..max)", "M packets/s (min..max)", "ours is"),
         rows,
     )
+    judge(report, seconds, not setting.quick)
     if setting.plots:
         bars(
             setting.plots / "peers.svg",
@@ -154,8 +156,18 @@ def run(setting: Setting) -> Report:
     return report
 
 
+def judge(report: Report, seconds: dict[Peer, list[float]], judged: bool) -> None:
+    """Judge the query against the tools that answer the same question over as many packets, if installed."""
+    measured = figure(seconds[NFDUMP]) if NFDUMP in seconds else None
+    ratio = None if measured is None else quotient(measured, figure(seconds[OURS])).median
+    missing = "" if measured else "nfpcapd and nfdump are not installed"
+    report.require("nfpcapd + nfdump / wiretide query, seconds", ratio, ">= 3", judged, missing)
+    if ratio is not None:
+        report.headline("nfpcapd + nfdump, the same question, 5 M packets", f"{ratio:.1f} times as long")
+
+
 def _row(peer: Peer, packets: int, seconds: Figure, rates: dict[Peer, Figure]) -> tuple[str, ...]:
-    ratio = rates[OURS].median / rates[peer].median
+    ratio = quotient(rates[OURS], rates[peer]).median
     return peer.name, peer.does, f"{packets:,}", str(seconds), str(rates[peer]), f"{ratio:.1f} x"
 
 

@@ -1,4 +1,4 @@
-"""What a bench says: tables for people, then one JSON line per criterion."""
+"""What a bench says: tables for people, information lines, then one JSON line per criterion."""
 
 from __future__ import annotations
 
@@ -52,11 +52,17 @@ class Criterion:
 
 @dataclass
 class Report:
-    """What one bench found: tables (title, column names, rows), notes, and criteria."""
+    """What one bench found: tables (title, column names, rows), notes, information, headlines and criteria.
+
+    Information is an absolute figure: it depends on the machine and its present speed, so it is printed and not judged.
+    A headline is a figure of the table "In short" of docs/performance.md and of the README's table.
+    """
 
     bench: str
     tables: list[tuple[str, tuple[str, ...], Sequence[tuple[str, ...]]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    information: list[tuple[str, str]] = field(default_factory=list)
+    headlines: dict[str, str] = field(default_factory=dict)
     criteria: list[Criterion] = field(default_factory=list)
 
     def table(self, title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
@@ -68,8 +74,20 @@ class Report:
         relation, limit = target.split()
         self.criteria.append(Criterion(self.bench, name, measured, relation, float(limit), judged, why))
 
+    def inform(self, name: str, measured: object) -> None:
+        """Add an absolute figure that is printed and not judged."""
+        self.information.append((name, str(measured)))
+
+    def headline(self, what: str, measured: str) -> None:
+        """Add a figure of the README; `what` is the first cell of its row there."""
+        self.headlines[what] = measured
+
+    def verdicts(self) -> str:
+        """Render the criteria, one line of JSON each."""
+        return "\n".join(criterion.line() for criterion in self.criteria)
+
     def text(self) -> str:
-        """Render the tables and notes, in plain columns."""
+        """Render the tables, notes, information and headlines, in plain columns."""
         lines = []
         for title, columns, rows in self.tables:
             widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
@@ -77,4 +95,18 @@ class Report:
             for cells in (columns, tuple("-" * width for width in widths), *rows):
                 left, *right = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
                 lines.append("  ".join([f"  {left}", *right]).rstrip())
-        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+        lines += [f"  {note}" for note in self.notes]
+        lines += [f"  information, not judged: {name}: {measured}" for name, measured in self.information]
+        lines += [f"  in short: | {what} | {measured} |" for what, measured in self.headlines.items()]
+        return "\n".join(lines)
+
+    def markdown(self) -> str:
+        """Render the tables, notes and information as Markdown, for docs/performance.md."""
+        parts = []
+        for title, columns, rows in self.tables:
+            cells = [columns, tuple("---" for _ in columns), *rows]
+            lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
+            parts.append("\n".join([f"{title}:", "", *lines]))
+        said = [f"* {note}" for note in self.notes]
+        said += [f"* information, not judged: {name}: {measured}" for name, measured in self.information]
+        return "\n\n".join([*parts, *(["\n".join(said)] if said else [])])

@@ -29,7 +29,10 @@ SQL = "SELECT srcIP, destIP, count(*) AS n, sum(len) AS bytes FROM packets GROUP
 SIZE = 128
 """Bytes of a frame."""
 
-RATES = (50_000, 100_000, 200_000, 400_000, 0)
+SHORT_RATE = 400_000
+"""Packets per second in the README."""
+
+RATES = (50_000, 100_000, 200_000, SHORT_RATE, 0)
 """Packets per second; 0 is as fast as the sender can."""
 
 SECONDS = 2.5
@@ -77,6 +80,9 @@ def run(setting: Setting) -> Report:
         name = f"at {rate:,} packets/s" if rate else "as fast as possible"
         rows.append(_row(name, found, idle))
         report.require(f"neither counted nor told as dropped, {name}", abs(found.neither), "<= 0")
+        if rate == SHORT_RATE:
+            told = f"{found.dropped:,} of {found.sent:,} dropped"
+            report.headline("live interface, 400 000 packets/s through a veth pair", told)
         if rate == RATES[0]:
             report.require(f"dropped {name}", found.dropped, "<= 0", not setting.quick)
     stopped = measure(setting.packets(400_000), 0, SMALL_RING, stopped=True)

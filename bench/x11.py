@@ -69,7 +69,16 @@ def run(setting: Setting) -> Report:
     model = RATES[1] * late[-1] ** 2 / (2 * WINDOW)
     report.notes.append(f"in order holds {gap:,.0f} rows more in the mean at {late[-1]} s; the model says {model:,.0f}")
     grown = {name: last[name].mean - first[name].mean for name in PLANS}
+    size = [each[OUT_OF_ORDER].mean_bytes / each[IN_ORDER].mean_bytes for each in found.values()]
+    peak = [each[OUT_OF_ORDER].most_bytes / each[IN_ORDER].most_bytes for each in found.values()]
     judged = not setting.quick
+    report.require(
+        "bytes in the mean, out of order / Merge and IOP join, the most of any delay", max(size), "<= 1.05", judged
+    )
+    report.require("bytes in the mean, out of order / Merge and IOP join, 10 s late", size[-1], "<= 0.95", judged)
+    report.require(
+        "bytes at most, out of order / Merge and IOP join, the most of any delay", max(peak), "<= 0.9", judged
+    )
     report.require(
         "rows in the mean, growth out of order / in order", grown[OUT_OF_ORDER] / grown[IN_ORDER], "<= 1", judged
     )

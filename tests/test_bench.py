@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from bench import __main__ as command_line
-from bench.figure import figure
+from bench.figure import figure, quotient
 from bench.report import Criterion, Report
 from bench.setting import Setting
 from bench.traffic import address_pairs, cached
@@ -48,16 +48,23 @@ def test_an_unknown_bench_is_refused_with_the_known_names() -> None:
     assert ", ".join(command_line.BENCHES) in refused.stderr
 
 
-def test_a_smoke_run_prints_tables_and_then_one_json_line_per_criterion(tmp_path: Path) -> None:
+def test_a_smoke_run_prints_the_tables_of_each_bench_and_then_one_json_line_per_criterion(tmp_path: Path) -> None:
     ran = bench("--quick", "decode", "query", "startup", "--data", tmp_path)
     assert ran.returncode == 0, ran.stderr
-    tables, empty, lines = ran.stdout.rpartition("\n\n{")
-    assert empty
-    assert tables.startswith("machine: ")
-    for title in ("decode: 100,000 packets", "query: wiretide query", "startup: from the start"):
-        assert title in tables
-    criteria = [json.loads(line) for line in ("{" + lines).splitlines()]
-    assert [each["bench"] for each in criteria] == ["decode"] + ["query"] * 6
+    assert ran.stdout.startswith("machine: ")
+    titles = ("decode: 100,000 packets", "query: wiretide query", "startup: from the start")
+    marks = [ran.stdout.index(title) for title in titles]
+    assert (
+        marks[0] < ran.stdout.index('{"bench": "decode"') < marks[1] < ran.stdout.index('{"bench": "query"') < marks[2]
+    )
+    criteria = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert [each["bench"] for each in criteria] == ["decode"] * 4 + ["query"] * 8
+    wholes = [each["criterion"] for each in criteria if each["criterion"].startswith("whole process")]
+    assert [name.split(", ")[1] for name in wholes] == ["one core", "default threads"] * 2
+    assert len(re.findall("information, not judged: whole process, ", ran.stdout)) == 4
+    headlines = re.findall(r"in short: \| (.+) \| .+ \|", ran.stdout)
+    assert headlines[0] == "decode + table, one core"
+    assert "very first run, kernels compiled" in headlines
     for each in criteria:
         assert set(each) - {"why"} == {"bench", "criterion", "measured", "target", "pass"}
         assert re.fullmatch(r"(>=|<=) \d+(\.\d+)?", each["target"])
@@ -84,7 +91,10 @@ def test_several_queries_are_measured_with_the_tables_that_they_have(tmp_path: P
     assert rows["five different queries"] == ["5", "4, 4, 3, 8, 3"]
     assert rows["five queries of one table"] == ["1", "8"]
     criteria = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
-    assert [(each["target"], each["pass"]) for each in criteria] == [(f">= {rate}", None) for rate in (25, 12, 12, 10)]
+    assert [(each["target"], each["pass"]) for each in criteria] == [
+        (f"<= {seconds}", None) for seconds in (4.5, 2.2, 3.5)
+    ]
+    assert "information, not judged: one query by address pair, one core, M packets/s" in ran.stdout
 
 
 def test_every_codec_is_measured_and_two_are_judged(tmp_path: Path) -> None:
@@ -92,8 +102,8 @@ def test_every_codec_is_measured_and_two_are_judged(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     criteria = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
     assert [(each["criterion"].partition(":")[0], each["target"]) for each in criteria] == [
-        ("gzip", ">= 0.7"),
-        ("zstd", ">= 0.7"),
+        ("gzip", ">= 0.65"),
+        ("zstd", ">= 0.65"),
     ]
     packed = [path for path in tmp_path.iterdir() if path.suffix != ".pcap"]
     assert len(packed) == 5
@@ -156,6 +166,39 @@ def test_the_exit_status_is_1_when_a_criterion_fails(
         assert json.loads(capsys.readouterr().out.splitlines()[-1])["pass"] is (status == 0)
 
 
+def test_a_run_that_is_interrupted_has_printed_the_verdicts_of_the_benches_that_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(name: str, setting: Setting) -> Report:
+        if name == "X3":
+            raise KeyboardInterrupt
+        return Report(name, criteria=[Criterion(name, "speed", 1.0, ">=", 2)])
+
+    monkeypatch.setattr(command_line, "run", measured)
+    with pytest.raises(KeyboardInterrupt):
+        command_line.main(["X1", "X2", "X3", "--data", str(tmp_path)])
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [(each["bench"], each["pass"]) for each in said] == [("X1", False), ("X2", False)]
+
+
+def test_a_failed_criterion_of_the_first_bench_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def measured(name: str, setting: Setting) -> Report:
+        return Report(name, criteria=[Criterion(name, "speed", 1.0 if name == "X1" else 3.0, ">=", 2)])
+
+    monkeypatch.setattr(command_line, "run", measured)
+    assert command_line.main(["X1", "X2", "--data", str(tmp_path)]) == 1
+    assert command_line.main(["X2", "--data", str(tmp_path)]) == 0
+
+
+def test_a_ratio_is_the_median_of_the_turns_so_that_a_slow_phase_of_the_machine_cancels_out() -> None:
+    step, copy = figure([1.0, 1.1, 30.0, 33.0, 36.0]), figure([0.5, 0.5, 15.0, 15.0, 15.0])
+    assert quotient(step, copy).median == pytest.approx(2.2)
+    with pytest.raises(ValueError, match="shorter"):
+        quotient(step, figure([0.5]))
+
+
 def test_a_table_lines_up_its_columns() -> None:
     report = Report("x", notes=["a note"])
     report.table("title", ("step", "rate"), [("scan", "1"), ("decode", "22")])
@@ -208,7 +251,7 @@ def test_a_smoke_run_of_rollup_says_how_each_window_is_made(tmp_path: Path) -> N
     assert hours == ["RUNNING_TOTALS"] * 2 + ["TWO_STACKS"] * 2
     criteria = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
     assert [(each["target"], each["pass"]) for each in criteria] == [
-        (target, None) for target in (">= 10", "<= 1.5", "<= 1.05", "<= 64")
+        (target, None) for target in (">= 1.2", "<= 1.5", "<= 1.05", "<= 64")
     ]
 
 
@@ -217,4 +260,4 @@ def test_a_smoke_run_of_sessions_tells_what_is_promised_of_them(tmp_path: Path) 
     assert ran.returncode == 0, ran.stderr
     assert "100,000 partials of 100,000 sessions per 5-tuple, 100,000 open at most" in ran.stdout
     criteria = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
-    assert [(each["target"], each["pass"]) for each in criteria] == [(">= 0.5", None), (">= 2", None)]
+    assert [(each["target"], each["pass"]) for each in criteria] == [(">= 0.5", None)]

@@ -1,0 +1,54 @@
+"""Writes measured figures into the documents: `python -m bench --record`.
+
+docs/performance.md is the one place of figures. Its section of a bench contains the marks
+
+    <!-- figures of NAME -->
+    <!-- end of figures -->
+
+and the tables of the bench replace what is between them, with the machine above them. The rows of its table "In short"
+and the rows of the README's table are replaced by the headlines of the bench. All else is prose and stays: read it
+again after a recording, since it may mention figures too.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from bench.report import Report
+
+ROOT = Path(__file__).resolve().parent.parent
+FIGURES = ROOT / "docs" / "performance.md"
+README = ROOT / "README.md"
+
+
+def record(report: Report, machine: str) -> None:
+    """Write the figures of one bench into both documents, in this repository."""
+    FIGURES.write_text(recorded(FIGURES.read_text("utf-8"), report, machine), "utf-8")
+    README.write_text(with_headlines(README.read_text("utf-8"), report.headlines), "utf-8")
+
+
+def recorded(text: str, report: Report, machine: str) -> str:
+    """Return docs/performance.md with the tables and headlines of one bench replaced."""
+    section = re.compile(rf"(<!-- figures of {report.bench} -->\n).*?(\n<!-- end of figures -->)", re.DOTALL)
+    where = "Measured on: " + "; ".join(machine.splitlines()) + "."
+    if not section.search(text):
+        raise ValueError(
+            f"docs/performance.md: got no marks for {report.bench}, expected <!-- figures of {report.bench} -->"
+        )
+    text = section.sub(lambda found: f"{found[1]}\n{where}\n\n{report.markdown()}\n{found[2]}", text)
+    return with_headlines(text, report.headlines)
+
+
+def with_headlines(text: str, headlines: dict[str, str]) -> str:
+    """Return a document whose table rows with these first cells have these last cells.
+
+    >>> with_headlines("| a | decode | 1 |", {"a": "2 M"})
+    '| a | decode | 2 M |'
+    """
+    for what, measured in headlines.items():
+        row = re.compile(rf"^(\| {re.escape(what)} \|(?: `\w+` \|)? ).*( \|)$", re.MULTILINE)
+        text, count = row.subn(lambda found, measured=measured: f"{found[1]}{measured}{found[2]}", text)  # type: ignore[misc]
+        if count != 1:
+            raise ValueError(f"got {count} table rows that begin with {what!r}, expected 1")
+    return text
