@@ -27,6 +27,9 @@ PREFIXES = MILLION
 NETWORK, HOSTS = np.uint64(10 << 24), np.uint64(2**24 - 1)
 """The network of the packets' addresses, 10.0.0.0/8, and the bits of a host in it."""
 
+SOURCES = ("10.0.0.0/8", "198.18.0.0/15")
+"""The networks of all sources of the packets: with both the list holds every source, however few prefixes it has."""
+
 LABELS = 50_000
 """Customers of the table."""
 
@@ -51,7 +54,7 @@ def write_lists(folder: Path, prefixes: int) -> tuple[Path, Path]:
     pairs = dict.fromkeys(zip(values.tolist(), lengths.tolist(), strict=True))
     texts = [f"{v >> 24}.{v >> 16 & 255}.{v >> 8 & 255}.{v & 255}/{length}" for v, length in pairs]
     listed, table = folder / "listed.txt", folder / "customers.tbl"
-    listed.write_text("\n".join([*texts, "10.0.0.0/8"]))
+    listed.write_text("\n".join([*texts, *SOURCES]))
     table.write_text("\n".join(f"{text}\tcustomer {place % LABELS}" for place, text in enumerate(texts)))
     return listed, table
 

@@ -82,6 +82,13 @@ def test_the_same_packets_are_measured_in_both_containers(tmp_path: Path) -> Non
     assert pa.Table.from_batches(classic).equals(pa.Table.from_batches(anew))
 
 
+def test_a_smoke_run_of_watchlist_lists_every_source(tmp_path: Path) -> None:
+    ran = bench("--quick", "watchlist", "--data", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    criteria = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert [(each["target"], each["pass"]) for each in criteria] == [("<= 2", None), ("<= 3.5", None), ("<= 1", None)]
+
+
 def test_several_queries_are_measured_with_the_tables_that_they_have(tmp_path: Path) -> None:
     ran = bench("--quick", "several", "--data", tmp_path)
     assert ran.returncode == 0, ran.stderr
