@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 
+Rounds = Callable[[int], range]
+"""Seeds of so many rounds: all of them, or one of QUICK with `--quick`."""
+
 StartedThreads = Callable[[], list[threading.Thread]]
 
 # A slow machine is not a wrong result, and examples found on one run must not change the next: the seed says it all.
@@ -153,6 +156,12 @@ def _aggregates_are_of_one_test() -> Iterator[None]:
 
     with mock.patch.dict(DEFINED, clear=True):
         yield
+
+
+@pytest.fixture(scope="session")
+def rounds(pytestconfig: pytest.Config) -> Rounds:
+    """Return the seeds of a test that repeats itself with random streams."""
+    return lambda count: range(0, count, QUICK if pytestconfig.getoption("quick") else 1)
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from lowlevel.types import Type
 from tests.adaptive_twin import AdaptiveTwin
+from tests.conftest import Rounds
 from tests.operator_contract import (
     Contract,
     Event,
@@ -220,8 +221,8 @@ def test_any_stream_and_any_switching_give_what_wid_gives(part: int, monkeypatch
     assert switched > 50
 
 
-def test_the_order_of_arrival_changes_nothing_that_it_may_not() -> None:
-    for seed in range(100):
+def test_the_order_of_arrival_changes_nothing_that_it_may_not(rounds: Rounds) -> None:
+    for seed in rounds(100):
         random = Random(seed)
         spec = random_spec(random)
         stream = in_wids(spec, random_stream(random, 30))

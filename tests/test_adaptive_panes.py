@@ -16,6 +16,7 @@ from highlevel.inorder.adaptive.thresholds import ALWAYS_EAGER
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from tests.conftest import Rounds
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, feed, interleaved
 from tests.test_adaptive import held, policy_of
 from tests.windows_oracle import Arrival, Spec, random_spec, random_stream
@@ -42,9 +43,9 @@ def by_definition(spec: Spec, arrivals: list[Arrival]) -> set[tuple]:
     return {(*key, len(each), sum(each), min(each), max(each)) for key, each in seen.items()}
 
 
-def test_any_stream_and_any_switching_in_panes_give_the_windows_of_the_definition() -> None:
+def test_any_stream_and_any_switching_in_panes_give_the_windows_of_the_definition(rounds: Rounds) -> None:
     outside = 0
-    for seed in range(240):
+    for seed in rounds(240):
         random = Random(seed)
         spec = random_spec(random)
         window = SlidingWindow(spec.range, spec.slide, spec.origin)

@@ -20,6 +20,7 @@ from highlevel.spark.state import addresses
 from highlevel.wid_ranges import count
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from tests.conftest import Rounds
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, feed, reordered, rows_of
 from tests.windows_oracle import Arrival, Spec, random_spec, random_stream
 
@@ -81,8 +82,8 @@ def test_the_printed_trace_of_a_disordered_sliding_count() -> None:
     assert out(END) == [(3, a, 1), (3, b, 1)]
 
 
-def test_any_stream_in_any_order_gives_each_window_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(300):
+def test_any_stream_in_any_order_gives_each_window_once(monkeypatch: pytest.MonkeyPatch, rounds: Rounds) -> None:
+    for seed in rounds(300):
         random = Random(seed)
         monkeypatch.setattr(pile, "MERGE_ROWS", random.choice([0, 3, 16_384]))
         monkeypatch.setattr(aggregate, "MANY_WINDOWS", random.choice([1, 2, 64]))

@@ -48,6 +48,7 @@ def test_an_unknown_bench_is_refused_with_the_known_names() -> None:
     assert ", ".join(command_line.BENCHES) in refused.stderr
 
 
+@pytest.mark.slow("a bench measures in processes of its own")
 def test_a_smoke_run_prints_the_tables_of_each_bench_and_then_one_json_line_per_criterion(tmp_path: Path) -> None:
     ran = bench("--quick", "decode", "query", "startup", "--data", tmp_path)
     assert ran.returncode == 0, ran.stderr
@@ -75,6 +76,7 @@ def test_a_smoke_run_prints_the_tables_of_each_bench_and_then_one_json_line_per_
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".pcap"] * 2
 
 
+@pytest.mark.slow("a bench measures in processes of its own")
 def test_the_same_packets_are_measured_in_both_containers(tmp_path: Path) -> None:
     ran = bench("--quick", "pcapng", "--data", tmp_path)
     assert (ran.returncode, "do not hold the same" in ran.stdout) == (0, False), ran.stderr
@@ -82,6 +84,7 @@ def test_the_same_packets_are_measured_in_both_containers(tmp_path: Path) -> Non
     assert pa.Table.from_batches(classic).equals(pa.Table.from_batches(anew))
 
 
+@pytest.mark.slow("a bench measures in processes of its own")
 def test_a_smoke_run_of_watchlist_lists_every_source(tmp_path: Path) -> None:
     ran = bench("--quick", "watchlist", "--data", tmp_path)
     assert ran.returncode == 0, ran.stderr
@@ -89,6 +92,7 @@ def test_a_smoke_run_of_watchlist_lists_every_source(tmp_path: Path) -> None:
     assert [(each["target"], each["pass"]) for each in criteria] == [("<= 2", None), ("<= 3.5", None), ("<= 1", None)]
 
 
+@pytest.mark.slow("a bench measures in processes of its own")
 def test_several_queries_are_measured_with_the_tables_that_they_have(tmp_path: Path) -> None:
     ran = bench("--quick", "several", "--data", tmp_path)
     assert ran.returncode == 0, ran.stderr
@@ -104,6 +108,7 @@ def test_several_queries_are_measured_with_the_tables_that_they_have(tmp_path: P
     assert "information, not judged: one query by address pair, one core, M packets/s" in ran.stdout
 
 
+@pytest.mark.slow("a bench measures in processes of its own")
 def test_every_codec_is_measured_and_two_are_judged(tmp_path: Path) -> None:
     ran = bench("--quick", "compressed", "--data", tmp_path)
     assert ran.returncode == 0, ran.stderr
@@ -119,6 +124,7 @@ def test_every_codec_is_measured_and_two_are_judged(tmp_path: Path) -> None:
         assert one.equals(other)
 
 
+@pytest.mark.slow("a bench measures in processes of its own")
 def test_a_spool_is_measured_against_plain_arrow_and_leaves_no_files_behind(tmp_path: Path) -> None:
     ran = bench("--quick", "spool", "--data", tmp_path)
     assert ran.returncode == 0, ran.stderr
@@ -250,6 +256,7 @@ def test_a_smoke_run_is_small_and_a_full_one_is_not(tmp_path: Path) -> None:
     assert [Setting(tmp_path, quick).runs(7) for quick in (True, False)] == [1, 7]
 
 
+@pytest.mark.slow("a bench measures in processes of its own")
 def test_a_smoke_run_of_rollup_says_how_each_window_is_made(tmp_path: Path) -> None:
     ran = bench("--quick", "rollup", "--data", tmp_path)
     assert ran.returncode == 0, ran.stderr
@@ -262,6 +269,7 @@ def test_a_smoke_run_of_rollup_says_how_each_window_is_made(tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.slow("a bench measures in processes of its own")
 def test_a_smoke_run_of_sessions_tells_what_is_promised_of_them(tmp_path: Path) -> None:
     ran = bench("--quick", "sessions", "--data", tmp_path)
     assert ran.returncode == 0, ran.stderr

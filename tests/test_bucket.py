@@ -14,6 +14,7 @@ import pytest
 from highlevel.bucket import END_WID, FIRST_WID, Bucket
 from highlevel.windows.sliding import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
+from tests.conftest import Rounds
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, reordered
 from tests.windows_oracle import Arrival, Spec, random_spec, random_stream
 
@@ -61,8 +62,8 @@ def test_tuples_between_windows_are_counted_and_go_no_further() -> None:
     assert list(gapped.rows(0, nothing)) == []
 
 
-def test_any_stream_in_any_order_keeps_the_contract() -> None:
-    for seed in range(300):
+def test_any_stream_in_any_order_keeps_the_contract(rounds: Rounds) -> None:
+    for seed in rounds(300):
         random = Random(seed)
         spec = random_spec(random)
         pane = gcd(spec.range, spec.slide)

@@ -284,6 +284,7 @@ def test_an_inspector_that_fails_or_is_slow_costs_counters_and_never_datagrams(
 
 @LINUX
 @pytest.mark.parametrize("size", [0, 200, 1464])
+@pytest.mark.slow("stopped processes")
 def test_what_a_stopped_collector_loses_is_counted_exactly(tmp_path: Path, size: int) -> None:
     count = 5000
     with collector(tmp_path, "--buffer", "200K") as running, sender() as exporter:
@@ -426,6 +427,7 @@ def test_ports_in_use_and_folders_that_are_none_end_with_status_1(tmp_path: Path
         ([], "got no --udp"),
     ],
 )
+@pytest.mark.slow("a process for each message")
 def test_a_wrong_command_line_ends_with_status_2(options: list[str], message: str, tmp_path: Path) -> None:
     status, err = refused(*options, "-o", "out", cwd=tmp_path)
     assert status == 2

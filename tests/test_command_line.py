@@ -69,6 +69,7 @@ def test_q1_1_of_the_thesis_runs_as_printed(folder: Path) -> None:
     ]
 
 
+@pytest.mark.slow("a process for each case")
 def test_q1_2_of_the_thesis_runs_as_printed(folder: Path) -> None:
     bound = ["-s", "Main1=main1.pcap", "-s", "Main2=main2.pcap", "--stream", "Control=control.pcap"]
     assert query(*bound, Q1_2, "--format", "csv", cwd=folder) == [
@@ -100,6 +101,7 @@ def test_a_table_is_what_people_get(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["out.json", "out.parquet", "out.arrow", "out.csv"])
+@pytest.mark.slow("a process for each case")
 def test_output_to_a_file_leaves_standard_output_empty(name: str, folder: Path) -> None:
     kind = name.partition(".")[2]
     assert query("main2.pcap", SRC, "--format", kind, "-o", name, cwd=folder) == []
@@ -110,6 +112,7 @@ def test_output_to_a_file_leaves_standard_output_empty(name: str, folder: Path) 
     assert not [each for each in folder.iterdir() if each.name.endswith(".part")]
 
 
+@pytest.mark.slow("a process for each case")
 def test_a_folder_and_a_glob_are_all_their_captures(folder: Path) -> None:
     (folder / "day").mkdir()
     for name in ("main1", "main2"):
@@ -149,6 +152,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "status", "message"), WRONG, ids=[" ".join(words)[:40] for words, *_ in WRONG])
+@pytest.mark.slow("a process for each message")
 def test_what_is_wrong_is_said_on_standard_error(words: list[str], status: int, message: str, folder: Path) -> None:
     before = sorted(folder.iterdir())
     got, out, err = run("query", *words, cwd=folder)
@@ -158,6 +162,7 @@ def test_what_is_wrong_is_said_on_standard_error(words: list[str], status: int, 
     assert sorted(folder.iterdir()) == before
 
 
+@pytest.mark.slow("a process for each case")
 def test_a_failing_run_leaves_the_old_file(folder: Path) -> None:
     (folder / "out.csv").write_text("old")
     status, _, _ = run("query", "text.pcap", SRC, "-o", "out.csv", cwd=folder)
@@ -205,6 +210,7 @@ ALL_GROUPS = (
 
 
 @pytest.mark.parametrize(("kind", "unbuffered"), [("csv", ""), ("json", "1"), ("table", ""), ("arrow", "1")])
+@pytest.mark.slow("a process for each case")
 def test_a_reader_that_goes_away_ends_the_run_quietly(kind: str, unbuffered: str, busy: Path) -> None:
     command = [sys.executable, wiretide.__file__, "query", busy.name, f"{ALL_GROUPS}, len", "--format", kind]
     more = environment(PYTHONUNBUFFERED=unbuffered)
@@ -236,6 +242,7 @@ def running(busy: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
+@pytest.mark.slow("a process for each case")
 def test_ctrl_c_ends_with_one_line_and_leaves_no_file(running: subprocess.Popen[bytes], busy: Path) -> None:
     running.send_signal(signal.SIGINT)
     out, err = running.communicate()
@@ -244,6 +251,7 @@ def test_ctrl_c_ends_with_one_line_and_leaves_no_file(running: subprocess.Popen[
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.slow("a process for each case")
 def test_help_of_a_command_mentions_all_its_options(name: str, tmp_path: Path) -> None:
     status, out, err = run(name, "--help", cwd=tmp_path)
     assert (status, err) == (0, "")
@@ -261,6 +269,7 @@ def test_help_names_every_command_and_version_is_one_line(tmp_path: Path) -> Non
     assert (status, out.startswith("wiretide "), out.count("\n"), err) == (0, True, 1, "")
 
 
+@pytest.mark.slow("a process for each case")
 def test_explain_prints_what_runs_low_and_what_high(tmp_path: Path) -> None:
     status, out, err = run("explain", Q1_1, cwd=tmp_path)
     assert (status, err) == (0, "")
@@ -298,6 +307,7 @@ def test_generate_writes_what_query_reads(tmp_path: Path) -> None:
         (["--disorder", "much"], "none, band, blocks"),
     ],
 )
+@pytest.mark.slow("a process for each case")
 def test_a_capture_that_cannot_be_made_is_a_wrong_command_line(words: list[str], message: str, tmp_path: Path) -> None:
     status, out, err = run("generate", "made.pcap", *words, cwd=tmp_path)
     assert (status, out) == (2, "")
@@ -316,6 +326,7 @@ def test_a_capture_that_cannot_be_made_is_a_wrong_command_line(words: list[str],
         ("[links]\nM = 'no*.pcap'\n[queries.q]\nsql = 'SELECT count(*) FROM M [RANGE 1 s]'\n", 1, "no file matches"),
     ],
 )
+@pytest.mark.slow("a process for each case")
 def test_a_wrong_pipeline_ends_before_spark_starts(text: str | None, status: int, message: str, folder: Path) -> None:
     if text is not None:
         (folder / "p.toml").write_text(text)

@@ -81,6 +81,7 @@ def test_captures_of_others_are_the_same_compressed(captures: Path, place: int, 
 
 
 @pytest.mark.parametrize("codec", COMPRESS)
+@pytest.mark.slow("megabytes in each compression")
 def test_more_than_a_buffer_holds_is_the_same_compressed(codec: str, tmp_path: Path) -> None:
     data = noisy(80_000)
     assert len(data) > CHUNK > 4 * STEP
@@ -158,6 +159,7 @@ def test_skippable_frames_are_passed_over(codec: str, size: int, tmp_path: Path)
 
 
 @pytest.mark.parametrize("codec", COMPRESS)
+@pytest.mark.slow("a file for each cut")
 def test_every_cut_leaves_what_can_be_decompressed(codec: str, tmp_path: Path) -> None:
     data = noisy(20)
     whole = COMPRESS[codec](data[:700]) + COMPRESS[codec](data[700:])
@@ -187,6 +189,7 @@ def test_garbage_behind_is_told_and_costs_nothing(codec: str, behind: bytes, tmp
 
 
 @pytest.mark.parametrize("codec", COMPRESS)
+@pytest.mark.slow("a file for each byte")
 def test_every_byte_changed_leaves_what_came_before(codec: str, tmp_path: Path) -> None:
     data = noisy(8)
     whole = COMPRESS[codec](data)
@@ -212,6 +215,7 @@ def test_every_byte_changed_leaves_what_came_before(codec: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("codec", COMPRESS)
+@pytest.mark.slow("a hundred files in each compression")
 def test_a_wrong_check_sum_at_the_end_costs_no_record(codec: str, tmp_path: Path) -> None:
     data = noisy(20_000)
     whole = bytearray(COMPRESS[codec](data))
@@ -271,6 +275,7 @@ print((peak() - before) * (1 if sys.platform == "darwin" else 1024))
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4", "bzip2", "xz"])
+@pytest.mark.slow("a hundred megabytes in each compression")
 def test_a_bomb_takes_no_more_memory_than_a_small_file(codec: str, tmp_path: Path) -> None:
     """A hundredth of it in the file, or much less: a megabyte of zeros in each member."""
     records = pcap_bytes([(n, bytes(262_128)) for n in range(4)])[24:]

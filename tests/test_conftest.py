@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -44,6 +46,7 @@ def test_tests_with_the_mark_run_last_in_every_random_order(tmp_path: Path) -> N
     assert "Using --randomly-seed=" in answer.stdout
 
 
+@pytest.mark.slow("several runs of pytest")
 def test_of_several_processes_one_has_all_files_that_use_the_session(tmp_path: Path) -> None:
     """And it begins with their marked tests; a test without the mark does not see the session."""
     for number in range(3):

@@ -44,7 +44,10 @@ from tests.test_live_command_line import BEGINNING, packets
 from tests.test_node_process import held_open
 from tests.without_descriptors import process_without_descriptors, without_descriptors
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc of Linux")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc of Linux"),
+    pytest.mark.slow("real processes without file descriptors"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -30,6 +30,7 @@ from lowlevel.punctuation import END, Punctuation
 from queries.errors import QueryError
 from queries.explain import explain
 from queries.gsql import compile_query
+from tests.conftest import Rounds
 from tests.links import write_links
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, interleaved
 from tests.windows_oracle import Arrival, Spec, numbers_by_window, random_inputs
@@ -82,8 +83,8 @@ FUNCTIONS += [(each, 0) for each in (DetailFunction.COUNT_DISTINCT, DetailFuncti
 
 
 @pytest.mark.parametrize("kind", VALUES, ids=str)
-def test_each_function_says_of_every_group_what_its_values_say(kind: pa.DataType) -> None:
-    for seed in range(200):
+def test_each_function_says_of_every_group_what_its_values_say(kind: pa.DataType, rounds: Rounds) -> None:
+    for seed in rounds(200):
         random = Random(seed)
         groups, rows = random.randrange(1, 6), random.choice([0, 1, 5, 40])
         ids = [random.randrange(groups) for _ in range(rows)]
@@ -212,7 +213,7 @@ def test_columns_grouped_by_and_the_link_are_asked_about_without_another_key(tmp
     assert max(row["links"] for row in rows) > 1
 
 
-def test_any_order_of_arrival_and_a_restart_give_the_same() -> None:
+def test_any_order_of_arrival_and_a_restart_give_the_same(rounds: Rounds) -> None:
     query = compile_query(
         "SELECT destPort, count(*) AS n, count_distinct(len) AS d, median(len) AS m, top(srcPort, 2) AS t "
         "FROM a UNION b [RANGE 20 ns, SLIDE 10 ns] GROUP BY destPort"
@@ -227,7 +228,7 @@ def test_any_order_of_arrival_and_a_restart_give_the_same() -> None:
             rows.append(row | {sub.name: 1 for sub in low.subaggregates})
         return pa.RecordBatch.from_pylist(rows, schema=low.schema)
 
-    for seed in range(100):
+    for seed in rounds(100):
         random = Random(seed)
         inputs = random_inputs(random)
         kept = Contract(

@@ -40,6 +40,8 @@ RESIDENT = """
 import os
 import numpy as np
 from lowlevel.freed_memory import KEPT, keep_freed_memory
+
+pytestmark = pytest.mark.slow("processes that hold hundreds of megabytes")
 assert keep_freed_memory()
 def resident():
     with open("/proc/self/statm") as file:

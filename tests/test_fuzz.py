@@ -38,6 +38,7 @@ def test_mutated_seeds_break_nothing(name: str) -> None:
             raise
 
 
+@pytest.mark.slow("instruments all modules in processes of their own")
 def test_a_guided_run_compares_plain_python_that_is_instrumented_with_the_machine_code_of_before(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

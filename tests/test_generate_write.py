@@ -30,6 +30,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000, 100_000])
+@pytest.mark.slow("a large file for each size")
 def test_the_file_does_not_depend_on_the_chunk_size(tmp_path: Path, chunk: int) -> None:
     assert generate(PROFILE, tmp_path / "a.pcap") == generate(PROFILE, tmp_path / "b.pcap", chunk=chunk)
     assert (tmp_path / "a.pcap").read_bytes() == (tmp_path / "b.pcap").read_bytes()

@@ -23,6 +23,7 @@ from highlevel.groups.key_words import Form
 from highlevel.groups.keys import Keys
 from highlevel.groups.merging import Accumulated, Rule
 from highlevel.groups.table import GroupTable, merged
+from tests.conftest import Rounds
 
 NAN = math.nan
 KERNELS = (
@@ -173,8 +174,8 @@ def run(random: Random) -> None:
     found.validate(full=True)
 
 
-def test_any_batches_give_what_a_dictionary_of_lists_gives() -> None:
-    for seed in range(600):
+def test_any_batches_give_what_a_dictionary_of_lists_gives(rounds: Rounds) -> None:
+    for seed in rounds(600):
         try:
             run(Random(seed))
         except AssertionError as error:
@@ -222,9 +223,9 @@ def test_groups_leave_in_the_order_in_which_they_came() -> None:
     assert found.to_pydict() == {"k": [5, 3, None], "n": [4, 4, 2]}
 
 
-def test_what_is_taken_out_leaves_no_trace() -> None:
+def test_what_is_taken_out_leaves_no_trace(rounds: Rounds) -> None:
     what = [Accumulated(("n",), Rule.SUM), Accumulated(("x",), Rule.XOR)]
-    for seed in range(300):
+    for seed in rounds(300):
         random = Random(seed)
         kinds = random.sample(list(KINDS), random.randint(1, 2))
         groups = [f"k{place}" for place in range(len(kinds))]

@@ -28,6 +28,7 @@ def twin_rows(path: Path) -> tuple[list[Row | str], str | None]:
 
 
 @pytest.mark.parametrize("folder, files", [("pcap", 190), ("hostile", 451)])
+@pytest.mark.slow("hundreds of captures decoded by the slow twin")
 def test_every_column_of_every_packet_is_the_twins(folder: str, files: int, captures: Path) -> None:
     paths = sorted((captures / folder).iterdir())
     assert len(paths) == files

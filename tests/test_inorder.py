@@ -20,6 +20,7 @@ from lowlevel.expressions import Column
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from lowlevel.types import Type
+from tests.conftest import Rounds
 from tests.operator_contract import Event, batched, feed, marks_of, rows_of, through_ipc
 from tests.plain_kernels import plain
 from tests.windows_oracle import Arrival, Spec, random_spec, random_stream
@@ -94,8 +95,10 @@ def events_of(random: Random, arrivals: list[Arrival]) -> list[Event]:
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_buffering_gives_every_extent_of_what_came_in_order(grouped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(150):
+def test_buffering_gives_every_extent_of_what_came_in_order(
+    grouped: bool, monkeypatch: pytest.MonkeyPatch, rounds: Rounds
+) -> None:
+    for seed in rounds(150):
         random = Random(seed)
         monkeypatch.setattr(buffering_module, "OUT_ROWS", random.choice([1, 3, 16_384]))
         monkeypatch.setattr(buffering_module, "LEAST", random.choice([1, 4, 1024]))
@@ -147,9 +150,9 @@ def test_scans_as_plain_python_find_the_same(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("lateness", list(Lateness))
-def test_slack_loses_exactly_what_comes_after_its_windows_have_closed(lateness: Lateness) -> None:
+def test_slack_loses_exactly_what_comes_after_its_windows_have_closed(lateness: Lateness, rounds: Rounds) -> None:
     lost = 0
-    for seed in range(150):
+    for seed in rounds(150):
         random = Random(seed)
         spec = random_spec(random)
         arrivals = arrivals_of(random)

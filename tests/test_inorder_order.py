@@ -18,6 +18,7 @@ from highlevel.inorder import sort_buffer
 from highlevel.inorder.merge import OrderedMerge
 from highlevel.inorder.sort import SlackSort
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
+from tests.conftest import Rounds
 from tests.operator_contract import Event, batched, feed, interleaved, rows_behind_promises, through_ipc
 from tests.windows_oracle import Arrival, random_inputs, random_stream
 
@@ -154,9 +155,9 @@ def ordered(stream: list[Arrival | int]) -> list[Arrival | int]:
     return [*merged, *marks]
 
 
-def test_merge_lets_the_smallest_head_go_when_every_input_has_one_or_a_promise() -> None:
+def test_merge_lets_the_smallest_head_go_when_every_input_has_one_or_a_promise(rounds: Rounds) -> None:
     dropped = 0
-    for seed in range(RUNS):
+    for seed in rounds(RUNS):
         random = Random(seed)
         inputs = random_inputs(random)
         if random.random() < 0.8:

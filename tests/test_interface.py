@@ -32,7 +32,10 @@ from capture.live.interface import GONE, InterfaceCapture
 from capture.metrics import INTERFACE_DOWN, INTERFACE_DROPPED, INTERFACE_RECEIVED, INTERFACE_TRUNCATED
 from tests.ring_bytes import completed_frames
 
-pytestmark = pytest.mark.skipif(why_no_veth() is not None, reason=str(why_no_veth()))
+pytestmark = [
+    pytest.mark.skipif(why_no_veth() is not None, reason=str(why_no_veth())),
+    pytest.mark.slow("real network interfaces"),
+]
 
 SMALL_RING = "?ring=4MiB"
 

@@ -28,7 +28,10 @@ from queries.gsql import compile_query
 from queries.slack import parse_lull
 from tests.command_line import environment
 
-pytestmark = pytest.mark.skipif(why_no_veth() is not None, reason=str(why_no_veth()))
+pytestmark = [
+    pytest.mark.skipif(why_no_veth() is not None, reason=str(why_no_veth())),
+    pytest.mark.slow("real network interfaces"),
+]
 
 
 @pytest.fixture

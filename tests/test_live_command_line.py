@@ -138,6 +138,8 @@ def test_a_second_ctrl_c_interrupts(tmp_path: Path) -> None:
 
 WRITER = f"""
 import signal, sys, time
+
+pytestmark = pytest.mark.slow("a process for each test")
 def last(*_):
     sys.stdout.buffer.write({packets(12, 13)!r})
     sys.stdout.buffer.flush()

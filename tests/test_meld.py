@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from highlevel.meld import UNION, Meld
 from lowlevel.punctuation import BEGINNING, END, Punctuation
+from tests.conftest import Rounds
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, interleaved, reordered, rows_of
 from tests.windows_oracle import Arrival, random_inputs
 
@@ -69,8 +70,8 @@ def test_a_restart_before_anything_was_said_keeps_the_silence() -> None:
     assert lows(after, (0, 3)) == []
 
 
-def test_any_inputs_in_any_order_keep_the_contract() -> None:
-    for seed in range(300):
+def test_any_inputs_in_any_order_keep_the_contract(rounds: Rounds) -> None:
+    for seed in rounds(300):
         random = Random(seed)
         inputs = random_inputs(random)
         kept = contract(len(inputs))

@@ -212,6 +212,7 @@ def start(cache: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow("processes that compile kernels")
 def test_two_processes_may_compile_at_once_and_a_third_imports_no_numba(tmp_path: Path) -> None:
     both = [start(tmp_path), start(tmp_path)]
     for process in both:

@@ -35,6 +35,8 @@ from tests.small_captures import RAW_IP
 from tests.spool_twin import inline, segments, through_spools
 from tests.test_live_command_line import BEGINNING, START, packets
 
+pytestmark = pytest.mark.slow("real processes of nodes, killed and started again")
+
 HEADER = pcap_bytes([], RAW_IP)
 PIPELINE = """
 [links.File]

@@ -73,6 +73,7 @@ def test_every_prefix_gives_its_whole_records_and_says_how_it_ends(order: str, t
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.slow("a file for each byte")
 def test_every_byte_changed_is_read_as_far_as_the_twin_reads_it(order: str, tmp_path: Path) -> None:
     data = small_file(order)
     random = Random(5)

@@ -29,6 +29,7 @@ from highlevel.pipeline import Pipeline
 from highlevel.plan import QueryPlan
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from queries.gsql import compile_query
+from tests.conftest import Rounds
 from tests.operator_contract import (
     Contract,
     all_rows,
@@ -74,8 +75,10 @@ def contract(query: QueryPlan, spec: Spec, links: int) -> Contract:
     )
 
 
-def test_any_links_in_any_order_give_each_window_once_and_survive_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(300):
+def test_any_links_in_any_order_give_each_window_once_and_survive_a_restart(
+    monkeypatch: pytest.MonkeyPatch, rounds: Rounds
+) -> None:
+    for seed in rounds(300):
         random = Random(seed)
         monkeypatch.setattr(pile, "MERGE_ROWS", random.choice([0, 3, 16_384]))
         monkeypatch.setattr(window_rows, "CLOSE_ROWS", random.choice([0, 5, 65_536]))

@@ -26,6 +26,8 @@ from queries.gsql import compile_query
 from tests.exporter_rows import plan, rows
 from tests.prometheus_server import Prometheus, program, prometheus
 
+pytestmark = pytest.mark.slow("a real Prometheus")
+
 TALKERS = plan("srcIP, destPort, count(*) AS packets, max(len) AS largest, avg(len) AS mean", "srcIP, destPort")
 TOTAL = plan("sum(len) AS bytes", name="total")
 MOVING = plan("destIP, count(*) AS packets", "destIP", name="moving")

@@ -111,6 +111,7 @@ def slots_of(groups: int, times: float) -> int:
     return 1 << round(np.log2(groups * times))
 
 
+@pytest.mark.slow("long simulations")
 def test_bursts_limit_the_in_order_policy_and_the_processor_the_others() -> None:
     """Published for as many slots as groups: in order 182 at 47 %, out of order 361 at 92 %; for twice 168 at 33 %."""
     for times in (1, 2):
@@ -123,6 +124,7 @@ def test_bursts_limit_the_in_order_policy_and_the_processor_the_others() -> None
 
 
 @pytest.mark.parametrize(("groups", "times"), [(66, 1), (520, 0.5), (520, 1), (520, 2)])
+@pytest.mark.slow("long simulations")
 def test_paced_is_as_fast_as_any_and_has_the_smallest_burst(groups: int, times: float) -> None:
     slots = slots_of(groups, times)
     paced, burst = fastest("paced", groups, slots)

@@ -33,7 +33,10 @@ from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
 from queries.gsql import compile_query
 
-pytestmark = pytest.mark.skipif(why_no_veth() is not None, reason=str(why_no_veth()))
+pytestmark = [
+    pytest.mark.skipif(why_no_veth() is not None, reason=str(why_no_veth())),
+    pytest.mark.slow("three seconds of traffic over a real network interface"),
+]
 
 PACKETS, RATE, SIZE = 60_000, 20_000, 1000
 """Three seconds of 20 MB/s: a block of the ring, 1 MiB, is full in 50 ms."""

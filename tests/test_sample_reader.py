@@ -89,6 +89,7 @@ def capture_of(path: Path, payloads: list[bytes], **options: Any) -> Path:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("cut", [None, 128, 40])
+@pytest.mark.slow("three hundred frames of each protocol, decoded twice")
 def test_a_sampled_packet_has_the_columns_of_the_same_frame_in_a_capture(
     protocol: int, cut: int | None, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_column_alone_is_what_it_is_among_all(tmp_path: Path) -> None:
         assert [row[name] for row in read(path, [name])[0]] == [row[name] for row in every], name
 
 
+@pytest.mark.slow("hundreds of datagrams read by the slow twin")
 def test_what_a_sample_says_is_what_the_twin_reads(tmp_path: Path) -> None:
     random = Random(8)
     payloads = [random_datagram(random) for _ in range(400)]

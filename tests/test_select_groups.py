@@ -22,6 +22,7 @@ from lowlevel.types import Type
 from lowlevel.vectors import Vector
 from queries.errors import QueryError
 from queries.gsql import compile_query
+from tests.conftest import Rounds
 from tests.links import write_links
 
 NS = 10**9
@@ -45,8 +46,8 @@ def twin(kind: SelectionKind, parameter: str, values: list[Any], windows: list[i
     return found
 
 
-def test_groups_are_selected_among_those_of_their_window() -> None:
-    for seed in range(1000):
+def test_groups_are_selected_among_those_of_their_window(rounds: Rounds) -> None:
+    for seed in rounds(1000):
         random = Random(seed)
         rows = random.choice([1, 3, 30])
         floats = random.random() < 0.3

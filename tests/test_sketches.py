@@ -25,6 +25,7 @@ from lowlevel.punctuation import END, Punctuation
 from queries.errors import QueryError
 from queries.gsql import compile_query
 from tests import small_captures
+from tests.conftest import Rounds
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, interleaved
 from tests.windows_oracle import Arrival, Spec, numbers_by_window, random_inputs
 
@@ -133,7 +134,7 @@ SQL = (
 )
 
 
-def test_few_values_are_told_exactly_in_any_order_and_after_a_restart() -> None:
+def test_few_values_are_told_exactly_in_any_order_and_after_a_restart(rounds: Rounds) -> None:
     query = compile_query(SQL)
 
     def partials(arrivals: list[Arrival]) -> pa.RecordBatch:
@@ -145,7 +146,7 @@ def test_few_values_are_told_exactly_in_any_order_and_after_a_restart() -> None:
             rows.append(row | {sub.name: each.number if sub.kind == "max" else 1 for sub in low.subaggregates})
         return pa.RecordBatch.from_pylist(rows, schema=low.schema)
 
-    for seed in range(60):
+    for seed in rounds(60):
         random = Random(seed)
         inputs = random_inputs(random)
         kept = Contract(

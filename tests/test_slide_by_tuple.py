@@ -23,6 +23,7 @@ from highlevel.window_operator import WINDOW_END
 from highlevel.windows.slide_by_tuple import SlideByTuple
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from tests.conftest import Rounds
 from tests.operator_contract import (
     Contract,
     all_rows,
@@ -239,8 +240,8 @@ def test_ranks_are_the_same_however_ties_are_broken() -> None:
         assert set(found) == {(0, 4, 0, 4, 12, 3, 3), (6, 10, 0, 3, 27, 9, 9)}, seed
 
 
-def test_windows_that_come_in_pieces_leave_whole() -> None:
-    for seed in range(300):
+def test_windows_that_come_in_pieces_leave_whole(rounds: Rounds) -> None:
+    for seed in rounds(300):
         random = Random(seed)
         wids = np.repeat(np.arange(random.randrange(1, 6)) * 3, random.choice([1, 2, 9]))
         matrix = np.stack([wids, np.arange(len(wids))])

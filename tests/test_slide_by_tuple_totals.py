@@ -24,6 +24,7 @@ from highlevel.slide_by_tuple.runs import Runs
 from highlevel.windows.slide_by_tuple import SlideByTuple
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
+from tests.conftest import Rounds
 from tests.operator_contract import feed, rows_of, through_ipc
 from tests.test_groups import flat
 
@@ -108,8 +109,8 @@ def totals(random: Random, rule: Rule, is_float: bool) -> None:
 
 
 @pytest.mark.parametrize(("rule", "is_float"), RULES)
-def test_totals_are_those_of_a_fold(rule: Rule, is_float: bool) -> None:
-    for seed in range(100):
+def test_totals_are_those_of_a_fold(rule: Rule, is_float: bool, rounds: Rounds) -> None:
+    for seed in rounds(100):
         totals(Random(f"{rule} {is_float} {seed}"), rule, is_float)
 
 
@@ -163,8 +164,10 @@ def test_groups_that_come_and_go_are_forgotten(monkeypatch: pytest.MonkeyPatch) 
         assert most < 45
 
 
-def test_runs_give_what_is_below_a_time_in_order_and_hold_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(200):
+def test_runs_give_what_is_below_a_time_in_order_and_hold_little_more(
+    monkeypatch: pytest.MonkeyPatch, rounds: Rounds
+) -> None:
+    for seed in rounds(200):
         random = Random(seed)
         monkeypatch.setattr(runs, "SMALL", random.choice([2, 8, 1000]))
         held = Runs(2)

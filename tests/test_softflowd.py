@@ -26,6 +26,8 @@ from dashboards.console import compile_kernels
 from tests.capture_process import POLL_SECONDS, POLLS, collector
 from tests.collected import recorded
 
+pytestmark = pytest.mark.slow("real exporters and collectors")
+
 CHROOT = Path("/var/run/softflowd/chroot")
 """Where softflowd locks itself in as root, made by its Debian package."""
 

@@ -13,10 +13,14 @@ import time
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from lowlevel.punctuation import Punctuation
 from lowlevel.spool.folder import numbers
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.segment import Segment
+
+pytestmark = pytest.mark.slow("twenty killed processes")
 
 ROOT = Path(__file__).resolve().parent.parent
 KILLS = 20

@@ -25,6 +25,7 @@ from lowlevel.expressions import Column
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from lowlevel.types import Type
+from tests.conftest import Rounds
 from tests.operator_contract import feed, rows_of, through_ipc
 from tests.windows_oracle import Arrival, Spec, random_spec, random_stream
 
@@ -99,9 +100,12 @@ def choose(monkeypatch: pytest.MonkeyPatch, random: Random, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_strategy_gives_the_windows_of_the_definition(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_strategy_gives_the_windows_of_the_definition(
+    way: str, monkeypatch: pytest.MonkeyPatch, rounds: Rounds
+) -> None:
     used: Counter[Strategy] = Counter()
-    for seed in range(WAYS.index(way), 1200, len(WAYS)):
+    for number in rounds(1200 // len(WAYS)):
+        seed = WAYS.index(way) + number * len(WAYS)
         random = Random(seed)
         choose(monkeypatch, random, way)
         spec, subs = random_spec(random), random.choice(QUERIES)

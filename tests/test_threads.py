@@ -82,6 +82,7 @@ def test_the_answer_is_the_same_for_every_number_of_threads(seed: int, tmp_path:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow("many queries over two captures with each number of threads")
 def test_files_out_of_order_by_years_are_the_same_answer_too(seed: int, tmp_path: Path) -> None:
     for number in range(2):
         (tmp_path / f"{number}.pcap").write_bytes(pcap_bytes(mixed(seed * 2 + number)))

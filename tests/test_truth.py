@@ -115,6 +115,7 @@ def summary(path: Path) -> tuple[dict[str, str], dict[tuple, tuple[int, int, int
 
 
 @pytest.mark.parametrize("folder, least", [("pcap", 190), ("hostile", 419)])
+@pytest.mark.slow("every capture of the collection")
 def test_every_capture_gives_the_true_counts_and_pairs(folder: str, least: int, captures: Path) -> None:
     wrong = {}
     agree = 0

@@ -166,6 +166,7 @@ def inline(plan: QueryPlan, inputs: list[Input], **options) -> tuple[Counter[tup
 
 
 @pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.slow("thousands of rows in blocks of seven")
 def test_the_inline_engine_reads_rows_in_their_order(name: str, capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "LANE_BYTES", 1000)  # so small that other queries would be dealt
     monkeypatch.setattr(schedule, "PIECE_BYTES", 1000)

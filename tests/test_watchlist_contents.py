@@ -19,6 +19,7 @@ from lowlevel.watch import flatten, lines, ranges
 from lowlevel.watch.contents import Form, WatchlistError, read_contents
 from lowlevel.watch.lines import BEGIN, CODE, END, LABEL, LABEL_END, LINE, OTHER, lines_of
 from queries.addresses import AddressError, parse_prefix
+from tests.conftest import Rounds
 from tests.plain_kernels import plain
 
 IP = IPv4Address | IPv6Address
@@ -145,7 +146,7 @@ def is_four(word: str) -> bool:
 
 
 @pytest.mark.usefixtures("kernels")
-def test_lines_are_split_as_regular_expressions_split_them() -> None:
+def test_lines_are_split_as_regular_expressions_split_them(rounds: Rounds) -> None:
     pieces = [
         *"0123456789./:, \t\r#ax",
         "\n",
@@ -158,7 +159,7 @@ def test_lines_are_split_as_regular_expressions_split_them() -> None:
         "ü",
         "::1",
     ]
-    for seed in range(400):
+    for seed in rounds(400):
         random = Random(seed)
         text = "".join(random.choice(pieces) for _ in range(random.randrange(40)))
         data = text.encode()
@@ -174,8 +175,8 @@ def test_lines_are_split_as_regular_expressions_split_them() -> None:
         assert told == line_twin(text), (seed, text)
 
 
-def test_the_code_of_a_word_is_its_address_and_length() -> None:
-    for seed in range(200):
+def test_the_code_of_a_word_is_its_address_and_length(rounds: Rounds) -> None:
+    for seed in rounds(200):
         text = random_prefix(Random(seed), 4)
         prefix = parse_prefix(text)
         assert lines_of(text.encode())[0, CODE] == prefix.value << 6 | prefix.length

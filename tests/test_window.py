@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
+from tests.conftest import Rounds
 from tests.windows_oracle import random_spec
 
 MINUTES = SlidingWindow(600, 60)
@@ -47,8 +48,8 @@ def test_a_promise_closes_exactly_the_windows_that_end_at_or_before_it(seconds: 
     assert SlidingWindow(600, 60, NOON).closed_before(NOON + seconds) == closed
 
 
-def test_ids_and_extents_are_dual() -> None:
-    for seed in range(600):
+def test_ids_and_extents_are_dual(rounds: Rounds) -> None:
+    for seed in rounds(600):
         random = Random(seed)
         spec = random_spec(random)
         window = SlidingWindow(spec.range, spec.slide, spec.origin)
@@ -58,8 +59,8 @@ def test_ids_and_extents_are_dual() -> None:
             assert range(*window.wids(time)) == spec.wids(time)
 
 
-def test_closed_windows_hold_no_time_from_the_promise_on_and_open_ones_may() -> None:
-    for seed in range(600):
+def test_closed_windows_hold_no_time_from_the_promise_on_and_open_ones_may(rounds: Rounds) -> None:
+    for seed in rounds(600):
         random = Random(seed)
         spec = random_spec(random)
         window = SlidingWindow(spec.range, spec.slide, spec.origin)

@@ -17,6 +17,7 @@ from highlevel.windows.session import SessionWindow
 from highlevel.windows.slide_by_tuple import SlideByTuple
 from highlevel.windows.sliding import SlidingWindow
 from highlevel.windows.tuples import TupleWindow
+from tests.conftest import Rounds
 
 
 def sliding(random: Random) -> WindowKind:
@@ -94,8 +95,8 @@ def test_windows_are_all_that_hold_a_row_and_no_other(kind) -> None:  # type: ig
         assert window.windows(values).tolist() == every, (seed, window)
 
 
-def test_sessions_are_chains_of_rows_nearer_than_the_gap() -> None:
-    for seed in range(300):
+def test_sessions_are_chains_of_rows_nearer_than_the_gap(rounds: Rounds) -> None:
+    for seed in rounds(300):
         random = Random(seed)
         gap = random.randint(1, 12)
         values = np.array([random.randrange(100) for _ in range(random.randint(1, 30))], np.int64)
