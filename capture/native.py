@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import errno
 import functools
 import hashlib
 import json
 import os
+import stat
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -27,6 +30,15 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
+
+from capture.private_files import (
+    UnsafeFolderError,
+    belongs_to_us,
+    check_private_folder,
+    make_private_folder,
+    only_we_can_write,
+    replace_file,
+)
 
 SCALARS: dict[str, tuple[str, Any, Any]] = {
     "i64": ("int64", ctypes.c_int64, np.int64),
@@ -86,12 +98,42 @@ def pointer(array: np.ndarray[Any, Any], kind: str) -> int:
 
 
 def cache_folder() -> Path:
-    """Folder of the machine code: `$XDG_CACHE_HOME/wiretide/kernels`, by default below `~/.cache`."""
+    """Folder of the machine code: `$XDG_CACHE_HOME/wiretide/kernels`, by default below `~/.cache`.
+
+    Machine code runs with all our rights, and a hash in the file proves nothing: whoever replaces the code replaces
+    the hash. So a folder that another user could write to is not used, with one warning: this process then compiles
+    into a scratch folder.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
     try:
-        return (Path(base) if base else Path.home() / ".cache") / "wiretide" / "kernels"
+        return _safe_folder(Path(base) if base else Path.home() / ".cache")
     except RuntimeError:  # no HOME and no such user, as in some containers: compile anew in every process
         return _scratch_folder()
+
+
+@functools.cache
+def _safe_folder(base: Path) -> Path:
+    """Return the cache folder below `base`, or the scratch folder if a part of the cache folder is not safe."""
+    folder = base / "wiretide" / "kernels"
+    for each in (base / "wiretide", folder):
+        try:
+            check_private_folder(each)
+            owned = belongs_to_us(each.lstat())
+        except FileNotFoundError:
+            continue  # it is made with mode 0700
+        except (NotADirectoryError, PermissionError):
+            return folder  # nothing can be read there, and nothing written
+        except UnsafeFolderError as error:
+            _warn(f"{error}; until then kernels are compiled again in every process")
+            return _scratch_folder()
+        if not owned:
+            _warn(f"{each}: a symbolic link of another user; delete it; kernels are compiled again in every process")
+            return _scratch_folder()
+    return folder
+
+
+def _warn(text: str) -> None:
+    print(f"wiretide: warning: the cache of machine code is not used: {text}", file=sys.stderr, flush=True)
 
 
 @functools.cache
@@ -166,9 +208,9 @@ class Kernel:
         return cache_folder() / f"{self.name}-{digest.hexdigest()[:32]}.o"
 
     def stored(self) -> tuple[str, bytes] | None:
-        """Symbol and machine code from the cache, or None where there is no whole and unharmed file."""
+        """Symbol and machine code from the cache, or None if there is no whole file that only we can write."""
         try:
-            header, _, code = self.path().read_bytes().partition(b"\n")
+            header, _, code = _read_own(self.path()).partition(b"\n")
             described = json.loads(header)
             symbol = described["symbol"]
             whole = described["sha256"] == _fingerprint(symbol, code)
@@ -214,15 +256,9 @@ class Kernel:
         header = json.dumps({"symbol": symbol, "sha256": _fingerprint(symbol, code)}).encode()
         target = self.path()
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as part:
-                try:
-                    part.write(header + b"\n" + code)
-                    part.flush()
-                    Path(part.name).replace(target)  # readers see the whole file or none
-                except OSError:
-                    Path(part.name).unlink(missing_ok=True)
-        except OSError:
+            make_private_folder(target.parent)
+            replace_file(target, header + b"\n" + code)
+        except (OSError, UnsafeFolderError):
             return  # a read-only home, a full disk: no reason to fail, the code is in memory
 
     def _load(self, stored: tuple[str, bytes]) -> Callable[..., int]:
@@ -250,6 +286,16 @@ class Kernel:
             reached: list[Any] = [function.__globals__.get(name) for name in function.__code__.co_names]
             todo += [each for each in reached if hasattr(each, IS_HELPER) and each.__name__ not in found]
         return found
+
+
+def _read_own(path: Path) -> bytes:
+    """Read a file that nobody else can write; OSError for any other one, and for a symbolic link."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or not only_we_can_write(status):
+            raise PermissionError(errno.EPERM, "other users can write this file", str(path))
+        return file.read()
 
 
 def _spelled(code: CodeType) -> tuple[Any, ...]:

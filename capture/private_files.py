@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,7 +102,7 @@ def create_temporary(path: Path, mode: int = FILE_MODE) -> tuple[int, Path]:
     With `mode` SHARED_FILE_MODE the umask decides who can read it.
     """
     while True:
-        part = path.with_name(f".{path.name[:NAME_KEPT]}.{secrets.token_hex(8)}.part")
+        part = path.with_name(f".{path.name[:NAME_KEPT]}.{os.urandom(8).hex()}.part")
         try:
             descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
         except FileExistsError:

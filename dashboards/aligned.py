@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dashboards.wire_text import escaped
+
 
 def aligned(header: list[str], rows: list[list[str]]) -> str:
     """Lay out: the first column to the left, numbers to the right, a rule under the header."""
+    header, rows = list(map(escaped, header)), [list(map(escaped, row)) for row in rows]
     widths = [max(len(row[place]) for row in [header, *rows]) for place in range(len(header))]
     lines = []
     for row in [header, ["-" * width for width in widths], *rows]:

@@ -32,6 +32,7 @@ from dashboards.aligned import aligned
 from dashboards.exporter import Exporter
 from dashboards.server import serve
 from dashboards.spelled import spelled_bytes
+from dashboards.wire_text import escaped
 
 SERVED = (
     *METRICS,
@@ -140,7 +141,7 @@ def _exporters(samples: Samples, datagrams: dict[str, float]) -> list[list[str]]
 
 
 def _warn(text: str) -> None:
-    print(f"wiretide: warning: {text}", file=sys.stderr, flush=True)
+    print(f"wiretide: warning: {escaped(text)}", file=sys.stderr, flush=True)
 
 
 def _status(samples: Samples, last: float) -> float:

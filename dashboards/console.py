@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, Samples
+from dashboards.wire_text import escaped
 
 if TYPE_CHECKING:
     from capture.native import Kernel
@@ -61,10 +62,10 @@ def say_live(live: bool) -> None:
 def report(samples: Samples, warnings: Sequence[str], *, stats: bool = False) -> None:
     """Say what is not in the answer; on a terminal, or with `stats`, what was read."""
     for warning in warnings:
-        print(f"wiretide: warning: {warning}", file=sys.stderr)
+        print(f"wiretide: warning: {escaped(warning)}", file=sys.stderr)
     if stats:
         for (name, labels), value in sorted(samples.items()):
-            print(f"{name}{{{','.join(labels)}}} {value:.15g}", file=sys.stderr)
+            print(escaped(f"{name}{{{','.join(labels)}}} {value:.15g}"), file=sys.stderr)
     elif sys.stderr.isatty():
         records, read = samples.total(RECORDS_READ), samples.total(BYTES_READ) / 1e6
         text = f"{records:,.0f} records ({read:,.1f} MB)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -23,12 +24,14 @@ from capture.metrics import (
     Samples,
 )
 from capture.metrics import METRICS as CAPTURE_METRICS
+from capture.private_files import make_private_folder, open_private
 from dashboards.aligned import aligned
 from dashboards.exporter import Exporter
 from dashboards.run_warnings import count
 from dashboards.server import Server, serve
 from dashboards.spool_lines import spool_lines, spool_table
 from dashboards.window_lines import window_lines
+from dashboards.wire_text import lines_escaped
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
 from lowlevel.metrics import METRICS as LOW_METRICS
@@ -87,8 +90,9 @@ class Monitor:
         from highlevel.spark.stream import StreamRun
 
         self.say("starting Spark (takes some seconds) …")
-        self.pipeline.folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.pipeline.folder)
         log = self.pipeline.folder / "spark.log"
+        os.close(open_private(log, os.O_WRONLY))
         self.run = StreamRun(
             session(self.pipeline.master, partitions=self.pipeline.partitions, log=log),
             self.plans,
@@ -219,5 +223,5 @@ _QUERY_COLUMNS = {"windows": WINDOWS_CLOSED, "rows": RESULT_ROWS, "late": LATE_P
 
 
 def say_line(line: str) -> None:
-    """Print a line at once, also into a pipe."""
-    print(line, file=sys.stdout, flush=True)
+    """Print a line, or several, at once, also into a pipe."""
+    print(lines_escaped(line), file=sys.stdout, flush=True)

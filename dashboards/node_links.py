@@ -14,6 +14,7 @@ from capture.files.positions import positions
 from capture.files.stream import StreamedCapture
 from capture.units import SECOND
 from dashboards.spelled import spelled_bytes
+from dashboards.wire_text import escaped
 from highlevel.arrival_order import check_one_input
 from highlevel.inline import Input
 from highlevel.plan import LeafPlan
@@ -178,4 +179,4 @@ def fed_links(
 
 
 def _complain(text: str) -> None:
-    print(f"wiretide: {text}", file=sys.stderr, flush=True)
+    print(f"wiretide: {escaped(text)}", file=sys.stderr, flush=True)

@@ -12,9 +12,10 @@ import io
 import itertools
 import json
 import os
+import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -23,8 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capture.errors import InputError
+from capture.private_files import SHARED_FILE_MODE, replacing
 from dashboards.formats import Format
 from dashboards.result_table import LiveTable, aligned
+from dashboards.wire_text import json_escaped, neutralised_column
 from highlevel.plan import BOUNDS
 from lowlevel.addresses import to_text
 
@@ -49,19 +52,19 @@ def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
         raise InputError(f"{path}: cannot be written: it is a folder")
     path = path.resolve()  # a link stays one: what it names is written
     in_place = live or (path.exists() and not path.is_file())
-    part = path if in_place else path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        sink = part.open("wb")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
-    try:
-        with sink:
-            yield sink
-        if not in_place:
-            part.replace(path)
-    finally:
-        if not in_place:
-            part.unlink(missing_ok=True)
+    with ExitStack() as stack:
+        try:
+            if in_place:
+                sink = stack.enter_context(path.open("wb"))
+            else:
+                mode = path.stat().st_mode if path.exists() else None
+                descriptor, _ = stack.enter_context(replacing(path, SHARED_FILE_MODE))
+                if mode is not None:
+                    os.fchmod(descriptor, stat.S_IMODE(mode))  # as if it had been written in its place
+                sink = stack.enter_context(open(descriptor, "wb", closefd=False))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+        yield sink
 
 
 def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -84,14 +87,16 @@ def write_results(
     *,
     live: bool = False,
     times: Collection[str] = BOUNDS,
+    raw_csv: bool = False,
 ) -> None:
     """Write result batches as they come, so that what is final can be read at once in every format but Parquet.
 
     `schema` is the plan's: it makes the header even where there are no rows. `live` says that batches come over hours,
     a few rows each: a table then has one header for many of them. `times` are the columns that a table spells as times.
+    With `raw_csv` texts in CSV are exact; otherwise they are neutralised (`dashboards.wire_text`).
     """
     if kind is Format.CSV:
-        _write_csv(batches, schema, sink)
+        _write_csv(batches, schema, sink, raw=raw_csv)
         return
     if kind is Format.JSON:
         _write_json(map(readable, batches), sink)
@@ -104,15 +109,22 @@ def write_results(
     writers[kind](map(readable, batches), readable_schema(schema), sink)
 
 
-def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:
+def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, *, raw: bool) -> None:
     import pyarrow.csv as pa_csv
 
     header = pa.RecordBatch.from_arrays([pa.array([name]) for name in schema.names], names=schema.names)
     for batch in itertools.chain([header], batches):
+        if not raw:
+            batch = _neutralised(batch)
         # Arrow's "needed" quotes every text; an address or a name should stay plain. Addresses are still bytes here.
         quoting = "needed" if any(_needs_quotes(column) for column in batch.columns) else "none"
         pa_csv.write_csv(readable(batch), sink, pa_csv.WriteOptions(include_header=False, quoting_style=quoting))
         sink.flush()
+
+
+def _neutralised(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [neutralised_column(each) if pa.types.is_string(each.type) else each for each in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _needs_quotes(column: pa.Array) -> bool:
@@ -124,7 +136,8 @@ def _needs_quotes(column: pa.Array) -> bool:
 def _write_json(batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> None:
     for batch in batches:
         rows = pa.RecordBatch.from_arrays([_finite(column) for column in batch.columns], names=batch.schema.names)
-        sink.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows.to_pylist()).encode())
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows.to_pylist())
+        sink.write(json_escaped(lines).encode())
         sink.flush()
 
 

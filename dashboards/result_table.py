@@ -7,6 +7,7 @@ from collections.abc import Collection
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dashboards.wire_text import escaped_column
 from highlevel.plan import BOUNDS
 
 HEADER_EVERY = 40
@@ -65,9 +66,4 @@ def iso_times(column: pa.Array) -> pa.Array:
 def _texts(column: pa.Array) -> pa.Array:
     if pa.types.is_floating(column.type):
         return pa.array(["NULL" if value is None else f"{value:.6g}" for value in column.to_pylist()], pa.string())
-    return printable(column.cast(pa.string()).fill_null("NULL"))
-
-
-def printable(texts: pa.Array) -> pa.Array:
-    """Put a mark in place of characters that would move a terminal's cursor: names come from captures and exporters."""
-    return pc.replace_substring_regex(texts, r"[\p{Cc}\p{Cf}]", "\ufffd")
+    return escaped_column(column.cast(pa.string()).fill_null("NULL"))

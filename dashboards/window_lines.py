@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 
 from capture.units import SECOND
 from dashboards.result_files import readable
-from dashboards.result_table import iso_times, printable
+from dashboards.result_table import iso_times
+from dashboards.wire_text import escaped
 from highlevel.graph.plan import AnyPlan
 from highlevel.plan import QueryPlan
 from lowlevel.expressions import Column
@@ -78,4 +79,4 @@ def _spelled(rows: pa.Table) -> str:
     """Spell the first of some rows."""
     row = readable(rows.slice(0, 1).combine_chunks().to_batches()[0]).to_pylist()[0]
     texts = [f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in row.items()]
-    return ", ".join(printable(pa.array(texts)).to_pylist())
+    return ", ".join(map(escaped, texts))

@@ -204,7 +204,7 @@ def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
         while not (tmp_path / "on").exists():
             assert process.poll() is None
             time.sleep(0.01)
-        assert list(tmp_path.glob(".made.pcap.*.partial")) != []
+        assert list(tmp_path.glob(".made.pcap.*.part")) != []
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
     assert (process.returncode, err) == (130, b"wiretide: stopped\n")

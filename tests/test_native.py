@@ -227,3 +227,114 @@ def test_two_processes_may_compile_at_once_and_a_third_imports_no_numba(tmp_path
     compiled, imported = output.splitlines()
     assert compiled == "-1 0 [24, 0]"
     assert imported == ""
+
+
+CALLS = """
+import numpy as np
+from capture.native import cache_folder, kernel
+
+def tripled(value):
+    return value * 3
+
+each = kernel("i64(i64)")(tripled)
+print(each(14), cache_folder())
+"""
+
+
+def other_process(cache: Path, source: str = CALLS) -> tuple[str, str, str]:
+    """What a process says that uses a cache: the kernel's answer, its cache folder, standard error."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache)}
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", source], capture_output=True, text=True, env=environment, check=True
+    )
+    answer, _, folder = ended.stdout.strip().partition(" ")
+    return answer, folder, ended.stderr
+
+
+def poison(folder: Path) -> None:
+    """Put the code of another function, under a right hash, into the file of the kernel."""
+    other_process(folder.parent.parent.parent / "attacker", CALLS.replace("value * 3", "value * 0 + 666"))
+    (code,) = (folder.parent.parent.parent / "attacker/wiretide/kernels").iterdir()
+    (victim,) = folder.iterdir()
+    mode = victim.stat().st_mode
+    victim.unlink()
+    victim.write_bytes(code.read_bytes())
+    victim.chmod(mode)
+
+
+def test_the_cache_is_private_whatever_the_umask_is(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        other_process(tmp_path / "cache")
+    finally:
+        os.umask(before)
+    modes = {path.relative_to(tmp_path).parts[:3]: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert modes == {
+        ("cache",): 0o700,
+        ("cache", "wiretide"): 0o700,
+        ("cache", "wiretide", "kernels"): 0o600,  # the file in it is the last of its parts
+    }
+    assert (tmp_path / "cache/wiretide/kernels").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("opened", ["wiretide", "wiretide/kernels"])
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
+def test_code_from_a_folder_that_others_can_write_is_never_run(opened: str, mode: int, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert other_process(cache) == ("42", str(cache / "wiretide/kernels"), "")
+    poison(cache / "wiretide/kernels")
+    assert other_process(cache)[0] == "666"  # a private folder is trusted: only we could have put it there
+    (cache / opened).chmod(mode)
+    answer, folder, err = other_process(cache)
+    assert answer == "42"
+    assert "wiretide-kernels-" in folder
+    assert not Path(folder).exists()
+    assert err.count("\n") == 1
+    assert err.startswith(f"wiretide: warning: the cache of machine code is not used: {cache / opened}: ")
+    assert f"got mode {mode:04o}" in err
+    assert f"chmod go-w '{cache / opened}'" in err
+
+
+def test_a_file_that_others_can_write_is_compiled_again_and_replaced(tmp_path: Path) -> None:
+    other_process(tmp_path)
+    poison(tmp_path / "wiretide/kernels")
+    (victim,) = (tmp_path / "wiretide/kernels").iterdir()
+    victim.chmod(0o666)
+    assert other_process(tmp_path)[0] == "42"
+    assert victim.stat().st_mode & 0o777 == 0o600
+    assert other_process(tmp_path)[0] == "42"
+
+
+def test_a_symbolic_link_or_a_pipe_in_the_place_of_code_is_not_read(tmp_path: Path) -> None:
+    other_process(tmp_path)
+    (code,) = (tmp_path / "wiretide/kernels").iterdir()
+    code.rename(tmp_path / "elsewhere")
+    code.symlink_to(tmp_path / "elsewhere")
+    assert other_process(tmp_path)[0] == "42"
+    assert not code.is_symlink()
+    code.unlink()
+    os.mkfifo(code)
+    assert other_process(tmp_path)[0] == "42"
+    assert code.is_file()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.parametrize("path", ["wiretide", "wiretide/kernels", "wiretide/kernels/*"])
+def test_code_of_another_user_is_never_run(path: str, tmp_path: Path) -> None:
+    other_process(tmp_path)
+    poison(tmp_path / "wiretide/kernels")
+    (foreign,) = tmp_path.glob(path)
+    os.chown(foreign, 12345, -1)
+    assert other_process(tmp_path)[0] == "42"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_a_cache_folder_behind_the_link_of_another_user_is_not_used(tmp_path: Path) -> None:
+    other_process(tmp_path)
+    (tmp_path / "wiretide").rename(tmp_path / "ours")
+    (tmp_path / "wiretide").symlink_to(tmp_path / "ours")
+    assert other_process(tmp_path) == ("42", str(tmp_path / "wiretide/kernels"), "")
+    os.lchown(tmp_path / "wiretide", 12345, -1)
+    answer, folder, err = other_process(tmp_path)
+    assert (answer, "wiretide-kernels-" in folder) == ("42", True)
+    assert "a symbolic link of another user" in err

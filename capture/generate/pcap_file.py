@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
+
+from capture.private_files import SHARED_FILE_MODE, replacing
 
 MAGIC = {"us": 0xA1B2C3D4, "ns": 0xA1B23C4D}
 TICK = {"us": 1000, "ns": 1}
@@ -23,13 +24,8 @@ def complete_file(path: Path) -> Iterator[FileIO]:
         raise ValueError(
             f"{path}: is not a regular file, expected the name of a capture to write: it would be replaced"
         )
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb", buffering=0) as file:
-            yield file
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)  # exists only after an exception
+    with replacing(path, SHARED_FILE_MODE) as (descriptor, _), FileIO(descriptor, "wb", closefd=False) as file:
+        yield file
 
 
 def file_header(precision: str, order: str, snap_length: int, link_type: int) -> memoryview:

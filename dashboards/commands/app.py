@@ -16,6 +16,7 @@ from dashboards.commands.explain import explain
 from dashboards.commands.generate import generate
 from dashboards.commands.query import query
 from dashboards.commands.run import run
+from dashboards.wire_text import escaped, lines_escaped
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it: 128 + SIGINT."""
@@ -66,5 +67,7 @@ def main() -> None:
 
 
 def _complain(error: Exception | str, status: int) -> int:
-    print(f"wiretide: {error}", file=sys.stderr)
+    """Print an error; only the messages about queries and pipeline files have several lines."""
+    text = lines_escaped(str(error)) if status == 2 else escaped(str(error))
+    print(f"wiretide: {text}", file=sys.stderr)
     return status

@@ -24,5 +24,6 @@ def explain(
     segments, what has been committed, what was promised, lost and damaged.
     """
     from dashboards.explained import explained
+    from dashboards.wire_text import lines_escaped
 
-    print(explained(what, layer))
+    print(lines_escaped(explained(what, layer)))

@@ -75,6 +75,9 @@ def query(
         int | None, typer.Option(min=1, help="Threads that read; by default one per core, up to 8.")
     ] = None,
     slots: Annotated[int | None, typer.Option(help="Slots of each low-level table, a power of two.")] = None,
+    raw_csv: Annotated[
+        bool, typer.Option("--raw-csv", help="Write texts into CSV exactly as they are, for programs only.")
+    ] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print all counters to standard error at the end.")] = False,
 ) -> None:
     """Answer one query over captures.
@@ -99,6 +102,8 @@ def query(
         raise typer.BadParameter("no input: name at least one capture before the query, or bind one with -s NAME=PATH")
     if on not in (INLINE, "local") and not on.startswith(("local[", "spark://")):
         raise typer.BadParameter(f"--on {on}: expected inline, local, or the URL of a Spark master, spark://HOST:PORT")
+    if raw_csv and format is not Format.CSV:
+        raise typer.BadParameter(f"--raw-csv: got --format {format}, expected --format csv")
     if slots is not None and (slots < 8 or slots & (slots - 1)):
         raise typer.BadParameter(f"--slots {slots}: expected a power of two, at least 8")
     if format in BINARY and output is None and sys.stdout.isatty():
@@ -137,7 +142,7 @@ def query(
         ):
             found.show(progress)
             flowing = found.live or (isinstance(plan, GraphPlan) and not plan.windowed)  # a few rows at a time
-            write_results(found.batches, plan.schema, format, sink, live=flowing, times=plan.times)
+            write_results(found.batches, plan.schema, format, sink, live=flowing, times=plan.times, raw_csv=raw_csv)
         report(found.samples(), found.warnings(), stats=stats)
 
 
