@@ -31,7 +31,7 @@ def record(report: Report, machine: str) -> None:
 def recorded(text: str, report: Report, machine: str) -> str:
     """Return docs/performance.md with the tables and headlines of one bench replaced."""
     section = re.compile(rf"(<!-- figures of {report.bench} -->\n).*?(\n<!-- end of figures -->)", re.DOTALL)
-    where = "Measured on: " + "; ".join(machine.splitlines()) + "."
+    where = "Measured on:\n" + ";\n".join(machine.splitlines()) + "."
     if not section.search(text):
         raise ValueError(
             f"docs/performance.md: got no marks for {report.bench}, expected <!-- figures of {report.bench} -->"

@@ -209,7 +209,7 @@ def test_a_recording_replaces_the_tables_and_the_headlines_of_its_bench_alone() 
     text = performance()
     new = recorded(text, report, "machine: m\nload: 0")
     assert ("NetFlow v5, v9, IPFIX to columns, one core", "flows", "3.5, 4, 5 M records/s") in in_short(new)
-    assert "Measured on: machine: m; load: 0." in figures_of("flows", new)
+    assert "Measured on:\nmachine: m;\nload: 0." in figures_of("flows", new)
     assert "| columns | 3.5 |" in figures_of("flows", new)
     assert "| a \\| b | 4 |" in figures_of("flows", new)
     others = [name for name in BENCHES if name != "flows"]
