@@ -22,6 +22,7 @@ from capture.private_files import (
     replace_file,
     replacing,
 )
+from dashboards.result_files import open_output
 
 
 def mode(path: Path) -> int:
@@ -130,3 +131,15 @@ def test_a_block_that_fails_leaves_the_old_content_and_no_temporary_file(tmp_pat
         write_half()
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_an_answer_follows_the_umask_and_one_that_exists_keeps_its_mode(umask: int, tmp_path: Path) -> None:
+    with open_output(tmp_path / "new") as sink:
+        sink.write(b"x")
+    assert mode(tmp_path / "new") == 0o666 & ~umask
+    (tmp_path / "kept").touch()
+    (tmp_path / "kept").chmod(0o640)
+    with open_output(tmp_path / "kept") as sink:
+        sink.write(b"x")
+    assert (mode(tmp_path / "kept"), (tmp_path / "kept").stat().st_size) == (0o640, 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "new"]
