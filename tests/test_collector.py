@@ -409,7 +409,7 @@ def test_ports_in_use_and_folders_that_are_none_end_with_status_1(tmp_path: Path
         assert status == 1
         assert err.startswith(f"wiretide: cannot listen on 127.0.0.1 port {port}: ")
         status, err = refused("--udp", "127.0.0.1:0", "-o", "file", cwd=tmp_path)
-        assert (status, err) == (1, "wiretide: file: cannot record here: File exists\n")
+        assert (status, err) == (1, "wiretide: file: cannot record here: Not a directory\n")
         metrics = f"127.0.0.1:{served.getsockname()[1]}"
         status, err = refused("--udp", "127.0.0.1:0", "-o", "out", "--metrics", metrics, cwd=tmp_path)
         assert status == 1

@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from highlevel.joins.spec import Boundary
+from tests.conftest import Rounds
 from tests.join_streams import random_run, random_window
 from tests.joins_check import check
 
@@ -19,7 +20,7 @@ RUNS = 1000
 
 
 @pytest.mark.parametrize("form", Boundary)
-def test_a_band_join_gives_what_its_definition_says(form: Boundary) -> None:
+def test_a_band_join_gives_what_its_definition_says(form: Boundary, rounds: Rounds) -> None:
     random = Random(f"definition {form}")
-    for _ in range(RUNS):
+    for _ in rounds(RUNS):
         check(random, random_run(random, random_window(random, form), plain=True))

@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from highlevel.joins.spec import Boundary
+from tests.conftest import Rounds
 from tests.join_streams import random_run, random_window
 from tests.joins_check import check
 from tests.joins_oracle import meet, near
@@ -29,9 +30,9 @@ def test_extents_that_meet_hold_the_rows_that_the_predicate_names(form: Boundary
         assert near(window, left, right) == places
 
 
-def test_a_tumbling_join_gives_what_its_definition_says() -> None:
+def test_a_tumbling_join_gives_what_its_definition_says(rounds: Rounds) -> None:
     random = Random("tumbling")
-    for _ in range(RUNS):
+    for _ in rounds(RUNS):
         check(random, random_run(random, random_window(random, None), plain=True))
 
 

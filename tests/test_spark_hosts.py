@@ -33,6 +33,7 @@ from highlevel.spark.reading import COUNTERS, Read, Taken, rows_of
 from highlevel.spark.totals import Totals
 from highlevel.wid_ranges import count
 from lowlevel.punctuation import BEGINNING
+from tests.conftest import Rounds
 from tests.window_streams import FAMILIES, Asked, Stream, of_panes
 from tests.windows_oracle import Arrival
 
@@ -117,9 +118,11 @@ def _streams_are_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda each: each.__name__)
-def test_hosts_say_what_the_definition_says(family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_say_what_the_definition_says(
+    family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: Rounds
+) -> None:
     rows = 0
-    for number in range(RUNS):
+    for number in rounds(RUNS):
         random = Random(f"hosts of {family.__name__} {number}")
         if family is of_panes:  # of totals alone, or now and then merged anew
             monkeypatch.setattr(strategy, "TOTALS_COST", random.choice([-(10**9), -(10**9), 1000]))
@@ -131,13 +134,13 @@ def test_hosts_say_what_the_definition_says(family, tmp_path: Path, monkeypatch:
             told = {metric: totals.samples[metric.name, (str(place),)] for metric in expected}
             assert told == expected, (number, place, query.plan.window)
         rows += sum(query.rows.total() for query in queries)
-    assert rows > 5 * STREAMS
+    assert rows > 5 * STREAMS * len(rounds(RUNS)) / RUNS
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda each: each.__name__)
-def test_a_finite_input_has_the_windows_of_the_definition(family) -> None:
+def test_a_finite_input_has_the_windows_of_the_definition(family, rounds: Rounds) -> None:
     random = Random(f"{family.__name__} at once")
-    for query in (query for number in range(RUNS) for query in queries_of(family, number)):
+    for query in (query for number in rounds(RUNS) for query in queries_of(family, number)):
         plan, arrivals = query.plan, query.arrivals
         if not plan.low.in_arrival_order:
             random.shuffle(arrivals)
