@@ -95,6 +95,13 @@ class Input:
         return self.stream.lower() in {stream.lower() for stream in plan.streams}
 
 
+def files_of(link: str, inputs: Sequence[Input]) -> tuple[Path, ...]:
+    """Return the files of a link that are read whole: neither followed nor spools, pipes or interfaces."""
+    return tuple(
+        each.path for each in inputs if each.link == link and not each.follow and not each.spool and each.path.is_file()
+    )
+
+
 def available_threads() -> int:
     """As many threads as this process may use cores, up to MOST_THREADS."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -162,7 +169,16 @@ class InlineRun:
         for number, (each, capture) in enumerate(zip(self.inputs, captures, strict=True)):
             fed = [(place, leaf) for place, (_, leaf) in enumerate(self._leaves) if each.feeds(leaf)]
             silent = lull if isinstance(capture, StreamedCapture) and capture.live else None
-            port = Port(number, each.link, fed, tables, self.slacks[number], block_records, silent)
+            port = Port(
+                number,
+                each.link,
+                fed,
+                tables,
+                self.slacks[number],
+                block_records,
+                silent,
+                files_of(each.link, self.inputs),
+            )
             self.lanes += make_lanes(port, capture, self.threads)
             self.total += 2 * len(capture.data) if isinstance(capture, Capture) else capture.size
         self._schedule = Schedule(self.lanes, tables, self._advance, self._unwanted)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
 
 from capture.files.blocks import BLOCK_RECORDS, Block
@@ -38,7 +39,8 @@ Progress = Callable[[int], None]
 class Port:
     """What a lane is for: the number of its input and its link, the leaves it feeds with their numbers, and its tables.
 
-    `slack` is that of `Node`; `lull` says when live inputs are silent, where that is to be known.
+    `files` are all files of the link, if it has several. `slack` is that of `Node`. `lull` says when live inputs are
+    silent, where that is to be known.
     """
 
     number: int
@@ -48,6 +50,7 @@ class Port:
     slack: int | None = None
     block_records: int = BLOCK_RECORDS
     lull: LullRule | None = None
+    files: tuple[Path, ...] = ()
 
     @property
     def knowledge(self) -> Knowledge:
@@ -88,6 +91,7 @@ class Lane:
     def end(self, damage: str | None) -> Iterator[Numbered]:
         """Let everything leave that is in the tables; keep the counters and give the memory back."""
         if self.node is not None:
+            yield from self._numbered(self.node.finish())
             yield from self._numbered(self.node.progress(END))
         yield from self.promise(END)
         self.damage = damage
@@ -119,7 +123,7 @@ class Lane:
 
     def _make_node(self, plans: Sequence[LowLevelPlan], slots: int) -> Node:
         port = self.port
-        return Node(port.link, self.capture, plans, slots, port.block_records, promise=port.knowledge)
+        return Node(port.link, self.capture, plans, slots, port.block_records, port.knowledge, files=port.files)
 
     def _numbered(self, items: Iterator[Numbered]) -> Iterator[Numbered]:
         """Number the node's items as the leaves are in the whole run."""

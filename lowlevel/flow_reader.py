@@ -12,12 +12,15 @@ from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
 from capture.files.exports import ExportFormat
 from capture.files.messages import list_messages
-from capture.flows.decoder import Datagrams, FlowDecoder
+from capture.flows.announcements import OtherFiles
+from capture.flows.decoder import Datagrams, FlowDecoder, Flows
 from capture.flows.export_datagrams import choose_exports
 from capture.flows.kernels.datagrams import JOB_ARRIVAL, JOB_LENGTH, JOB_ROWS, JOB_START
 from capture.flows.kernels.values import END
-from capture.flows.sampling import HandRates
+from capture.flows.sampling import HandRates, Sampling
+from capture.flows.sessions import Session
 from capture.flows.stored_templates import load_beside
+from capture.flows.templates import Definition
 from capture.metrics import FLOW_DATAGRAMS_REFUSED, Samples
 from capture.packets.decoder import Decoder
 from lowlevel.flow_columns import FlowColumns
@@ -54,10 +57,12 @@ class FlowReader:
         columns: Collection[str],
         capacity: int,
         sampling: HandRates | None = None,
+        recording: OtherFiles | None = None,
     ) -> None:
         """Read `columns` of blocks of up to `capacity` records, by the templates stored beside the capture, if any.
 
-        `sampling` are rates that stand whatever exporters announce.
+        `sampling` are rates that stand whatever exporters announce. `recording` are the other files of the
+        link, if it has several: they may announce templates that this file lacks (`lowlevel.flow_recording`).
         """
         self.link = link
         self.capture = capture
@@ -68,12 +73,52 @@ class FlowReader:
         self.jobs = np.zeros((JOB_ROWS, capacity), np.int64)
         self.refused = np.zeros(1, np.int64)
         load_beside(capture.path, self.decoder)
+        self.recording = recording
+        self.waits = False
+        if self.recording is not None:
+            self.decoder.missing = self._missing
 
     def read(self, block: Block) -> Iterator[FlowRows]:
         """Decode one block."""
         for flows in self.decoder.decode(self.capture.data, self._datagrams(block)):
-            arrivals = flows.row(flows.places.rows[ARRIVAL]) if self.arrive else None
-            yield FlowRows(flows.rows, int(flows.row(END).min()), FlowColumns(self.link, flows), arrivals)
+            yield self._rows(flows)
+        self.waits = self.recording is not None and len(self.decoder.waiting) > 0
+
+    def finish(self) -> Iterator[FlowRows]:
+        """Read what still waits at the end of the file, by templates that later files of the link announce."""
+        self.waits = False
+        if self.recording is None or not len(self.decoder.waiting):
+            return
+        for announced in self.recording.later():
+            for session in self._waiting_sessions():
+                self._learn_rates(session, announced.sampling.get(session.key), announced.started.get(session.key))
+            found = ((key, template, definition) for (key, template), definition in announced.first.items())
+            for flows in self.decoder.read_waiting(found):
+                yield self._rows(flows)
+            if not len(self.decoder.waiting):
+                return
+
+    def _rows(self, flows: Flows) -> FlowRows:
+        arrivals = flows.row(flows.places.rows[ARRIVAL]) if self.arrive else None
+        return FlowRows(flows.rows, int(flows.row(END).min()), FlowColumns(self.link, flows), arrivals)
+
+    def _waiting_sessions(self) -> list[Session]:
+        numbers = dict.fromkeys(session for session, _ in self.decoder.waiting.templates_missing())
+        return [self.decoder.sessions.by_number[number] for number in numbers]
+
+    def _missing(self, session: Session, template: int) -> Definition | None:
+        """Return the definition of a template that earlier files of the link announced last."""
+        assert self.recording is not None
+        self._learn_rates(session, *self.recording.rates(session.key))
+        return self.recording.earlier(session.key, template)
+
+    def _learn_rates(self, session: Session, sampling: Sampling | None, started: int | None) -> None:
+        """Take over what other files say of a session that has not said it itself in this one."""
+        if sampling is not None and not session.sampling.default and not session.sampling.keyed:
+            session.sampling = Sampling(sampling.default, dict(sampling.keyed))
+            self.decoder.sessions.sampled(session)
+        if started is not None and session.started is None:
+            self.decoder.sessions.started(session, started)
 
     def _datagrams(self, block: Block) -> Datagrams:
         if isinstance(self.capture.format, ExportFormat):

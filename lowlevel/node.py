@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture
@@ -41,7 +42,7 @@ from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.query_reducer import QueryReducer, make_reducer
 from lowlevel.query_tables import QueryTables
-from lowlevel.readers import RowReader, make_reader
+from lowlevel.readers import RowReader, Rows, make_reader
 from lowlevel.sharing import SharedPlan, share, share_conditions
 from lowlevel.tally import Tally
 from lowlevel.watch.watching import Watching
@@ -85,10 +86,12 @@ class Node:
         capacity: int = BLOCK_RECORDS,
         promise: Knowledge = EXACT,
         flushing: Flushing = AT_ONCE,
+        files: Sequence[Path] = (),
     ) -> None:
         """Serve `plans` on one link; `capacity` is the largest number of records in a block.
 
         `promise` is what is known of the order of each kind of rows; rows that come later than that are late.
+        `files` are all files of the link, if it has several: flows look for templates in them.
         `flushing` says how entries of old panes leave the tables. The process keeps memory that it frees from then on.
         """
         keep_freed_memory()
@@ -111,7 +114,7 @@ class Node:
         for kind, sampling in dict.fromkeys((plan.kind, plan.sampling) for plan in plans) or [("packets", None)]:
             fed = [each for each in tables if (each[0].plan.kind, each[0].plan.sampling) == (kind, sampling)]
             columns = frozenset({"ts"}).union(*(query.plan.columns for query, _ in fed))
-            reader = make_reader(kind, link, file, columns, capacity, sampling)
+            reader = make_reader(kind, link, file, columns, capacity, sampling, files)
             recalling = Recalling(query.plan for query, _ in fed)
             self.streams.append(Stream(kind, reader, recalling, fed, promise.make()))
         self.described = [Described(plan.pane, plan.origin) for plan in plans]
@@ -126,18 +129,30 @@ class Node:
         self.bytes += block.end - block.start
         with self.watching.block():
             for stream in self.streams:
-                for each in stream.reader.read(block):
-                    rows = stream.recalling.add(each)
-                    if rows.earliest < stream.promise.low:
-                        stream.due = BEGINNING + 1  # what is late leaves at once
-                    if self.follows:
-                        stream.promise.advance(rows)
-                    newest = END if self.at_once else stream.promise.newest
-                    for query, shared in stream.tables:
-                        for batch in query.add(rows, newest):
-                            yield from shared.handed_out(batch)
+                yield from self._add(stream, stream.reader.read(block))
+                if block.low == END:
+                    yield from self._add(stream, stream.reader.finish())
                 stream.declare(block)
                 yield from self._progress(stream)
+
+    def finish(self) -> Iterator[tuple[int, Item]]:
+        """Take in the records that wait for templates of the link's other files: to be called at the capture's end."""
+        with self.watching.block():
+            for stream in self.streams:
+                yield from self._add(stream, stream.reader.finish())
+
+    def _add(self, stream: Stream, read: Iterator[Rows]) -> Iterator[tuple[int, Item]]:
+        """Feed rows to the tables of their stream."""
+        for each in read:
+            rows = stream.recalling.add(each)
+            if rows.earliest < stream.promise.low:
+                stream.due = BEGINNING + 1  # what is late leaves at once
+            if self.follows:
+                stream.promise.advance(rows)
+            newest = END if self.at_once else stream.promise.newest
+            for query, shared in stream.tables:
+                for batch in query.add(rows, newest):
+                    yield from shared.handed_out(batch)
 
     def tick(self, now: int) -> Iterator[tuple[int, Item]]:
         """Take it that at `now` (ns) nothing was there to be read; yields what then becomes known and due.
@@ -167,6 +182,8 @@ class Node:
 
     def _progress(self, stream: Stream, idle: bool = False) -> Iterator[tuple[int, Item]]:
         low = stream.promise.low
+        if stream.reader.waits:  # records that wait may be as old as any: the watermark waits for them
+            return
         if low == BEGINNING or (self.at_once and low < stream.due and not idle):
             return
         for query, shared in stream.tables:

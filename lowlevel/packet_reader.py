@@ -48,6 +48,12 @@ class FrameReader:
         columns = PacketColumns(self.link, packets, self.capture, self.specs, self.interfaces)
         yield PacketRows(packets.rows, block.first, columns)
 
+    waits = False
+
+    def finish(self) -> Iterator[PacketRows]:
+        """Return nothing: every record is a row of its own."""
+        return iter(())
+
     def samples(self) -> Samples:
         """Return by cause how many times are not the capture's; every record is a row, and the node counts them."""
         samples = Samples()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -57,6 +58,15 @@ class RowReader(Protocol):
         """Decode one block."""
         ...
 
+    @property
+    def waits(self) -> bool:
+        """Whether records wait for the other files of the link, so that rows of any ts may follow."""
+        ...
+
+    def finish(self) -> Iterator[Rows]:
+        """Read what waits, at the end of the capture; after it nothing waits."""
+        ...
+
     def samples(self) -> Samples:
         """Return what was counted so far, beyond the records and bytes that the node counts."""
         ...
@@ -69,8 +79,12 @@ def make_reader(
     columns: Collection[str],
     capacity: int,
     sampling: HandRates | None = None,
+    files: Sequence[Path] = (),
 ) -> RowReader:
-    """Make the reader of one kind; ValueError where there is none. `sampling` is for flows alone, as in their plan."""
+    """Make the reader of one kind; ValueError where there is none.
+
+    `sampling` and `files`, all files of the link if it has several, are for flows only.
+    """
     match kind:
         case "packets":
             return PacketReader(link, capture, columns, capacity)
@@ -78,8 +92,10 @@ def make_reader(
             return FrameReader(link, capture, columns, capacity)
         case "flows":
             from lowlevel.flow_reader import FlowReader  # most queries have no use for what it brings with it
+            from lowlevel.flow_recording import Recording
 
-            return FlowReader(link, capture, columns, capacity, sampling)
+            recording = Recording(capture.path, files) if len(files) > 1 else None
+            return FlowReader(link, capture, columns, capacity, sampling, recording)
         case "samples":
             from lowlevel.sample_reader import SampleReader
 

@@ -1,6 +1,6 @@
 """How a ring that fills raises the sampling rate, and how the rate falls again: the rule, step by step.
 
-    share of the other blocks that wait                        k
+    share of the ring's bytes that wait                        k
     over 200 ms more than 1/2 in the mean, and not falling     1 more, whenever that is so
     neither                                                    stays
     up to 1/8 for as long as `patience`                        1 less, whenever that is so
@@ -47,7 +47,7 @@ class RingPressure:
         self._before = 0.0  # mean of the window before, where it was above HIGH
 
     def follow(self, share: float, now: int) -> int:
-        """Take it that since the last call, until `now` (ns), a `share` of the ring's blocks waited; return k."""
+        """Follow a ring of which a `share` of the bytes waited since the last call, until `now` (ns); return k."""
         if self._seen is None or now < self._seen:
             self._seen = self._calm_since = self._window_since = now
             self._filled = 0.0

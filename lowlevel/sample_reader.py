@@ -128,6 +128,12 @@ class SampleReader:
             packets.field("interface")[chosen],
         )
 
+    waits = False
+
+    def finish(self) -> Iterator[SampleRows]:
+        """Return nothing: a sample needs no template."""
+        return iter(())
+
     def samples(self) -> Samples:
         """Return what became of datagrams and samples, and what their sequence numbers tell."""
         return self.lister.samples(self.link)

@@ -113,7 +113,9 @@ def expand(path: str, follow: bool = False) -> list[Path]:
         seen = (file for file in place.iterdir() if not file.name.startswith(".") and file.name != TEMPLATES)
         found = sorted(file for file in seen if file.is_file())
         if not found:
-            raise InputError(f"{path}: the folder holds no file, expected captures")
+            deeper = any(file.is_file() for file in place.glob("*/**/*"))
+            hint = f"; its folders do: use '{str(place).rstrip('/')}/**'" if deeper else ""
+            raise InputError(f"{path}: the folder holds no file, expected captures{hint}")
         return found
     if place.exists() or not glob.has_magic(path):
         return [place]

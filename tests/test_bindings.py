@@ -247,3 +247,13 @@ def test_a_link_that_is_bound_as_packets_is_what_that_name_reads(tmp_path: Path)
     for plan in plans:
         assert streamed[plan.name]["n"].to_pylist() == [expected[plan.name]]
         assert batch_answer(plan, inputs, 2, Random(1))["n"].to_pylist() == [expected[plan.name]]
+
+
+def test_a_folder_of_folders_is_refused_with_the_pattern_that_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "x" / "monday" / "night").mkdir(parents=True)
+    (tmp_path / "x" / "monday" / "night" / "a.pcap").write_bytes(b"")
+    pattern = f"{tmp_path}/x/**"
+    with pytest.raises(InputError, match="holds no file") as refused:
+        expand(f"{tmp_path}/x")
+    assert f"use '{pattern}'" in str(refused.value)
+    assert expand(pattern) == [tmp_path / "x" / "monday" / "night" / "a.pcap"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from capture.flows.places import Places
 from capture.flows.sampling import Address
 from capture.flows.sessions import Session, SessionKey, Sessions, address_of
 from capture.flows.template_table import TemplateTable
-from capture.flows.templates import IPFIX, MAX_FIELDS, Definition
+from capture.flows.templates import IPFIX, MAX_FIELDS, Announcement, Definition
 from capture.flows.texts import Texts
 from capture.flows.waiting import Waiting, WaitingSet
 from capture.metrics import Samples
@@ -95,6 +95,9 @@ class FlowDecoder:
         self.templates = TemplateTable(self.bounds, Layouts(self.places))
         self.sessions = Sessions(self.bounds, sampling)
         self.waiting = Waiting(self.bounds)
+        self.missing: Callable[[Session, int], Definition | None] | None = None
+        """Asked once for each template that a session has not announced before its data."""
+        self._asked: set[tuple[SessionKey, int]] = set()
         self.texts = Texts(self.places.texts)
         self.matrix: Numbers = np.zeros((self.places.height, capacity), np.int64)
         self.valid: Bytes = np.zeros((self.places.height, capacity), np.uint8)
@@ -109,6 +112,17 @@ class FlowDecoder:
     def decode(self, data: Bytes, datagrams: Datagrams) -> Iterator[Flows]:
         """Decode datagrams in their order; every `Flows` is whole, the last one may be small."""
         yield from self._run(data, datagrams, again=False)
+        if self._rows:
+            yield self._hand_out()
+
+    def read_waiting(self, announced: Iterable[tuple[SessionKey, int, Definition]]) -> Iterator[Flows]:
+        """Read sets that wait by definitions that another file announces later, in their order."""
+        for key, template, definition in announced:
+            session = self.sessions.by_key.get(key)
+            if session is not None and self.waiting.holds(session.number, template):
+                self.templates.announce(session, Announcement(template, definition))
+                self._awaited[session.number, template] = None
+        yield from self._read_waiting()
         if self._rows:
             yield self._hand_out()
 
@@ -221,7 +235,7 @@ class FlowDecoder:
     def _unknown(self, data: Bytes, datagrams: Datagrams, state: Numbers) -> None:
         """See to a set whose template the kernel does not know: compile the template, read options, or let it wait."""
         number, body, session = self._set(data, state)
-        definition = session.templates.get(number)
+        definition = session.templates.get(number) or self._missing(session, number)
         if definition is None:
             job = int(state[kernel.NEXT])
             start, arrival = int(datagrams.jobs[kernel.JOB_START, job]), int(datagrams.jobs[kernel.JOB_ARRIVAL, job])
@@ -233,6 +247,18 @@ class FlowDecoder:
         else:
             self.templates.compile(session, number)
             state[kernel.AT] = state[kernel.SET]
+
+    def _missing(self, session: Session, template: int) -> Definition | None:
+        """Return a definition from outside for a template that was not announced; it then is the session's."""
+        if self.missing is None or (session.key, template) in self._asked:
+            return None
+        if len(self._asked) >= self.bounds.templates:
+            self._asked.clear()
+        self._asked.add((session.key, template))
+        definition = self.missing(session, template)
+        if definition is not None:
+            self.templates.announce(session, Announcement(template, definition))
+        return definition
 
     def _read_options(self, session: Session, definition: Definition, body: bytes) -> int:
         """Read option records for what they say about sampling and the exporter's start; return how many there are."""

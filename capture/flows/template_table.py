@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -36,6 +37,8 @@ class TemplateTable:
         self.changes = dict.fromkeys(CHANGES, 0)
         self.refused = dict.fromkeys(REFUSALS, 0)
         self.slots = np.zeros(TEMPLATE_WORDS << (4 * bounds.templates - 1).bit_length(), np.int64)
+        self.listener: Callable[[Session, Announcement], None] | None = None
+        """Called with every template record that is accepted."""
         self._announced: dict[tuple[int, int], Session] = {}
         """Session of each template, by session number and template number, in the order of their announcements."""
         self._placed: set[tuple[int, int]] = set()
@@ -72,6 +75,8 @@ class TemplateTable:
         if each.refused:
             self.refused[each.refused] += 1
             return False
+        if self.listener is not None:
+            self.listener(session, each)
         if each.definition is None:
             self._withdraw(session, each.id)
             return False

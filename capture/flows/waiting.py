@@ -65,6 +65,10 @@ class Waiting:
         """Whether a set of a template waits."""
         return self.templates[session, template] > 0
 
+    def templates_missing(self) -> list[tuple[int, int]]:
+        """Return the session and template numbers that sets wait for."""
+        return list(self.templates)
+
     def take(self, session: int, template: int) -> list[WaitingSet]:
         """Hand out all sets of a template, in the order in which they came."""
         if not self.holds(session, template):

@@ -69,6 +69,7 @@ class InterfaceCapture(StreamedCapture):
         self._packets = 0
         self._unreadable = 0
         self._occupied = 0
+        self._fill = 0.0
         self._downs = 0 if self.ring.up else 1
 
     @property
@@ -83,11 +84,11 @@ class InterfaceCapture(StreamedCapture):
 
     @property
     def occupancy(self) -> float:
-        """Share of the ring's blocks that wait to be read, but for the one being read; 1 is when packets are dropped.
+        """Share of the ring's bytes that wait to be read, without the block being read, as of the last look for one.
 
-        As of the last look for a block.
+        It counts bytes, not blocks, because the kernel retires blocks that are nearly empty.
         """
-        return max(0, self._occupied - 1) / (self.ring.blocks - 1)
+        return self._fill
 
     def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
         """Yield blocks until it is stopped or the interface is gone, and None for a while without any.
@@ -114,6 +115,7 @@ class InterfaceCapture(StreamedCapture):
             raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         finally:
             self._occupied = 0
+            self._fill = 0.0
 
     def _next(self, wait: float) -> tuple[int, int, int] | None:
         try:
@@ -145,7 +147,7 @@ class InterfaceCapture(StreamedCapture):
 
     def _count(self) -> None:
         self.ring.count()
-        self._occupied = self.ring.waiting
+        self._occupied, self._fill = self.ring.waiting, self.ring.fill
 
     def samples(self, link: str) -> Samples:
         """Return what the kernel says of the ring, and what became of the packets in it; any thread may call."""

@@ -10,6 +10,7 @@ Spark. A range has an upper bound all the same, so that a task that fails is lit
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,6 +28,7 @@ from capture.files.recognise import FileFormat
 from capture.files.record_format import NO_SECTION
 from capture.files.split import ByteRange, RangeScan, cuts, guess, split
 from capture.files.stream import StreamedCapture
+from highlevel.inline import files_of
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.reading import COUNTERS, ArrivalRow, Taken, batch_of, leaf_rows
 from highlevel.spark.stream_task import StreamScan, StreamTask
@@ -182,7 +184,8 @@ class RangeReader:
         readers = self.feeds.readers(task.number)
         leaves = [self.feeds.leaf(reader) for reader in readers]
         file, scan = opened(task, each_input.path, self.sizes[task.number])
-        node = Node(each_input.link, file, [leaf.low for leaf in leaves], self.slots, BLOCK_RECORDS)
+        files = files_of(each_input.link, self.feeds.inputs)
+        node = Node(each_input.link, file, [leaf.low for leaf in leaves], self.slots, BLOCK_RECORDS, files=files)
         walked = ByteRange(-1, -1)
         partials: list[list[pa.RecordBatch]] = [[] for _ in readers]
         gathered = 0
@@ -201,7 +204,7 @@ class RangeReader:
                     yield self._packed(task.number, readers, partials, place)
                     partials, gathered, place = [[] for _ in readers], 0, place + 1
             walked = scan.range
-        for leaf, item in node.flush():
+        for leaf, item in itertools.chain(node.finish(), node.flush()):
             if isinstance(item, pa.RecordBatch):
                 partials[leaf].append(item)
         samples = node.samples([leaf.name for leaf in leaves], walked.damage)

@@ -1,0 +1,53 @@
+"""What exporters announce in one file, and the interface by which a decoder's owner asks for other files' templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from capture.flows.bounds import Bounds
+from capture.flows.sampling import Sampling
+from capture.flows.sessions import Session, SessionKey
+from capture.flows.templates import Announcement, Definition
+
+TemplateKey = tuple[SessionKey, int]
+
+
+@dataclass(slots=True)
+class Announcements:
+    """The templates that one file announces: `first` and `last` definition of each; None for a withdrawn one.
+
+    `sampling` and `started` are what its sessions had announced at the end of the file.
+    """
+
+    first: dict[TemplateKey, Definition] = field(default_factory=dict)
+    last: dict[TemplateKey, Definition | None] = field(default_factory=dict)
+    sampling: dict[SessionKey, Sampling] = field(default_factory=dict)
+    started: dict[SessionKey, int] = field(default_factory=dict)
+
+    def note(self, session: Session, announcement: Announcement) -> None:
+        """Note a template record that a decoder has accepted; as many templates as a decoder keeps."""
+        key = session.key, announcement.id
+        if announcement.definition is not None and key not in self.first:
+            if len(self.first) >= Bounds().templates:
+                return
+            self.first[key] = announcement.definition
+        if announcement.definition is not None or key in self.last or len(self.last) < Bounds().templates:
+            self.last[key] = announcement.definition
+
+
+class OtherFiles(Protocol):
+    """The other files of a capture's link, as one recording."""
+
+    def earlier(self, key: SessionKey, template: int) -> Definition | None:
+        """Return the definition that earlier files announced last; None if there is none, or it was withdrawn."""
+        ...
+
+    def rates(self, key: SessionKey) -> tuple[Sampling | None, int | None]:
+        """Return the sampling and the start (ms) that earlier files announced last; None if none did."""
+        ...
+
+    def later(self) -> Iterator[Announcements]:
+        """Yield the announcements of the later files, in their order."""
+        ...

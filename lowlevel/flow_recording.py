@@ -1,0 +1,138 @@
+"""The captures of one link as one recording: templates that another of its files announces.
+
+    data.pcap       sets of template 256          the order of the files is that of their first records,
+    later.pcap      template 256 is announced     not that of their names
+
+A link may be rotated into many files, and an exporter announces its templates only now and then. A file that has
+records without a template asks the recording:
+
+* **Earlier files.** The definition that was announced last holds, as in one file. It is used at once.
+* **Later files.** The records wait in the decoder, within its bounds, until the end of their file. Then they are read
+  by the first definition that a later file announces. What no file announces keeps waiting, and is reported.
+
+The other files are scanned for announcements only if records lack a template. A scan depends on the file and on nothing
+else, so that a task that is started again reads the same rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from threading import RLock
+
+import numpy as np
+
+from capture.errors import InputError
+from capture.files.block_row import ROW
+from capture.files.blocks import BLOCK_RECORDS, END_OF_FILE, MORE, NO_PROMISE, Block
+from capture.files.capture import AnyCapture, Capture, open_finite
+from capture.files.record_format import WalkState
+from capture.flows.announcements import Announcements
+from capture.flows.sampling import Sampling
+from capture.flows.sessions import SessionKey
+from capture.flows.templates import Definition
+from lowlevel.flow_reader import FlowReader
+
+FIRST_RECORDS = 64
+"""Records at the beginning of a file whose least time decides its place in the recording."""
+
+SCANS = 4096
+"""Files whose announcements one process remembers."""
+
+
+class Recording:
+    """The other files of a capture's link, in the order of their first records. Any thread may use it."""
+
+    def __init__(self, path: Path, files: Sequence[Path]) -> None:
+        """Place `path` among the `files` of its link; no file is opened before the first question."""
+        self.path = path
+        self.files = files
+
+    @functools.cached_property
+    def _ordered(self) -> tuple[list[Path], list[Path]]:
+        """The files before `path`, the nearest first, and those after it."""
+        ordered = sorted(self.files, key=lambda each: (_first_time(each), str(each)))
+        place = ordered.index(self.path)
+        return ordered[:place][::-1], ordered[place + 1 :]
+
+    def earlier(self, key: SessionKey, template: int) -> Definition | None:
+        """Return the definition that earlier files announced last; None if there is none, or it was withdrawn."""
+        for path in self._ordered[0]:
+            announced = announcements_of(path)
+            if (key, template) in announced.last:
+                return announced.last[key, template]
+        return None
+
+    def rates(self, key: SessionKey) -> tuple[Sampling | None, int | None]:
+        """Return the sampling and the start (ms) that earlier files announced last for a session; None if none did."""
+        sampling = started = None
+        for path in self._ordered[0]:
+            announced = announcements_of(path)
+            sampling = sampling or announced.sampling.get(key)
+            started = announced.started.get(key) if started is None else started
+            if sampling is not None and started is not None:
+                break
+        return sampling, started
+
+    def later(self) -> Iterator[Announcements]:
+        """Yield the announcements of the later files, in their order."""
+        return (announcements_of(path) for path in self._ordered[1])
+
+
+_scanning = RLock()  # two threads would scan the same file twice
+
+
+def announcements_of(path: Path) -> Announcements:
+    """Scan a file for what exporters announce in it; nothing if it cannot be read, which its own reader reports."""
+    with _scanning:
+        try:
+            status = path.stat()
+            return _scanned(path, (status.st_ino, status.st_size, status.st_mtime_ns))
+        except (InputError, OSError):
+            return Announcements()
+
+
+@functools.lru_cache(maxsize=SCANS)
+def _scanned(path: Path, _version: tuple[int, int, int]) -> Announcements:
+    """Scan a file; the inode, size and time (ns) of a version tell it from a later file of the same name."""
+    found = Announcements()
+    capture = open_finite(path, "a recording")
+    reader = FlowReader(path.stem, capture, ["ts"], BLOCK_RECORDS)
+    reader.decoder.templates.listener = found.note
+    with closing(_blocks(capture, BLOCK_RECORDS)) as blocks:
+        for block in blocks:
+            for _ in reader.read(block):
+                continue
+    for session in reader.decoder.sessions:
+        if session.sampling.default or session.sampling.keyed:
+            found.sampling[session.key] = session.sampling
+        if session.started is not None:
+            found.started[session.key] = session.started
+    return found
+
+
+def _first_time(path: Path) -> int:
+    """Return the least time of a file's first records, ns; of a file that has none or cannot be read the largest."""
+    try:
+        with closing(_blocks(open_finite(path, "a recording"), FIRST_RECORDS)) as blocks:
+            return min((block.first for block in islice(blocks, 1)), default=END_OF_FILE)
+    except (InputError, OSError):
+        return END_OF_FILE
+
+
+def _blocks(capture: AnyCapture, records: int) -> Generator[Block, None, None]:
+    """Yield the blocks of a finite capture, and close it."""
+    if isinstance(capture, Capture):
+        state, row = WalkState(capture.format.first_record), np.empty((1, ROW), np.int64)
+        while state.status == MORE:
+            if capture.format.walk(capture.data, len(capture.data), records, row, state):
+                start, after, count, first, last, section = row[0].tolist()
+                yield Block(start, after, count, first, last, NO_PROMISE, section)
+        return
+    try:
+        yield from (block for block in capture.blocks(records) if block is not None)
+    finally:
+        capture.close()
