@@ -69,6 +69,19 @@ RECORDS_SKIPPED = Metric(
     ("link", "cause"),
     "Records that hold no IP packet with readable addresses, by cause.",
 )
+DECODED_BY_FALLBACK = Metric(
+    "wiretide_records_decoded_by_fallback_total",
+    "counter",
+    ("link", "header"),
+    "Records that dpkt decoded, by the header that only dpkt knows; they are rows like all others.",
+)
+REFUSED_BY_FALLBACK = Metric(
+    "wiretide_records_refused_by_fallback_total",
+    "counter",
+    ("link", "cause"),
+    "Records with such a header in which dpkt found no IP packet (no_ip), raised an error (unreadable) or found an IP"
+    " header that is cut or malformed (ip_header), or that waited for dpkt in vain (not_installed).",
+)
 TIMES_REPLACED = Metric(
     "wiretide_times_replaced_total",
     "counter",
@@ -292,6 +305,8 @@ METRICS = (
     BYTES_READ,
     PACKETS_DECODED,
     RECORDS_SKIPPED,
+    DECODED_BY_FALLBACK,
+    REFUSED_BY_FALLBACK,
     TIMES_REPLACED,
     FILES_DAMAGED,
     FILES_FOLLOWED,

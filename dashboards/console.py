@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, Samples
+from capture.metrics import BYTES_READ, DECODED_BY_FALLBACK, PACKETS_DECODED, RECORDS_READ, Samples
 from dashboards.wire_text import escaped
 
 if TYPE_CHECKING:
@@ -72,4 +72,6 @@ def report(samples: Samples, warnings: Sequence[str], *, stats: bool = False) ->
         if any(name == PACKETS_DECODED.name for name, _ in samples):  # not where the rows are of another kind
             decoded = samples.total(PACKETS_DECODED)
             text += f", {decoded:,.0f} IP packets, {records - decoded:,.0f} others"
+        if by_fallback := samples.total(DECODED_BY_FALLBACK):
+            text += f"; dpkt decoded {by_fallback:,.0f}"
         print(text, file=sys.stderr)

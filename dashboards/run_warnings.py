@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from capture.metrics import RECORDS_READ, RECORDS_SKIPPED, Samples
+from capture.metrics import RECORDS_READ, RECORDS_SKIPPED, REFUSED_BY_FALLBACK, Samples
+from capture.packets.fallback import EXTRA, NOT_INSTALLED
 from capture.packets.link_layers import supported_link_types
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP
 from highlevel.readings import UNSUPPORTED, Reading
 from lowlevel.metrics import LULL_PROMISES
+
+_INSTALL = f"dpkt is not installed: pip install 'wiretide[{EXTRA}]'"
 
 
 def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]:
@@ -39,6 +42,8 @@ def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]
                 f"{each.name}: {each.unsupported:,} of {count(each.records, 'record')} are of {_link_types(each)}, "
                 "and not in the answer"
             )
+    if waiting := int(samples.total(REFUSED_BY_FALLBACK, cause=NOT_INSTALLED)):
+        yield f"{count(waiting, 'record')} need the fall-back decoder, and are not in the answer: {_INSTALL}"
     if samples.total(LATE_PARTIALS):
         late = count(int(samples.total(LATE_ROWS)), "late row")
         lull = " or --lull" if samples.total(LULL_PROMISES) else ""
@@ -58,7 +63,8 @@ def nothing_readable(samples: Samples, readings: Sequence[Reading]) -> str | Non
     found = f" ({', '.join(map(str, types))})" if types else ""
     all_of_them = f"all {records:,} records are of link types" if records > 1 else "the only record is of a link type"
     not_supported = "that are not supported" if records > 1 else "that is not supported"
-    return f"{all_of_them} {not_supported}{found}; supported: {supported_link_types()}"
+    install = f"; {_INSTALL}" if samples.total(REFUSED_BY_FALLBACK, cause=NOT_INSTALLED) else ""
+    return f"{all_of_them} {not_supported}{found}{install}; supported: {supported_link_types()}"
 
 
 def count(amount: int, what: str) -> str:

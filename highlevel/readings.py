@@ -25,6 +25,8 @@ from capture.metrics import (
     by_name,
 )
 from capture.metrics import METRICS as CAPTURE_METRICS
+from capture.packets.candidates import LINK_TYPES as FALLBACK_LINK_TYPES
+from capture.packets.fallback import installed
 from capture.packets.link_layers import LINK_TYPES
 from lowlevel.metrics import METRICS as LOW_METRICS
 
@@ -87,4 +89,5 @@ def unsupported_link_types(capture: AnyCapture) -> tuple[int, ...]:
         types.update(form.table.matrix[: len(form.table.names), LINK].tolist())
     elif isinstance(form, PcapFormat):
         types.add(form.link_type)
-    return tuple(sorted(types - LINK_TYPES.keys()))
+    fallback = FALLBACK_LINK_TYPES.keys() if installed() else set()
+    return tuple(sorted(types - LINK_TYPES.keys() - fallback))

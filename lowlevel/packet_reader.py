@@ -8,9 +8,17 @@ from dataclasses import dataclass
 from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
 from capture.files.interfaces import RETIMED
-from capture.metrics import PACKETS_DECODED, RECORDS_SKIPPED, TIMES_REPLACED, Samples
+from capture.metrics import (
+    DECODED_BY_FALLBACK,
+    PACKETS_DECODED,
+    RECORDS_SKIPPED,
+    REFUSED_BY_FALLBACK,
+    TIMES_REPLACED,
+    Samples,
+)
 from capture.packets.columns import FRAME_COLUMNS, PACKET_COLUMNS
 from capture.packets.decoder import Decoder
+from capture.packets.fallback import Fallback
 from capture.packets.fields import SKIPPED
 from lowlevel.packet_columns import Interfaces, PacketColumns
 
@@ -37,7 +45,8 @@ class FrameReader:
         """Read `columns` of blocks of up to `capacity` records."""
         self.link = link
         self.capture = capture
-        self.decoder = Decoder(capture, columns, capacity, self.every_frame)
+        self.fallback = Fallback()
+        self.decoder = Decoder(capture, columns, capacity, self.every_frame, self.fallback)
         self.interfaces = Interfaces(capture)
         self.rows = 0
 
@@ -55,8 +64,16 @@ class FrameReader:
         return iter(())
 
     def samples(self) -> Samples:
-        """Return by cause how many times are not the capture's; every record is a row, and the node counts them."""
+        """Return by cause how many times are not the capture's, and what the fall-back decoder counted.
+
+        Every record is a row, and the node counts them.
+        """
         samples = Samples()
+        for header, count in self.fallback.decoded.items():
+            samples.add(DECODED_BY_FALLBACK, count, self.link, header)
+        for cause, count in self.fallback.refused.items():
+            if count:
+                samples.add(REFUSED_BY_FALLBACK, count, self.link, cause)
         for cause, count in zip(RETIMED, self.decoder.retimed.tolist(), strict=True):
             if count:
                 samples.add(TIMES_REPLACED, count, self.link, self.kind, cause)

@@ -27,7 +27,7 @@ CONFINED = {
     "py4j": ["highlevel/spark/"],
     "jdk": ["highlevel/spark/"],
     "scapy": ["capture/generate"],
-    "dpkt": ["capture/generate"],
+    "dpkt": ["capture/packets/dpkt_headers.py"],
 }
 # A folder of the product, and the only folders of the product that may import it.
 CONFINED_FOLDERS = {"highlevel.inorder": ["highlevel/inorder/", "highlevel/compare/"]}

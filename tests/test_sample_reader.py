@@ -35,7 +35,7 @@ from capture.metrics import (
     Samples,
 )
 from capture.packets.columns import FRAME_COLUMNS
-from capture.packets.fields import OTHER_ROWS, ROWS
+from capture.packets.fields import COUNTS, ROWS
 from capture.sflow.columns import OF_THE_SAMPLE, SAMPLE_COLUMNS
 from capture.sflow.datagrams import choose_datagrams
 from capture.sflow.decoder import decode_listed
@@ -278,7 +278,7 @@ def test_the_kernels_as_plain_python_stay_inside_their_arrays_and_agree_with_the
         chosen += found
         for listed in lister.list(data, where):
             outs = [np.full(size, -7, np.int64) for _ in range(2)]
-            counts = [np.zeros(OTHER_ROWS + 1, np.int64) for _ in range(2)]
+            counts = [np.zeros(COUNTS, np.int64) for _ in range(2)]
             rest = (listed.first, listed.rows, want, want_inner)
             matrix = listed.matrix
             decode_listed(data, matrix.reshape(-1), matrix.shape[1], *rest, outs[0], MAX_SAMPLES, counts[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from capture.native import helper, outlined
+from capture.packets.candidates import list_candidate
 from capture.packets.fields import (
     ASIDE,
     BELOW,
@@ -50,13 +51,16 @@ def decode_frame(  # type: ignore[no-untyped-def]
     `wire` is the frame's length on the wire, `time` its ts in ns, `link` its link type, `interface` its number. `want`
     has a bit for each field of FIELDS to write, `want_inner` one for each of LAYER_FIELDS to write for the innermost
     IP layer: without any, `out` needs no rows for it. With `every_frame` a frame without a readable IP header is a row
-    too, version 0 and NULL in its IP fields. `counts` (OTHER_ROWS + 1) grows where the frame is no row, by cause as in
-    SKIPPED, and by the headers that are not IPv4. Of an outermost IPv4 header the version and the upper halves are not
+    too, version 0 and NULL in its IP fields. `counts` (COUNTS, and the candidates that it has room for) grows where the
+    frame is no row, by cause as in SKIPPED, and by the headers that are not IPv4. Frames for the fall-back decoder are
+    listed in it. Of an outermost IPv4 header the version and the upper halves are not
     written: they stand there as 4 and 0 before.
     """
     kind, ip, vlan, _, _, _, _ = outermost_layer(buf, frame, end, link)
     cause = header_status(buf, kind, ip, end) if kind >= 0 else -1 - kind
     if cause or kind < 0:
+        if kind < 0:
+            list_candidate(buf, frame, end, wire, time, link, interface, row, cause, counts)
         if not every_frame:
             counts[cause] += 1
             return row

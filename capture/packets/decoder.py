@@ -17,7 +17,10 @@ from capture.files.interfaces import RETIMED
 from capture.files.pcapng import PcapngFormat
 from capture.live.tpacket import RingFormat
 from capture.native import pointer
+from capture.packets.fallback import Fallback, counts_with_room, take_candidates
 from capture.packets.fields import (
+    CANDIDATE_FIELDS,
+    CANDIDATES,
     DEST_HIGH,
     FIELDS,
     INNER_FIELDS,
@@ -53,10 +56,18 @@ class Decoder:
     where a column of the inner layer is wanted, and what is left free between columns (`capture.column_matrix`).
     """
 
-    def __init__(self, file: AnyCapture, columns: Iterable[str], capacity: int, every_frame: bool = False) -> None:
+    def __init__(
+        self,
+        file: AnyCapture,
+        columns: Iterable[str],
+        capacity: int,
+        every_frame: bool = False,
+        fallback: Fallback | None = None,
+    ) -> None:
         """Decode `columns` (names of the stream) of blocks with up to `capacity` records.
 
-        `every_frame` makes a row of each record, as the stream `frames` has it.
+        `every_frame` makes a row of each record, as the stream `frames` has it. The `fallback` decodes frames whose
+        headers the kernel does not know; without it they hold no IP packet.
         """
         self.file = file
         self.every_frame = every_frame
@@ -69,7 +80,8 @@ class Decoder:
         self.capacity = capacity
         self.matrix = column_matrix(len(ROWS) if self.want_inner else len(FIELDS), capacity)
         self.matrix[VERSION] = 4
-        self.counts = np.zeros(OTHER_ROWS + 1, np.int64)
+        self.fallback = fallback
+        self.counts = counts_with_room(capacity if fallback else 0)
         self.skipped = self.counts[:OTHER_ROWS]
         self.retimed = np.zeros(len(RETIMED), np.int64)
         self.only_ipv4 = True  # in the block decoded last
@@ -87,7 +99,31 @@ class Decoder:
             raise ValueError(
                 f"got a block of {block.records} records, expected at most {self.capacity}: scan in smaller blocks"
             )
-        return self._packets(lambda: self._decode(block, self.matrix.shape[1]))
+        packets = self._packets(lambda: self._decode(block, self.matrix.shape[1]))
+        if self.fallback is None or not self.counts[CANDIDATES]:
+            return packets
+        return self._completed(packets, self.fallback)
+
+    def _completed(self, packets: Packets, fallback: Fallback) -> Packets:
+        """Add the rows of the candidates in which the fall-back decoder finds an IP packet, in the order of records."""
+        candidates = take_candidates(self.counts)
+        found = fallback.decode(self.file.data, candidates, self.want, self.want_inner, len(self.matrix))
+        if not self.every_frame:
+            causes = np.bincount(candidates[:, CANDIDATE_FIELDS.index("cause")], minlength=OTHER_ROWS)
+            self.skipped += found.skipped - causes
+        if not len(found.candidates):
+            return packets
+        places = candidates[found.candidates, CANDIDATE_FIELDS.index("row")]
+        rows = packets.rows
+        if not self.every_frame:
+            first = int(places[0])
+            moved = np.arange(first, rows)
+            self.matrix[:, moved + np.searchsorted(places, moved, side="right")] = self.matrix[:, first:rows].copy()
+            places = places + np.arange(len(places))
+            rows += len(places)
+        self.matrix[:, places] = found.matrix
+        self.only_ipv4 = self.only_ipv4 and found.only_ipv4
+        return Packets(self.matrix, rows, self.only_ipv4)
 
     def _packets(self, decode: Callable[[], int]) -> Packets:
         """Run a kernel, which returns its rows, over buffers that are as it expects them."""

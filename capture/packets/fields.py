@@ -68,6 +68,16 @@ its link type is not known."""
 OTHER_ROWS = len(SKIPPED)
 """Where the kernel counts the IP headers that are not IPv4 and the rows without one, after the causes."""
 
+CANDIDATES, CANDIDATE_ROOM = OTHER_ROWS + 1, OTHER_ROWS + 2
+"""Where the kernel counts the candidates for the fall-back decoder, and how many it may list; 0 turns the list off."""
+
+COUNTS = CANDIDATE_ROOM + 1
+"""Length of an array of counts. The listed candidates follow, each as CANDIDATE_FIELDS."""
+
+CANDIDATE_FIELDS = ("start", "end", "wire", "ts", "interface", "row", "header", "cause")
+"""Offsets of a frame in the data, its length on the wire, its time, its interface, the number of rows before it, its
+number in `candidates.HEADERS`, and its cause in SKIPPED."""
+
 SELDOM = (
     1 << IP_ID | 1 << TCP_SEQ | 1 << TCP_ACK | 1 << TCP_WINDOW | 1 << ICMP_TYPE | 1 << ICMP_CODE | 1 << PAYLOAD_OFFSET
     | 1 << PAYLOAD_LENGTH

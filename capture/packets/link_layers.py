@@ -10,6 +10,7 @@ import numpy as np
 
 from capture.bytes import u16be, u16le, u32be, u32le
 from capture.native import helper
+from capture.packets.candidates import LINK_TYPES as FALLBACK_LINK_TYPES
 from capture.packets.states import (
     AT_ARCNET,
     AT_CISCO_HDLC,
@@ -91,7 +92,9 @@ PKTAP = (149, 258)
 
 def supported_link_types() -> str:
     """List the link types for an error message."""
-    return ", ".join(f"{number} ({name})" for number, name in sorted(LINK_TYPES.items()))
+    listed = (f"{number} ({name})" for number, name in sorted(LINK_TYPES.items()))
+    fallback = (f"{number} ({name}, by dpkt)" for number, name in sorted(FALLBACK_LINK_TYPES.items()))
+    return ", ".join((*listed, *fallback))
 
 
 @helper

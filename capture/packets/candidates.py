@@ -1,0 +1,94 @@
+"""Frames that the kernels cannot read and the fall-back decoder may: they are listed for it, and no others are.
+
+The test is as narrow as the headers that dpkt knows and the kernels do not. ARP, LLDP, spanning trees and everything
+else that announces no IP packet fails it after a comparison or two, so that no ordinary capture reaches Python.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capture.bytes import u16be, u32be
+from capture.native import helper, outlined
+from capture.packets.fields import CANDIDATE_FIELDS, CANDIDATE_ROOM, CANDIDATES, COUNTS
+from capture.packets.states import ETHERTYPE_MPLS, ETHERTYPE_MPLS_MULTICAST, LARGEST_LENGTH, VLAN_TAGS
+
+LINK_TYPES: dict[int, str] = {
+    6: "token_ring",
+    10: "fddi",
+    122: "ip_over_fibre_channel",
+    138: "ip_over_ieee_1394",
+    240: "netanalyzer",
+    241: "netanalyzer_transparent",
+    274: "ethernet_mpacket",
+}
+"""Link types by their LINKTYPE_ number that only the fall-back decoder reads, as labels of metrics."""
+
+HEADERS = (*LINK_TYPES.values(), "cisco_isl", "ethernet_in_mpls", "bridged_ethernet", "ppp_ethertype")
+"""Headers that only the fall-back decoder reads: those of its link types, then those behind Ethernet."""
+
+ISL, ETHERNET_IN_MPLS, BRIDGED_ETHERNET, PPP = range(len(LINK_TYPES), len(HEADERS))
+ETHERTYPE_BRIDGED, ETHERTYPE_PPP = 0x6558, 0x880B
+ISL_DESTINATIONS = (0x01000C00, 0x03000C00)
+"""First four of the five bytes of ISL's multicast addresses; the fifth is 0."""
+ETHERNET = 1
+WIDTH = len(CANDIDATE_FIELDS)
+
+
+@helper
+def fallback_header(buf, frame, end, link):  # type: ignore[no-untyped-def]
+    """Return the number in HEADERS of what a frame without an IP header begins with, or -1."""
+    header = np.int64(-1)
+    if link == ETHERNET:
+        if frame + 18 > end:
+            return header
+        kind = u16be(buf, frame + 12)
+        if kind <= LARGEST_LENGTH:
+            if u32be(buf, frame) in ISL_DESTINATIONS and buf[frame + 4] == 0:
+                header = np.int64(ISL)
+            return header
+        if kind in (ETHERTYPE_MPLS, ETHERTYPE_MPLS_MULTICAST):
+            return np.int64(ETHERNET_IN_MPLS)
+        at = frame + 14
+        while kind in VLAN_TAGS and at + 4 <= end:
+            kind = u16be(buf, at + 2)
+            at += 4
+        if kind == ETHERTYPE_BRIDGED:
+            header = np.int64(BRIDGED_ETHERNET)
+        elif kind == ETHERTYPE_PPP:
+            header = np.int64(PPP)
+    elif link == 6:
+        header = np.int64(0)
+    elif link == 10:
+        header = np.int64(1)
+    elif link == 122:
+        header = np.int64(2)
+    elif link == 138:
+        header = np.int64(3)
+    elif link == 240:
+        header = np.int64(4)
+    elif link == 241:
+        header = np.int64(5)
+    elif link == 274:
+        header = np.int64(6)
+    return header
+
+
+@outlined
+def list_candidate(buf, frame, end, wire, time, link, interface, row, cause, counts):  # type: ignore[no-untyped-def]
+    """Append a frame that holds no IP header to the candidates in `counts`, if it is one and there is room."""
+    number = counts[CANDIDATES]
+    if number < counts[CANDIDATE_ROOM]:
+        header = fallback_header(buf, frame, end, link)
+        if header >= 0:
+            place = COUNTS + number * WIDTH
+            counts[place] = frame
+            counts[place + 1] = end
+            counts[place + 2] = wire
+            counts[place + 3] = time
+            counts[place + 4] = interface
+            counts[place + 5] = row
+            counts[place + 6] = header
+            counts[place + 7] = cause
+            counts[CANDIDATES] = number + 1
+    return np.int64(0)

@@ -1,0 +1,233 @@
+"""IP headers below link layers that only dpkt reads; importing this module imports dpkt.
+
+dpkt has no classes for the link types of `candidates.LINK_TYPES`, but for what follows their headers: LLC and Ethernet.
+So each of these headers is a dpkt table of the fields of its document, with the class of dpkt that reads
+the rest. Cisco ISL, Ethernet in MPLS and the EtherTypes of bridged Ethernet and PPP are read by dpkt alone. Its tables
+of EtherTypes and PPP protocols are replaced in subclasses, so that it stops at IP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import dpkt
+
+from capture.packets.candidates import HEADERS
+from capture.packets.fields import NULL
+from capture.packets.states import LARGEST_LENGTH
+from capture.packets.wide_area import OUI_ETHERTYPE, UNNUMBERED
+
+READ_ERRORS = (
+    dpkt.Error, IndexError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError,
+    dpkt.dpkt.struct.error,
+)  # fmt: skip
+"""What dpkt raises on bytes that are no frame: its own errors, and those that its parsers do not catch."""
+MAX_LAYERS = 16
+ADDRESS_BYTES = 6
+SNAP_BYTES = 8
+SNAP = b"\xaa\xaa"
+ISL_ADDRESSES = (b"\x01\x00\x0c\x00\x00", b"\x03\x00\x0c\x00\x00")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundHeader:
+    """An IP header of `version` at `offset` of a frame, and what the link layer says; NULL where it does not."""
+
+    offset: int
+    version: int
+    vlan: int = NULL
+    mpls: int = NULL
+    ethertype: int = NULL
+    source: int = NULL
+    destination: int = NULL
+
+
+class IPv4Start:
+    """The bytes from an IPv4 header on: a kernel reads them, so dpkt needs not, and cannot fail on what they carry."""
+
+    version = 4
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        """Count the bytes, as dpkt does for a layer in another one."""
+        return len(self.data)
+
+
+class IPv6Start(IPv4Start):
+    """The bytes from an IPv6 header on."""
+
+    version = 6
+
+
+class Ppp(dpkt.ppp.PPP):
+    """dpkt's PPP that stops at IP."""
+
+    _protosw: ClassVar[dict[int, Any]] = {dpkt.ppp.PPP_IP: IPv4Start, dpkt.ppp.PPP_IP6: IPv6Start}
+
+
+class Ethernet(dpkt.ethernet.Ethernet):
+    """dpkt's Ethernet that stops at IP."""
+
+    data: Any
+    _typesw: ClassVar[dict[int, Any]] = {
+        dpkt.ethernet.ETH_TYPE_IP: IPv4Start,
+        dpkt.ethernet.ETH_TYPE_IP6: IPv6Start,
+        dpkt.ethernet.ETH_TYPE_PPP: Ppp,
+    }
+
+    def unpack(self, buf: bytes) -> None:
+        """Read a frame; dpkt would read IP behind LLC and SNAP too."""
+        length = int.from_bytes(buf[12:14], "big")
+        if length > LARGEST_LENGTH or buf[14:16] != SNAP or buf[:5] in ISL_ADDRESSES:
+            super().unpack(buf)
+            return
+        dpkt.Packet.unpack(self, buf)
+        self.data = _behind_llc(self.data)
+
+
+Ethernet._typesw[dpkt.ethernet.ETH_TYPE_TEB] = Ethernet
+
+
+class _Layer(dpkt.Packet):
+    """A header; dpkt makes attributes of its fields."""
+
+    data: Any
+    src: Any
+    type: Any
+    frame_control: Any
+
+
+def _behind_llc(data: bytes) -> Any:
+    """Read LLC and SNAP, whose EtherType may be one that dpkt's Ethernet stops at."""
+    llc = dpkt.llc.LLC(data[:SNAP_BYTES])
+    if llc.is_snap and llc.ctl == UNNUMBERED and llc.oui in OUI_ETHERTYPE and llc.type in Ethernet._typesw:
+        llc.data = Ethernet.get_type(llc.type)(data[SNAP_BYTES:])
+    return llc
+
+
+class TokenRing(_Layer):
+    """IEEE 802.5: a source address with its first bit set is followed by routing information (LINKTYPE 6)."""
+
+    __hdr__ = (("access_control", "B", 0), ("frame_control", "B", 0), ("dst", "6s", b""), ("src", "6s", b""))
+
+    def unpack(self, buf: bytes) -> None:
+        """Read a frame of LLC."""
+        super().unpack(buf)
+        if self.frame_control >> 6 != 1:
+            raise dpkt.UnpackError("no frame of LLC")
+        if self.src[0] & 0x80:
+            length = self.data[0] & 0x1F
+            if length < 2:
+                raise dpkt.UnpackError("routing information without a length")
+            self.data = self.data[length:]
+            self.src = bytes([self.src[0] & 0x7F]) + self.src[1:]
+        self.data = _behind_llc(self.data)
+
+
+class Fddi(_Layer):
+    """FDDI (LINKTYPE 10): frame control, addresses, LLC."""
+
+    __hdr__ = (("frame_control", "B", 0x50), ("dst", "6s", b""), ("src", "6s", b""))
+
+    def unpack(self, buf: bytes) -> None:
+        """Read an asynchronous frame of LLC."""
+        super().unpack(buf)
+        if self.frame_control & 0xF0 != 0x50:
+            raise dpkt.UnpackError("no frame of LLC")
+        self.data = _behind_llc(self.data)
+
+
+class FibreChannel(_Layer):
+    """Network header of RFC 2625 §3.2 (LINKTYPE 122): authorities, addresses, LLC."""
+
+    __hdr__ = (("dst_naa", "H", 0x1000), ("dst", "6s", b""), ("src_naa", "H", 0x1000), ("src", "6s", b""))
+
+    def unpack(self, buf: bytes) -> None:
+        """Read a frame."""
+        super().unpack(buf)
+        self.data = _behind_llc(self.data)
+
+
+class Ieee1394(_Layer):
+    """Apple's IP over IEEE 1394 (LINKTYPE 138): addresses of 64 bits, EtherType."""
+
+    __hdr__ = (("dst_eui", "8s", b""), ("src_eui", "8s", b""), ("type", "H", 0x0800))
+
+    def unpack(self, buf: bytes) -> None:
+        """Read a frame whose EtherType dpkt knows."""
+        super().unpack(buf)
+        if self.type in Ethernet._typesw:
+            self.data = Ethernet.get_type(self.type)(self.data)
+
+
+def _after(length: int) -> Callable[[bytes], Any]:
+    """Return a reader of Ethernet behind `length` bytes."""
+    return lambda frame: Ethernet(frame[length:])
+
+
+def _mpacket(frame: bytes) -> Any:
+    """Read Ethernet behind preamble and delimiter (LINKTYPE 274); a fragment of a frame has another delimiter."""
+    if frame[7:8] != b"\xd5":
+        raise dpkt.UnpackError("no express frame")
+    return Ethernet(frame[8:])
+
+
+_READERS: dict[str, Callable[[bytes], Any]] = {
+    "token_ring": TokenRing,
+    "fddi": Fddi,
+    "ip_over_fibre_channel": FibreChannel,
+    "ip_over_ieee_1394": Ieee1394,
+    "netanalyzer": _after(4),
+    "netanalyzer_transparent": _after(12),
+    "ethernet_mpacket": _mpacket,
+    "cisco_isl": Ethernet,
+    "ethernet_in_mpls": Ethernet,
+    "bridged_ethernet": Ethernet,
+    "ppp_ethertype": Ethernet,
+}
+READERS = tuple(_READERS[name] for name in HEADERS)
+"""Readers of frames in the order of HEADERS."""
+
+
+def find_ip(frame: bytes, header: int) -> FoundHeader | None:
+    """Return the outermost IP header of a frame, or None if dpkt finds none.
+
+    Raises one of READ_ERRORS for bytes that dpkt cannot read.
+    """
+    layer = READERS[header](frame)
+    link = _LinkFields()
+    for _ in range(MAX_LAYERS):
+        if isinstance(layer, IPv4Start):
+            return FoundHeader(len(frame) - len(layer.data), layer.version, **link.values)
+        if not isinstance(layer, dpkt.Packet):
+            return None
+        link.add(layer)
+        layer = layer.data
+    return None
+
+
+class _LinkFields:
+    """Fields of the link layers on the way to an IP header: the outermost value of each."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+
+    def add(self, layer: Any) -> None:
+        """Keep the fields of a layer that no layer around it has."""
+        for name, field in (("source", "src"), ("destination", "dst")):
+            address = getattr(layer, field, None)
+            if isinstance(address, bytes) and len(address) == ADDRESS_BYTES:
+                self.values.setdefault(name, int.from_bytes(address, "big"))
+        if tags := getattr(layer, "vlan_tags", None):
+            self.values.setdefault("vlan", tags[0].id & 0xFFF)
+        if labels := getattr(layer, "mpls_labels", None):
+            self.values.setdefault("mpls", labels[0].val)
+        kind = getattr(layer, "type", 0)
+        if tags and isinstance(tags[-1], dpkt.ethernet.VLANtag8021Q):
+            kind = tags[-1].type
+        if isinstance(kind, int) and kind > LARGEST_LENGTH:
+            self.values.setdefault("ethertype", kind)

@@ -1,0 +1,201 @@
+"""The fall-back decoder: dpkt finds IP headers that the kernels do not reach, a kernel decodes the packets from there.
+
+Only the candidates of `capture.packets.candidates` come here, so a record costs tens of microseconds of Python but
+ordinary captures have none. The packets are gathered into a small classic pcap of raw IP in memory, which the decode
+kernel reads as any other: a row has the columns that it would have if the kernel knew the headers.
+
+Every candidate is counted: `decoded` by header, or `refused` by cause as in REFUSED.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.column_matrix import column_matrix
+from capture.packets.candidates import HEADERS, WIDTH
+from capture.packets.fields import (
+    CANDIDATE_ROOM,
+    CANDIDATES,
+    COUNTS,
+    INNER_ROWS,
+    NULL,
+    OTHER_ROWS,
+    ROWS,
+    SKIPPED,
+    TUNNEL,
+    VERSION,
+)
+from capture.packets.ip_layer import MALFORMED
+from capture.packets.records import decode_pcap
+
+if TYPE_CHECKING:
+    from capture.packets.dpkt_headers import FoundHeader
+
+Numbers = npt.NDArray[np.int64]
+
+NO_IP, UNREADABLE, BAD_IP_HEADER, NOT_INSTALLED = "no_ip", "unreadable", "ip_header", "not_installed"
+REFUSED = (NO_IP, UNREADABLE, BAD_IP_HEADER, NOT_INSTALLED)
+"""Why a candidate becomes no row: dpkt finds no IP packet in it, or raises an error; the IP header is cut or
+contradicts itself; dpkt is not installed."""
+
+EXTRA = "fallback"
+RAW_IP = 101
+RECORD = struct.Struct("<IIII")
+
+
+def installed() -> bool:
+    """Return whether dpkt can be imported, without importing it."""
+    return find_spec("dpkt") is not None
+
+
+@dataclass(frozen=True)
+class FallbackRows:
+    """Rows of candidates: `matrix` has a column for each, `candidates` the numbers of those in the list.
+
+    `skipped` counts the other candidates by cause as in SKIPPED. `only_ipv4` is as in `decoder.Packets`.
+    """
+
+    matrix: Numbers
+    candidates: Numbers
+    skipped: Numbers
+    only_ipv4: bool
+
+
+class Fallback:
+    """Decodes the candidates of blocks. Memory grows with the candidates of one block, at most its records."""
+
+    def __init__(self) -> None:
+        self.decoded: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self._missing = False
+
+    def decode(
+        self, data: npt.NDArray[np.uint8], candidates: Numbers, want: int, want_inner: int, rows: int
+    ) -> FallbackRows:
+        """Decode those `candidates` (one in each line, as CANDIDATE_FIELDS) whose frames in `data` hold an IP packet.
+
+        `rows` is the number of physical columns of the matrix.
+        """
+        found, others = [], np.zeros(len(SKIPPED), np.int64)
+        for number, (start, end, *_, kind, cause) in enumerate(candidates.tolist()):
+            header = self._find(data[start:end].tobytes(), kind)
+            if header is not None:
+                found.append((number, header))
+            else:  # a link type is supported if dpkt is installed, whatever the frame holds
+                others[cause if self._missing else 0] += 1
+        if not found:
+            return FallbackRows(column_matrix(rows, 0), np.empty(0, np.int64), others, True)
+        numbers = np.array([number for number, _ in found], np.int64)
+        headers = [header for _, header in found]
+        chosen = candidates[numbers]
+        matrix, only_ipv4 = _decode(data, chosen, headers, want, want_inner, rows)
+        matrix = matrix[:, : len(found)]
+        right = matrix[VERSION] == [header.version for header in headers]
+        self.decoded.update(HEADERS[header] for header in chosen[right, 6].tolist())
+        wrong = len(found) - int(right.sum())
+        self.refused[BAD_IP_HEADER] += wrong
+        others[MALFORMED] += wrong
+        return FallbackRows(matrix[:, right], numbers[right], others, only_ipv4)
+
+    def _find(self, frame: bytes, header: int) -> FoundHeader | None:
+        """Return the IP header of a frame, or None and count why there is none."""
+        if self._missing:
+            self.refused[NOT_INSTALLED] += 1
+            return None
+        try:
+            from capture.packets.dpkt_headers import READ_ERRORS, find_ip
+        except ModuleNotFoundError:
+            self._missing = True  # a failed import takes longer than a thousand records
+            return self._find(frame, header)
+        try:
+            found = find_ip(frame, header)
+        except READ_ERRORS:
+            self.refused[UNREADABLE] += 1
+            return None
+        if found is None:
+            self.refused[NO_IP] += 1
+        return found
+
+
+def _decode(
+    data: npt.NDArray[np.uint8],
+    candidates: Numbers,
+    headers: list[FoundHeader],
+    want: int,
+    want_inner: int,
+    rows: int,
+) -> tuple[Numbers, bool]:
+    """Return the rows of packets at known offsets of their frames, and whether all addresses are IPv4.
+
+    A packet without a readable IP header has version 0.
+    """
+    records, moves = bytearray(), []
+    for (start, end, wire, *_), header in zip(candidates.tolist(), headers, strict=True):
+        packet = data[start + header.offset : end].tobytes()
+        moves.append(start + header.offset - len(records) - RECORD.size)
+        records += RECORD.pack(0, 0, len(packet), min(max(wire - header.offset, 0), 0xFFFFFFFF)) + packet
+    count = len(headers)
+    matrix = column_matrix(rows, count)
+    matrix[VERSION] = 4
+    counts = np.zeros(COUNTS, np.int64)
+    packets = np.frombuffer(bytes(records), np.uint8)
+    decode_pcap(
+        packets,
+        0,
+        count,
+        0,
+        1,
+        RECORD.size,
+        0,
+        RAW_IP,
+        want | TUNNEL if want_inner else want,
+        want_inner,
+        1,
+        matrix.reshape(-1),
+        matrix.shape[1],
+        counts,
+    )
+    for name, field in (("ts", 3), ("len", 2), ("interface", 4)):
+        matrix[ROWS[name], :count] = candidates[:, field]
+    matrix[ROWS["caplen"], :count] = candidates[:, 1] - candidates[:, 0]
+    _write_link(matrix, headers, 0)
+    moved = np.array(moves, np.int64)
+    for first in (0, INNER_ROWS) if want_inner else (0,):
+        offsets = matrix[first + ROWS["payload_offset"], :count]
+        offsets[offsets != NULL] += moved[offsets != NULL]
+    if want_inner:
+        direct = matrix[ROWS["tunnels"], :count] == 0
+        _write_link(matrix, headers, INNER_ROWS, direct)
+    return matrix, not counts[OTHER_ROWS]
+
+
+def _write_link(
+    matrix: Numbers, headers: list[FoundHeader], first: int, where: npt.NDArray[np.bool_] | None = None
+) -> None:
+    """Write the fields of the link layer into a layer of the rows `where` is true."""
+    fields = (("vlan", "vlan"), ("mpls", "mpls"), ("ethertype", "ethertype"), ("src_mac", "source"))
+    for name, attribute in (*fields, ("dest_mac", "destination")):
+        values = np.array([getattr(header, attribute) for header in headers], np.int64)
+        places = slice(None) if where is None else where
+        matrix[first + ROWS[name], : len(headers)][places] = values[places]
+
+
+def counts_with_room(candidates: int) -> Numbers:
+    """Return an array of counts for a kernel, with room for that many candidates; unused room takes no memory."""
+    counts = np.zeros(COUNTS + WIDTH * candidates, np.int64)
+    counts[CANDIDATE_ROOM] = candidates
+    return counts
+
+
+def take_candidates(counts: Numbers) -> Numbers:
+    """Return the listed candidates, one in each line, and empty the list."""
+    number = int(counts[CANDIDATES])
+    counts[CANDIDATES] = 0
+    return counts[COUNTS : COUNTS + number * WIDTH].reshape(number, WIDTH).copy()
