@@ -12,6 +12,7 @@ from capture.packets.candidates import list_candidate
 from capture.packets.fields import (
     ASIDE,
     BELOW,
+    CANDIDATE_ROOM,
     CAPLEN,
     FRAGMENT,
     FURTHER,
@@ -59,11 +60,13 @@ def decode_frame(  # type: ignore[no-untyped-def]
     kind, ip, vlan, _, _, _, _ = outermost_layer(buf, frame, end, link)
     cause = header_status(buf, kind, ip, end) if kind >= 0 else -1 - kind
     if cause or kind < 0:
-        if kind < 0:
-            list_candidate(buf, frame, end, wire, time, link, interface, row, cause, counts)
         if not every_frame:
             counts[cause] += 1
+            if kind < 0 and counts[CANDIDATE_ROOM]:  # tested here, or the call costs every packet 4 % (registers)
+                list_candidate(buf, frame, end, wire, time, link, interface, row, cause, counts)
             return row
+        if kind < 0:
+            list_candidate(buf, frame, end, wire, time, link, interface, row, cause, counts)
         counts[OTHER_ROWS] += 1
         return write_other_frame(buf, frame, end, wire, time, link, interface, want, want_inner, out, capacity, row)
     if kind != ETHERTYPE_IPV4:
