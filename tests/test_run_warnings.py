@@ -104,7 +104,7 @@ def test_inputs_without_records_are_no_unsupported_ones(tmp_path: Path) -> None:
 def test_flow_records_whose_template_never_came_are_told_of(tmp_path: Path) -> None:
     sets = [a_set(256, bytes(12)), a_set(257, bytes(12))]
     (tmp_path / "data.ipfix").write_bytes(ipfix(sets) + ipfix(sets[:1], sequence=6))
-    (tmp_path / "read.ipfix").write_bytes(ipfix([a_set(2, template(256, [(8, 4)])), sets[0]]))
+    (tmp_path / "read.ipfix").write_bytes(ipfix([a_set(2, template(256, [(8, 4)])), sets[0]], domain=1))
     found, run = readings(tmp_path, sql="SELECT count(*) FROM M.flows")
     assert list(run_warnings(run.samples(), found)) == [
         f"{tmp_path}/data.ipfix: 3 sets of flow records came without their template, and are not in the answer"

@@ -4,7 +4,7 @@
     folder/inputs/<name>-<digest>.json     how the compressed file ended if badly, length and CRC-32; written first
 
 Tasks go back and forth in a capture, and so does a run that is started again. The digest is that of the compressed
-file's length and both ends, so a file is decompressed again only where it is another one. A start verifies the
+file's bytes, so a file is decompressed again only if its content is another one. A start verifies the
 decompressed bytes, and decompresses the capture again if they are damaged. Nothing else is deleted here: what was
 decompressed for a run is part of its folder, as its state is.
 """
@@ -28,9 +28,6 @@ from capture.private_files import make_private_folder, replacing
 from highlevel.inline import Input
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
-
-EDGE = 65_536
-"""Bytes at both ends of a file that, with its length, tell it from another one."""
 
 FOLDER = "inputs"
 """Name of the folder of decompressed captures in the folder of a run."""
@@ -109,9 +106,9 @@ def _intact(target: Path, say: Say) -> bool:
 
 def _digest(file: FileBytes) -> str:
     digest = hashlib.blake2b(str(file.size).encode(), digest_size=8)
-    for offset in (0, max(0, file.size - EDGE)):
-        file.seek(offset)
-        digest.update(file.read(EDGE))
+    file.rewind()
+    while chunk := file.read(CHUNK):
+        digest.update(chunk)
     file.rewind()
     return digest.hexdigest()
 

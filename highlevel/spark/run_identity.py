@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from capture.files.capture import Capture, open_mapped
+from capture.files.read_ahead import CHUNK
 from highlevel.graph.group_nodes import PairGroups, Windowed
 from highlevel.graph.plan import AnyPlan
 from highlevel.plan import QueryPlan
 from highlevel.spark.checked_files import read_document, write_document
-from highlevel.spark.decompressed_inputs import EDGE
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
 from lowlevel.layers import Layer
@@ -25,10 +25,10 @@ STATE_FORMAT = 4
 
 
 def fingerprint(file: Capture) -> str:
-    """Tell files apart by length and both ends; a touched or copied file stays the same."""
+    """Tell files apart by all their bytes; a touched, renamed or copied file stays the same."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(file.data[:EDGE].tobytes())
-    digest.update(file.data[-EDGE:].tobytes())
+    for start in range(0, len(file.data), CHUNK):
+        digest.update(memoryview(file.data[start : start + CHUNK]))  # type: ignore[arg-type]
     return f"{len(file.data)} bytes, {digest.hexdigest()}"
 
 
