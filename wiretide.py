@@ -47,7 +47,7 @@ def query(
     for each of some, ["192.0.2.1=1000"]. The rest is the inline engine's: `threads`; `slack`, such as "10s" or
     "exact"; `follow`, as on the command line; and `lull`, such as "5s": how far behind the clock a live input that is
     silent may be (docs/promises.md). Live inputs are read until they end, or until Ctrl-C; `watch` yields what is final
-    before that. Columns are those of the command line's CSV: window bounds are integer nanoseconds, addresses text.
+    before that. Addresses are text, times `timestamp[ns, UTC]`, and the difference of two times is an integer in ns.
 
     Raises QueryError for a wrong query, InputError for a file that is no capture; warns (RuntimeWarning) of what could
     not be read of one, and of late rows.
@@ -55,15 +55,15 @@ def query(
     import pyarrow as pa
 
     from dashboards.answer import answer
-    from dashboards.result_files import readable, readable_schema
+    from highlevel.results import readable, readable_schema
 
     plan, inputs = asked.prepare(sql, layer, asked.rates(sampling), files, streams, follow)
     with answer(plan, inputs, on, None, threads, asked.slack(slack), asked.lull(lull)) as found:
         with found.until_stopped():
-            batches = [readable(batch) for batch in found.batches]
+            batches = [readable(batch, plan.times) for batch in found.batches]
         for text in found.warnings():
             warnings.warn(text, RuntimeWarning, stacklevel=2)
-    return pa.Table.from_batches(batches, readable_schema(plan.schema))
+    return pa.Table.from_batches(batches, readable_schema(plan.schema, plan.times))
 
 
 def compare(
@@ -114,7 +114,7 @@ def watch(
     Inputs are opened at once, and read from when the first batch is asked for; closing the iterator ends that.
     """
     from dashboards.answer import answer
-    from dashboards.result_files import readable
+    from highlevel.results import readable
 
     plan, inputs = asked.prepare(sql, layer, asked.rates(sampling), files, streams, follow)
     stack = contextlib.ExitStack()
@@ -122,7 +122,7 @@ def watch(
 
     def batches() -> Iterator[pa.RecordBatch]:
         with stack:
-            yield from map(readable, found.batches)
+            yield from (readable(batch, plan.times) for batch in found.batches)
             for text in found.warnings():
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
 
@@ -135,13 +135,18 @@ def packets(
     """Read one capture's rows of a `kind` (packets, frames, flows or samples) as Arrow batches, in file order.
 
     `columns` are names of `docs/gsql.md`, those of the kind's table by default, `inner.` before one that is of the
-    innermost IP layer. A field that a row lacks is NULL; addresses are text, a payload is bytes. A damaged capture is
+    innermost IP layer. A field that a row lacks is NULL; addresses are text, times
+    `timestamp[ns, UTC]`, a payload is bytes. A damaged capture is
     read up to the damage, with a RuntimeWarning.
     """
-    from dashboards.result_files import readable
-    from lowlevel.row_batches import row_batches
+    from highlevel.results import readable
+    from lowlevel.row_batches import named_columns, row_batches
+    from lowlevel.types import Type
 
-    return map(readable, row_batches(Path(path), columns, kind))
+    wanted = named_columns(kind, columns)
+    times = {column.name for column in wanted if column.type is Type.TIME}
+    batches = row_batches(Path(path), [column.name for column in wanted], kind)
+    return (readable(batch, times) for batch in batches)
 
 
 def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]) -> None:

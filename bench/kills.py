@@ -20,7 +20,6 @@ from pathlib import Path
 from random import Random
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bench.command import wiretide
 from bench.report import Report
@@ -32,7 +31,7 @@ from capture.generate import Profile
 from highlevel.inline import InlineRun, Input
 from highlevel.metrics import SPOOL_SEGMENTS_READ
 from highlevel.plan import QueryPlan
-from highlevel.spark.result_files import query_folder
+from highlevel.spark.result_files import read_results
 from highlevel.spark.totals import TotalsFiles
 from lowlevel.node import Node
 from lowlevel.spool.fingerprint import fingerprint
@@ -162,8 +161,7 @@ def kill(file: Path, totals: TotalsFiles, random: Random, ended: Callable[[], bo
 
 def differing(plan: QueryPlan, output: Path, capture: Path) -> int:
     """Rows of a query that are in its result files and not in the inline engine's answer, or the other way round."""
-    files = sorted(query_folder(output, plan.name).glob("*.parquet"))
-    got = pa.concat_tables([plan.schema.empty_table(), *(pq.read_table(path, partitioning=None) for path in files)])
+    got = read_results(output, plan)
     inline = InlineRun([plan], [Input("eth0", capture)])
     want = pa.Table.from_batches([batch for _, batch in inline.results()], plan.schema)
     found, expected = ([str(row) for row in table.to_pylist()] for table in (got, want))

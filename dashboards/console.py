@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from capture.metrics import BYTES_READ, DECODED_BY_FALLBACK, PACKETS_DECODED, RECORDS_READ, Samples
 from dashboards.wire_text import escaped
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
+    from rich.progress import Progress, TaskID
+
     from capture.native import Kernel
 
 
@@ -35,12 +39,54 @@ def compile_kernels(*packages: str, idle: Callable[[Kernel], bool] | None = None
         kernel.compile()
 
 
-@contextmanager
-def progress_bar(unit: str = "bytes", *, shown: bool = True) -> Iterator[Callable[[int, int | None], None] | None]:
-    """Give a callback (done, of all `unit`, None if unknown) that moves a progress bar.
+class ProgressBar:
+    """A progress bar on standard error: a call with (done, in all, None if unknown) moves it."""
 
-    None where standard error is no terminal.
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        """Move `task` of a bar that is shown."""
+        self._progress = progress
+        self._task = task
+        self._shown = True
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, completed=done, total=total)
+
+    def remove(self) -> None:
+        """Erase the bar for the rest of the run."""
+        if self._shown:
+            self._shown = False
+            self._progress.stop()
+
+
+class BelowBar(io.RawIOBase):
+    """Standard output on the terminal that shows a progress bar: the bar is removed before the first byte is written.
+
+    Both write to one screen: text would otherwise begin in the line of the bar.
     """
+
+    def __init__(self, sink: BinaryIO, bar: ProgressBar) -> None:
+        """Write to `sink`."""
+        self._sink = sink
+        self._bar = bar
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Buffer, /) -> int:
+        """Write bytes."""
+        self._bar.remove()
+        return self._sink.write(data)
+
+    def flush(self) -> None:
+        """Flush standard output."""
+        self._sink.flush()
+
+
+@contextmanager
+def progress_bar(unit: str = "bytes", *, shown: bool = True) -> Iterator[ProgressBar | None]:
+    """Show a progress bar while the body runs, and return it; None if standard error is no terminal."""
     if not (shown and sys.stderr.isatty()):
         yield None
         return
@@ -49,8 +95,7 @@ def progress_bar(unit: str = "bytes", *, shown: bool = True) -> Iterator[Callabl
 
     columns = (BarColumn(), DownloadColumn() if unit == "bytes" else MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(unit)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield ProgressBar(bar, bar.add_task(unit))
 
 
 def say_live(live: bool) -> None:

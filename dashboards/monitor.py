@@ -28,12 +28,14 @@ from capture.private_files import make_private_folder, open_private
 from dashboards.aligned import aligned
 from dashboards.exporter import Exporter
 from dashboards.run_warnings import count
-from dashboards.server import Server, serve
+from dashboards.server import OPTION, Server, serve
 from dashboards.spool_lines import spool_lines, spool_table
 from dashboards.window_lines import window_lines
 from dashboards.wire_text import lines_escaped
+from highlevel.graph.plan import AnyPlan
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
+from highlevel.results import internal
 from lowlevel.metrics import METRICS as LOW_METRICS
 from queries.pipeline_file import PipelineFile
 from queries.sections import PipelineError
@@ -50,8 +52,12 @@ SPOOLS_EVERY = 60.0
 class Monitor:
     """Runs a pipeline file. Use as a context manager: leaving it stops Spark and the metrics server."""
 
-    def __init__(self, pipeline: PipelineFile, say: Say = print) -> None:
-        """Check everything that can be wrong before a JVM is started; `say` takes lines for the user."""
+    def __init__(self, pipeline: PipelineFile, say: Say = print, *, port_option: str = OPTION) -> None:
+        """Check everything that can be wrong before a JVM is started; `say` takes lines for the user.
+
+        `port_option` is what the user chooses the port of the metrics with.
+        """
+        self._port_option = port_option
         self.pipeline = pipeline
         self.say = say
         self.plans = pipeline.plans()
@@ -76,7 +82,7 @@ class Monitor:
 
     def __enter__(self) -> Monitor:
         """Serve metrics, then start Spark and the stream."""
-        self.server = serve(self.exporter, self.pipeline.host, self.pipeline.port)
+        self.server = serve(self.exporter, self.pipeline.host, self.pipeline.port, self._port_option)
         self.say(f"metrics at {self.server.url}metrics")
         try:
             self._start()
@@ -125,7 +131,7 @@ class Monitor:
             self.samples = totals.samples
             self.exporter.samples(totals.samples)
             for plan in self.plans:
-                rows = last_results(self.pipeline.folder / "output", plan.name, last) if plan.windowed else None
+                rows = last_results(self.pipeline.folder / "output", plan, last) if plan.windowed else None
                 if rows is not None:
                     newest = pc.max(rows["window_end"])
                     self.exporter.results(plan.name, rows.filter(pc.equal(rows["window_end"], newest)))
@@ -200,16 +206,16 @@ class Monitor:
         self.close()
 
 
-def last_results(output: Path, query: str, last: int) -> pa.Table | None:
+def last_results(output: Path, plan: AnyPlan, last: int) -> pa.Table | None:
     """Read the newest file of a query's results that is of a micro-batch up to `last`: the last windows that closed.
 
-    None where there is no file.
+    Rows are in the plan's schema. None if there is no file.
     """
     from highlevel.spark.result_files import query_folder, result_file
 
-    newest = result_file(output, query, last).name
-    files = sorted(path for path in query_folder(output, query).glob("part-*.parquet") if path.name <= newest)
-    return pq.read_table(files[-1], partitioning=None) if files else None
+    newest = result_file(output, plan.name, last).name
+    files = sorted(path for path in query_folder(output, plan.name).glob("part-*.parquet") if path.name <= newest)
+    return internal(pq.read_table(files[-1], partitioning=None), plan.schema) if files else None
 
 
 _LINK_COLUMNS = {

@@ -1,9 +1,8 @@
 """Results as text and files: the formats of `wiretide query`.
 
-CSV: a header, then RFC 4180 rows, nothing else; times are integer nanoseconds, IP and MAC addresses text, NULL an empty
-field. Table: aligned text (`dashboards.result_table`), one block for the windows that became final together; rows that
-are of no window follow each other. JSON: one object per line. Parquet and Arrow: the same columns as CSV, in their own
-formats.
+CSV: a header, then RFC 4180 rows, nothing else; NULL is an empty field. JSON: one object per line. Table: aligned text
+(`dashboards.result_table`). Parquet and Arrow: the same columns in their own formats, times as `timestamp[ns, UTC]`.
+IP and MAC addresses are text in every format. `Times` says how the text formats write times.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,11 +23,11 @@ import pyarrow.compute as pc
 
 from capture.errors import InputError
 from capture.private_files import SHARED_FILE_MODE, replacing
-from dashboards.formats import Format
-from dashboards.result_table import LiveTable, aligned
+from dashboards.formats import DEFAULT_TIMES, Format, Times
+from dashboards.result_table import ResultTable
 from dashboards.wire_text import json_escaped, neutralised_column
-from highlevel.plan import BOUNDS
-from lowlevel.addresses import to_text
+from highlevel.results import readable, readable_schema
+from lowlevel.times import time_texts
 
 
 @contextmanager
@@ -67,18 +65,6 @@ def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
         yield sink
 
 
-def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Spell the columns of IP and MAC addresses of a batch."""
-    arrays = [to_text(column) if pa.types.is_binary(column.type) else column for column in batch.columns]
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
-
-
-def readable_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of what `readable` makes."""
-    fields = [pa.field(each.name, pa.string()) if pa.types.is_binary(each.type) else each for each in schema]
-    return pa.schema(fields)
-
-
 def write_results(
     batches: Iterable[pa.RecordBatch],
     schema: pa.Schema,
@@ -86,39 +72,53 @@ def write_results(
     sink: BinaryIO,
     *,
     live: bool = False,
-    times: Collection[str] = BOUNDS,
+    times: Collection[str] = (),
+    style: Times | None = None,
     raw_csv: bool = False,
 ) -> None:
-    """Write result batches as they come, so that what is final can be read at once in every format but Parquet.
+    """Write result batches as they arrive, so that final rows can be read at once in every format except Parquet.
 
-    `schema` is the plan's: it makes the header even where there are no rows. `live` says that batches come over hours,
-    a few rows each: a table then has one header for many of them. `times` are the columns that a table spells as times.
-    With `raw_csv` texts in CSV are exact; otherwise they are neutralised (`dashboards.wire_text`).
+    `schema` is the plan's: it makes the header even if there are no rows. `times` are the columns that are times in ns,
+    and `style` is how a text format writes them; None means the format's default. `live` says that batches arrive over
+    hours: a table then repeats its header from time to time. With `raw_csv` texts in CSV are exact; otherwise they are
+    neutralised (`dashboards.wire_text`).
     """
-    if kind is Format.CSV:
-        _write_csv(batches, schema, sink, raw=raw_csv)
-        return
-    if kind is Format.JSON:
-        _write_json(map(readable, batches), sink)
-        return
-    writers: dict[Format, Callable[[Iterable[pa.RecordBatch], pa.Schema, BinaryIO], None]] = {
-        Format.TABLE: partial(_write_table, live=live, times=times),
-        Format.PARQUET: _write_parquet,
-        Format.ARROW: _write_arrow,
-    }
-    writers[kind](map(readable, batches), readable_schema(schema), sink)
+    style = style or DEFAULT_TIMES.get(kind)
+    match kind:
+        case Format.CSV:
+            _write_csv(batches, schema, sink, times if style is Times.ISO else (), raw=raw_csv)
+        case Format.JSON:
+            _write_json(batches, sink, times if style is Times.ISO else ())
+        case Format.TABLE:
+            _write_table(batches, schema, sink, live=live, times=times if style is Times.ISO else ())
+        case Format.PARQUET:
+            _write_parquet((readable(each, times) for each in batches), readable_schema(schema, times), sink)
+        case Format.ARROW:
+            _write_arrow((readable(each, times) for each in batches), readable_schema(schema, times), sink)
 
 
-def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, *, raw: bool) -> None:
+def _texts(batch: pa.RecordBatch, iso: Collection[str]) -> pa.RecordBatch:
+    """Return a batch with addresses, MACs and the times `iso` as text."""
+    rows = readable(batch, ())
+    arrays = [
+        time_texts(column) if name in iso else column
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, rows.schema.names)
+
+
+def _write_csv(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, iso: Collection[str], *, raw: bool
+) -> None:
     import pyarrow.csv as pa_csv
 
     header = pa.RecordBatch.from_arrays([pa.array([name]) for name in schema.names], names=schema.names)
-    for batch in itertools.chain([header], batches):
-        if not raw:
-            batch = _neutralised(batch)
+    for each in itertools.chain([header], batches):
+        batch = each if raw else _neutralised(each)
         # Arrow's "needed" quotes every text; an address or a name should stay plain. Addresses are still bytes here.
         quoting = "needed" if any(_needs_quotes(column) for column in batch.columns) else "none"
-        pa_csv.write_csv(readable(batch), sink, pa_csv.WriteOptions(include_header=False, quoting_style=quoting))
+        rows = batch if each is header else _texts(batch, iso)
+        pa_csv.write_csv(rows, sink, pa_csv.WriteOptions(include_header=False, quoting_style=quoting))
         sink.flush()
 
 
@@ -133,8 +133,8 @@ def _needs_quotes(column: pa.Array) -> bool:
     return bool(pc.any(pc.match_substring_regex(column, r'[",\r\n]')).as_py())
 
 
-def _write_json(batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> None:
-    for batch in batches:
+def _write_json(batches: Iterable[pa.RecordBatch], sink: BinaryIO, iso: Collection[str]) -> None:
+    for batch in (_texts(each, iso) for each in batches):
         rows = pa.RecordBatch.from_arrays([_finite(column) for column in batch.columns], names=batch.schema.names)
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows.to_pylist())
         sink.write(json_escaped(lines).encode())
@@ -166,11 +166,10 @@ def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Bin
 def _write_table(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, *, live: bool, times: Collection[str]
 ) -> None:
-    """Write aligned columns: a block for each batch, or, of a live run, all under each other."""
-    table = LiveTable(times=times)
+    """Write aligned columns: one table, whose header is repeated if the run is `live`."""
     empty = True
-    for batch in batches:
-        sink.write((table.lay_out(batch) if live else aligned(batch, times=times)).encode())
+    for lines in ResultTable(times=times, live=live).lines(readable(each, ()) for each in batches):
+        sink.write(lines.encode())
         sink.flush()
         empty = False
     if empty:

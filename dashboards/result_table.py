@@ -2,65 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dashboards.wire_text import escaped_column
-from highlevel.plan import BOUNDS
+from lowlevel.times import time_texts
 
 HEADER_EVERY = 40
-"""Rows under one header of a live table, at least, before it is said again."""
+"""Rows under one header of a live table, at least, before it is repeated."""
+
+MEASURED_ROWS = 1000
+"""Rows that decide how wide the columns of a finite table are, before the first of them is written."""
 
 
-def aligned(batch: pa.RecordBatch, *, times: Collection[str] = BOUNDS) -> str:
-    """Lay one batch out by itself: a header, a rule, the rows, a blank line. `times` is as for `LiveTable`."""
-    return LiveTable(times=times).lay_out(batch) + "\n"
+class ResultTable:
+    """Lays batches out one below the other. Columns in `times`, integers in ns, are written as ISO times.
 
-
-class LiveTable:
-    """Lays batches out one below the other, in columns that stay where they are.
-
-    The header is said again when a column has to be wider, and with the first batch after HEADER_EVERY rows. Columns in
-    `times`, integers in ns, are spelled as times.
+    A finite table has one header: a value that is wider than its column moves the rest of its row to the right. A
+    `live` table repeats the header if a column becomes wider, and with the first batch after HEADER_EVERY rows.
     """
 
-    def __init__(self, *, times: Collection[str] = BOUNDS) -> None:
+    def __init__(self, *, times: Collection[str] = (), live: bool = False) -> None:
         """Begin with a header."""
         self._times = times
+        self._live = live
         self._widths: list[int] = []
         self._rows = 0  # under the last header
 
-    def lay_out(self, batch: pa.RecordBatch) -> str:
-        """Return the lines of a batch, below a header where one is due."""
+    def lines(self, batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
+        """Yield the text of the table piece by piece: with each batch if it is live, else after MEASURED_ROWS."""
+        waiting: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            if self._live or rows >= MEASURED_ROWS:
+                yield self._lay_out(batch)
+                continue
+            waiting.append(batch)
+            rows += batch.num_rows
+            if rows >= MEASURED_ROWS:
+                yield self._lay_out(pa.concat_batches(waiting))
+        if 0 < rows < MEASURED_ROWS:
+            yield self._lay_out(pa.concat_batches(waiting))
+
+    def _lay_out(self, batch: pa.RecordBatch) -> str:
+        """Return the lines of a batch, below a header if one is due."""
+        columns = zip(batch.schema, batch.columns, strict=True)
         texts = [
-            iso_times(column) if name in self._times else _texts(column)
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            pc.fill_null(time_texts(column), "NULL") if field.name in self._times else _texts(column)
+            for field, column in columns
         ]
-        longest = [pc.max(pc.utf8_length(column)).as_py() or 0 for column in texts]
-        before = self._widths or [0] * len(texts)
-        widths = [max(each) for each in zip(map(len, batch.schema.names), longest, before, strict=True)]
-        due = widths != self._widths or self._rows >= HEADER_EVERY
-        between = "\n" if due and self._widths else ""
+        due = not self._widths
+        if due or self._live:
+            longest = [pc.max(pc.utf8_length(column)).as_py() or 0 for column in texts]
+            before = self._widths or [0] * len(texts)
+            widths = [max(each) for each in zip(map(len, batch.schema.names), longest, before, strict=True)]
+            due = widths != self._widths or self._rows >= HEADER_EVERY
+            between = "\n" if due and self._widths else ""
+            self._widths = widths
+        else:
+            between = ""
         self._rows = batch.num_rows + (0 if due else self._rows)
-        self._widths = widths
-        columns = []
-        for field, column, width in zip(batch.schema, texts, widths, strict=True):
+        padded = []
+        for field, column, width in zip(batch.schema, texts, self._widths, strict=True):
             number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
             right = number and field.name not in self._times
             pad = pc.utf8_lpad if right else pc.utf8_rpad
             head = [field.name.rjust(width) if right else field.name.ljust(width), "-" * width]
-            columns.append(pa.concat_arrays([pa.array(head if due else [], pa.string()), pad(column, width)]))
-        lines = pc.utf8_rtrim(pc.binary_join_element_wise(*columns, "  "), " ")
+            padded.append(pa.concat_arrays([pa.array(head if due else [], pa.string()), pad(column, width)]))
+        lines = pc.utf8_rtrim(pc.binary_join_element_wise(*padded, "  "), " ")
         return between + "\n".join(lines.to_pylist()) + "\n"
-
-
-def iso_times(column: pa.Array) -> pa.Array:
-    """Spell times in ns as ISO 8601, whole seconds without a fraction."""
-    texts = column.cast(pa.timestamp("ns", tz="UTC")).cast(pa.timestamp("ns")).cast(pa.string())
-    texts = pc.replace_substring_regex(pc.replace_substring(texts, " ", "T"), r"\.?0{9}$", "")
-    return pc.fill_null(pc.binary_join_element_wise(texts, "Z", ""), "NULL")
 
 
 def _texts(column: pa.Array) -> pa.Array:

@@ -48,8 +48,8 @@ PORT = 9464
 """The port OpenTelemetry's Prometheus exporters use by default; free on most machines."""
 
 
-OPTION = "--port, or port under [metrics] of the pipeline file"
-"""How pipelines are told which port to take."""
+OPTION = "port under [metrics] of the pipeline file"
+"""The setting of a pipeline that names the port."""
 
 HEADERS = [
     ("Server", "wiretide"),

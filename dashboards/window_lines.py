@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from capture.units import SECOND
-from dashboards.result_files import readable
-from dashboards.result_table import iso_times
 from dashboards.wire_text import escaped
 from highlevel.graph.plan import AnyPlan
 from highlevel.plan import QueryPlan
+from highlevel.results import readable
 from lowlevel.expressions import Column
+from lowlevel.times import time_texts
 from lowlevel.types import Type
 
 SHOWN = 3
@@ -29,11 +29,8 @@ def window_lines(plan: AnyPlan, table: pa.Table, shown: int = SHOWN) -> Iterator
     if of_windows is None:
         if table.num_rows:
             last = table.slice(table.num_rows - 1).combine_chunks()
-            for name in plan.times:
-                place = last.schema.get_field_index(name)
-                last = last.set_column(place, name, iso_times(last[name].combine_chunks()))
             many = "1 row, " if table.num_rows == 1 else f"{table.num_rows:,} rows, the last "
-            yield f"{'':20}  {plan.name}: {many}{_spelled(last)}"
+            yield f"{'':20}  {plan.name}: {many}{_spelled(last, plan.times)}"
         return
     yield from _of_windows(of_windows, table, shown)
 
@@ -72,11 +69,15 @@ def _largest(plan: QueryPlan, rows: pa.Table) -> str:
     if values:
         order = pc.sort_indices(rows, sort_keys=[(values[0], "descending")])
         rows = rows.take(order[:1])
-    return _spelled(rows)
+    return _spelled(rows, plan.times)
 
 
-def _spelled(rows: pa.Table) -> str:
+def _spelled(rows: pa.Table, times: Collection[str]) -> str:
     """Spell the first of some rows."""
-    row = readable(rows.slice(0, 1).combine_chunks().to_batches()[0]).to_pylist()[0]
+    first = readable(rows.slice(0, 1).combine_chunks(), ())
+    for place, name in enumerate(first.column_names):
+        if name in times:
+            first = first.set_column(place, name, time_texts(first[name].combine_chunks()))
+    row = first.to_pylist()[0]
     texts = [f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in row.items()]
     return ", ".join(map(escaped, texts))

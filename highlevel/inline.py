@@ -22,7 +22,7 @@ from highlevel.ahead import ahead
 from highlevel.arrival_order import check_one_input
 from highlevel.graph.pipeline import GraphPipeline
 from highlevel.graph.plan import AnyPlan, GraphPlan
-from highlevel.lanes import Lane, Port
+from highlevel.lanes import PASSES, Lane, Port
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.pipeline import Pipeline
 from highlevel.plan import LeafPlan
@@ -142,7 +142,7 @@ class InlineRun:
         """Called with (bytes done, bytes in all), by one thread at a time."""
         self.on_large_state: Callable[[int], None] | None = None
         """Called once with the bytes of the operators' state, if these become more than LARGE_STATE."""
-        self.done = 0
+        self._passed = 0  # bytes times passes
         self._stopping = False
         self._unwanted = Event()
         self._lock = Lock()
@@ -180,7 +180,7 @@ class InlineRun:
                 files_of(each.link, self.inputs),
             )
             self.lanes += make_lanes(port, capture, self.threads)
-            self.total += 2 * len(capture.data) if isinstance(capture, Capture) else capture.size
+            self.total += len(capture.data) if isinstance(capture, Capture) else capture.size
         self._schedule = Schedule(self.lanes, tables, self._advance, self._unwanted)
         # Ports of a query are, leaf by leaf, the lanes of the inputs that its streams name, in the order of the inputs.
         lanes_of: list[list[Lane]] = [[] for _ in self._leaves]
@@ -250,12 +250,17 @@ class InlineRun:
         for place, item in lane.run(lambda: self._stopping, self._unwanted):
             yield place, lane, item
 
+    @property
+    def done(self) -> int:
+        """Bytes that have been read; a byte that is scanned but not yet decoded is half done."""
+        return self._passed // PASSES
+
     def _advance(self, amount: int) -> None:
-        """Count bytes that are done; each byte of a mapped file is twice, scanned and reduced."""
+        """Count bytes of one of the PASSES over the inputs."""
         if self._unwanted.is_set():
             raise UnwantedError
         with self._lock:
-            self.done += amount
+            self._passed += amount
             if self.progress:
                 self.progress(self.done, self.total)
 

@@ -31,6 +31,9 @@ from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 Numbered = tuple[int, Item]
 """An item, and the number of the leaf it is for."""
 
+PASSES = 2
+"""Times that each byte of a mapped file is read: scanned and decoded. A byte of a stream counts as much, read once."""
+
 Progress = Callable[[int], None]
 """Called with the bytes done since its last call."""
 

@@ -114,8 +114,14 @@ class QueryPlan:
 
     @property
     def times(self) -> frozenset[str]:
-        """The columns of the results that are spelled as times: the bounds of windows in time."""
-        return frozenset(BOUNDS) if self.windowed and self.window.timed else frozenset()
+        """The columns of the results that are times in ns: outputs of that type, and the bounds of windows in time."""
+        found = {out.name for out in self.select if out.expression.type is Type.TIME}
+        return frozenset(found.union(BOUNDS if self.windowed and self.window.timed else ()))
+
+    @property
+    def bound_type(self) -> Type:
+        """Type of `window_start` and `window_end`: times, or the numbers of rows."""
+        return Type.TIME if self.window.timed else Type.INT
 
     @property
     def windowed(self) -> bool:

@@ -28,7 +28,7 @@ from lowlevel.punctuation import BEGINNING, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
 from lowlevel.types import Type
 
-TS = Column("ts", Type.INT)
+TS = Column("ts", Type.TIME)
 """What the sub-aggregates MIN and MAX that bound a partial are of."""
 
 LOW, OPEN, ANSWERED = "low", "open", "answered"

@@ -11,7 +11,7 @@ from threading import Event
 from capture.files.blocks import Block
 from capture.files.stopping import AT_LAST, GRACE
 from capture.files.stream import StreamedCapture
-from highlevel.lanes import Lane, Numbered, Port, Progress
+from highlevel.lanes import PASSES, Lane, Numbered, Port, Progress
 from lowlevel.promises.boundaries import Described
 from lowlevel.promises.guard import AGREEING
 from lowlevel.promises.trace_clock import TraceClock
@@ -54,7 +54,7 @@ class StreamLane(Lane):
             block = next(self._blocks)
         except StopIteration:
             yield from self.end(self.stream.damage)
-            progress(self.stream.size - self._consumed)
+            progress(PASSES * (self.stream.size - self._consumed))
             self._blocks = None
             self.stream.close()
             return
@@ -63,7 +63,7 @@ class StreamLane(Lane):
         yield from self.take_in(block)
         self.key = block.first
         before, self._consumed = self._consumed, self.stream.consumed
-        progress(self._consumed - before)
+        progress(PASSES * (self._consumed - before))
 
 
 class LiveLane(Lane):

@@ -56,7 +56,9 @@ class Unary:
     @property
     def type(self) -> Type:
         """Type of the result."""
-        return Type.BOOL if self.op is Op.NOT else self.operand.type
+        if self.op is Op.NOT:
+            return Type.BOOL
+        return Type.INT if self.operand.type is Type.TIME else self.operand.type
 
     @property
     def nullable(self) -> bool:
@@ -74,10 +76,14 @@ class Binary:
 
     @property
     def type(self) -> Type:
-        """Type of the result: FLOAT as soon as one operand is."""
+        """Type of the result: FLOAT if an operand is. A time ± an integer is a time, a difference of times is not."""
         if self.op in COMPARISON or self.op in LOGICAL:
             return Type.BOOL
-        return Type.FLOAT if Type.FLOAT in (self.left.type, self.right.type) else Type.INT
+        types = self.left.type, self.right.type
+        if Type.FLOAT in types:
+            return Type.FLOAT
+        later = self.op in (Op.ADD, Op.SUB) and types == (Type.TIME, Type.INT)
+        return Type.TIME if later or (self.op is Op.ADD and types == (Type.INT, Type.TIME)) else Type.INT
 
     @property
     def nullable(self) -> bool:

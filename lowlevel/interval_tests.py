@@ -77,7 +77,9 @@ def _integers(vector: AnyVector) -> tuple[npt.NDArray[np.int64], bool] | None:
 def interval_test(condition: Expression) -> IntervalTest | None:
     """Return what a condition tests, None where it is no such comparison."""
     match condition:
-        case Binary(op, Column(name=name, type=Type.INT), Literal(value=int(value), type=Type.INT)):
+        case Binary(
+            op, Column(name=name, type=Type.INT | Type.TIME), Literal(value=int(value), type=Type.INT | Type.TIME)
+        ):
             bits = -1
         case Binary(
             op,

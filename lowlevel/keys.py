@@ -122,7 +122,7 @@ def code_widths(key: Key, version: int) -> list[int]:
             return [2] if expression.nullable else [1]
         case Type.INT if bits_of(expression) < 64:
             return [bits_of(expression) + expression.nullable]
-        case Type.INT | Type.FLOAT:
+        case Type.INT | Type.TIME | Type.FLOAT:
             return [64, 1] if expression.nullable else [64]
         case _:
             raise ValueError(f"a key of type {expression.type} cannot be kept in the low level: {key.name}")

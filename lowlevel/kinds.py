@@ -31,8 +31,7 @@ class RowKind:
     """One kind of rows: its name in FROM, what a row is, and its columns.
 
     `shown` are the names to list where one is wrong. Those of the inner layer, and of the hundreds of information
-    elements, are `hidden`: they are named where they are near. `is_time` says whether a column holds ns since the
-    epoch, `layered` whether columns come in an inner twin too.
+    elements, are `hidden`: they are named where they are near. `layered` says whether columns have an inner twin too.
     """
 
     name: str
@@ -40,7 +39,6 @@ class RowKind:
     shown: tuple[str, ...]
     hidden: Callable[[], Iterable[str]]
     find: Callable[[str], ColumnSpec | None]
-    is_time: Callable[[str], bool]
     layered: bool
 
     def column(self, name: str, layer: str = Layer.OUTER) -> Column | None:
@@ -65,37 +63,24 @@ def _inner() -> Iterable[str]:
     return INNER_COLUMNS
 
 
-def _is_ts(name: str) -> bool:
-    return name == "ts"
-
-
 @functools.cache
 def columns_of_kind(kind: str) -> RowKind:
     """Return a kind by its name; ValueError where there is none. The columns of flows are loaded when asked for."""
     match kind:
         case "packets":
             find = _by_key(PACKET_COLUMNS)
-            return RowKind(kind, "an IP packet", tuple(COLUMNS), _inner, find, _is_ts, layered=True)
+            return RowKind(kind, "an IP packet", tuple(COLUMNS), _inner, find, layered=True)
         case "frames":
             find = _by_key(FRAME_COLUMNS)
-            return RowKind(kind, "a record of a capture", tuple(COLUMNS), _inner, find, _is_ts, layered=True)
+            return RowKind(kind, "a record of a capture", tuple(COLUMNS), _inner, find, layered=True)
         case "flows":
             from capture.flows.columns import FLOW_COLUMNS, flow_column, flow_columns
-            from capture.flows.elements import DataType, element_named
 
-            times = (DataType.SECONDS, DataType.MILLISECONDS, DataType.MICROSECONDS, DataType.NANOSECONDS)
-
-            def is_time(name: str) -> bool:
-                element = element_named(name)
-                return name.endswith("_ts") or name == "ts" or (element is not None and element.type in times)
-
-            return RowKind(
-                kind, "a flow record", tuple(FLOW_COLUMNS), flow_columns, flow_column, is_time, layered=False
-            )
+            return RowKind(kind, "a flow record", tuple(FLOW_COLUMNS), flow_columns, flow_column, layered=False)
         case "samples":
             from capture.sflow.columns import OF_THE_SAMPLE, SAMPLE_COLUMNS
 
             find = _by_key(SAMPLE_COLUMNS)
             shown = (*COLUMNS, *OF_THE_SAMPLE)
-            return RowKind(kind, "a flow sample of sFlow", shown, _inner, find, _is_ts, layered=True)
+            return RowKind(kind, "a flow sample of sFlow", shown, _inner, find, layered=True)
     raise ValueError(f"no rows are of the kind {kind}; the kinds are {', '.join(KINDS)}")

@@ -103,7 +103,7 @@ class PacketColumns(SettledColumns):
         """Return a column of integers or MACs, and whether -1 is NULL in it; None for any other column."""
         spec = self._specs[name]
         part = PHYSICAL.get(name, (name,))[0]
-        if spec.type not in ("integer", "mac") or (spec.nullable and part.endswith("ip_version")):
+        if spec.type not in ("integer", "time", "mac") or (spec.nullable and part.endswith("ip_version")):
             return None
         return self._packets.field(part), spec.nullable
 

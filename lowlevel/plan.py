@@ -17,6 +17,7 @@ from lowlevel.types import Type
 
 ARROW_TYPES: dict[Type, pa.DataType] = {
     Type.INT: pa.int64(),
+    Type.TIME: pa.int64(),
     Type.FLOAT: pa.float64(),
     Type.BOOL: pa.bool_(),
     Type.ADDRESS: pa.binary(),
@@ -24,7 +25,8 @@ ARROW_TYPES: dict[Type, pa.DataType] = {
     Type.MAC: pa.binary(),
     Type.BYTES: pa.large_binary(),  # the payloads of one block may be more than 2**31 bytes
 }
-"""The Arrow type of each value between the levels. An address is its 4 or 16 bytes in network order, a MAC its 6."""
+"""The Arrow type of each value between the levels. An address is its 4 or 16 bytes in network order, a MAC its 6,
+a time its ns since the epoch."""
 
 ORDERED = {b"wiretide.ordered": b"1"}
 """Metadata of the schema of single rows: whoever keeps them keeps their order."""

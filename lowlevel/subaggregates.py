@@ -88,10 +88,16 @@ class SubAggregate:
 
     @property
     def type(self) -> Type:
-        """INT for counts, times and over integers, FLOAT over floats."""
+        """The type of the word: INT for counts and over integers and times, FLOAT over floats."""
         if self.kind in (Kind.COUNT, Kind.EARLIEST, Kind.LATEST) or self.argument is None:
             return Type.INT
-        return self.argument.type
+        return Type.INT if self.argument.type is Type.TIME else self.argument.type
+
+    @property
+    def result_type(self) -> Type:
+        """The type of the aggregate: a least, greatest, first or last time is a time."""
+        picks = self.kind in (Kind.MIN, Kind.MAX, Kind.FIRST, Kind.LAST)
+        return Type.TIME if picks and self.argument is not None and self.argument.type is Type.TIME else self.type
 
 
 def count_of_rows(subaggregates: Iterable[SubAggregate]) -> str | None:

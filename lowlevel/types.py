@@ -4,9 +4,10 @@ from enum import StrEnum
 
 
 class Type(StrEnum):
-    """The types of GSQL values; times are INT nanoseconds, a MAC is 48 bits, BYTES are for predicates alone."""
+    """The types of GSQL values. A TIME is int64 ns since the epoch, a MAC 48 bits; BYTES occur in predicates only."""
 
     INT = "integer"
+    TIME = "time"
     FLOAT = "float"
     BOOL = "boolean"
     ADDRESS = "address"
@@ -15,5 +16,26 @@ class Type(StrEnum):
     BYTES = "bytes"
 
 
-NUMBERS = (Type.INT, Type.FLOAT)
+INTEGERS = (Type.INT, Type.TIME)
+"""The types whose values are int64: equal values of both are the same bits."""
+
+NUMBERS = (Type.INT, Type.FLOAT, Type.TIME)
 """The types that are computed with, and compared with each other."""
+
+
+def same_values(left: Type, right: Type) -> bool:
+    """Return whether values of two types are equal if their bits are: one type, or both integers."""
+    return left is right or (left in INTEGERS and right in INTEGERS)
+
+
+def key_type(left: Type, right: Type) -> Type | None:
+    """Return the type in which two keys of a join are compared; None if they cannot be.
+
+    >>> key_type(Type.TIME, Type.INT), key_type(Type.INT, Type.FLOAT), key_type(Type.TEXT, Type.INT)
+    (<Type.INT: 'integer'>, <Type.FLOAT: 'float'>, None)
+    """
+    if left is right:
+        return left
+    if left in INTEGERS and right in INTEGERS:
+        return Type.INT
+    return Type.FLOAT if left in NUMBERS and right in NUMBERS else None

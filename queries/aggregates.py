@@ -9,7 +9,6 @@ where it ends; so does the count that a mean divides by.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from lowlevel.operations import Op
 from lowlevel.piece_expressions import SHARE, AtEnd
 from lowlevel.spread import is_counter
 from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
-from lowlevel.types import Type
+from lowlevel.types import INTEGERS, Type
 from queries.details import Details
 from queries.expression_text import expression_text
 from queries.selections import Selections
@@ -45,9 +44,8 @@ BOUNDED = ("count", "sum", "min", "max", "avg", *VARIANCES, *INTEGERS_ALONE, "fi
 class Aggregates:
     """Collects aggregates as they are bound; equal ones, and equal words of different ones, are kept once."""
 
-    def __init__(self, is_time: Callable[[str], bool], spread: bool) -> None:
-        """Collect aggregates over rows whose times `is_time` names, and which may be spread over panes."""
-        self._is_time = is_time
+    def __init__(self, spread: bool) -> None:
+        """Collect aggregates over rows, which may be spread over panes."""
         self._spread = spread
         self._words: dict[tuple[Kind, Expression | None], SubAggregate] = {}
         self.finished: dict[str, Expression] = {}
@@ -79,10 +77,6 @@ class Aggregates:
             self._word(Kind.COUNT, None)
         return tuple(self._words.values())
 
-    def holds_time(self, expression: Expression) -> bool:
-        """Whether a time is among its columns: six values of `ts` sum to more than an int64 holds."""
-        return any(self._is_time(column.name) for column in columns_of(expression))
-
     def _finish(self, function: str, argument: Expression | None) -> Expression:
         if function == "count" or argument is None:
             return self._count(self._at_end(argument))
@@ -111,7 +105,7 @@ class Aggregates:
     def _summed(self, argument: Expression) -> Expression:
         """Return what `avg` sums: floats where a sum of integers would wrap within a few rows."""
         shared = self._shared(argument)
-        if argument.type is Type.INT and self.holds_time(argument):
+        if argument.type in INTEGERS and holds_time(argument):
             return Binary(Op.MUL, shared, Literal(1.0, Type.FLOAT))
         return shared
 
@@ -132,7 +126,12 @@ class Aggregates:
         if key not in self._words:
             self._words[key] = SubAggregate(f"s{len(self._words)}", kind, argument)
         word = self._words[key]
-        return Column(word.name, word.type)
+        return Column(word.name, word.result_type)
+
+
+def holds_time(expression: Expression) -> bool:
+    """Whether a time is among its columns: six values of `ts` sum to more than an int64 holds."""
+    return any(column.type is Type.TIME for column in columns_of(expression))
 
 
 def _with_shares(expression: Expression) -> Expression:

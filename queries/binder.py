@@ -15,9 +15,9 @@ from sqlglot import exp
 from lowlevel.expressions import Binary, Column, Expression, Literal, Unary
 from lowlevel.operations import ARITHMETIC, BITWISE, COMPARISON, LOGICAL, Op
 from lowlevel.predicates import IsNull
-from lowlevel.types import NUMBERS, Type
-from queries.aggregates import BOUNDED, INTEGERS_ALONE, VARIANCES, Aggregates
-from queries.comparisons import Operand, compare, member
+from lowlevel.types import INTEGERS, NUMBERS, Type
+from queries.aggregates import BOUNDED, INTEGERS_ALONE, VARIANCES, Aggregates, holds_time
+from queries.comparisons import Operand, compare, member, time_literal
 from queries.details import DETAILED
 from queries.errors import QueryError
 from queries.filter_joins import SEEN_WITHIN
@@ -126,6 +126,8 @@ class Binder:
             return self._number(token, negated=isinstance(node.parent, exp.Neg))
         if token.kind is Kind.STRING:
             return Literal(token.text, Type.TEXT)
+        if token.kind is Kind.TIME:
+            return time_literal(self._sql, token)
         if token.kind is Kind.BYTES:
             return Literal(bytes.fromhex(token.text), Type.BYTES)
         if token.keyword in ("TRUE", "FALSE"):
@@ -158,7 +160,7 @@ class Binder:
                     self._fail("the number is out of range", node, "integers of 64 bits with sign")
                 return Literal(-operand.value, operand.type)
         else:
-            self._need((Type.INT,), operand, node.this, op)
+            self._need(INTEGERS, operand, node.this, op)
         return Unary(op, operand)
 
     def _binary(self, op: Op, node: exp.Expr, depth: int) -> Expression:
@@ -169,7 +171,7 @@ class Binder:
             return self._chain(op, chain, depth)
         left = self._bind(node.this, depth + 1)
         right = self._bind(node.expression, depth + 1)
-        types: tuple[Type, ...] = (Type.BOOL,) if op in LOGICAL else (Type.INT,)
+        types: tuple[Type, ...] = (Type.BOOL,) if op in LOGICAL else INTEGERS
         if op in ARITHMETIC and op is not Op.MOD:
             types = NUMBERS
         self._need(types, left, node.this, op)
@@ -259,8 +261,8 @@ class Binder:
         if name in DEFINED:
             return self._aggregates.user_columns.add(self._sql, name_token, bound, self._aggregates)
         if name != "count":
-            self._need((Type.INT,) if name in INTEGERS_ALONE else NUMBERS, bound, argument, name)
-        if name in ("sum", *VARIANCES) and isinstance(bound, Column) and self._aggregates.holds_time(bound):
+            self._need(INTEGERS if name in INTEGERS_ALONE else NUMBERS, bound, argument, name)
+        if name in ("sum", *VARIANCES) and isinstance(bound, Column) and holds_time(bound):
             problem = (
                 "which six rows take beyond 64 bits" if name == "sum" else "whose squares are beyond what floats tell"
             )

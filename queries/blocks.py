@@ -64,7 +64,7 @@ def block_of_windows(node: Windowed, whole: QueryPlan | GraphPlan) -> Block:
         return Block(columns, (), lambda _time: node, whole)
     begins = isinstance(window, SlidingWindow)
     named = begins and not any(column.name.lower() == TS for column in columns)
-    start, end = (Column(name, Type.INT) for name in (WINDOW_START, WINDOW_END))
+    start, end = (Column(name, node.plan.bound_type) for name in (WINDOW_START, WINDOW_END))
     outputs = (*((Output(TS, start),) if named else ()), *(Output(column.name, column) for column in columns))
     times = (*((TS,) if named else ()), *((WINDOW_START,) if begins else ()), *((WINDOW_END,) if window.timed else ()))
 
@@ -73,7 +73,7 @@ def block_of_windows(node: Windowed, whole: QueryPlan | GraphPlan) -> Block:
         shift = 0 if time in (None, WINDOW_END) else length
         return Apply(node, outputs, (Progressing(time or WINDOW_END, end.name, shift),))
 
-    read = (*((Column(TS, Type.INT),) if named else ()), *columns)
+    read = (*((Column(TS, Type.TIME),) if named else ()), *columns)
     return Block(read, times, at, whole)
 
 

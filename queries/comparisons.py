@@ -10,7 +10,8 @@ from lowlevel.address_constants import Address
 from lowlevel.expressions import Binary, Column, Expression, Literal
 from lowlevel.operations import Op
 from lowlevel.predicates import InList, InPrefix
-from lowlevel.types import NUMBERS, Type
+from lowlevel.times import EXAMPLES, TimeError, parse_time
+from lowlevel.types import INTEGERS, Type, key_type, same_values
 from queries.addresses import AddressError, parse_address, parse_prefix
 from queries.errors import QueryError
 from queries.macs import EXAMPLE, parse_mac
@@ -61,6 +62,12 @@ class Operand:
             self.fail(f"'{self.bound.value}' is not a MAC address", EXAMPLE)
         return replace(self, bound=Literal(number, Type.MAC))
 
+    def as_time(self) -> Operand:
+        """Read a string as a time; leave anything else as it is."""
+        if not isinstance(self.bound, Literal) or not isinstance(self.bound.value, str):
+            return self
+        return replace(self, bound=_time_literal(self.sql, self.token, self.bound.value))
+
     def fail(self, problem: str, expected: str) -> NoReturn:
         """Refuse the operand at its place."""
         raise self.error(problem, expected)
@@ -77,16 +84,44 @@ def compare(op: Op, left: Operand, right: Operand) -> Binary:
         left, right = left.as_address(), right.as_address()
     if Type.MAC in (left.type, right.type):
         left, right = left.as_mac(), right.as_mac()
+    if Type.TIME in (left.type, right.type):
+        left, right = left.as_time(), right.as_time()
     if Type.BYTES in (left.type, right.type):
         place = left if left.type is Type.BYTES else right
         place.fail(f"{op} over bytes", "starts_with(…, x'1603'), contains(…, 'text'), byte(…, n) or length(…) of them")
-    if left.type is not right.type and not (left.type in NUMBERS and right.type in NUMBERS):
-        right.fail(f"{op} between {left.type} and {right.type}", f"a value of type {left.type}")
+    if key_type(left.type, right.type) is None:
+        expected = f"a value of type {left.type}"
+        if _is_time(left) or _is_time(right):
+            expected = "a time such as ts beside a text that is a time"
+        right.fail(f"{op} between {left.type} and {right.type}", expected)
     if left.type is Type.BOOL:
         left.fail(f"{op} between two conditions", "AND, OR and NOT to combine conditions")
     if left.type is Type.TEXT and op not in (Op.EQ, Op.NE):
         left.fail(f"{op} between texts", "=, <> or IN: texts have no order")
     return Binary(op, left.bound, right.bound)
+
+
+def time_literal(sql: str, token: Token) -> Literal:
+    """Return the constant of `TIMESTAMP '…'`; QueryError at its place if the text is no time."""
+    return _time_literal(sql, token, token.text)
+
+
+def _time_literal(sql: str, token: Token, text: str) -> Literal:
+    try:
+        return Literal(parse_time(text), Type.TIME)
+    except TimeError as error:
+        raise QueryError(str(error), sql, token.start, EXAMPLES) from None
+
+
+def _is_time(operand: Operand) -> bool:
+    """Whether an operand is a text that could be compared with a time."""
+    if not isinstance(operand.bound, Literal) or not isinstance(operand.bound.value, str):
+        return False
+    try:
+        parse_time(operand.bound.value)
+    except TimeError:
+        return False
+    return True
 
 
 def member(operand: Operand, values: Sequence[Operand]) -> InList | InPrefix:
@@ -114,12 +149,14 @@ def _constant(wanted: Type, value: Operand) -> Literal:
     bound = value.bound
     if not isinstance(bound, Literal):
         value.fail("IN takes constants", "numbers, addresses or texts; OR for anything else")
-    if wanted is Type.FLOAT and bound.type is Type.INT and isinstance(bound.value, int):
+    if wanted is Type.FLOAT and bound.type in INTEGERS and isinstance(bound.value, int):
         return Literal(float(bound.value), Type.FLOAT)
+    if wanted is Type.TIME and isinstance(bound.value, str):
+        return _time_literal(value.sql, value.token, bound.value)
     if wanted is Type.MAC and isinstance(bound.value, str):
         mac = value.as_mac().bound
         assert isinstance(mac, Literal)
         return mac
-    if bound.type is not (Type.TEXT if wanted is Type.ADDRESS else wanted):
+    if not same_values(bound.type, Type.TEXT if wanted is Type.ADDRESS else wanted):
         value.fail(f"IN over {wanted} got a value of type {bound.type}", f"constants of type {wanted}")
     return bound

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 
 from lowlevel.expressions import Binary, Expression, columns_of
 from lowlevel.operations import Op
+from lowlevel.types import same_values
 from queries.relations import conjunction
 
 
@@ -52,10 +53,13 @@ def implied(expression: Expression, names: Collection[str]) -> Expression | None
 def equality(
     expression: Expression, left: Collection[str], right: Collection[str]
 ) -> tuple[Expression, Expression] | None:
-    """Return the two sides of an equality of one type between columns of `left` and of `right`; None for no such."""
+    """Return the two sides of an equality between columns of `left` and of `right`; None if there is no such equality.
+
+    Their values are of one type, or integers and times.
+    """
     if not isinstance(expression, Binary) or expression.op is not Op.EQ:
         return None
-    if expression.left.type is not expression.right.type:
+    if not same_values(expression.left.type, expression.right.type):
         return None
     for one, other in ((expression.left, expression.right), (expression.right, expression.left)):
         of_one, of_other = _names(one), _names(other)

@@ -36,7 +36,7 @@ USAGE = {
 LEAST_NANOSECONDS = 1_000_000
 """What ts is divided by counts ns from here on, and seconds below."""
 
-TS = Column("ts", Type.INT)
+TS = Column("ts", Type.TIME)
 
 
 def cut_call(sql: str, tokens: Sequence[Token]) -> tuple[tuple[Token, ...], tuple[Token, ...]]:
@@ -100,7 +100,7 @@ def window_of_quotient(expression: Expression, ts: Column = TS) -> tuple[Sliding
         length = divisor * SECOND if divisor < LEAST_NANOSECONDS else divisor
     else:
         return None
-    number = Binary(Op.DIV, Column("window_start", Type.INT), Literal(length, Type.INT))
+    number = Binary(Op.DIV, Column("window_start", Type.TIME), Literal(length, Type.INT))
     return SlidingWindow(length, length), number
 
 

@@ -9,6 +9,7 @@ from lowlevel.finished_aggregates import Mean, Present, Variance
 from lowlevel.operations import ARITHMETIC, BITWISE, COMPARISON, Op
 from lowlevel.piece_expressions import AtEnd
 from lowlevel.predicates import InList, InPrefix, IsNull
+from lowlevel.times import time_text
 from lowlevel.types import Type
 from lowlevel.watch.expressions import InWatchlist, LongestPrefix
 from queries.addresses import address_text, prefix_text
@@ -109,6 +110,8 @@ def _literal(literal: Literal) -> tuple[str, int]:
         return f"x'{value.hex()}'", _ATOM
     if isinstance(value, str):
         return _quoted(value), _ATOM
+    if literal.type is Type.TIME:
+        return f"TIMESTAMP '{time_text(int(value))}'", _ATOM
     if literal.type is Type.MAC:
         return f"'{mac_text(int(value))}'", _ATOM
     return repr(value), _ATOM if value >= 0 else _UNARY

@@ -12,7 +12,7 @@ from lowlevel.durations import parse_duration
 from lowlevel.expressions import Binary, Expression, Literal, columns_of, parts_of
 from lowlevel.filter_join.seen_within import SeenWithin
 from lowlevel.operations import Op
-from lowlevel.types import Type
+from lowlevel.types import INTEGERS, Type, same_values
 from queries.comparisons import Operand
 from queries.errors import QueryError
 from queries.tokens import Token
@@ -21,7 +21,7 @@ SEEN_WITHIN = "seen_within"
 USAGE = "seen_within('30 seconds', this = that AND …, condition of that)"
 """How it is called."""
 
-KEYS = (Type.ADDRESS, Type.INT, Type.MAC)
+KEYS = (Type.ADDRESS, *INTEGERS, Type.MAC)
 """Types of values that a key may be made of."""
 
 MATCH = "columns or expressions on both sides of =, of this row on the left and of the one before on the right"
@@ -37,7 +37,7 @@ def seen_within(sql: str, name: Token, operands: Sequence[Operand]) -> SeenWithi
         for side in (one, other):
             if not any(columns_of(side)):
                 operands[1].fail(f"{SEEN_WITHIN} of a constant", MATCH)
-        if one.type not in KEYS or other.type is not one.type:
+        if one.type not in KEYS or not same_values(one.type, other.type):
             operands[1].fail(f"{SEEN_WITHIN} of values of type {one.type} and {other.type}", f"{' or '.join(KEYS)}")
     condition = operands[2].bound if len(operands) == 3 else None
     if condition is not None and condition.type is not Type.BOOL:

@@ -61,10 +61,9 @@ class Grouping:
         self._sql = clauses.sql
         self._names = names
         self._links = links
-        self._lacking = tuple(lacking)
         self._group_times = GroupTimes(clauses, window, names, links, times)
         self._scope = Scope(names)
-        self._aggregates = Aggregates(names.is_time, window.clause.spread is not None)
+        self._aggregates = Aggregates(window.clause.spread is not None)
         self._group_names: dict[Expression, str] = {}  # names given in GROUP BY as they are spelled
         self._window = window.clause.window
         self._of_window: dict[Expression, Expression] = {}  # what GROUP BY says of the window, over its bounds
@@ -93,7 +92,8 @@ class Grouping:
             where = self._condition(clauses.where, Binder(self._sql, "WHERE", item, scope.in_row).bind())
         self._group_times.choose(scope.in_group_by)
         keys, partition = self._keys()
-        scope.windowed = self._window != WHOLE_INPUT
+        if self._window != WHOLE_INPUT:
+            scope.bound_type = Type.TIME if self._window.timed else Type.INT
         select = self._select(items if self._has_own_bounds else self._without_bounds(items))
         having = None
         selections: tuple[Selection, ...] = ()
@@ -158,7 +158,7 @@ class Grouping:
     @property
     def _has_own_bounds(self) -> bool:
         """Whether `window_start` is a column of the tables alone: there are no windows over them."""
-        return self._links is None and not self._scope.windowed
+        return self._links is None and self._scope.bound_type is None
 
     def _without_bounds(self, items: list[Item]) -> list[Item]:
         """Leave out `window_start` and `window_end` as items: every result of a window begins with them."""
@@ -189,7 +189,7 @@ class Grouping:
         partition = tuple(column.name for column in self._scope.groups.values())
         name = self._asked.name
         if name is not None:
-            start = Column(BOUNDS[0], Type.INT)
+            start = Column(BOUNDS[0], Type.TIME)
             self._of_window[start] = start
             self._name_group(name, start)
         if self._asked.group_by is not None:
@@ -231,7 +231,7 @@ class Grouping:
 
     def _in_nanoseconds(self, expression: Expression) -> Expression:
         """Return what a group by a time is computed as: `ts/60` counts minutes, while `/` divides nanoseconds."""
-        times = (each for each in columns_of(expression) if self._names.is_time(each.name) or each in self._lacking)
+        times = (each for each in columns_of(expression) if each.type is Type.TIME)
         for column in times:
             interval = interval_of(expression, column)
             if interval is not None and interval > 1:

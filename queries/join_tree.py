@@ -75,7 +75,7 @@ class Step:
     @property
     def time_column(self) -> Column:
         """The time of the item, as pairs have it."""
-        return Column(f"{self.table.name}.{self.time}", Type.INT)
+        return Column(f"{self.table.name}.{self.time}", Type.TIME)
 
 
 class JoinTree:

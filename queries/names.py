@@ -30,10 +30,6 @@ class Names(Protocol):
         """Return the error for a name that means nothing; `others` are names that are valid at its place too."""
         ...
 
-    def is_time(self, name: str) -> bool:
-        """Whether the column of that name holds ns since the epoch."""
-        ...
-
     def shown(self, name: str) -> str | None:
         """Name of a column as results have it; None for what is no column."""
         ...
@@ -49,7 +45,6 @@ class LinkNames:
         self._layer = layer
         self._alias = alias
         self._kind = columns_of_kind(source.kind)
-        self.is_time = self._kind.is_time
 
     @property
     def time(self) -> Column | None:

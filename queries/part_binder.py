@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NoReturn
 
 from lowlevel.expressions import Expression, columns_of
-from lowlevel.kinds import columns_of_kind
 from queries.aggregates import BOUNDED, Aggregates
 from queries.binder import Binder
 from queries.clauses import Clause
@@ -15,7 +14,6 @@ from queries.everyday_windows import USAGE
 from queries.functions import FUNCTIONS
 from queries.grammar import ExpressionGrammar
 from queries.selections import SELECTED
-from queries.streams import PACKETS
 from queries.tokens import Token, tokenise
 from queries.user_aggregates import ARGUMENT
 
@@ -31,7 +29,7 @@ def bind_part(name: str, part: str, text: str, argument: Expression, aggregates:
     Without `aggregates` it is only tried.
     """
     tried = aggregates is None
-    aggregates = aggregates or Aggregates(columns_of_kind(PACKETS).is_time, False)
+    aggregates = aggregates or Aggregates(False)
     tokens = tokenise(text)
     item = ExpressionGrammar(text, Clause(tokens[0], tuple(tokens[:-1]), tokens[-1])).expression()
 

@@ -112,6 +112,6 @@ def constant_lists(tokens: Sequence[Token]) -> dict[int, range]:
 def _types(token: Token) -> tuple[TokenType, ...]:
     if token.kind is Kind.NUMBER:
         return (TokenType.NUMBER,)
-    if token.kind in (Kind.STRING, Kind.BYTES):
+    if token.kind in (Kind.STRING, Kind.BYTES, Kind.TIME):
         return (TokenType.STRING,)
     return _TYPES.get(token.keyword, (TokenType.VAR,))

@@ -18,7 +18,7 @@ from lowlevel.kinds import columns_of_kind
 from lowlevel.operations import Op
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.predicates import IsNull
-from lowlevel.types import Type
+from lowlevel.types import Type, same_values
 from queries.blocks import TS, Block
 from queries.errors import QueryError
 from queries.expression_text import expression_text
@@ -50,10 +50,6 @@ class Relation(Protocol):
 
     def column(self, name: str) -> Column | None:
         """Find a column, without regard to case."""
-        ...
-
-    def is_time(self, name: str) -> bool:
-        """Whether the column holds ns since the epoch."""
         ...
 
     def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> Placed:
@@ -89,10 +85,6 @@ class LinkRelation:
     def column(self, name: str) -> Column | None:
         """Find a column of the kind under the layer."""
         return columns_of_kind(self.links.source.kind).column(name, self.links.layer)
-
-    def is_time(self, name: str) -> bool:
-        """Whether it is a time of the kind."""
-        return columns_of_kind(self.links.source.kind).is_time(name)
 
     def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> Placed:
         """Return a leaf of single rows."""
@@ -153,10 +145,6 @@ class BlockRelation:
         """Find a column of its results."""
         return self.block.by_name.get(name.lower())
 
-    def is_time(self, name: str) -> bool:
-        """Whether it is one of its times; of others nothing is known."""
-        return name in self.block.times
-
     def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> Placed:
         """Return all its columns, so that whoever else reads it by this time reads the same node."""
         node, condition = self.block.node(time), conjunction(where)
@@ -186,10 +174,6 @@ class UnionRelation:
         """Find a column."""
         return next((column for column in self.columns if column.name.lower() == name.lower()), None)
 
-    def is_time(self, name: str) -> bool:
-        """Whether it is a time of each."""
-        return all(part.is_time(name) for part in self.parts)
-
     def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> Placed:
         """Return a union of the parts, each brought to the same columns in the same order."""
         time = time or next(iter(self.common_times), None)
@@ -214,13 +198,15 @@ def union_of(sql: str, parts: Sequence[Relation], places: Sequence[Token]) -> Un
         found = [part.column(name) for part in parts]
         for column, place in zip(found, places, strict=True):
             first = found[0]
-            if column is None or first is None or column.type is not first.type:
+            if column is None or first is None or not same_values(column.type, first.type):
                 problem = f"a union with {place.shown}, which has no column '{name}'"
                 if column is not None and first is not None:
                     problem = f"a union where '{name}' is {column.type} and {first.type}"
                 raise QueryError(problem, sql, place.start, "the same columns in all that is united")
         known = [column for column in found if column is not None]
-        columns.append(replace(known[0], name=name, nullable=any(each.nullable for each in known), bits=64))
+        kind = known[0].type if all(column.type is known[0].type for column in known) else Type.INT
+        nullable = any(column.nullable for column in known)
+        columns.append(Column(name, kind, nullable))
     known_times = [{time.lower() for time in part.times} for part in parts]
     times = [name for name in model.times if all(name.lower() in each for each in known_times)]
     return UnionRelation(tuple(parts), tuple(columns), tuple(times))

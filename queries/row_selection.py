@@ -87,7 +87,7 @@ def _selected(outputs: Sequence[Output], times: Sequence[Column]) -> Selected:
 def counted_by(expression: Expression, time: Column) -> int | None:
     """Return what a time is divided by, 1 for the time as it is; None for other expressions.
 
-    >>> ts = Column("ts", Type.INT)
+    >>> ts = Column("ts", Type.TIME)
     >>> seconds = Binary(Op.DIV, ts, Literal(10**9, Type.INT))
     >>> counted_by(ts, ts), counted_by(Binary(Op.DIV, seconds, Literal(60, Type.INT)), ts)
     (1, 60000000000)

@@ -43,8 +43,8 @@ class Scope:
         """Grouping expressions over the rows, each with the column of the partials that holds it."""
         self.selected: dict[str, Expression] = {}
         """The select list by the names of its columns, aggregates as their stand-ins."""
-        self.windowed = False
-        """Whether groups are of windows, which have bounds."""
+        self.bound_type: Type | None = None
+        """Type of the bounds of windows; None if groups are not of windows."""
 
     def in_row(self, name: Token, stream: Token | None) -> Expression | None:
         """Resolve a name in WHERE and in the arguments of aggregates."""
@@ -79,8 +79,9 @@ class Scope:
 
     def _bound(self, name: Token, stream: Token | None) -> Column | None:
         """Return the bound of a window that a name means."""
-        known = self.windowed and stream is None and name.text.lower() in BOUNDS
-        return Column(name.text.lower(), Type.INT) if known else None
+        if self.bound_type is None or stream is not None or name.text.lower() not in BOUNDS:
+            return None
+        return Column(name.text.lower(), self.bound_type)
 
     def _synonym(self, name: Token, stream: Token | None) -> Expression | None:
         """Return what a name means that papers and Gigascope have and the rows have not."""

@@ -110,15 +110,6 @@ class TableNames:
         problem = f"unknown column '{name.text}'{whose}"
         return QueryError(problem, self._sql, name.start, "one of the valid names", (*others, *shown), name.text)
 
-    def is_time(self, name: str) -> bool:
-        """Whether the column of that name holds ns since the epoch."""
-        return any(
-            table.relation.is_time(column)
-            for table in self.tables
-            for column in [self._plain(table, name)]
-            if self.qualified(table, column) == name
-        )
-
     def shown(self, name: str) -> str | None:
         """Name of a column without its table; None for what is no column."""
         for table in self.tables:

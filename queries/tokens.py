@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from queries.errors import QueryError
 
 
 class Kind(StrEnum):
-    """What a token is. QUOTED is text in double quotes: a name, or a string where a name makes no sense."""
+    """What a token is. QUOTED is text in double quotes: a name, or a string where a name makes no sense.
+
+    TIME is `TIMESTAMP '2016-08-02T02:19:00Z'`, two words that are one literal.
+    """
 
     WORD = "name"
     QUOTED = "quoted name"
     STRING = "string"
     BYTES = "bytes"
+    TIME = "time"
     NUMBER = "number"
     SYMBOL = "symbol"
     END = "end of the query"
@@ -98,7 +102,10 @@ def tokenise(sql: str) -> list[Token]:
             expected = "pairs of hexadecimal digits, for example x'1603'"
             raise QueryError(f"got the bytes {match.group()}", sql, match.start(), expected)
         if match.lastgroup != "blank":
-            tokens.append(_token(match))
+            token = _token(match)
+            if token.kind is Kind.STRING and tokens and tokens[-1].keyword == "TIMESTAMP":
+                token = replace(token, kind=Kind.TIME, start=tokens.pop().start)
+            tokens.append(token)
     # Where something is missing at the end, the caret goes behind the last word, not behind blanks and comments.
     end = tokens[-1].end if tokens else 0
     return [*tokens, Token(Kind.END, "", end, end)]

@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from fractions import Fraction
 
-from capture.units import SECOND
 from lowlevel.durations import LONGEST, UNITS
+from lowlevel.times import EXAMPLES, TimeError, parse_time
 from queries.errors import QueryError
 from queries.tokens import Kind, Token
 
@@ -27,7 +26,6 @@ MOST_ROWS = 2**40
 """A window of a number of rows has fewer."""
 
 _DECIMAL = re.compile(r"(?=.{1,40}$)(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +190,8 @@ def read_origin(sql: str, take: Callable[[], Token]) -> int:
     value = None
     if token.kind is Kind.NUMBER and token.text.isdecimal():
         value = int(token.text[:25])
-    elif token.kind in (Kind.STRING, Kind.QUOTED) and not negative:
-        value = nanoseconds_of(token.text)
+    elif token.kind in (Kind.STRING, Kind.QUOTED, Kind.TIME) and not negative:
+        value = nanoseconds_of(sql, token)
     if value is None:
         expected = "whole nanoseconds since the epoch, or a time like '2008-10-01T12:00:00Z'"
         raise QueryError(f"got ORIGIN {token.shown}", sql, token.start, expected, (), token.text)
@@ -215,19 +213,10 @@ def duration_of(sql: str, number: Token, unit: Token) -> int:
     return int(nanoseconds)
 
 
-def nanoseconds_of(text: str) -> int | None:
-    """Nanoseconds since the epoch of an ISO 8601 time, UTC where it names no zone; None where it is no such time."""
-    match = _TIME.fullmatch(text.strip())
-    if match is None:
-        return None
-    base, fraction, zone = match.groups()
-    if fraction and len(base) < len("2008-10-01T12:00:00"):
-        return None
+def nanoseconds_of(sql: str, token: Token) -> int:
+    """Return the time of ORIGIN in ns since the epoch; QueryError at its place if its text is no time."""
     try:
-        moment = datetime.fromisoformat(base)
-        if zone not in (None, "Z"):
-            moment = datetime.fromisoformat(base + ("" if len(base) > 10 else "T00:00") + zone)
-    except ValueError:  # digits in the right places that are no date: month 13
-        return None
-    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86400 + since.seconds) * SECOND + int((fraction or "").ljust(9, "0") or 0)
+        return parse_time(token.text)
+    except TimeError as error:
+        expected = f"whole nanoseconds since the epoch, or {EXAMPLES}"
+        raise QueryError(f"got ORIGIN: {error}", sql, token.start, expected) from None

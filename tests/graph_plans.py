@@ -19,7 +19,7 @@ from lowlevel.types import Type
 
 SRC, DEST = Column("srcIP", Type.ADDRESS, True), Column("destIP", Type.ADDRESS, True)
 PORT, LEN = Column("srcPort", Type.INT, True, 16), Column("len", Type.INT, False, 32)
-TS, PANE = Column("ts", Type.INT), Column("pane", Type.INT)
+TS, PANE = Column("ts", Type.TIME), Column("pane", Type.TIME)
 
 
 def number(value: int) -> Literal:

@@ -47,6 +47,7 @@ def _keys(random: Random, key: Key, rows: int) -> list[object]:
         Type.BOOL: lambda: random.random() < 0.5,
         Type.FLOAT: lambda: random.randrange(-(2**40), 2**40) / 4,
         Type.INT: lambda: random.randrange(-(2**31), 2**33),
+        Type.TIME: lambda: random.randrange(-(2**31), 2**33),
     }[key.expression.type]
     return [None if random.random() < nulls else make() for _ in range(rows)]
 

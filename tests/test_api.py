@@ -13,6 +13,7 @@ import wiretide
 from capture.errors import InputError
 from capture.packets.columns import COLUMNS
 from queries.errors import QueryError
+from tests import in_ns
 from tests.conftest import StartedThreads
 from tests.packet_rows import decode_file
 from tests.pcap_bytes import NS, pcap_bytes
@@ -27,7 +28,7 @@ def capture(tmp_path: Path) -> Path:
 
 def test_query_answers_with_an_arrow_table(capture: Path) -> None:
     sql = "SELECT destIP, destPort, count(*), avg(len) AS mean FROM p [RANGE 1 minute] GROUP BY destIP, destPort"
-    table = wiretide.query(sql, capture)
+    table = in_ns.query(sql, capture)
     assert table.schema == pa.schema(
         [
             ("window_start", pa.int64()),
@@ -46,11 +47,11 @@ def test_query_answers_with_an_arrow_table(capture: Path) -> None:
 def test_query_takes_paths_folders_and_streams(capture: Path) -> None:
     sql = "SELECT link, count(*) FROM m GROUP BY link"
     expected = [{"link": "M", "count": 2}]
-    assert wiretide.query(sql, str(capture)).to_pylist() == expected
-    assert wiretide.query(sql, capture.parent).to_pylist() == expected
-    assert wiretide.query(sql, streams={"M": [str(capture)]}).to_pylist() == expected
+    assert in_ns.query(sql, str(capture)).to_pylist() == expected
+    assert in_ns.query(sql, capture.parent).to_pylist() == expected
+    assert in_ns.query(sql, streams={"M": [str(capture)]}).to_pylist() == expected
     with pytest.raises(InputError, match=r"M\.pcap.* twice"):
-        wiretide.query(sql, capture, capture.parent)
+        in_ns.query(sql, capture, capture.parent)
 
 
 NOW = 1_700_000_000
@@ -60,7 +61,7 @@ NOW = 1_700_000_000
 def test_the_mean_of_today_is_today(tmp_path: Path) -> None:
     capture = write(tmp_path / "M.pcap", [(NOW + second, udp("10.0.0.1", "10.0.0.9", 1, 53)) for second in range(101)])
     offset = f"avg(ts - {NOW * NS}) AS since"
-    (row,) = wiretide.query(f"SELECT avg(ts) AS mean, {offset} FROM p", capture).to_pylist()
+    (row,) = in_ns.query(f"SELECT avg(ts) AS mean, {offset} FROM p", capture).to_pylist()
     assert row["mean"] == pytest.approx((NOW + 50) * NS, abs=10_000)
     assert row["since"] == 50 * NS
 
@@ -72,13 +73,13 @@ def test_a_window_as_far_and_long_as_the_clause_takes_holds_its_packets(tmp_path
         sql = f"SELECT count(*) AS n FROM p [RANGE {days} days, SLIDE {days} days, ORIGIN {origin}]"
         slide = days * 86400 * NS
         ends = [origin + ((second * NS - origin) // slide + 1) * slide for second in (0, NOW, last)]
-        rows = wiretide.query(sql, capture).to_pylist()
+        rows = in_ns.query(sql, capture).to_pylist()
         expected = sorted({end for end in ends if end > origin})
         assert [(row["window_end"], row["window_start"] + slide) for row in rows] == [(end, end) for end in expected]
 
 
 def test_an_answer_without_rows_has_its_columns(capture: Path) -> None:
-    table = wiretide.query("SELECT srcIP, count(*) FROM p WHERE len > 5000 GROUP BY srcIP", capture)
+    table = in_ns.query("SELECT srcIP, count(*) FROM p WHERE len > 5000 GROUP BY srcIP", capture)
     assert (table.num_rows, table.column_names) == (0, ["srcIP", "count"])
 
 
@@ -88,20 +89,20 @@ def test_threads_and_slack_are_arguments_too(tmp_path: Path) -> None:
     path = tmp_path / "M.pcap.gz"
     path.write_bytes(gzip.compress(write(tmp_path / "M.pcap", [(time, frame) for time in times]).read_bytes()))
     sql = "SELECT count(*) AS n FROM p [RANGE 10 seconds]"
-    expected = wiretide.query(sql, path).to_pylist()
+    expected = in_ns.query(sql, path).to_pylist()
     assert sum(row["n"] for row in expected) == 66
-    assert wiretide.query(sql, path, threads=3, slack="exact").to_pylist() == expected
-    assert wiretide.query(sql, path, slack="2 minutes").to_pylist() == expected
+    assert in_ns.query(sql, path, threads=3, slack="exact").to_pylist() == expected
+    assert in_ns.query(sql, path, slack="2 minutes").to_pylist() == expected
     with pytest.raises(ValueError, match="got a slack of 'soon', expected a duration"):
-        wiretide.query(sql, path, slack="soon")
+        in_ns.query(sql, path, slack="soon")
 
 
 @pytest.mark.parametrize("options", [{"threads": 2}, {"slack": "1s"}, {"follow": True}])
 def test_arguments_of_the_inline_engine_are_refused_with_another(options: dict, capture: Path) -> None:
     with pytest.raises(ValueError, match="with the engine local, expected them with inline"):
-        wiretide.query("SELECT count(*) FROM p", capture, on="local", **options)
+        in_ns.query("SELECT count(*) FROM p", capture, on="local", **options)
     with pytest.raises(ValueError, match="got 0 threads, expected at least 1"):
-        wiretide.query("SELECT count(*) FROM p", capture, threads=0)
+        in_ns.query("SELECT count(*) FROM p", capture, threads=0)
 
 
 def test_what_is_not_in_an_answer_is_a_warning(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_what_is_not_in_an_answer_is_a_warning(tmp_path: Path) -> None:
     assert told[0].filename == __file__
     path.write_bytes(pcap_bytes([(NS, b"frame")], link_type=147))
     with pytest.raises(InputError, match="the only record is of a link type that is not supported"):
-        wiretide.query("SELECT count(*) AS n FROM p", path)
+        in_ns.query("SELECT count(*) AS n FROM p", path)
 
 
 def test_watch_yields_windows_when_they_are_over(tmp_path: Path, started_threads: StartedThreads) -> None:
@@ -120,7 +121,7 @@ def test_watch_yields_windows_when_they_are_over(tmp_path: Path, started_threads
     os.mkfifo(pipe)
     frame = udp("10.0.0.1", "10.0.0.9", 1, 53)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # or opening to write would wait for the engine
-    batches = wiretide.watch("SELECT srcIP, count(*) AS n FROM p [RANGE 10 seconds] GROUP BY srcIP", pipe, slack="2s")
+    batches = in_ns.watch("SELECT srcIP, count(*) AS n FROM p [RANGE 10 seconds] GROUP BY srcIP", pipe, slack="2s")
     with pipe.open("wb", buffering=0) as end:
         content = pcap_bytes([(NS, frame)] * 64 + [(12 * NS, frame)], RAW_IP)
         end.write(content)
@@ -134,8 +135,8 @@ def test_watch_opens_its_inputs_at_once_and_ends_its_threads_when_closed(
     capture: Path, started_threads: StartedThreads
 ) -> None:
     with pytest.raises(InputError, match="No such file"):
-        wiretide.watch("SELECT count(*) FROM p", capture.with_name("none.pcap"))
-    batches = wiretide.watch("SELECT count(*) AS n FROM p [RANGE 1 minute]", capture)
+        in_ns.watch("SELECT count(*) FROM p", capture.with_name("none.pcap"))
+    batches = in_ns.watch("SELECT count(*) AS n FROM p [RANGE 1 minute]", capture)
     next(batches)
     batches.close()  # type: ignore[attr-defined]
     assert not started_threads()
@@ -143,16 +144,16 @@ def test_watch_opens_its_inputs_at_once_and_ends_its_threads_when_closed(
 
 def test_errors_are_exceptions_of_their_own(capture: Path) -> None:
     with pytest.raises(QueryError) as error:
-        wiretide.query("SELECT count(*) FROM p WHERE lne > 5", capture)
+        in_ns.query("SELECT count(*) FROM p WHERE lne > 5", capture)
     assert error.value.position == 29
     with pytest.raises(InputError, match="No such file"):
-        wiretide.query("SELECT count(*) FROM p", capture.with_name("none.pcap"))
+        in_ns.query("SELECT count(*) FROM p", capture.with_name("none.pcap"))
     with pytest.raises(InputError, match="no file for the stream p; bound are: q"):
-        wiretide.query("SELECT count(*) FROM p", streams={"q": [str(capture)]})
+        in_ns.query("SELECT count(*) FROM p", streams={"q": [str(capture)]})
 
 
 def test_packets_are_all_columns_of_every_ip_packet_in_file_order(capture: Path) -> None:
-    table = pa.Table.from_batches(wiretide.packets(capture))
+    table = pa.Table.from_batches(in_ns.packets(capture))
     assert table.column_names == list(COLUMNS)
     rows = table.to_pylist()
     assert [row["ts"] for row in rows] == [61 * NS, 5 * NS]
@@ -165,27 +166,27 @@ def test_packets_are_all_columns_of_every_ip_packet_in_file_order(capture: Path)
 
 
 def test_packets_may_be_some_columns_and_an_unknown_one_is_an_error(capture: Path) -> None:
-    rows = [row for batch in wiretide.packets(str(capture), ["destPort", "ts"]) for row in batch.to_pylist()]
+    rows = [row for batch in in_ns.packets(str(capture), ["destPort", "ts"]) for row in batch.to_pylist()]
     assert rows == [{"destPort": 53, "ts": 61 * NS}, {"destPort": None, "ts": 5 * NS}]
     with pytest.raises(ValueError, match="no column of packets is named port; the columns are ts, link"):
-        next(wiretide.packets(capture, ["port"]))
+        next(in_ns.packets(capture, ["port"]))
 
 
 def test_packets_of_a_compressed_capture_are_those_of_the_file_inside(capture: Path) -> None:
     packed = capture.with_suffix(".pcap.gz")
     packed.write_bytes(gzip.compress(capture.read_bytes()))
     columns = ["ts", "srcIP", "payload"]
-    assert list(wiretide.packets(packed, columns)) == list(wiretide.packets(capture, columns))
+    assert list(in_ns.packets(packed, columns)) == list(in_ns.packets(capture, columns))
     packed.write_bytes(gzip.compress(capture.read_bytes())[:-9])
     with pytest.warns(RuntimeWarning, match=r"M\.pcap\.gz: cut in compression"):
-        list(wiretide.packets(packed, columns))
+        list(in_ns.packets(packed, columns))
 
 
 def test_rows_of_other_kinds_and_of_the_inner_layer_are_read_by_their_names(capture: Path) -> None:
-    frames = pa.Table.from_batches(wiretide.packets(capture, ["ts", "srcIP", "Inner.TTL", "payload"], kind="frames"))
+    frames = pa.Table.from_batches(in_ns.packets(capture, ["ts", "srcIP", "Inner.TTL", "payload"], kind="frames"))
     assert frames.column_names == ["ts", "srcIP", "inner.ttl", "payload"]
     assert [field.type for field in frames.schema] == [pa.int64(), pa.string(), pa.int64(), pa.large_binary()]
-    packets = pa.Table.from_batches(wiretide.packets(capture, frames.column_names))
+    packets = pa.Table.from_batches(in_ns.packets(capture, frames.column_names))
     assert frames.num_rows == 3
     assert frames.filter(pc.is_valid(frames["srcIP"])) == packets
     nothing = frames.filter(pc.is_null(frames["srcIP"])).to_pylist()
@@ -193,14 +194,14 @@ def test_rows_of_other_kinds_and_of_the_inner_layer_are_read_by_their_names(capt
         {"srcIP": None, "inner.ttl": None, "payload": None}
     ]
     with pytest.raises(ValueError, match="no rows are of the kind cells; the kinds are packets, frames"):
-        wiretide.packets(capture, kind="cells")
+        in_ns.packets(capture, kind="cells")
 
 
 def test_a_damaged_capture_is_read_as_far_as_it_goes_with_a_warning(capture: Path) -> None:
-    whole = list(wiretide.packets(capture, ["TS", "destip"]))
+    whole = list(in_ns.packets(capture, ["TS", "destip"]))
     capture.write_bytes(capture.read_bytes()[:-1])
     with pytest.warns(RuntimeWarning, match="cut in record header, after 2 whole records"):
-        cut = list(wiretide.packets(capture, ["TS", "destip"]))
+        cut = list(in_ns.packets(capture, ["TS", "destip"]))
     assert whole[0].schema.names == ["ts", "destIP"]
     assert pa.Table.from_batches(cut) == pa.Table.from_batches(whole)  # the third record holds no IP packet
 

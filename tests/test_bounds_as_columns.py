@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import wiretide
 from queries.errors import QueryError
 from queries.gsql import compile_query
+from tests import in_ns
 from tests.small_captures import udp, write
 
 MINUTES = "(SELECT srcIP, count(*) AS n FROM a [RANGE 1 minute] GROUP BY srcIP) m"
@@ -30,7 +30,7 @@ MINUTES = "(SELECT srcIP, count(*) AS n FROM a [RANGE 1 minute] GROUP BY srcIP) 
 def test_groups_by_a_bound_show_it(sql: str, names: list[str], tmp_path: Path) -> None:
     packets = [(second, udp(f"10.0.0.{second % 2}", "10.0.0.9", 1, 2)) for second in (1, 2, 61, 130, 133, 134)]
     link = [str(write(tmp_path / "a.pcap", packets))]
-    found = wiretide.query(sql, streams={"a": link}).to_pydict()
+    found = in_ns.query(sql, streams={"a": link}).to_pydict()
     assert list(found) == names
     starts = [value // (60 * 10**9) for value in found["window_start"]]
     assert sorted(zip(starts, found["n"], strict=True)) == [(0, 2), (1, 1), (2, 3)]

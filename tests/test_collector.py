@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import wiretide
 from bench.datagram_sender import RECORDS
 from bench.datagram_sender import datagram as netflow
 from capture.collector import collector as collector_module
@@ -49,6 +48,7 @@ from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
 from capture.metrics import Samples
 from dashboards.console import compile_kernels
+from tests import in_ns
 from tests.capture_process import POLL_SECONDS, POLLS, collector
 from tests.collected import datagrams, recorded, send, sender
 from tests.command_line import run
@@ -151,7 +151,7 @@ def test_our_own_query_and_another_decoder_see_the_same_datagrams(tmp_path: Path
     sql = (
         "SELECT srcIP, destIP, destPort, count(*) AS n, sum(len) AS bytes FROM packets GROUP BY srcIP, destIP, destPort"
     )
-    [row] = wiretide.query(sql, tmp_path).to_pylist()
+    [row] = in_ns.query(sql, tmp_path).to_pylist()
     port = running.sockets[0].port
     assert row == {
         "srcIP": "127.0.0.1", "destIP": "127.0.0.1", "destPort": port, "n": 300, "bytes": sum(range(300)) + 300 * 28,

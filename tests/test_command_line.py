@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -96,7 +97,6 @@ def test_a_table_is_what_people_get(folder: Path) -> None:
         "window_start          window_end            srcIP        n",
         "--------------------  --------------------  -----------  -",
         "1970-01-01T00:01:00Z  1970-01-01T00:02:00Z  2001:db8::1  1",
-        "",
     ]
 
 
@@ -335,3 +335,60 @@ def test_a_wrong_pipeline_ends_before_spark_starts(text: str | None, status: int
     assert message in err
     assert "Traceback" not in err
     assert not (folder / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [
+        ("out.csv", b"srcIP,count\n"),
+        ("out.CSV", b"srcIP,count\n"),
+        ("out.json", b'{"srcIP": '),
+        ("out.jsonl", b'{"srcIP": '),
+        ("out.ndjson", b'{"srcIP": '),
+        ("out.parquet", b"PAR1"),
+        ("out.arrow", b"\xff\xff\xff\xff"),
+        ("out.txt", b"srcIP        count\n"),
+        ("out", b"srcIP        count\n"),
+    ],
+)
+def test_the_suffix_of_the_output_selects_the_format(name: str, begin: bytes, folder: Path) -> None:
+    assert query("main2.pcap", SRC, "-o", name, cwd=folder) == []
+    assert (folder / name).read_bytes().startswith(begin)
+
+
+def test_a_format_that_is_given_is_stronger_than_the_suffix(folder: Path) -> None:
+    assert query("main2.pcap", SRC, "-o", "out.parquet", "--format", "csv", cwd=folder) == []
+    assert (folder / "out.parquet").read_bytes() == b"srcIP,count\n2001:db8::1,1\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-o", "out.dat"], "no format has the suffix .dat; expected .txt, .csv, .json, .jsonl, .ndjson, .parquet"),
+        (["-o", "out.csv.gz"], "results are not compressed, expected a name without .gz"),
+        (["--format", "arrow", "--times", "iso"], "--times iso with arrow: expected table, csv or json"),
+    ],
+)
+def test_an_output_that_cannot_be_written_so_is_refused_at_once(words: list[str], message: str, folder: Path) -> None:
+    status, out, err = run("query", "main2.pcap", SRC, *words, cwd=folder)
+    assert (status, out) == (2, "")
+    assert message in " ".join(err.replace("│", " ").split())
+    assert not list(folder.glob("out*"))
+
+
+def test_times_are_written_as_the_user_says(folder: Path) -> None:
+    sql = f"SELECT min(ts) AS t FROM p {MINUTE}"
+    words = ["main2.pcap", sql, "--format"]
+    iso = "1970-01-01T00:01:00Z", "1970-01-01T00:02:00Z", "1970-01-01T00:01:02Z"
+    ns = "60000000000", "120000000000", "62000000000"
+    for kind, style, wanted in (
+        ("csv", None, ns),
+        ("csv", "iso", iso),
+        ("json", None, ns),
+        ("json", "iso", tuple(f'"{each}"' for each in iso)),
+        ("table", None, iso),
+        ("table", "ns", ns),
+    ):
+        line = query(*words, kind, *(["--times", style] if style else []), cwd=folder)[-1]
+        found = re.findall(r'(?:"[^"]*": )?("?[^\s,{}]+"?)', line)
+        assert tuple(found) == wanted, (kind, style)

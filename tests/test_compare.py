@@ -20,6 +20,7 @@ from highlevel.compare.comparison import Comparison
 from highlevel.compare.figures import SCHEMA, figures
 from highlevel.compare.injection import Injection
 from highlevel.compare.question import NotComparedError, question_of
+from tests import in_ns
 from tests.operator_contract import through_ipc
 
 SECOND = 1_000_000_000
@@ -117,7 +118,7 @@ def test_the_exact_answer_is_that_of_the_definition(links: dict[str, list[str]])
     rows: Counter[tuple[object, ...]] = Counter()
     sizes: Counter[tuple[object, ...]] = Counter()
     for (path,) in links.values():
-        for batch in wiretide.packets(path, ["ts", "srcIP", "len"]):
+        for batch in in_ns.packets(path, ["ts", "srcIP", "len"]):
             for row in batch.to_pylist():
                 start = row["ts"] // (3 * SECOND) * 3 * SECOND
                 rows[start, row["srcIP"]] += 1
@@ -185,7 +186,7 @@ def test_equal_seeds_give_equal_arrivals(links: dict[str, list[str]]) -> None:
 
 def test_an_answer_that_is_not_the_engines_is_no_comparison(links: dict[str, list[str]]) -> None:
     found = compared(COUNT, links, Injection(), 0)
-    other = wiretide.query(COUNT.replace("3 seconds", "2 seconds"), *links["a"])
+    other = in_ns.query(COUNT.replace("3 seconds", "2 seconds"), *links["a"])
     with pytest.raises(ComparisonError, match="rows are missing"):
         check(found.question, found, other)
 

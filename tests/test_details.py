@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import wiretide
 from highlevel.detail import DetailFunction
 from highlevel.detail_functions import told
 from highlevel.inline import InlineRun
@@ -30,6 +29,7 @@ from lowlevel.punctuation import END, Punctuation
 from queries.errors import QueryError
 from queries.explain import explain
 from queries.gsql import compile_query
+from tests import in_ns
 from tests.conftest import Rounds
 from tests.links import write_links
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, interleaved
@@ -117,7 +117,7 @@ def test_nan_is_one_value_and_the_greatest_and_the_two_zeros_are_one() -> None:
 def test_a_mac_is_spelled_and_stays_a_mac(tmp_path: Path) -> None:
     paths = [str(each.path) for each in write_links(tmp_path, 3)]
     sql = "SELECT mode(smac) AS m, top(smac, 1) AS t FROM packets HAVING mode(smac) <> '00:00:00:00:00:01'"
-    found = wiretide.query(sql.replace("smac", "srcMAC"), *paths).to_pylist()
+    found = in_ns.query(sql.replace("smac", "srcMAC"), *paths).to_pylist()
     (row,) = found
     assert row["m"] == "00:00:00:00:00:00"
     assert row["t"].startswith("00:00:00:00:00:00=")
@@ -148,7 +148,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def packets(paths: Iterable[Path]) -> list[dict[str, Any]]:
     names = ["ts", "srcIP", "destIP", "srcPort", "destPort", "len"]
-    return [row for path in paths for batch in wiretide.packets(path, names) for row in batch.to_pylist()]
+    return [row for path in paths for batch in in_ns.packets(path, names) for row in batch.to_pylist()]
 
 
 def equal(got: list[dict[str, Any]], want: list[dict[str, Any]]) -> bool:
@@ -184,10 +184,10 @@ def test_queries_over_windows_of_time_say_what_their_packets_say(seed: int, tmp_
         ("RANGE 5 minutes, SLIDE 2 minutes", 300 * NS, 120 * NS),
         ("RANGE 90 s", 90 * NS, 90 * NS),
     ):
-        got = wiretide.query(f"SELECT srcIP, {DETAILS} FROM packets [{clause}] GROUP BY srcIP", *paths).to_pylist()
+        got = in_ns.query(f"SELECT srcIP, {DETAILS} FROM packets [{clause}] GROUP BY srcIP", *paths).to_pylist()
         ends = {(time // slide + ahead) * slide for time in times for ahead in range(1, range_ // slide + 2)}
         assert equal(got, windows(rows, [(end - range_, end) for end in sorted(ends)])), clause
-    got = wiretide.query(f"SELECT srcIP, {DETAILS} FROM packets GROUP BY srcIP", *paths).to_pylist()
+    got = in_ns.query(f"SELECT srcIP, {DETAILS} FROM packets GROUP BY srcIP", *paths).to_pylist()
     want = windows(rows, [(-(2**62), 2**62)])
     assert equal(got, [{name: each for name, each in row.items() if "window" not in name} for row in want])
 
@@ -195,7 +195,7 @@ def test_queries_over_windows_of_time_say_what_their_packets_say(seed: int, tmp_
 def test_a_landmark_window_tells_of_all_values_so_far(tmp_path: Path) -> None:
     paths = [Path(each.path) for each in write_links(tmp_path, 8) if "main" in str(each.path)]
     rows = packets(paths)
-    got = wiretide.query(f"SELECT srcIP, {DETAILS} FROM packets [RANGE ALL, SLIDE 5 min] GROUP BY srcIP", *paths)
+    got = in_ns.query(f"SELECT srcIP, {DETAILS} FROM packets [RANGE ALL, SLIDE 5 min] GROUP BY srcIP", *paths)
     ends = sorted({(row["ts"] // (300 * NS) + 1) * 300 * NS for row in rows})
     assert equal(got.to_pylist(), windows(rows, [(0, end) for end in ends]))
 
@@ -260,7 +260,7 @@ def by_definition(arrivals: list[Arrival]) -> list[tuple[Any, ...]]:
     "select, problem",
     [
         ("count(DISTINCT payload)", "count_distinct over bytes; expected a column that is no payload"),
-        ("median(srcIP)", "median over a value of type address; expected integer or float"),
+        ("median(srcIP)", "median over a value of type address; expected integer or float or time"),
         ("quantile(len)", "quantile with 1 argument; expected quantile(x, 0.99)"),
         ("quantile(len, 2)", "a quantile that is no share; expected a number from 0 to 1"),
         ("quantile(len, len)", "a quantile that is no share"),
@@ -335,7 +335,7 @@ def test_queries_over_windows_of_rows_say_what_their_packets_say(
                 start, end = kind.bounds(wid)
                 want.append({"window_start": start, "window_end": end, "srcIP": source, **summary(chosen)})
     assert len(want) > 40
-    assert equal(wiretide.query(sql, path).to_pylist(), want)
+    assert equal(in_ns.query(sql, path).to_pylist(), want)
 
 
 def test_a_flow_that_is_spread_counts_where_it_ends() -> None:

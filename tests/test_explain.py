@@ -199,8 +199,8 @@ pairgroups: over join
   key             k0 = a.ts
   key             k1 = b.ts
   of each row     s0 = max(b.len)
-  output          a.ts = k0 (integer)
-  output          b.ts = k1 (integer)
+  output          a.ts = k0 (time)
+  output          b.ts = k1 (time)
   output          max_len = s0 (integer)
   state           a group until a.ts and b.ts are promised beyond it, in both at once: a box
   promises        a.ts and b.ts"""

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import wiretide
-from tests import small_captures
+from tests import in_ns, small_captures
 from tests.pcap_bytes import pcap_bytes
 
 FLOAT = 2**53
@@ -33,7 +32,7 @@ def test_an_integer_is_compared_with_a_float_as_a_float_everywhere(name: str, tm
     path = tmp_path / "M.pcap"
     path.write_bytes(pcap_bytes([(time, frame) for time in times], small_captures.RAW_IP))
     for symbol, compare in (("=", eq), ("<>", ne), ("<", lt), ("<=", le), (">", gt), (">=", ge)):
-        found = sorted(wiretide.query(COMPARED[name].format(symbol), str(path))["ts"].to_pylist())
+        found = sorted(in_ns.query(COMPARED[name].format(symbol), str(path))["ts"].to_pylist())
         if name == "the constant first":
             assert found == [time for time in times if not compare(float(FLOAT), float(time))], symbol
         else:

@@ -35,7 +35,7 @@ from tests.graph_plans import LEN, SRC, TS, join, longer, packets, totals
 from tests.graph_streams import Lows, Row, interleaved, is_covered, shuffled, stream
 from tests.operator_contract import through_ipc
 
-STS, ATS = Column("S.ts", Type.INT), Column("A.ts", Type.INT)
+STS, ATS = Column("S.ts", Type.TIME), Column("A.ts", Type.TIME)
 TEN = SlidingWindow(10, 5)
 JOINED = join(packets("a"), packets("b"), Band(4, 2), Progress.JOINT)
 BY_PAIRS = totals(WHOLE_INPUT, (Key("left", STS), Key("right", ATS)), Column("S.len", Type.INT))
@@ -62,7 +62,7 @@ GRAPHS: dict[str, Node] = {
     "rolled up": Windowed(
         Apply(
             Windowed(Union((BOTH, packets("b"))), totals(TEN, (Key("srcIP", SRC),), LEN), "ts"),
-            (Output("t", Column("window_end", Type.INT)), Output("n", Column("c", Type.INT))),
+            (Output("t", Column("window_end", Type.TIME)), Output("n", Column("c", Type.INT))),
             (Progressing("t", "window_end"),),
         ),
         totals(SlidingWindow(20, 20), (), Column("n", Type.INT)),

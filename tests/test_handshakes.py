@@ -17,8 +17,7 @@ from pathlib import Path
 import dpkt
 import pytest
 
-import wiretide
-from tests import small_captures
+from tests import in_ns, small_captures
 from tests.tshark_oracle import require_tshark
 
 NS = 10**9
@@ -68,7 +67,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found(path: Path) -> Counter[tuple]:
-    table = wiretide.query(LATENCIES, path)
+    table = in_ns.query(LATENCIES, path)
     return Counter(tuple(row.values()) for row in table.to_pylist())
 
 

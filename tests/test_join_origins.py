@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import wiretide
 from queries.errors import QueryError
 from queries.gsql import compile_query
+from tests import in_ns
 from tests.small_captures import udp, write
 
 START = 1_700_000_000
@@ -31,7 +31,7 @@ def test_an_origin_is_any_time(origin: str, seconds: int, tmp_path: Path) -> Non
     times = [START + second for second in (1, 2, 3, 4, 6)]
     link = [str(write(tmp_path / "a.pcap", [(time, udp("10.0.0.1", "10.0.0.2", 1, 2)) for time in times]))]
     sql = f"SELECT x.ts AS x, y.ts AS y FROM a x, a y [RANGE TUMBLING 3 s, ORIGIN {origin}] WHERE x.ts < y.ts"
-    found = wiretide.query(sql, streams={"a": link}).to_pydict()
+    found = in_ns.query(sql, streams={"a": link}).to_pydict()
     rows = [(x // 10**9, y // 10**9) for x, y in zip(found["x"], found["y"], strict=True)]
     pairs = [(x, y) for x in times for y in times if x < y and (x - seconds) // 3 == (y - seconds) // 3]
     assert sorted(rows) == pairs

@@ -12,8 +12,7 @@ from collections import Counter
 
 import pytest
 
-import wiretide
-from tests import small_captures
+from tests import in_ns, small_captures
 
 MS = 10**6
 COLUMNS = ("ts", "len", "srcPort", "destPort", "ttl")
@@ -88,7 +87,7 @@ def band(left: str, right: str, ranges: dict[str, int]) -> str:
 
 
 def answer(sql: str, links: dict[str, list[str]]) -> Counter[tuple]:
-    return Counter(tuple(row.values()) for row in wiretide.query(sql, streams=links).to_pylist())
+    return Counter(tuple(row.values()) for row in in_ns.query(sql, streams=links).to_pylist())
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import wiretide
 from queries.errors import QueryError
 from queries.gsql import compile_query
+from tests import in_ns
 from tests.graph_shapes import shape
 from tests.small_captures import udp, write
 
@@ -21,10 +21,10 @@ def test_the_other_times_of_an_item_are_columns_like_any(tmp_path: Path) -> None
     for name, seconds in (("a", [10, 70, 130]), ("b", [57, 63, 121])):
         packets = [(each, udp("10.0.0.1", "10.0.0.2", 1, 2)) for each in seconds]
         links[name] = [str(write(tmp_path / f"{name}.pcap", packets))]
-    found = wiretide.query(f"SELECT m.ts AS start, m.window_end AS ends, b.ts AS at {JOIN}", streams=links)
+    found = in_ns.query(f"SELECT m.ts AS start, m.window_end AS ends, b.ts AS at {JOIN}", streams=links)
     rows = sorted(zip(*found.to_pydict().values(), strict=True))
     assert [tuple(each // 10**9 for each in row) for row in rows] == [(0, 60, 63), (60, 120, 121)]
-    groups = wiretide.query(f"SELECT m.ts/60 AS minute, count(*) AS n {JOIN} GROUP BY m.ts/60, b.ts/60", streams=links)
+    groups = in_ns.query(f"SELECT m.ts/60 AS minute, count(*) AS n {JOIN} GROUP BY m.ts/60, b.ts/60", streams=links)
     assert sorted(zip(*groups.select(["minute", "n"]).to_pydict().values(), strict=True)) == [(0, 1), (1, 1)]
 
 

@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import wiretide
 from capture.files.blocks import Block
 from capture.files.capture import open_capture
 from capture.files.stream import StreamedCapture
@@ -32,6 +31,7 @@ from lowlevel.promises.lull import LullRule
 from lowlevel.promises.trace_clock import TraceClock
 from lowlevel.punctuation import END, Punctuation
 from queries.gsql import compile_query
+from tests import in_ns
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.small_captures import RAW_IP
 from tests.test_live import AGREED, COUNT, FRAME, START, Pipe, counts
@@ -299,7 +299,7 @@ def test_late_rows_after_a_lull_promise_that_was_wrong_are_counted(pipe: Pipe) -
 
 def test_with_the_systems_clock_a_window_is_answered_though_nothing_follows(pipe: Pipe) -> None:
     now = (time.time_ns() - START) / NS
-    batches = wiretide.watch("SELECT count(*) AS n FROM p [RANGE 100 ms]", pipe.path, slack="10s", lull="300ms")
+    batches = in_ns.watch("SELECT count(*) AS n FROM p [RANGE 100 ms]", pipe.path, slack="10s", lull="300ms")
     pipe.write(*[now] * 3)
     assert next(batches).to_pylist()[0]["n"] == 3
     pipe.close()
@@ -309,7 +309,7 @@ def test_with_the_systems_clock_a_window_is_answered_though_nothing_follows(pipe
 def test_a_lull_that_is_no_duration_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(pcap_bytes([(START, FRAME)], RAW_IP))
     with pytest.raises(ValueError, match="got a lull of 'soon': expected a duration such as 500ms"):
-        wiretide.query("SELECT count(*) FROM p", tmp_path / "a.pcap", lull="soon")
+        in_ns.query("SELECT count(*) FROM p", tmp_path / "a.pcap", lull="soon")
     with pytest.raises(ValueError, match="got threads, a slack, a lull or something to follow with the engine local"):
-        wiretide.query("SELECT count(*) FROM p", tmp_path / "a.pcap", on="local", lull="1s")
-    assert wiretide.query("SELECT count(*) AS n FROM p", tmp_path / "a.pcap", lull="1s").to_pylist() == [{"n": 1}]
+        in_ns.query("SELECT count(*) FROM p", tmp_path / "a.pcap", on="local", lull="1s")
+    assert in_ns.query("SELECT count(*) AS n FROM p", tmp_path / "a.pcap", lull="1s").to_pylist() == [{"n": 1}]

@@ -12,6 +12,7 @@ from dashboards.monitor import Monitor, last_results
 from highlevel.metrics import LOW_WATERMARK
 from highlevel.spark.result_files import result_file, write_results
 from highlevel.spark.totals import Totals
+from queries.gsql import compile_query
 from queries.pipeline_file import read_pipeline
 from tests.exporter_rows import exposition
 from tests.links import write_links
@@ -35,7 +36,8 @@ def test_a_second_attempt_without_rows_takes_those_of_the_first_away(tmp_path: P
         "part-00000008.parquet",
     ]
     assert not result_file(tmp_path, "other", 8).parent.exists()
-    found = [last_results(tmp_path, "q", last) for last in (5, 6, 7, 8)]
+    plan = compile_query("SELECT count(*) AS n FROM a [RANGE 1 minute]", "q")
+    found = [last_results(tmp_path, plan, last) for last in (5, 6, 7, 8)]
     assert [table and table["window_start"].to_pylist() for table in found] == [
         None,
         [60 * SECOND],

@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
@@ -25,6 +24,7 @@ from dashboards.formats import Format
 from dashboards.result_files import write_results
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
+from highlevel.spark.result_files import read_results
 from queries.bindings import bind_files
 from queries.gsql import compile_query
 from tests.pcap_bytes import NS, pcap_bytes
@@ -177,6 +177,4 @@ def test_both_spark_engines_give_the_same_estimates(spark, tmp_path: Path) -> No
         assert run.wait()
     finally:
         run.stop()
-    files = (tmp_path / "run").glob("output/query/*.parquet")
-    tables = [pq.read_table(path, partitioning=None).cast(plan.schema) for path in files]
-    assert answered(plan, pa.concat_tables(tables).to_batches()) == truth
+    assert answered(plan, read_results(tmp_path / "run" / "output", plan).to_batches()) == truth

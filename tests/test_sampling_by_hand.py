@@ -10,12 +10,12 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw
 
-import wiretide
 from capture.files.capture import open_capture
 from capture.files.scan import scan
 from lowlevel.node import Node
 from queries.gsql import compile_query
 from queries.sampling import parse_rates
+from tests import in_ns
 from tests.netflow_bytes import a_set, template, v9
 from tests.pcap_bytes import pcap_bytes
 
@@ -44,7 +44,7 @@ def capture(tmp_path: Path) -> Path:
 def test_a_rate_set_by_hand_reaches_the_rows(
     capture: Path, sampling: str | list[str], expected: dict[str, tuple[int, int]]
 ) -> None:
-    rows = wiretide.query(SQL, capture, sampling=sampling).to_pylist()
+    rows = in_ns.query(SQL, capture, sampling=sampling).to_pylist()
     assert {row["exporter"]: (row["raw"], row["packets"]) for row in rows} == expected
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import wiretide
 from highlevel.select_groups import selected
 from highlevel.selection import Selection, SelectionKind
 from lowlevel.expressions import Column
@@ -22,6 +21,7 @@ from lowlevel.types import Type
 from lowlevel.vectors import Vector
 from queries.errors import QueryError
 from queries.gsql import compile_query
+from tests import in_ns
 from tests.conftest import Rounds
 from tests.links import write_links
 
@@ -80,11 +80,11 @@ def test_a_value_that_is_the_same_for_all_groups_selects_all_of_them() -> None:
 def test_heavy_sources_and_top_talkers_of_each_window(seed: int, tmp_path: Path) -> None:
     paths = [Path(each.path) for each in write_links(tmp_path, seed)]
     names = ["ts", "srcIP", "len"]
-    rows = [row for path in paths for batch in wiretide.packets(path, names) for row in batch.to_pylist()]
-    got = wiretide.query(
+    rows = [row for path in paths for batch in in_ns.packets(path, names) for row in batch.to_pylist()]
+    got = in_ns.query(
         "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 min, SLIDE 5 min] GROUP BY srcIP HAVING heavy(0.13)", *paths
     )
-    most = wiretide.query(
+    most = in_ns.query(
         "SELECT srcIP, sum(len) AS bytes FROM packets [RANGE 10 min, SLIDE 5 min] GROUP BY srcIP "
         "HAVING top(2, bytes) AND count(*) > 1",
         *paths,

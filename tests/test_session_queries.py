@@ -16,10 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import wiretide
 from capture.generate.profile import Profile
 from capture.generate.write import generate
-from dashboards.result_files import readable
 from highlevel.inline import InlineRun, Input
 from highlevel.metrics import (
     LATE_ROWS,
@@ -29,7 +27,9 @@ from highlevel.metrics import (
     ROWS_BEYOND_CAP,
     WINDOWS_CLOSED,
 )
+from highlevel.results import readable
 from queries.gsql import compile_query
+from tests import in_ns
 from tests.capture_oracle import Row, read_pcap
 from tests.links import write_links
 from tests.pcap_bytes import NS, pcap_bytes
@@ -94,7 +94,7 @@ def test_sessions_of_a_5_tuple_are_those_that_silences_cut(seed: int, tmp_path: 
     seconds = Random(seed).choice([1, 2, 5])
     expected = sessions(rows, seconds * NS)
     assert len(expected) > len({each[2:7] for each in expected})  # some tuples have several
-    found = wiretide.query(TALKS.format(seconds), *paths, threads=1 + seed % 2)
+    found = in_ns.query(TALKS.format(seconds), *paths, threads=1 + seed % 2)
     assert tuples(found) == expected
 
 
@@ -104,7 +104,7 @@ def test_sessions_are_right_on_links_that_go_wrong_and_of_a_table_too_small(seed
     expected = sessions(packets([each.path for each in inputs]), 30 * NS)
     plan = compile_query(TALKS.format(30), "talks")
     run = InlineRun([plan], inputs, slots=64, threads=1, block_records=100)
-    found = pa.Table.from_batches([readable(batch) for _, batch in run.results()])
+    found = pa.Table.from_batches([readable(batch, ()) for _, batch in run.results()])
     assert tuples(found) == expected
     samples = run.samples()
     assert samples.total(RESULT_ROWS) == samples.total(WINDOWS_CLOSED) == len(expected)
@@ -121,7 +121,7 @@ def test_both_spellings_of_a_session_are_the_same_and_a_row_on_the_gap_is_of_the
         "SELECT count(*) AS n FROM M [GAP 30 s, WA ts]",
         "SELECT count(*) AS n FROM M GROUP BY SESSION(ts, INTERVAL '30' SECOND)",
     ):
-        assert tuples(wiretide.query(sql, path)) == expected
+        assert tuples(in_ns.query(sql, path)) == expected
 
 
 @pytest.mark.parametrize("clause", ["SESSION 30 s", "RANGE ALL, SLIDE 2 minutes"])
@@ -134,7 +134,7 @@ def test_first_and_last_values_go_with_their_times_when_windows_grow(clause: str
         records = [(seconds * NS, frame) for seconds, frame in frames.items()]
         random.shuffle(records)
         path.write_bytes(pcap_bytes(records, RAW_IP))
-        orders.append(tuples(wiretide.query(f"SELECT first(caplen) AS a, last(caplen) AS b FROM M [{clause}]", path)))
+        orders.append(tuples(in_ns.query(f"SELECT first(caplen) AS a, last(caplen) AS b FROM M [{clause}]", path)))
     bounds = (7 * NS, 145 * NS) if clause.startswith("SESSION") else (0, 120 * NS)
     assert orders == [[(*bounds, len(frames[7]), len(frames[115]))]] * 4
 
@@ -159,7 +159,7 @@ SINCE = "SELECT srcIP, count(*) AS packets, sum(len) AS bytes FROM M [RANGE ALL,
 def test_landmark_windows_hold_all_since_the_origin(seed: int, tmp_path: Path) -> None:
     paths = [each.path for each in write_links(tmp_path, 50 + seed)]
     origin = (1_700_000_000 - 10**8 * (seed % 2) + 7) * NS
-    found = wiretide.query(SINCE.format("2 minutes", origin, ""), *paths)
+    found = in_ns.query(SINCE.format("2 minutes", origin, ""), *paths)
     assert tuples(found) == landmarks(packets(paths), 120 * NS, origin)
 
 
@@ -169,7 +169,7 @@ def test_groups_beyond_the_cap_are_left_out_counted_and_warned_of(tmp_path: Path
     path.write_bytes(pcap_bytes([(at * NS, icmp(f"10.0.0.{host}", "10.0.0.1")) for at, host in made], RAW_IP))
     sql = SINCE.format("10 s", 0, ", CAP 2").replace(", sum(len) AS bytes", "")
     with pytest.warns(RuntimeWarning, match="2 rows of groups beyond the CAP of RANGE ALL are not in the answer"):
-        found = wiretide.query(sql, path)
+        found = in_ns.query(sql, path)
     assert tuples(found) == sorted(
         [(0, 10 * NS, "10.0.0.7", 1), (0, 10 * NS, "10.0.0.9", 1)]
         + [(0, end * NS, host, 2) for end in (20, 30) for host in ("10.0.0.7", "10.0.0.9")],

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import wiretide
 from highlevel.detail import DetailFunction, Folding
 from highlevel.fold import FoldedPane, told_of_sketches
 from highlevel.pipeline import Pipeline
@@ -24,7 +23,7 @@ from highlevel.sketches import MAKERS, Quantiles, values_for
 from lowlevel.punctuation import END, Punctuation
 from queries.errors import QueryError
 from queries.gsql import compile_query
-from tests import small_captures
+from tests import in_ns, small_captures
 from tests.conftest import Rounds
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, interleaved
 from tests.windows_oracle import Arrival, Spec, numbers_by_window, random_inputs
@@ -227,5 +226,5 @@ def test_sketches_of_a_pane_without_a_value_are_of_nothing(tmp_path: Path) -> No
     frames = [(second, small_captures.icmp("10.0.0.1", "10.0.0.2")) for second in (1, 2)]
     path = small_captures.write(tmp_path / "M.pcap", frames)
     select = "count(*) AS n, approx_count_distinct(destPort) AS d, approx_quantile(destPort, 0.5) AS q"
-    rows = wiretide.query(f"SELECT {select} FROM M [RANGE 1 s]", str(path)).to_pylist()
+    rows = in_ns.query(f"SELECT {select} FROM M [RANGE 1 s]", str(path)).to_pylist()
     assert [(row["n"], row["d"], row["q"]) for row in rows] == [(1, 0, None), (1, 0, None)]

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-import wiretide
 from bench.nfcapd import queued
 from capture.generate import Profile, generate
 from dashboards.console import compile_kernels
+from tests import in_ns
 from tests.capture_process import POLL_SECONDS, POLLS, collector
 from tests.collected import recorded
 
@@ -91,7 +91,7 @@ def pairs(sql: str, *paths: Path) -> Pairs:
     """Packets and bytes by addresses and protocol."""
     return {
         (row["srcIP"], row["destIP"], row["protocol"]): (row["packets"], row["bytes"])
-        for row in wiretide.query(sql, *paths).to_pylist()
+        for row in in_ns.query(sql, *paths).to_pylist()
     }
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from random import Random
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from capture.errors import InputError
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
+from highlevel.spark.result_files import read_results
 from queries.gsql import compile_query
 from tests.column_queries import comparable, plans
 from tests.test_flow_windows import write_exports
@@ -37,8 +37,7 @@ def inline(inputs: list[Input]) -> list[Counter[tuple]]:
 
 
 def streamed(folder: Path, plan: QueryPlan) -> Counter[tuple]:
-    tables = [pq.read_table(path, partitioning=None) for path in folder.glob(f"output/{plan.name}/*.parquet")]
-    return rows_of(pa.concat_tables([plan.schema.empty_table(), *(table.cast(plan.schema) for table in tables)]))
+    return rows_of(read_results(folder / "output", plan))
 
 
 @pytest.mark.parametrize("name", REAL)

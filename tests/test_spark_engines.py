@@ -11,12 +11,12 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from capture.metrics import PACKETS_DECODED
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
+from highlevel.spark import result_files
 from queries.gsql import compile_query
 from tests.links import START, packet, write_links
 from tests.pcap_bytes import NS, pcap_bytes
@@ -57,8 +57,7 @@ def stream(spark, inputs: list[Input], folder: Path, **options) -> tuple[dict[st
 
 
 def read_results(folder: Path, plan: QueryPlan) -> pa.Table:
-    tables = [pq.read_table(path, partitioning=None) for path in folder.glob(f"output/{plan.name}/*.parquet")]
-    return pa.concat_tables([plan.schema.empty_table(), *(table.cast(plan.schema) for table in tables)])
+    return result_files.read_results(folder / "output", plan)
 
 
 def by_definition(spark, inputs: list[Input]) -> dict[str, pa.Table]:

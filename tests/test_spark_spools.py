@@ -11,8 +11,6 @@ import threading
 from pathlib import Path
 from random import Random
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from capture.errors import InputError
@@ -26,6 +24,7 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_READ,
 )
 from highlevel.spark.errors import FolderError
+from highlevel.spark.result_files import read_results
 from highlevel.spark.totals import TotalsFiles
 from lowlevel.spool.errors import SpoolError
 from lowlevel.spool.folder import numbers
@@ -58,9 +57,7 @@ def check(folder: Path, captures: list[Input], plans=PLANS) -> None:
     """Compare all that a run has ever written with what the inline engine answers over `captures`."""
     want, _ = inline(plans, captures)
     for plan in plans:
-        files = sorted((folder / "output" / plan.name).glob("*.parquet"))
-        got = pa.concat_tables([plan.schema.empty_table(), *(pq.read_table(path, partitioning=None) for path in files)])
-        assert same_rows(got.cast(plan.schema), want[plan.name]), plan.name
+        assert same_rows(read_results(folder / "output", plan), want[plan.name]), plan.name
 
 
 def test_segments_that_appear_while_the_run_is_on_are_read_through_a_stop_and_a_start(

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-import wiretide
-from tests import small_captures
+from tests import in_ns, small_captures
 
 NS = 10**9
 MINUTE = 60 * NS
@@ -274,14 +273,14 @@ def grouped(rows: Iterable[tuple[tuple[int, int], int]]) -> dict[tuple[int, int]
 def test_a_printed_query_answers_what_it_says(name: str, captures: dict[str, Path]) -> None:
     sql, wanted = QUERIES[name]
     words = sql.replace("(", " ").replace(",", " ").replace(".", " ").split()
-    table = wiretide.query(sql, streams={link: [str(path)] for link, path in captures.items() if link in words})
+    table = in_ns.query(sql, streams={link: [str(path)] for link, path in captures.items() if link in words})
     found = Counter(tuple(row.values()) for row in table.to_pylist())
     assert found == wanted()
     assert sum(found.values()) > 2
 
 
 def test_all_columns_of_a_join_are_those_of_both_sides(captures: dict[str, Path]) -> None:
-    table = wiretide.query(  # Q3-1
+    table = in_ns.query(  # Q3-1
         """SELECT *
            FROM Main1 [WA ts, RANGE 3 min],
                  Main2 [WA ts, RANGE 2 min]

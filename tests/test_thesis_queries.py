@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-import wiretide
-from tests import small_captures
+from tests import in_ns, small_captures
 
 NS = 10**9
 MINUTE = 60 * NS
@@ -235,7 +234,7 @@ def test_a_printed_query_answers_what_it_says(name: str, captures: dict[str, Pat
     words = sql.replace("(", " ").replace(")", " ").split()
     bound = {link: [str(path)] for link, path in captures.items() if link in words}
     files = [captures["packets"]] if "packets" in bound else []
-    table = wiretide.query(sql, *files, streams=None if files else bound)
+    table = in_ns.query(sql, *files, streams=None if files else bound)
     found = Counter(tuple(row.values()) for row in table.to_pylist())
     assert found == wanted()
     assert sum(found.values()) > 5

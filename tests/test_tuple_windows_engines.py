@@ -16,7 +16,6 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-import wiretide
 from capture.errors import InputError
 from highlevel import schedule
 from highlevel.inline import InlineRun, Input
@@ -27,7 +26,7 @@ from lowlevel.metrics import TABLE_DIRECT
 from queries.explain import explain
 from queries.gsql import compile_query
 from queries.pipeline_file import parse_pipeline
-from tests import small_captures
+from tests import in_ns, small_captures
 
 NS = 10**9
 ROWS = 2500
@@ -194,15 +193,13 @@ def test_several_inputs_are_refused_as_there_is_no_order_between_them(capture: P
         with pytest.raises(
             InputError, match=r"depend on the order .* got 2 .*Main.pcap.*, expected one capture: merge"
         ):
-            wiretide.query(sql, *many)
+            in_ns.query(sql, *many)
     with pytest.raises(InputError, match=r"files come to .* in any order"):
-        wiretide.query(sql, str(tmp_path), follow=True)
+        in_ns.query(sql, str(tmp_path), follow=True)
     with pytest.raises(InputError, match="got 2"):
-        wiretide.query(
-            "SELECT count(*) FROM A UNION B [RANGE 9 rows]", streams={"A": [str(capture)], "B": [str(other)]}
-        )
-    assert wiretide.query(sql, streams={"Main": [str(other)], "Other": [str(capture)]}).num_rows == 1
-    assert wiretide.query("SELECT count(*) FROM Main [RANGE 9 s]", str(capture), str(other)).num_rows > 1
+        in_ns.query("SELECT count(*) FROM A UNION B [RANGE 9 rows]", streams={"A": [str(capture)], "B": [str(other)]})
+    assert in_ns.query(sql, streams={"Main": [str(other)], "Other": [str(capture)]}).num_rows == 1
+    assert in_ns.query("SELECT count(*) FROM Main [RANGE 9 s]", str(capture), str(other)).num_rows > 1
 
 
 def test_a_pipeline_whose_link_is_several_files_is_refused(capture: Path, tmp_path: Path) -> None:

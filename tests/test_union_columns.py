@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import wiretide
 from highlevel.graph.plan import GraphPlan
 from lowlevel.expressions import columns_of
 from queries.gsql import compile_query
+from tests import in_ns
 from tests.small_captures import udp, write
 
 
@@ -21,12 +21,10 @@ def test_a_query_that_spells_columns_in_its_own_way_is_united_with_a_link(ts: st
         write(tmp_path / f"{name}.pcap", [(second, udp(hosts[second % 2], hosts[0], 1, 2)) for second in range(6)])
     links = {name: [str(tmp_path / f"{name}.pcap")] for name in "ab"}
     united = f"FROM (SELECT ts AS {ts}, srcIP AS SRCIP FROM a) UNION b"
-    rows = wiretide.query(
-        f"SELECT * {united} WHERE SRCIP = '10.0.0.2' AND {ts} > 2000000000", streams=links
-    ).to_pylist()
+    rows = in_ns.query(f"SELECT * {united} WHERE SRCIP = '10.0.0.2' AND {ts} > 2000000000", streams=links).to_pylist()
 
     assert sorted(tuple(row.values()) for row in rows) == sorted([(3 * 10**9, "10.0.0.2"), (5 * 10**9, "10.0.0.2")] * 2)
-    counted = wiretide.query(f"SELECT count(*) AS n {united} [RANGE 4 s, SLIDE 4 s, WA ts]", streams=links)
+    counted = in_ns.query(f"SELECT count(*) AS n {united} [RANGE 4 s, SLIDE 4 s, WA ts]", streams=links)
     assert counted["n"].to_pylist() == [8, 4]
 
 

@@ -20,6 +20,7 @@ from queries.errors import QueryError
 from queries.explain import explain
 from queries.gsql import compile_query
 from queries.user_aggregates import DEFINED
+from tests import in_ns
 from tests.links import write_links
 
 RMS = {"n": "count(x)", "q": "sum(x * x)"}
@@ -32,7 +33,7 @@ def rms() -> None:
 
 def rows_of(paths: list[Path]) -> list[dict[str, Any]]:
     names = ["srcIP", "destPort", "srcPort", "len"]
-    return [row for path in paths for batch in wiretide.packets(path, names) for row in batch.to_pylist()]
+    return [row for path in paths for batch in in_ns.packets(path, names) for row in batch.to_pylist()]
 
 
 def test_a_root_mean_square_is_that_of_the_packets(tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def test_a_root_mean_square_is_that_of_the_packets(tmp_path: Path) -> None:
     sql = (
         "SELECT srcIP, RMS(len) * 2 AS twice, rms(srcPort - 1) AS ports FROM packets GROUP BY srcIP HAVING rms(len) > 1"
     )
-    found = wiretide.query(sql, *paths).to_pylist()
+    found = in_ns.query(sql, *paths).to_pylist()
     groups = defaultdict(list)
     for row in rows_of(paths):
         groups[row["srcIP"]].append(row)
@@ -62,7 +63,7 @@ def test_a_group_of_which_a_part_is_null_is_null_and_not_shown(tmp_path: Path) -
 
     wiretide.aggregate("spread", {"low": "min(x)", "high": "max(x)"}, spread)
     sql = "SELECT destPort, count(*), spread(srcPort) AS s, rms(srcPort) AS r FROM packets GROUP BY destPort"
-    found = wiretide.query(sql, *paths).to_pylist()
+    found = in_ns.query(sql, *paths).to_pylist()
     ports = defaultdict(list)
     for row in rows_of(paths):
         ports[row["destPort"]] += [row["srcPort"]] if row["srcPort"] is not None else []
@@ -135,7 +136,7 @@ def test_what_a_function_returns_is_checked(finish: Callable[..., Any], problem:
     paths = [str(each.path) for each in write_links(tmp_path, 3)]
     wiretide.aggregate("rms", RMS, finish)
     with pytest.raises(AggregateError) as caught:
-        wiretide.query("SELECT srcIP, rms(len) FROM packets GROUP BY srcIP", *paths)
+        in_ns.query("SELECT srcIP, rms(len) FROM packets GROUP BY srcIP", *paths)
     assert problem in str(caught.value)
 
 
@@ -143,7 +144,7 @@ def test_what_a_function_raises_passes_with_the_name_of_the_aggregate(tmp_path: 
     paths = [str(each.path) for each in write_links(tmp_path, 3)]
     wiretide.aggregate("rms", RMS, lambda n, q: {}["nothing"])
     with pytest.raises(KeyError) as caught:
-        wiretide.query("SELECT srcIP, rms(len) FROM packets GROUP BY srcIP", *paths)
+        in_ns.query("SELECT srcIP, rms(len) FROM packets GROUP BY srcIP", *paths)
     assert caught.value.__notes__ == ["in the function that finishes rms(len)"]
 
 
@@ -151,7 +152,7 @@ def test_masked_results_are_null_and_integers_become_floats(tmp_path: Path) -> N
     paths = [str(each.path) for each in write_links(tmp_path, 3)]
     wiretide.aggregate("few", {"n": "count(x)"}, lambda n: np.ma.masked_greater(n, 10**9))
     wiretide.aggregate("none", {"n": "count(x)"}, lambda n: np.ma.masked_less(n, 10**9))
-    found = wiretide.query("SELECT few(len) AS f, none(len) AS n, count(*) AS c FROM packets", *paths).to_pylist()
+    found = in_ns.query("SELECT few(len) AS f, none(len) AS n, count(*) AS c FROM packets", *paths).to_pylist()
     assert found[0] == {"f": float(found[0]["c"]), "n": None, "c": found[0]["c"]}
 
 

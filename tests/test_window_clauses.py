@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import wiretide
 from highlevel.plan import QueryPlan
 from highlevel.windows.kind import WindowKind
 from highlevel.windows.landmark import LandmarkWindow
@@ -22,7 +21,7 @@ from lowlevel.subaggregates import Kind
 from lowlevel.types import Type
 from queries.expression_text import expression_text
 from queries.gsql import compile_query
-from tests import small_captures
+from tests import in_ns, small_captures
 
 SECOND = 10**9
 MINUTE = 60 * SECOND
@@ -73,7 +72,7 @@ def test_windows_over_all_rows_are_not_dealt_to_partitions() -> None:
 def test_a_session_keeps_the_times_that_tell_sessions_apart() -> None:
     plan = compile_query("SELECT srcIP, count(*), min(ts) FROM M [SESSION 9 s] GROUP BY srcIP")
     kept = [(sub.kind, sub.argument) for sub in plan.low.subaggregates]
-    ts = Column("ts", Type.INT)
+    ts = Column("ts", Type.TIME)
     assert kept == [(Kind.COUNT, None), (Kind.MIN, ts), (Kind.MAX, ts)]
 
 
@@ -138,7 +137,7 @@ def test_a_quotient_in_a_window_of_its_own_is_a_key_that_counts_minutes(sql: str
 def test_a_quotient_counts_minutes_over_links_and_over_other_queries(sql: str, tmp_path: Path) -> None:
     frame = small_captures.udp("10.0.0.1", "10.0.0.2", 1, 2)
     path = small_captures.write(tmp_path / "a.pcap", [(seconds, frame) for seconds in (5, 59, 60, 61, 300)])
-    found = wiretide.query(sql, streams={"a": [str(path)]}).to_pylist()
+    found = in_ns.query(sql, streams={"a": [str(path)]}).to_pylist()
     assert sorted((row["m"], row["n"]) for row in found) == [(0, 2), (1, 2), (5, 1)]
 
 
@@ -154,7 +153,7 @@ def test_bounds_may_be_named_and_used() -> None:
 def test_gigascopes_minutes_are_those_of_the_window_clause(tmp_path: Path) -> None:
     frame = small_captures.udp("10.0.0.1", "10.0.0.2", 1, 2)
     path = small_captures.write(tmp_path / "a.pcap", [(seconds, frame) for seconds in (5, 59, 60, 61, 300)])
-    found = wiretide.query("SELECT tb, count(*) AS n FROM packets GROUP BY ts/60 AS tb", path).to_pylist()
+    found = in_ns.query("SELECT tb, count(*) AS n FROM packets GROUP BY ts/60 AS tb", path).to_pylist()
     assert [(row["tb"], row["n"]) for row in found] == [(0, 2), (1, 2), (5, 1)]
     assert [(row["window_start"], row["window_end"]) for row in found] == [
         (minute * MINUTE, (minute + 1) * MINUTE) for minute in (0, 1, 5)

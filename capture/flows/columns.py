@@ -45,11 +45,11 @@ BYTES = _sources(1, 85, 23, 171, 231, 352, 353)
 CORE: dict[str, FlowColumn] = {
     column.spec.name: column
     for column in (
-        _core("ts", "integer", 64, False, "end of the flow, the same as end_ts: what windows are counted by"),
-        _core("start_ts", "integer", 64, False, "time of the flow's first packet, ns since the epoch, UTC"),
-        _core("end_ts", "integer", 64, False, "time of the flow's last packet, ns since the epoch, UTC"),
-        _core("export_ts", "integer", 64, False, "time in the header of the export datagram, ns"),
-        _core("arrival_ts", "integer", 64, False, "time at which the datagram was captured, ns"),
+        _core("ts", "time", 64, False, "end of the flow, the same as end_ts: what windows are counted by"),
+        _core("start_ts", "time", 64, False, "time of the flow's first packet, ns since the epoch, UTC"),
+        _core("end_ts", "time", 64, False, "time of the flow's last packet, ns since the epoch, UTC"),
+        _core("export_ts", "time", 64, False, "time in the header of the export datagram, ns"),
+        _core("arrival_ts", "time", 64, False, "time at which the datagram was captured, ns"),
         _core("link", "text", 0, False, "name of the input the flow came from"),
         _core("exporter", "address", 128, True, "address that sent the datagram; NULL in files of bare datagrams"),
         _core("exporter_port", "integer", 16, True, "UDP port that sent the datagram"),
@@ -107,6 +107,10 @@ _TYPES: dict[DataType, tuple[str, int]] = {
     DataType.MAC_ADDRESS: ("mac", 48),
     DataType.IPV4_ADDRESS: ("address", 128),
     DataType.IPV6_ADDRESS: ("address", 128),
+    DataType.SECONDS: ("time", 64),
+    DataType.MILLISECONDS: ("time", 64),
+    DataType.MICROSECONDS: ("time", 64),
+    DataType.NANOSECONDS: ("time", 64),
     DataType.STRING: ("text", 0),
     DataType.OCTET_ARRAY: ("text", 0),
     DataType.UNSIGNED256: ("text", 0),

@@ -19,7 +19,7 @@ from capture.packets.fields import INNER
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
-    """One column: `type` is `integer`, `address`, `text`, `mac` or `bytes`; integers lie in 0..2**bits-1.
+    """One column: `type` is `integer`, `time`, `address`, `text`, `mac` or `bytes`; integers lie in 0..2**bits-1.
 
     `layered` columns belong to an IP layer and have an inner twin; the others to the record.
     """
@@ -35,7 +35,7 @@ class ColumnSpec:
 COLUMNS: dict[str, ColumnSpec] = {
     spec.name: spec
     for spec in (
-        ColumnSpec("ts", "integer", 64, False, "capture time, nanoseconds since the epoch, UTC", False),
+        ColumnSpec("ts", "time", 64, False, "capture time, nanoseconds since the epoch, UTC", False),
         ColumnSpec("link", "text", 0, False, "name of the input the packet came from", False),
         ColumnSpec("interface", "text", 0, False, "name of the capture's interface, or its number", False),
         ColumnSpec("srcIP", "address", 128, False, "source address of the outermost IP header"),

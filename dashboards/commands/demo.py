@@ -41,4 +41,4 @@ def demo(
         except (ValueError, OverflowError) as error:
             raise typer.BadParameter(str(error)) from error
         # In a pipe or a job nobody presses Ctrl-C.
-        monitored(described, until_done or not sys.stdin.isatty())
+        monitored(described, until_done or not sys.stdin.isatty(), port_option="--port")

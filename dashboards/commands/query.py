@@ -6,14 +6,14 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 
 import typer
 
 from dashboards import asked
 from dashboards.asked import INLINE
 from dashboards.commands.bound_names import bound_names
-from dashboards.formats import BINARY, Format
+from dashboards.formats import BINARY, COMPRESSED, SUFFIXES, Format, Times
 from lowlevel.layers import Layer
 
 if TYPE_CHECKING:
@@ -38,9 +38,25 @@ def query(
         list[str] | None,
         typer.Option("--stream", "-s", metavar="NAME=PATH", help="Bind a name in FROM to a file, folder or glob."),
     ] = None,
-    format: Annotated[Format, typer.Option(help="How to write the answer.")] = Format.TABLE,  # noqa: A002
+    format: Annotated[  # noqa: A002
+        Format | None,
+        typer.Option(help="How to write the answer; by default by the name of the output file, else a table."),
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file instead of standard output.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write to this file instead of standard output. The suffix selects the format: .txt, .csv, .json, "
+            ".jsonl, .ndjson, .parquet, .arrow or .arrows.",
+        ),
+    ] = None,
+    times: Annotated[
+        Times | None,
+        typer.Option(
+            help="How to write times as text: iso, or ns, integers since the epoch. Default: iso in tables, ns in CSV "
+            "and JSON. Arrow and Parquet have timestamps."
+        ),
     ] = None,
     on: Annotated[
         str, typer.Option(metavar="ENGINE", help="inline, local (Spark here) or the URL of a Spark master.")
@@ -90,7 +106,7 @@ def query(
 
         tcpdump -U -w - | wiretide query - "SELECT count(*) FROM packets [RANGE 10 seconds]"
     """
-    from dashboards.console import compile_kernels, progress_bar, report, say_live
+    from dashboards.console import BelowBar, compile_kernels, progress_bar, report, say_live
     from dashboards.result_files import open_output, write_results
 
     if on == INLINE:
@@ -102,14 +118,15 @@ def query(
         raise typer.BadParameter("no input: name at least one capture before the query, or bind one with -s NAME=PATH")
     if on not in (INLINE, "local") and not on.startswith(("local[", "spark://")):
         raise typer.BadParameter(f"--on {on}: expected inline, local, or the URL of a Spark master, spark://HOST:PORT")
-    if raw_csv and format is not Format.CSV:
-        raise typer.BadParameter(f"--raw-csv: got --format {format}, expected --format csv")
     if slots is not None and (slots < 8 or slots & (slots - 1)):
         raise typer.BadParameter(f"--slots {slots}: expected a power of two, at least 8")
-    if format in BINARY and output is None and sys.stdout.isatty():
-        raise typer.BadParameter(
-            f"{format} is not text: give --output PATH, or send standard output to a file or a pipe"
-        )
+    kind = _format_of(format, output)
+    if raw_csv and kind is not Format.CSV:
+        raise typer.BadParameter(f"--raw-csv: got --format {kind}, expected --format csv")
+    if kind in BINARY and output is None and sys.stdout.isatty():
+        raise typer.BadParameter(f"{kind} is not text: give --output PATH, or send standard output to a file or a pipe")
+    if kind in BINARY and times is not None:
+        raise typer.BadParameter(f"--times {times} with {kind}: expected table, csv or json; {kind} has timestamps")
     try:
         late = asked.slack(slack)
     except ValueError as error:
@@ -128,22 +145,39 @@ def query(
         compile_kernels()
     from dashboards.answer import answer
     from dashboards.idle_kernels import IdleKernels
-    from highlevel.graph.plan import GraphPlan
 
     with answer(plan, inputs, on, slots, threads, late, silent) as found:
         if found.run is not None:
             compile_kernels(idle=IdleKernels(found.run))
         say_live(found.live)
-        growing = found.live and format is not Format.PARQUET  # which nobody can read before its end
+        growing = found.live and kind is not Format.PARQUET  # which cannot be read before its end
         with (
             found.until_stopped(),
-            progress_bar(shown=found.shows_progress) as progress,
+            progress_bar(shown=found.shows_progress) as bar,
             open_output(output, live=growing) as sink,
         ):
-            found.show(progress)
-            flowing = found.live or (isinstance(plan, GraphPlan) and not plan.windowed)  # a few rows at a time
-            write_results(found.batches, plan.schema, format, sink, live=flowing, times=plan.times, raw_csv=raw_csv)
+            found.show(bar)
+            shared = bar is not None and output is None and sys.stdout.isatty()
+            text = cast(BinaryIO, BelowBar(sink, bar)) if shared and bar is not None else sink
+            write_results(
+                found.batches, plan.schema, kind, text, live=found.live, times=plan.times, style=times, raw_csv=raw_csv
+            )
         report(found.samples(), found.warnings(), stats=stats)
+
+
+def _format_of(format: Format | None, output: Path | None) -> Format:  # noqa: A002
+    """Return the format: the one that is given, else that of the output file's suffix, else a table."""
+    if format is not None:
+        return format
+    if output is None or not output.suffix or (output.exists() and not output.is_file()):
+        return Format.TABLE
+    suffix = output.suffix.lower()
+    if suffix in COMPRESSED:
+        raise typer.BadParameter(f"--output {output}: results are not compressed, expected a name without {suffix}")
+    if suffix not in SUFFIXES:
+        known = ", ".join(SUFFIXES)
+        raise typer.BadParameter(f"--output {output}: no format has the suffix {suffix}; expected {known}, or --format")
+    return SUFFIXES[suffix]
 
 
 def _refuse_inline_options(on: str, inputs: list[Input], options: Mapping[str, object]) -> None:

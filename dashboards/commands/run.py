@@ -29,11 +29,11 @@ def run(
     monitored(described, until_done)
 
 
-def monitored(pipeline: PipelineFile, until_done: bool) -> None:
-    """Monitor a pipeline until its inputs have ended, or until Ctrl-C."""
+def monitored(pipeline: PipelineFile, until_done: bool, **options: str) -> None:
+    """Monitor a pipeline until its inputs have ended, or until Ctrl-C. `options` are those of `Monitor`."""
     from dashboards.monitor import Monitor, say_line
 
-    with Monitor(pipeline, say_line) as monitor:
+    with Monitor(pipeline, say_line, **options) as monitor:
         monitor.wait()
         say_line(f"\nall input read\n\n{monitor.summary()}\n")
         if not until_done:

@@ -10,7 +10,7 @@ from highlevel.joins.spec import Side
 from highlevel.plan import Output
 from lowlevel.expressions import Binary, Column, Expression, Literal, columns_of
 from lowlevel.operations import Op
-from lowlevel.types import Type
+from lowlevel.types import INTEGERS, Type
 
 Deal = tuple[Expression, ...]
 """Expressions over a node's columns, by names and types alone: rows with equal values are in one partition, and all
@@ -33,7 +33,7 @@ def shown(deal: Deal, outputs: Sequence[Output]) -> Deal | None:
 
 def hashed_alike(expression: Expression, other: Expression) -> Expression:
     """Return a key so that equal values of it and of the other side's are of one type: an INT beside a FLOAT is one."""
-    if expression.type is Type.INT and other.type is Type.FLOAT:
+    if expression.type in INTEGERS and other.type is Type.FLOAT:
         return Binary(Op.ADD, expression, Literal(0.0, Type.FLOAT))
     return expression
 

@@ -31,7 +31,8 @@ class Windowed(OneInput):
     @property
     def columns(self) -> tuple[Column, ...]:
         """`window_start, window_end` where the plan has windows, the select list, and `late` where it tells that."""
-        bounds = (Column(WINDOW_START, Type.INT), Column(WINDOW_END, Type.INT)) if self.plan.windowed else ()
+        bounds = tuple(Column(name, self.plan.bound_type) for name in (WINDOW_START, WINDOW_END))
+        bounds = bounds if self.plan.windowed else ()
         selected = tuple(computed_column(out.name, out.expression) for out in self.plan.select)
         late = (Column(LATE, Type.BOOL),) if self.plan.emit_late else ()
         return (*bounds, *selected, *late)

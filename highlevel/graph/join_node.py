@@ -43,7 +43,7 @@ class Join:
             for name, output in side.columns:
                 column = of_input[name]
                 kept.append(replace(column, name=output, nullable=column.nullable or lacks))
-        made = [Column(name, Type.INT) for name in self.progress if self.form in (Progress.MAX, Progress.MIN)]
+        made = [Column(name, Type.TIME) for name in self.progress if self.form in (Progress.MAX, Progress.MIN)]
         return (*kept, *made)
 
     @property

@@ -51,7 +51,8 @@ class Leaf:
         """`link`, `pane`, the keys and the sub-aggregates."""
         keys = [computed_column(key.name, key.expression) for key in self.low.keys]
         subs = [Column(sub.name, sub.type) for sub in self.low.subaggregates]
-        return (Column(LINK, Type.TEXT), Column(PANE, Type.INT), *keys, *subs)
+        pane = Column(PANE, Type.INT if self.low.reduced else Type.TIME)
+        return (Column(LINK, Type.TEXT), pane, *keys, *subs)
 
     @property
     def progress(self) -> tuple[str, ...]:

@@ -14,12 +14,12 @@ from highlevel.graph.join_node import Join
 from highlevel.graph.leaf import Leaf
 from highlevel.graph.nodes import Node
 from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
-from highlevel.graph.times import times_of
 from highlevel.plan import LeafPlan, QueryPlan
 from highlevel.windows.any_window import AnyWindow
 from highlevel.windows.sliding import WHOLE_INPUT
 from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES
+from lowlevel.types import Type
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class GraphPlan:
     @property
     def times(self) -> frozenset[str]:
         """The columns of the results that are times in ns."""
-        return times_of(self.root)
+        return frozenset(column.name for column in self.root.columns if column.type is Type.TIME)
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -18,7 +18,7 @@ from functools import cached_property
 from highlevel.graph.deals import Deal, bare, hashed_alike, kept, serves, shown, substituted
 from highlevel.graph.group_nodes import PairGroups, Windowed
 from highlevel.graph.join_node import Join
-from highlevel.graph.leaf import Leaf
+from highlevel.graph.leaf import PANE, Leaf
 from highlevel.graph.nodes import Node
 from highlevel.graph.plan import AnyPlan, GraphPlan
 from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
@@ -140,7 +140,7 @@ class _Cutter:
     def _made(self, node: Node, wanted: Deal | None) -> tuple[Node, tuple[Deal, ...]]:
         match node:
             case Leaf():
-                deal = (Column(node.progress[0], Type.INT),) if wanted is None else wanted
+                deal = bare(each for each in node.columns if each.name == PANE) if wanted is None else wanted
                 return self._handed(node, Source(self.plan.leaves.index(node), None, deal)), (deal,)
             case Select():
                 made, dealt = self.placed(node.input, wanted)

@@ -15,7 +15,7 @@ from lowlevel.arrow import arrow_column
 from lowlevel.evaluate import evaluate
 from lowlevel.expressions import Column, Expression, columns_of
 from lowlevel.plan import ARROW_TYPES
-from lowlevel.types import Type
+from lowlevel.types import Type, key_type
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,8 @@ class JoinInput:
         """Read those of `port`."""
         self.side = spec.side(port)
         self.expressions = [pair[port] for pair in spec.keys]
-        self.types = [
-            left.type if left.type is right.type else Type.FLOAT  # an integer and a float are compared as floats
-            for left, right in spec.keys
-        ]
+        found = [key_type(left.type, right.type) for left, right in spec.keys]
+        self.types = [each for each in found if each is not None]  # JoinSpec has refused others
         self.macs = [
             {column.name for column in columns_of(expression) if column.type is Type.MAC}
             for expression in self.expressions

@@ -13,7 +13,7 @@ from highlevel.joins.window import JoinWindow as JoinWindow
 from highlevel.joins.window import Port as Port
 from highlevel.joins.window import Tumbling as Tumbling
 from lowlevel.expressions import Expression, columns_of
-from lowlevel.types import NUMBERS
+from lowlevel.types import key_type
 
 MAX_TS, MIN_TS = "max_ts", "min_ts"
 """Columns that a join makes where its promises are of them: the later, and the earlier, of the times of a pair."""
@@ -100,7 +100,7 @@ class JoinSpec:
         if twice:
             raise ValueError(f"two columns of a join leave as {', '.join(twice)}; rename one")
         for left, right in self.keys:
-            if left.type is not right.type and not (left.type in NUMBERS and right.type in NUMBERS):
+            if key_type(left.type, right.type) is None:
                 raise ValueError(f"a join's keys must be of one type, got {left.type} and {right.type}")
         missing = {column.name for column in columns_of(self.residual)} - set(names) if self.residual else set()
         if missing:

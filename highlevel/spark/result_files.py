@@ -3,7 +3,7 @@
     output/<query>/part-<batch id>.parquet
 
 A micro-batch that is done again writes the same name again, whole and at once, so a reader of the folder sees every
-row once. Addresses are their 4 or 16 bytes in network order, times int64 ns, as in every result.
+row once. Columns are those of `wiretide query --format parquet`: addresses are text, times `timestamp[ns, UTC]`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from capture.private_files import make_private_folder, replacing
+from highlevel.graph.plan import AnyPlan
+from highlevel.results import internal
 
 
 def query_folder(output: Path, query: str) -> Path:
@@ -28,7 +30,7 @@ def result_file(output: Path, query: str, batch_id: int) -> Path:
 
 
 def write_results(output: Path, batch_id: int, results: dict[str, pa.Table]) -> None:
-    """Write the results of one micro-batch; a query without rows has no file, whatever an attempt before left."""
+    """Write the readable results of a micro-batch; a query without rows has no file, even if an attempt wrote one."""
     for query, table in results.items():
         path = result_file(output, query, batch_id)
         if table.num_rows == 0:
@@ -37,3 +39,10 @@ def write_results(output: Path, batch_id: int, results: dict[str, pa.Table]) -> 
         make_private_folder(path.parent)
         with replacing(path) as (_, part):
             pq.write_table(table, part, write_page_checksum=True)
+
+
+def read_results(output: Path, plan: AnyPlan) -> pa.Table:
+    """Return the rows of all result files of a query in the plan's schema."""
+    files = sorted(query_folder(output, plan.name).glob("part-*.parquet"))
+    tables = [internal(pq.read_table(path, partitioning=None), plan.schema) for path in files]
+    return pa.concat_tables([plan.schema.empty_table(), *tables])

@@ -20,8 +20,8 @@ from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
 from lowlevel.layers import Layer
 
-STATE_FORMAT = 4
-"""How operators lay out their state; it grows where a version cannot go on from what the one before has left."""
+STATE_FORMAT = 5
+"""How operators lay out their state and their results. A version that cannot continue older folders raises it."""
 
 
 def fingerprint(file: Capture) -> str:

@@ -36,6 +36,7 @@ from capture.private_files import check_private_folder, make_private_folder
 from highlevel.arrival_order import check_one_input
 from highlevel.graph.plan import AnyPlan, leaves_of
 from highlevel.inline import Input
+from highlevel.results import readable
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.decompressed_inputs import Say, mapped_inputs
 from highlevel.spark.errors import RunError, root_cause
@@ -204,7 +205,8 @@ class StreamRun:
             plan.name: pa.concat_tables(tables[query]) if query in tables else plan.schema.empty_table()
             for query, plan in enumerate(self.feeds.plans)
         }
-        write_results(self.folder / "output", batch_id, results)
+        files = {plan.name: readable(results[plan.name], plan.times) for plan in self.feeds.plans}
+        write_results(self.folder / "output", batch_id, files)
         totals = self._totals_files.load(batch_id - 1)
         totals.add(self.feeds, told_by_tasks, told_by_hosts)
         self._totals_files.save(batch_id, totals)

@@ -9,6 +9,7 @@ from lowlevel.types import Type
 
 SPARK_TYPES = {
     Type.INT: "bigint",
+    Type.TIME: "bigint",
     Type.FLOAT: "double",
     Type.BOOL: "boolean",
     Type.ADDRESS: "binary",

@@ -9,6 +9,7 @@ from enum import Enum
 from fractions import Fraction
 
 from lowlevel.plan import LowLevelPlan
+from lowlevel.types import Type
 
 MEANING = 1
 """Raised whenever equal plans begin to mean other partials: other panes, other sub-aggregates, other columns."""
@@ -36,6 +37,8 @@ def _text(value: object) -> str:
         return f"{name}({','.join(named)})"
     if isinstance(value, tuple):
         return f"tuple({','.join(_text(each) for each in value)})"
+    if value is Type.TIME:  # partials hold times as integers, and had no type for them in earlier versions
+        value = Type.INT
     if isinstance(value, Enum):
         return f"{name}.{value.name}"
     if isinstance(value, float):
