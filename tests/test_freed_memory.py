@@ -10,6 +10,8 @@ from lowlevel.freed_memory import KEPT
 
 MALLOPT = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library has no mallopt")
 
+pytestmark = pytest.mark.slow("processes that hold hundreds of megabytes")
+
 TOUCHED = """
 import resource, sys
 import numpy as np
@@ -40,8 +42,6 @@ RESIDENT = """
 import os
 import numpy as np
 from lowlevel.freed_memory import KEPT, keep_freed_memory
-
-pytestmark = pytest.mark.slow("processes that hold hundreds of megabytes")
 assert keep_freed_memory()
 def resident():
     with open("/proc/self/statm") as file:

@@ -25,6 +25,8 @@ from tests.command_line import environment, run
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.small_captures import RAW_IP, icmp, udp
 
+pytestmark = pytest.mark.slow("a process for each test")
+
 START = 1_700_000_040
 COUNT = "SELECT count(*) AS n FROM p [RANGE 10 seconds]"
 FRAME = udp("10.0.0.1", "10.0.0.2", 1, 2)
@@ -138,8 +140,6 @@ def test_a_second_ctrl_c_interrupts(tmp_path: Path) -> None:
 
 WRITER = f"""
 import signal, sys, time
-
-pytestmark = pytest.mark.slow("a process for each test")
 def last(*_):
     sys.stdout.buffer.write({packets(12, 13)!r})
     sys.stdout.buffer.flush()
