@@ -235,8 +235,7 @@ def running(busy: Path) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(
         [*command, "-o", "out.csv"], cwd=busy.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
     ) as process:
-        part = busy.parent / f".out.csv.{process.pid}.part"
-        while process.poll() is None and not (part.exists() and part.stat().st_size):
+        while process.poll() is None and not any(part.stat().st_size for part in busy.parent.glob(".out.csv.*.part")):
             os.sched_yield()
         yield process
         process.kill()
