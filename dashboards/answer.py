@@ -39,6 +39,19 @@ class Answer:
         """Whether it is known how much there is to read, and how much has been."""
         return self.run is not None and not self.run.live
 
+    def pairs(self) -> str:
+        """Return how many pairs of rows the joins have found so far, empty if there are none."""
+        pairs = 0 if self.run is None else self.run.pairs
+        return f"{pairs:,} pairs joined" if pairs else ""
+
+    def warn_of_state(self, warn: Callable[[str], None]) -> None:
+        """Call `warn` once if open windows and joins come to hold much memory while batches are taken."""
+        if self.run is not None:
+            self.run.on_large_state = lambda held: warn(
+                f"open windows and joins hold {held / 1e9:,.1f} GB and may need more: each group and each joinable row "
+                "needs memory until its window is final; shorter windows, fewer groups or sketches need less"
+            )
+
     def show(self, progress: Callable[[int, int], None] | None) -> None:
         """Call `progress` with (bytes done, bytes in all) while batches are taken."""
         if self.run is not None:

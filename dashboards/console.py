@@ -52,6 +52,12 @@ class ProgressBar:
         """Move the bar."""
         self._progress.update(self._task, completed=done, total=total)
 
+    def warn(self, text: str) -> None:
+        """Write a warning above the bar."""
+        self._progress.console.print(
+            f"wiretide: warning: {escaped(text)}", markup=False, highlight=False, soft_wrap=True
+        )
+
     def remove(self) -> None:
         """Erase the bar for the rest of the run."""
         if self._shown:
@@ -85,17 +91,48 @@ class BelowBar(io.RawIOBase):
 
 
 @contextmanager
-def progress_bar(unit: str = "bytes", *, shown: bool = True) -> Iterator[ProgressBar | None]:
-    """Show a progress bar while the body runs, and return it; None if standard error is no terminal."""
+def progress_bar(
+    unit: str = "bytes", *, shown: bool = True, detail: Callable[[], str] | None = None
+) -> Iterator[ProgressBar | None]:
+    """Show a progress bar while the body runs, and return it; None if standard error is no terminal.
+
+    The text of `detail` is shown after the bar. It is computed again several times per second, in another thread.
+    """
     if not (shown and sys.stderr.isatty()):
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
 
-    columns = (BarColumn(), DownloadColumn() if unit == "bytes" else MofNCompleteColumn(), TimeRemainingColumn())
+    class Detail(ProgressColumn):
+        """The text of `detail`."""
+
+        def render(self, task: Task) -> Text:
+            """Return the text as it is now."""
+            return Text(detail() if detail is not None else "")
+
+    columns = (
+        BarColumn(),
+        DownloadColumn() if unit == "bytes" else MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        Detail(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         yield ProgressBar(bar, bar.add_task(unit))
+
+
+def warn(text: str) -> None:
+    """Print a warning to standard error."""
+    print(f"wiretide: warning: {escaped(text)}", file=sys.stderr, flush=True)
 
 
 def say_live(live: bool) -> None:
@@ -107,7 +144,7 @@ def say_live(live: bool) -> None:
 def report(samples: Samples, warnings: Sequence[str], *, stats: bool = False) -> None:
     """Say what is not in the answer; on a terminal, or with `stats`, what was read."""
     for warning in warnings:
-        print(f"wiretide: warning: {escaped(warning)}", file=sys.stderr)
+        warn(warning)
     if stats:
         for (name, labels), value in sorted(samples.items()):
             print(escaped(f"{name}{{{','.join(labels)}}} {value:.15g}"), file=sys.stderr)

@@ -27,7 +27,7 @@ from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.private_files import make_private_folder, open_private
 from dashboards.aligned import aligned
 from dashboards.exporter import Exporter
-from dashboards.run_warnings import count
+from dashboards.run_warnings import count, plan_warnings
 from dashboards.server import OPTION, Server, serve
 from dashboards.spool_lines import spool_lines, spool_table
 from dashboards.window_lines import window_lines
@@ -84,6 +84,8 @@ class Monitor:
         """Serve metrics, then start Spark and the stream."""
         self.server = serve(self.exporter, self.pipeline.host, self.pipeline.port, self._port_option)
         self.say(f"metrics at {self.server.url}metrics")
+        for warning in [text for plan in self.plans for text in plan_warnings(plan)]:
+            self.say(f"warning: {warning}")
         try:
             self._start()
         except BaseException:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from capture.metrics import RECORDS_READ, RECORDS_SKIPPED, REFUSED_BY_FALLBACK, Samples
 from capture.packets.fallback import EXTRA, NOT_INSTALLED
 from capture.packets.link_layers import supported_link_types
+from highlevel.graph.plan import AnyPlan, GraphPlan
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP
 from highlevel.readings import UNSUPPORTED, Reading
 from lowlevel.metrics import LULL_PROMISES
@@ -52,6 +53,17 @@ def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]
         rows = int(samples.total(ROWS_BEYOND_CAP))
         what = count(rows, "row") if rows else count(beyond, "partial")
         yield f"{what} of groups beyond the CAP of RANGE ALL are not in the answer: give a larger CAP"
+
+
+def plan_warnings(plan: AnyPlan) -> Iterator[str]:
+    """Yield what is worth knowing before a query runs: joins that test every pair of rows."""
+    if isinstance(plan, GraphPlan) and plan.joins_without_key:
+        joins = count(len(plan.joins_without_key), "join")
+        verb = "has" if len(plan.joins_without_key) == 1 else "have"
+        yield (
+            f"{joins} of {plan.name} {verb} no equality between both sides, and every pair of rows within the windows "
+            "is tested: add one, such as a.srcIP = b.destIP, or choose a smaller RANGE"
+        )
 
 
 def nothing_readable(samples: Samples, readings: Sequence[Reading]) -> str | None:

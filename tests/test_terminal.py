@@ -91,3 +91,12 @@ def test_the_bar_counts_each_byte_once(capture: Path) -> None:
     written = on_terminal("query", capture, sql)
     megabytes = f"{capture.stat().st_size / 1e6:.1f}"
     assert set(re.findall(r"/([\d.]+) MB", written)) == {megabytes}
+
+
+def test_a_join_without_a_key_is_warned_of_and_shows_how_many_pairs_it_has_found(capture: Path) -> None:
+    joined = "FROM packets a [RANGE 2 s], packets b [RANGE 0 s]"
+    without = on_terminal("query", capture, f"SELECT count(*) AS pairs {joined} WHERE a.len > b.len + 10000")
+    assert "warning: 1 join of query has no equality between both sides" in without
+    assert re.search(r"[1-9][0-9,]* pairs joined", without)
+    with_key = on_terminal("query", capture, f"SELECT count(*) AS pairs {joined} WHERE a.ip_id = b.ip_id")
+    assert "no equality" not in with_key

@@ -106,8 +106,9 @@ def query(
 
         tcpdump -U -w - | wiretide query - "SELECT count(*) FROM packets [RANGE 10 seconds]"
     """
-    from dashboards.console import BelowBar, compile_kernels, progress_bar, report, say_live
+    from dashboards.console import BelowBar, compile_kernels, progress_bar, report, say_live, warn
     from dashboards.result_files import open_output, write_results
+    from dashboards.run_warnings import plan_warnings
 
     if on == INLINE:
         sys.meta_path.insert(0, WithoutPandas())
@@ -149,14 +150,17 @@ def query(
     with answer(plan, inputs, on, slots, threads, late, silent) as found:
         if found.run is not None:
             compile_kernels(idle=IdleKernels(found.run))
+        for warning in plan_warnings(plan):
+            warn(warning)
         say_live(found.live)
         growing = found.live and kind is not Format.PARQUET  # which cannot be read before its end
         with (
             found.until_stopped(),
-            progress_bar(shown=found.shows_progress) as bar,
+            progress_bar(shown=found.shows_progress, detail=found.pairs) as bar,
             open_output(output, live=growing) as sink,
         ):
             found.show(bar)
+            found.warn_of_state(warn if bar is None else bar.warn)
             shared = bar is not None and output is None and sys.stdout.isatty()
             text = cast(BinaryIO, BelowBar(sink, bar)) if shared and bar is not None else sink
             write_results(
