@@ -1,11 +1,15 @@
-"""Kill -9 of `wiretide run` at random moments of a spooled run, a hundred times on one folder.
+"""Kill -9 of `wiretide run` in every phase of a micro-batch of a spooled run, again and again on one folder.
 
-A thread writes the spool of a link, a segment at a time, and deletes what was committed, while the run is killed and
-started again. In the end its rows must be those of the inline engine over the capture, its segments those written.
+A thread writes the spool of a link, a segment at a time, and deletes committed segments, while the run is killed and
+started again. Most kills wait for the file that marks the begin of a phase of a micro-batch, and kill the whole process
+tree: driver, JVM and Python workers. The others kill the driver during its start. In the end the rows must be those of
+the inline engine over the capture, and the segments read those written.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -38,9 +42,25 @@ from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.writer import SpoolWriter
 from queries.pipeline_file import read_pipeline
 
-KILLS = 100
+KILLS = 60
 PACKETS = 1_000_000
-"""More than is read between a hundred kills: where nothing is left to be read, no run can be killed in its midst."""
+"""More than is read between the kills: after the end of the input no run can be killed in a micro-batch."""
+
+QUICK_PACKETS = 200_000
+
+STARTING = "starting"
+PHASES: dict[str, str] = {
+    "planned": "checkpoint/offsets/{}",
+    "state half written": "state/0/{}.json",
+    "results written": "output/sizes/part-{:08d}.parquet",
+    "before the commit": "totals/{}.json",
+}
+"""The file that marks the begin of each phase; the micro-batch's number is its argument. `sizes` has windows of a
+second: a micro-batch without results of it is passed over.
+"""
+
+LONGEST = 0.15
+"""Seconds between the file and the kill at most, in the phases that last longer than this."""
 
 TRAFFIC = Profile(packets=PACKETS, rate=1000.0, groups=2000, seed=1)
 SLOTS = 64
@@ -94,8 +114,8 @@ class SpoolThread:
 def run(setting: Setting) -> Report:
     """Kill, start again, kill, and in the end let it finish and compare."""
     report = Report("kills")
-    kills = 2 if setting.quick else KILLS
-    capture = cached(replace(TRAFFIC, packets=setting.packets(PACKETS)), setting.data)
+    kills = len(PHASES) + 1 if setting.quick else KILLS
+    capture = cached(replace(TRAFFIC, packets=QUICK_PACKETS if setting.quick else PACKETS), setting.data)
     with tempfile.TemporaryDirectory(prefix="wiretide-kills-") as folder:
         base = Path(folder)
         file = base / "pipeline.toml"
@@ -106,16 +126,16 @@ def run(setting: Setting) -> Report:
             written = thread.submit(writing.run)
             begin = time.monotonic()
             random = Random(1)
-            killed = 0
+            killed: Counter[str] = Counter()
             try:
                 for number in range(kills):
                     if written.done():
                         written.result()
                         raise RuntimeError(f"the spool has ended after {number} kills, expected {kills} before")
-                    killed += kill(file, TotalsFiles(base / "state" / "totals"), random, written.done)
-                    if number % 10 == 9:
-                        took = time.monotonic() - begin
-                        print(f"bench: {number + 1} of {kills} kills, {took:,.0f} s", file=sys.stderr, flush=True)
+                    phase = [*PHASES, STARTING][number % (len(PHASES) + 1)]
+                    killed[phase] += kill(file, base / "state", phase, random, written.done)
+                    took = time.monotonic() - begin
+                    print(f"bench: kill {number + 1} of {kills}, {phase}, {took:,.0f} s", file=sys.stderr, flush=True)
             finally:
                 writing.hurry.set()
             written.result()
@@ -125,9 +145,12 @@ def run(setting: Setting) -> Report:
         totals = TotalsFiles(base / "state" / "totals")
         read = int(totals.load(totals.last()).samples.total(SPOOL_SEGMENTS_READ))
         batches = totals.last() + 1
-    rows = [(f"{killed}", f"{took:,.0f} s", f"{batches:,}", f"{writing.segments:,}", f"{read:,}")]
+    rows = [(f"{killed.total()}", f"{took:,.0f} s", f"{batches:,}", f"{writing.segments:,}", f"{read:,}")]
     report.table("one folder, again and again", ("kills", "took", "micro-batches", "segments", "read"), rows)
-    report.require("kill -9 of the run, while it ran", killed, ">= 100", judged=not setting.quick)
+    report.table("by phase of the micro-batch", ("phase", "kills"), [(name, f"{killed[name]}") for name in killed])
+    report.require("kill -9 of the run, while it ran", killed.total(), ">= 50", judged=not setting.quick)
+    for phase in PHASES:
+        report.require(f"kills of the process tree, {phase}", killed[phase], ">= 10", judged=not setting.quick)
     report.require("micro-batches per kill", batches / kills, ">= 0.5", judged=not setting.quick)
     report.require("exit status of the last run", finished, "<= 0")
     report.require("segments read twice or not at all", abs(read - writing.segments), "<= 0")
@@ -135,28 +158,41 @@ def run(setting: Setting) -> Report:
     return report
 
 
-def kill(file: Path, totals: TotalsFiles, random: Random, ended: Callable[[], bool]) -> bool:
-    """Start a run and kill it at a random moment; return whether it still ran.
+def kill(file: Path, folder: Path, phase: str, random: Random, ended: Callable[[], bool]) -> bool:
+    """Start a run and kill it in a phase; return whether it still ran. A spool that has `ended` is not waited for.
 
-    A fifth of the moments are in its start. The others are after it has begun to read, most of them after it has done a
-    micro-batch, however long that takes: in the midst of one of those that follow. When the spool has `ended` it is not
-    waited for.
+    The phase belongs to a micro-batch that no run has begun before, so each kill comes after new work.
     """
-    before = totals.last()
-    with subprocess.Popen([*wiretide("run"), file], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None, "it was asked for"
+    following = 1 + max((int(path.name) for path in (folder / "checkpoint" / "offsets").glob("[0-9]*")), default=-1)
+    with subprocess.Popen([*wiretide("run"), file], stdout=subprocess.DEVNULL) as process:
         try:
-            moment = random.random()
-            if moment < 0.2:
+            if phase == STARTING:
                 time.sleep(random.random() * 8)
             else:
-                next((line for line in process.stdout if "reading the spool" in line), None)
-                while moment > 0.4 and totals.last() == before and process.poll() is None and not ended():
-                    time.sleep(0.02)
-                time.sleep(random.random() * 2)
+                marks = [folder / PHASES[phase].format(number) for number in range(following, following + 10)]
+                while not any(mark.exists() for mark in marks) and process.poll() is None and not ended():
+                    time.sleep(0.001)
+                if phase in ("planned", "state half written"):
+                    time.sleep(random.random() * LONGEST)
         finally:
-            process.kill()
-    return process.returncode == -signal.SIGKILL
+            ran = process.poll() is None
+            for each in [process.pid] if phase == STARTING else tree(process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+    return ran
+
+
+def tree(process: int) -> list[int]:
+    """Return a process and all its descendants."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.name))
+    found = [process]
+    for each in found:
+        found += children.get(each, [])
+    return found
 
 
 def differing(plan: QueryPlan, output: Path, capture: Path) -> int:

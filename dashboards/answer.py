@@ -105,8 +105,10 @@ def answer(
         )
     from capture.files.capture import open_finite
     from highlevel.spark.batch import BatchRun
+    from highlevel.spark.java import require_java
     from highlevel.spark.session import close, session
 
+    require_java()
     for each in inputs:
         open_finite(each.path, "Spark")  # what is wrong with an input is said before a JVM is started
     spark = session("local[*]" if on == "local" else on)

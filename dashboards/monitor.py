@@ -24,7 +24,7 @@ from capture.metrics import (
     Samples,
 )
 from capture.metrics import METRICS as CAPTURE_METRICS
-from capture.private_files import make_private_folder, open_private
+from capture.private_files import open_private
 from dashboards.aligned import aligned
 from dashboards.exporter import Exporter
 from dashboards.run_warnings import count, plan_warnings
@@ -81,36 +81,44 @@ class Monitor:
         self._stop = threading.Event()
 
     def __enter__(self) -> Monitor:
-        """Serve metrics, then start Spark and the stream."""
-        self.server = serve(self.exporter, self.pipeline.host, self.pipeline.port, self._port_option)
-        self.say(f"metrics at {self.server.url}metrics")
-        for warning in [text for plan in self.plans for text in plan_warnings(plan)]:
-            self.say(f"warning: {warning}")
+        """Check Java and the folder, serve metrics, then start Spark and the stream."""
         try:
+            self._prepare()
+            self.server = serve(self.exporter, self.pipeline.host, self.pipeline.port, self._port_option)
+            self.say(f"metrics at {self.server.url}metrics")
+            for warning in [text for plan in self.plans for text in plan_warnings(plan)]:
+                self.say(f"warning: {warning}")
             self._start()
         except BaseException:
             self.close()
             raise
         return self
 
-    def _start(self) -> None:
+    def _prepare(self) -> None:
+        from highlevel.spark.java import require_java
+
+        require_java()
+
         from highlevel.spark.session import session
         from highlevel.spark.stream import StreamRun
 
-        self.say("starting Spark (takes some seconds) …")
-        make_private_folder(self.pipeline.folder)
-        log = self.pipeline.folder / "spark.log"
-        os.close(open_private(log, os.O_WRONLY))
+        pipeline = self.pipeline
         self.run = StreamRun(
-            session(self.pipeline.master, partitions=self.pipeline.partitions, log=log),
+            lambda: session(pipeline.master, partitions=pipeline.partitions, log=pipeline.folder / "spark.log"),
             self.plans,
             self.inputs,
-            self.pipeline.folder,
-            partitions=self.pipeline.partitions,
-            speed=self.pipeline.speed,
+            pipeline.folder,
+            partitions=pipeline.partitions,
+            speed=pipeline.speed,
             on_batch=self._batch,
             say=self.say,
         )
+        self.run.prepare()
+
+    def _start(self) -> None:
+        assert self.run is not None, "it is prepared"
+        os.close(open_private(self.pipeline.folder / "spark.log", os.O_WRONLY))
+        self.say("starting Spark (takes some seconds) …")
         self.run.start()
         self._show_what_was()
         self.say(f"{self._doing()}; state and results in {self.pipeline.folder}")
@@ -196,9 +204,12 @@ class Monitor:
         if self.run is not None:
             from highlevel.spark.session import close
 
-            self.run.stop()
-            close(self.run.spark)
-            self.run = None
+            run, self.run = self.run, None
+            try:
+                run.stop()
+            finally:
+                if run.spark is not None:
+                    close(run.spark)
         if self.server is not None:
             self.server.close()
             self.server = None

@@ -1,10 +1,16 @@
-"""Ctrl-C and SIGTERM as a request to finish, for runs that would not end by themselves."""
+"""Ctrl-C and SIGTERM: as a request to finish, for live inputs, or as an interrupt, for everything else."""
 
 from __future__ import annotations
 
+import functools
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
@@ -34,3 +40,44 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         restore()
+
+
+TERMINATED = threading.Event()
+"""Set when SIGTERM has interrupted a command, which then ends with the exit status of SIGTERM."""
+
+
+@contextmanager
+def interrupting() -> Iterator[None]:
+    """Let SIGTERM raise KeyboardInterrupt in the main thread, as Ctrl-C does: files are closed, Spark is stopped.
+
+    A SIGTERM that this process was started to ignore stays ignored. In other threads this does nothing.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    ):
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        TERMINATED.set()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second SIGTERM ends the process at once
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        if not TERMINATED.is_set():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def interruptible(command: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Return a command that SIGTERM interrupts from its first line to its last."""
+
+    @functools.wraps(command)
+    def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
+        with interrupting():
+            return command(*arguments, **options)
+
+    return run

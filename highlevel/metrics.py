@@ -147,6 +147,14 @@ SPOOL_NEWEST = Metric(
     "When the newest segment read of the link's spool was written, by the node's clock (seconds since the epoch).",
 )
 
+SPARK_RESTARTS = Metric(
+    "wiretide_spark_restarts_total",
+    "counter",
+    ("reason",),
+    "Restarts of the query on Spark from its checkpoint, by reason: worker_start (a Python worker did not start in"
+    " time), worker_end (a Python worker ended) or executor_lost.",
+)
+
 PIPELINE_METRICS = (
     PARTIALS_RECEIVED,
     LATE_PARTIALS,
@@ -187,4 +195,4 @@ SPOOL_METRICS = (
 )
 """What is said of spools that are read."""
 
-METRICS = (*PIPELINE_METRICS, *GRAPH_METRICS, *SPOOL_METRICS)
+METRICS = (*PIPELINE_METRICS, *GRAPH_METRICS, *SPOOL_METRICS, SPARK_RESTARTS)

@@ -16,10 +16,11 @@ from dashboards.commands.explain import explain
 from dashboards.commands.generate import generate
 from dashboards.commands.query import query
 from dashboards.commands.run import run
+from dashboards.stop_signals import TERMINATED, interruptible
 from dashboards.wire_text import escaped, lines_escaped
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it: 128 + SIGINT."""
+INTERRUPTED, TERMINATED_STATUS = 130, 143
+"""Exit status after Ctrl-C and after SIGTERM, as shells have it: 128 and the number of the signal."""
 
 app = typer.Typer(
     help="Network monitoring in SQL over packets and flows, the Gigascope way.",
@@ -38,14 +39,24 @@ def _root(show_version: Annotated[bool, typer.Option("--version", help="Print th
         raise typer.Exit
 
 
-for _command in (query, explain, run, compare, generate, capture, demo):
+# SIGTERM interrupts these. A live query and a node take it as a request to finish: see their own files.
+for _command in (
+    query,
+    explain,
+    interruptible(run),
+    interruptible(compare),
+    interruptible(generate),
+    capture,
+    interruptible(demo),
+):
     app.command()(_command)
 
 
 def main() -> None:
     """Run the command line.
 
-    Exit status: 0 done, 1 the input or the run failed, 2 the command line or the query is wrong.
+    Exit status: 0 done, 1 the input or the run failed, 2 the command line or the query is wrong, 130 after Ctrl-C, 143
+    after SIGTERM.
     """
     try:
         app()
@@ -54,7 +65,7 @@ def main() -> None:
         if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:
             raise
         print("wiretide: stopped", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        sys.exit(TERMINATED_STATUS if TERMINATED.is_set() else INTERRUPTED)
     except WiretideError as error:
         sys.exit(_complain(error, error.status))
     except BrokenPipeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -146,8 +147,15 @@ def query(
         compile_kernels()
     from dashboards.answer import answer
     from dashboards.idle_kernels import IdleKernels
+    from dashboards.stop_signals import interrupting
+    from queries.bindings import can_be_read_once
 
-    with answer(plan, inputs, on, slots, threads, late, silent) as found:
+    # SIGTERM is a request to finish for live inputs, and interrupts everything else.
+    live = follow or any(can_be_read_once(each.path) for each in inputs)
+    with (
+        contextlib.nullcontext() if live else interrupting(),
+        answer(plan, inputs, on, slots, threads, late, silent) as found,
+    ):
         if found.run is not None:
             compile_kernels(idle=IdleKernels(found.run))
         for warning in plan_warnings(plan):

@@ -11,7 +11,9 @@ classic pcap goes before the first task.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -50,12 +52,14 @@ from highlevel.spark.byte_ranges import (
 from highlevel.spark.closed_windows import Counted, finished_windows
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.counters import added
-from highlevel.spark.errors import root_cause
+from highlevel.spark.errors import report_of, root_cause
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.finite_host import PACKED, FiniteHost, counters_of
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
+from highlevel.spark.restarts import Restarts
+from highlevel.spark.session import jvm_failures
 from highlevel.spark.types import columns_of
 from highlevel.wid_ranges import count, unite
 from lowlevel.node import TABLE_SLOTS
@@ -102,7 +106,7 @@ class Merger:
 
 @dataclass
 class BatchRun:
-    """One finite answer. Raises InputError for an input.
+    """One finite answer. Raises InputError for an input. `say` receives warnings.
 
     `run` once; afterwards `samples` holds what was counted and `readings` what became of each input.
     """
@@ -114,9 +118,11 @@ class BatchRun:
     samples: Samples = field(default_factory=Samples)
     readings: list[Reading] = field(default_factory=list)
     guessed_wrong: bool = False
+    say: Callable[[str], None] = lambda line: print(f"wiretide: {line}", file=sys.stderr)
 
     def __post_init__(self) -> None:
         """Open and check the inputs that the query reads."""
+        self._restarts = Restarts(self.say)
         read = [each for each in self.inputs if any(each.feeds(leaf) for leaf in self.plan.leaves)]
         check_one_input(self.plan.leaves, read)
         allow_open_files(len(read))
@@ -174,10 +180,7 @@ class BatchRun:
         """Run over ranges; None where their walks do not join, which makes the answer void."""
         if not tasks:
             return self.plan.schema.empty_table()
-        try:
-            answers = self._stages(tasks, packed=True).toArrow()
-        except PySparkException as failure:
-            raise root_cause(str(failure)) from None
+        answers = self._answers(tasks)
         tables: list[pa.Table] = []
         told: list[dict[str, Any]] = []  # by the tasks of the first stage
         merged: list[dict[str, Any]] = []  # and of the second
@@ -202,10 +205,24 @@ class BatchRun:
             reading_of(str(file.path), counted, file) for counted, file in zip(by_input, self.files, strict=True)
         ]
         self._count(merged)
+        self.samples.merge(self._restarts.samples, ALL_METRICS)
         answer = pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
         if isinstance(self.plan, QueryPlan):
             self.samples.add(RESULT_ROWS, answer.num_rows, self.plan.name)
         return answer
+
+    def _answers(self, tasks: Sequence[Task]) -> pa.Table:
+        """Run the job, again if a process of Spark did not start or ended."""
+        while True:
+            try:
+                with jvm_failures():
+                    return self._stages(tasks, packed=True).toArrow()
+            except PySparkException as failure:
+                report = report_of(failure)
+                delay = self._restarts.delay(report)
+                if delay is None:
+                    raise root_cause(report) from None
+                time.sleep(delay)
 
     def _count(self, merged: Sequence[dict[str, Any]]) -> None:
         """Add what the later stages counted."""

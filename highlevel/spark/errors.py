@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 
+from py4j.protocol import Py4JError
+from pyspark.errors.exceptions.captured import CapturedException
+
 from capture.errors import InputError, WiretideError
 from capture.private_files import UnsafeFolderError
 from lowlevel.spool.errors import SpoolError
@@ -19,10 +22,19 @@ OF_SPARK = ("org.", "java.", "scala.", "py4j.", "pyspark.")
 """Exceptions that only pass on another one."""
 
 
+PASSED_ON = (*OF_SPARK, "PySparkRuntimeError", "EOFError", "ConnectionResetError", "BrokenPipeError", "SparkException")
+"""The same, and exceptions of Python in a process whose partner ended."""
+
 REASON = re.compile(
     r"^(?:Caused by: |Exception in thread \S+ )?(?:Error: |(?:\w+\.)+\w*(?:Error|Exception): )(.+)$", re.MULTILINE
 )
 """The line of a log of the JVM that says why it gave up."""
+
+
+HARMLESS = re.compile(
+    r"\bWARN(?:ING)?\b|\bINFO\b|^Using Spark's default log4j|^Setting (?:default|Spark) log level|^To adjust logging"
+)
+"""Lines in the log of the JVM that are no reason for its end."""
 
 
 class RunError(WiretideError):
@@ -37,6 +49,24 @@ MEANT_FOR_USERS: dict[str, type[Exception]] = {
     f"{kind.__module__}.{kind.__qualname__}": kind for kind in (InputError, FolderError, SpoolError, UnsafeFolderError)
 }
 """Exceptions whose text alone is the message, by the name they have in a traceback."""
+
+
+def names_user_error(report: str) -> bool:
+    """Return whether a report contains an exception of Python: of the inputs, the folder, or a user's function."""
+    return any(not name.startswith(PASSED_ON) for name, _ in RAISED.findall(report))
+
+
+def report_of(failure: BaseException) -> str:
+    """Return the text of a failure with its Java stack trace, also if the JVM that it names has ended.
+
+    `str` of an exception of Spark asks the JVM, and fails without it.
+    """
+    if isinstance(failure, CapturedException):
+        return f"{failure._desc}\n{failure._stackTrace}"
+    try:
+        return str(failure)
+    except (Py4JError, OSError):
+        return ""
 
 
 def root_cause(report: str) -> Exception:
@@ -56,7 +86,7 @@ def root_cause(report: str) -> Exception:
     return RunError(f"the job on Spark failed: {first.strip()}")
 
 
-def start_failure(report: str, log: bytes) -> str:
+def start_failure(report: str, log: bytes, end: str | None = None) -> str:
     r"""Why Spark did not start, in one line: from what was raised, or from what the JVM wrote before it ended.
 
     >>> start_failure("[JAVA_GATEWAY_EXITED] Java gateway process exited.", b"WARN x\nError: Master must be local\n")
@@ -68,5 +98,11 @@ def start_failure(report: str, log: bytes) -> str:
         reasons = REASON.findall(text.replace("\n: ", "\n"))
         if reasons:
             return str(reasons[-1]).strip()
-    lines = [line.strip() for line in (log.decode(errors="replace") or report).splitlines() if line.strip()]
+    if end is not None and end.startswith("signal"):
+        return f"its JVM ended ({end})"
+    lines = [line.strip() for line in log.decode(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in lines if not HARMLESS.search(line)]
+    if not lines and "JAVA_GATEWAY_EXITED" in report:
+        return "its JVM ended before it was ready"
+    lines = lines or [line.strip() for line in report.splitlines() if line.strip()][:1]
     return lines[-1] if lines else "no reason given"

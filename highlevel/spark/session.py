@@ -7,21 +7,25 @@ runs for milliseconds. `docs/spark.md` has the figures.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from highlevel.spark.errors import RunError, start_failure
+from highlevel.spark.errors import RunError, report_of, start_failure
 from highlevel.spark.java import require_java
+from highlevel.spark.scratch import Scratch
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -42,11 +46,17 @@ LEAN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """No optimising compiler, and a garbage collector without threads of its own."""
 
 
-_uses: dict[str, int] = {}
-"""How often each session that was started here is in use, by application id; others are not ours to stop."""
+_uses: dict[SparkContext, int] = {}
+"""How often each session that was started here is in use; others are not ours to stop."""
 
-_own_jvm: set[str] = set()
-"""Those of them whose JVM was started for them, and ends with them."""
+_own_jvm: dict[SparkContext, Scratch] = {}
+"""Those of them whose JVM was started for them, and ends with them, with the folder of its temporary files."""
+
+LONGEST_SOCKET_FOLDER = 107 - len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
+"""Bytes of the folder of a Unix socket, whose whole path has at most 107 bytes; TCP is used if it is longer."""
+
+SOON = 5.0
+"""Seconds that a JVM has to end after its connections broke."""
 
 
 def session(
@@ -60,8 +70,8 @@ def session(
     """
     running = SparkContext._active_spark_context
     if running is not None:
-        if running.applicationId in _uses:
-            _uses[running.applicationId] += 1
+        if running in _uses:
+            _uses[running] += 1
         return SparkSession.builder.getOrCreate()
     require_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -71,39 +81,47 @@ def session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= ON_THIS_MACHINE
     settings |= dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), LEAN_JVM)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    with TemporaryDirectory(prefix="wiretide-spark-") as scratch:
-        said = log if log != Path(os.devnull) else Path(scratch) / "log"  # removed now, it goes with the JVM
+    own_jvm = SparkContext._gateway is None
+    scratch = Scratch.create()
+    spark = None
+    try:
+        if own_jvm:
+            settings["spark.driver.extraJavaOptions"] += f" {shlex.quote(f'-Djava.io.tmpdir={scratch.path}')}"
+            if len(os.fsencode(scratch.path)) > LONGEST_SOCKET_FOLDER:
+                settings["spark.python.unix.domain.socket.enabled"] = "false"
+            if master.startswith("local") and "SPARK_LOCAL_DIRS" not in os.environ:
+                settings["spark.local.dir"] = str(scratch.path)
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        said = log if log != Path(os.devnull) else scratch.path / "log"
         before = said.stat().st_size if said.exists() else 0
-        own_jvm = SparkContext._gateway is None
-        spark = None
         try:
             with standard_error_to(said):
                 spark = builder.getOrCreate()
         except (Py4JError, PySparkException, OSError) as failure:
-            reason = start_failure(_report(failure), said.read_bytes()[before:])
+            broken = isinstance(failure, Py4JNetworkError | OSError)
+            end = ended_jvm(SOON if broken else 0.0) if own_jvm else None
+            reason = start_failure(report_of(failure), said.read_bytes()[before:], end)
             raise RunError(f"Spark did not start on {master}: {reason}") from None
         finally:
             if spark is None:
-                half_made = SparkContext._active_spark_context  # where the cluster went away in the middle
+                half_made = SparkContext._active_spark_context  # if the cluster ended during the start
                 if half_made is not None:
-                    half_made.stop()
+                    with contextlib.suppress(Py4JError, OSError):
+                        half_made.stop()
                 if own_jvm:
                     _end_jvm()
-    application = spark.sparkContext.applicationId
-    _uses[application] = 1
+    except BaseException:
+        scratch.remove()
+        raise
+    context = spark.sparkContext
+    _uses[context] = 1
     if own_jvm:
-        _own_jvm.add(application)
+        _own_jvm[context] = scratch
+        _quiet_end(context)
+    else:
+        scratch.remove()
     return spark
-
-
-def _report(failure: Exception) -> str:
-    """The text of a failure: it is fetched from the JVM, unless that is dead, as it is when a cluster turns it away."""
-    try:
-        return str(failure)
-    except (Py4JError, OSError):
-        return ""
 
 
 @contextmanager
@@ -123,18 +141,81 @@ def standard_error_to(path: Path) -> Iterator[None]:
 def close(spark: SparkSession) -> None:
     """Give a session back. The last to do so stops it and waits for its JVM, which takes the Python workers with it.
 
-    A session that somebody else started is left as it was.
+    A session that somebody else started is left as it was. A JVM that has ended already is no error.
     """
-    application = spark.sparkContext.applicationId
-    if application not in _uses:
+    context = spark.sparkContext  # its application id would be a question to the JVM
+    if context not in _uses:
         return
-    _uses[application] -= 1
-    if _uses[application] == 0:
-        del _uses[application]
-        spark.stop()
-        if application in _own_jvm:
-            _own_jvm.remove(application)
-            _end_jvm()
+    _uses[context] -= 1
+    if _uses[context] == 0:
+        del _uses[context]
+        try:
+            spark.stop()
+        except (Py4JError, OSError):
+            if ended_jvm(SOON) is None:
+                raise
+            _forget(spark)
+        finally:
+            if context in _own_jvm:
+                _end_jvm()
+                _own_jvm.pop(context).remove()
+
+
+def _quiet_end(context: SparkContext) -> None:
+    """Let the threads and the connections of a context say nothing when their JVM ends: `jvm_failures` reports it."""
+    server: Any = context._accumulatorServer
+    if server is not None:
+        server.handle_error = lambda *_: None
+    logging.getLogger().addFilter(_of_no_dead_jvm)
+
+
+def _of_no_dead_jvm(record: logging.LogRecord) -> bool:
+    """Tell the records of broken connections, which py4j writes to the root logger, from others."""
+    failure = record.exc_info[1] if record.exc_info else None
+    return not isinstance(failure, Py4JError | OSError | EOFError) or "py4j" not in record.pathname
+
+
+def ended_jvm(wait: float = 0.0) -> str | None:
+    """Return how the JVM of this process ended, such as "signal 9"; None if it runs, or is another process's.
+
+    `wait` is how many seconds it may take to end.
+    """
+    process: Any = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        status = process.wait(wait)
+    except subprocess.TimeoutExpired:
+        return None
+    return f"signal {-status}" if status < 0 else f"status {status}"
+
+
+@contextmanager
+def jvm_failures() -> Iterator[None]:
+    """Turn every failure whose cause is that the JVM has ended into a RunError of one line."""
+    try:
+        yield
+    except (Py4JError, PySparkException, OSError, EOFError) as failure:
+        broken = isinstance(failure, Py4JNetworkError | OSError | EOFError)
+        end = ended_jvm(SOON if broken else 0.0)
+        if end is None:
+            raise
+        raise jvm_error(end) from None
+
+
+def jvm_error(end: str) -> RunError:
+    """Return the error for a JVM that ended during a run."""
+    return RunError(f"the JVM of Spark ended ({end}); start again, a run continues after its last micro-batch")
+
+
+def _forget(spark: SparkSession) -> None:
+    """Remove what pyspark keeps about a session whose JVM has ended, so that the next session can start."""
+    server = spark.sparkContext._accumulatorServer
+    if server is not None:
+        server.shutdown()
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
 
 
 def _end_jvm() -> None:
@@ -143,6 +224,7 @@ def _end_jvm() -> None:
     if gateway is None or getattr(gateway, "proc", None) is None:
         return  # none there; or this process was started by spark-submit, and the JVM is the parent
     gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM ends when its standard input does
+    with contextlib.suppress(OSError):
+        gateway.proc.stdin.close()  # the JVM ends when its standard input does
     gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = None

@@ -202,7 +202,12 @@ class CaptureReader(DataSourceStreamReader):
         """Hold nothing, so there is nothing to close."""
 
     def _keys(self) -> list[str]:
-        return [f"{number} {each.path}" for number, each in enumerate(self.spec.feeds.inputs)]
+        return offset_keys(self.spec.feeds)
+
+
+def offset_keys(feeds: Feeds) -> list[str]:
+    """Return the keys of offsets, input by input."""
+    return [f"{number} {each.path}" for number, each in enumerate(feeds.inputs)]
 
 
 def index_file(file: Capture, spec: StreamSpec) -> Indexed:

@@ -18,12 +18,13 @@ name with n in it. So however often n is done again, and wherever it was broken 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -35,19 +36,22 @@ from capture.metrics import Samples
 from capture.private_files import check_private_folder, make_private_folder
 from highlevel.arrival_order import check_one_input
 from highlevel.graph.plan import AnyPlan, leaves_of
-from highlevel.inline import Input
+from highlevel.inline import ALL_METRICS, Input
 from highlevel.results import readable
+from highlevel.spark.checkpoint import check_checkpoint, offsets_checksum
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.decompressed_inputs import Say, mapped_inputs
-from highlevel.spark.errors import RunError, root_cause
+from highlevel.spark.errors import RunError, report_of, root_cause
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
 from highlevel.spark.locks import Locks
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
+from highlevel.spark.restarts import Restarts
 from highlevel.spark.result_files import write_results
 from highlevel.spark.run_identity import claim, identity
-from highlevel.spark.source import MAX_BYTES, StreamSpec, open_stream
+from highlevel.spark.session import SOON, ended_jvm, jvm_error, jvm_failures
+from highlevel.spark.source import MAX_BYTES, StreamSpec, offset_keys, open_stream
 from highlevel.spark.spool_planner import read_before
 from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.node import TABLE_SLOTS
@@ -72,7 +76,7 @@ class StreamRun:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | Callable[[], SparkSession],
         plans: Sequence[AnyPlan],
         inputs: Sequence[Input],
         folder: Path,
@@ -88,6 +92,7 @@ class StreamRun:
     ) -> None:
         """Open nothing yet but check the options.
 
+        `spark` is a session, or a function that starts one, which is called after all other checks.
         `say` takes lines for the user: of what takes time before a start, and warnings about spools, each once.
         """
         options = {"partitions": partitions, "max_blocks": max_blocks, "speed": speed, "max_bytes": max_bytes}
@@ -97,7 +102,7 @@ class StreamRun:
         names = [plan.name for plan in plans]
         if len(set(names)) < len(names):
             raise ValueError(f"queries of one run need names of their own, got {', '.join(names)}")
-        self.spark = spark
+        self._session = spark
         leaves = leaves_of(plans)
         read = [each for each in inputs if any(each.feeds(leaf) for leaf in leaves)]
         check_one_input(leaves, read)
@@ -127,14 +132,30 @@ class StreamRun:
         self._warned: set[str] = set()
         self._ended = threading.Event()
         self._failure: BaseException | None = None
+        self._prepared = False
+        self._in_batch = threading.RLock()
+        self._restarts = Restarts(say)
 
     @property
     def samples(self) -> Samples:
-        """All counters after the last micro-batch."""
-        return self.totals.samples
+        """All counters after the last micro-batch, and the restarts of this object."""
+        return self._with_restarts(self.totals.samples)
 
-    def start(self) -> None:
-        """Start or continue. Raises InputError for an input, FolderError for a folder of another run or in use."""
+    def _with_restarts(self, samples: Samples) -> Samples:
+        together = Samples(samples)
+        together.merge(self._restarts.samples, ALL_METRICS)
+        return together
+
+    @property
+    def spark(self) -> SparkSession | None:
+        """The session; None before a session is started."""
+        return self._session if isinstance(self._session, SparkSession) else None
+
+    def prepare(self) -> None:
+        """Check everything that can be wrong without Spark, and lock the folder and the spools.
+
+        Raises InputError for an input, FolderError for a folder that is damaged, in use, or of another run.
+        """
         for each in self.feeds.inputs:
             if not each.spool:
                 open_finite(each.path, "the stream engine")  # before there is a folder
@@ -144,28 +165,46 @@ class StreamRun:
         self._locks.hold(self.folder / "lock", in_use)
         try:
             self._hold_spools()
-            self._start()
+            self._check_folder()
         except BaseException:
-            self.stop()
+            self._locks.release()
             raise
+        self._prepared = True
 
-    def _start(self) -> None:
+    def _check_folder(self) -> None:
         inputs = mapped_inputs(self.feeds.inputs, self.folder, self.say)
         inputs = [replace(each, path=each.path.absolute()) for each in inputs]
         self.feeds = Feeds.of(self.feeds.plans, inputs, self.partitions)
         claim(self.folder, identity(self.feeds, self.partitions, self.block_records, self.speed is not None))
         remove_unfinished(self.folder)
+        following = check_checkpoint(self.folder, offset_keys(self.feeds))
+        self._totals_files.load(following - 1)
+        self.continued = self._totals_files.last()
+        self.totals = self._totals_files.load(self.continued)
+        if self.totals.finished(len(self.feeds.inputs)):
+            self._ended.set()
+
+    def start(self) -> None:
+        """Start or continue; `prepare` is called if it was not. Raises what `prepare` does, and RunError."""
+        if not self._prepared:
+            self.prepare()
+        try:
+            if callable(self._session):
+                self._session = self._session()
+            with jvm_failures():
+                self._start(self._session)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self, spark: SparkSession) -> None:
         if not (self.folder / "checkpoint").exists():
             for line in read_before(self.feeds.inputs):
                 self.say(f"warning: {line}")
         for leaf in leaves_of(self.feeds.plans):
             if any(each.feeds(leaf) and not each.spool for each in self.feeds.inputs):  # else the node has done it
                 compile_kernels(leaf.low.kind)
-        self.continued = self._totals_files.last()
-        self.totals = self._totals_files.load(self.continued)
-        if self.totals.finished(len(self.feeds.inputs)):
-            self._ended.set()
-        tasks = max(1, self.spark.sparkContext.defaultParallelism // max(1, len(self.feeds.inputs)))
+        tasks = max(1, spark.sparkContext.defaultParallelism // max(1, len(self.feeds.inputs)))
         spec = StreamSpec(
             feeds=self.feeds,
             slots=self.slots,
@@ -176,16 +215,33 @@ class StreamRun:
             max_bytes=self.max_bytes,
         )
         make_private_folder(self.folder / "checkpoint")
-        writer = open_stream(self.spark, spec).writeStream.foreachBatch(self._batch)
-        self._query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
+        self._query = self._start_query(spark, spec)
+
+    def _start_query(self, spark: SparkSession, spec: StreamSpec) -> StreamingQuery:
+        """Start the query from its checkpoint, again if Spark fails to start a process."""
+        while True:
+            try:
+                writer = open_stream(spark, spec).writeStream.foreachBatch(self._batch)
+                return writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
+            except PySparkException as failure:
+                self._wait_for_restart(report_of(failure))
+
+    def _wait_for_restart(self, report: str) -> None:
+        """Wait before a restart; raise the reason of the failure if there will be none."""
+        delay = self._restarts.delay(report)
+        if delay is None:
+            raise root_cause(report) from None
+        time.sleep(delay)
 
     def _batch(self, rows: DataFrame, batch_id: int) -> None:
         """One micro-batch, and every effect of it under its id."""
-        try:
-            self._do_batch(rows, batch_id)
-        except BaseException as failure:
-            self._failure = failure
-            raise
+        with self._in_batch:
+            try:
+                self._do_batch(rows, batch_id)
+            except BaseException as failure:
+                self._failure = failure
+                raise
+            self._restarts.progressed()
 
     def _do_batch(self, rows: DataFrame, batch_id: int) -> None:
         self._hold_spools()
@@ -209,6 +265,7 @@ class StreamRun:
         write_results(self.folder / "output", batch_id, files)
         totals = self._totals_files.load(batch_id - 1)
         totals.add(self.feeds, told_by_tasks, told_by_hosts)
+        totals.offsets = offsets_checksum(self.folder / "checkpoint", batch_id)
         self._totals_files.save(batch_id, totals)
         self.totals = totals
         for line in totals.warnings:
@@ -216,7 +273,7 @@ class StreamRun:
                 self._warned.add(line)
                 self.say(f"warning: {line}")
         if self.on_batch is not None:
-            self.on_batch(batch_id, results, totals.samples)
+            self.on_batch(batch_id, results, self._with_restarts(totals.samples))
         if totals.finished(len(self.feeds.inputs)):
             self._ended.set()
 
@@ -230,24 +287,63 @@ class StreamRun:
 
         Raises what went wrong: InputError, FolderError, RunError, or what `on_batch` raised.
         """
+        until = None if timeout is None else time.monotonic() + timeout
+        with jvm_failures():
+            while not self._ended.wait(0.2):
+                if not self._runs():
+                    self._restart()
+                if until is not None and time.monotonic() >= until:
+                    return False
+            while True:  # all rows are out: wait for the commit of the last micro-batch
+                try:
+                    self._started().processAllAvailable()
+                except PySparkException:
+                    if self._runs():
+                        raise
+                if self._runs():
+                    return True
+                self._restart()
+
+    def _runs(self) -> bool:
+        """Return whether the query runs. Raises RunError if the JVM has ended."""
+        end = ended_jvm()
+        if end is not None:
+            raise jvm_error(end)
+        return bool(self._started().isActive)
+
+    def _restart(self) -> None:
+        """Start a query that has ended again from its checkpoint; raise the reason if it must not be repeated."""
         query = self._started()
-        waited = 0.0
-        while not self._ended.is_set() and query.isActive and (timeout is None or waited < timeout):
-            self._ended.wait(0.2)
-            waited += 0.2
-        if self._ended.is_set() and query.isActive:
-            query.processAllAvailable()
-        self._raise_failure()
-        if not query.isActive and not self._ended.is_set():
+        failure = query.exception()
+        cause, self._failure = self._failure, None
+        if cause is not None and not isinstance(cause, PySparkException | Py4JError):
+            raise cause
+        if cause is None and failure is None:
             raise RunError("the query on Spark was stopped from outside before the inputs ended")
-        return self._ended.is_set()
+        report = "\n".join(report_of(each) for each in (cause, failure) if each is not None)
+        self._wait_for_restart(report)
+        assert isinstance(self._session, SparkSession), "a started run has a session"
+        with self._in_batch:
+            self._query = None
+        self._start(self._session)
 
     def stop(self) -> None:
-        """Stop after what is running; the folder can be continued. Does nothing when stopped already."""
+        """Stop after what is running; the folder can be continued. Does nothing when stopped already.
+
+        A JVM that has ended is no error. The function of a running micro-batch is waited for: an interpreter that ends
+        while it reads from Spark aborts.
+        """
         if self._query is not None:
-            self._query.stop()
-            self._query = None
+            query, self._query = self._query, None
+            try:
+                query.stop()
+            except (Py4JError, PySparkException, OSError):
+                if ended_jvm(SOON) is None:
+                    raise
+            with self._in_batch:
+                pass
         self._locks.release()
+        self._prepared = False
 
     def _check_subfolders(self) -> None:
         """Raise UnsafeFolderError if another user can write to a folder in the run's folder."""
@@ -267,15 +363,6 @@ class StreamRun:
         if self._query is None:
             raise RuntimeError("the run is not started")
         return self._query
-
-    def _raise_failure(self) -> None:
-        failure = self._started().exception()
-        if failure is None:
-            return
-        cause: Any = self._failure
-        if cause is not None and not isinstance(cause, PySparkException):
-            raise cause
-        raise root_cause(str(cause or failure)) from None
 
 
 def remove_unfinished(folder: Path) -> None:

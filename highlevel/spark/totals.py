@@ -44,7 +44,7 @@ class Totals:
     for each input that was begun how far it was read, in blocks or segments, and how far there is something to read; of
     a spool that is written that is always further. `warnings` are what the tasks of the last micro-batch said. `lows`
     has the low watermark of each query, ns: what ends at or below it is final. The memory of tables is that of the last
-    micro-batch's tasks, which have tables of their own.
+    micro-batch's tasks, which have tables of their own. `offsets` is the checksum of the offsets of the micro-batch.
     """
 
     samples: Samples = field(default_factory=Samples)
@@ -52,6 +52,7 @@ class Totals:
     progress: dict[int, tuple[int, int]] = field(default_factory=dict)
     lows: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    offsets: str = ""
 
     def finished(self, inputs: int) -> bool:
         """Whether each of `inputs` inputs has been read to its end."""
@@ -141,7 +142,7 @@ class TotalsFiles:
         samples: dict[LabelledName, float] = {(name, tuple(labels)): value for name, labels, value in stored["samples"]}
         progress = {int(number): (done, total) for number, (done, total) in stored["progress"].items()}
         newest = {int(number): time for number, time in stored["newest"].items()}
-        return Totals(Samples(samples), newest, progress, stored["lows"])
+        return Totals(Samples(samples), newest, progress, stored["lows"], offsets=stored["offsets"])
 
     def save(self, batch_id: int, totals: Totals) -> None:
         """Write the totals after micro-batch `batch_id`; remove those that are too old."""
@@ -151,6 +152,7 @@ class TotalsFiles:
             "newest": totals.newest,
             "progress": totals.progress,
             "lows": totals.lows,
+            "offsets": totals.offsets,
         }
         write_document(self.folder / f"{batch_id}.json", stored)
         for path in self.folder.glob("*.json"):

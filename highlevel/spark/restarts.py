@@ -1,0 +1,83 @@
+"""Restarts after failures that are no fault of the inputs: which ones, how soon, how often.
+
+A worker process that is killed, or that a busy machine does not start within Spark's ten seconds, ends a query on
+Spark, although the checkpoint is exact. Such a query is started again after 1, 2, 4, 8 and 16 seconds. A finished
+micro-batch makes the count begin at zero, so a run of months survives any number of them. Every other failure ends the
+run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from capture.metrics import Samples
+from highlevel.metrics import SPARK_RESTARTS
+from highlevel.spark.errors import names_user_error
+
+MOST = 5
+"""Restarts without a finished micro-batch in between."""
+
+FIRST_DELAY = 1.0
+"""Seconds before the first restart; each further delay is twice as long."""
+
+WORKER_START, WORKER_END, EXECUTOR_LOST = "worker_start", "worker_end", "executor_lost"
+
+REASONS = {
+    WORKER_START: re.compile(
+        r"Python worker failed to connect back|Timed out while waiting for the Python worker"
+        r"|Python daemon failed to launch worker|Failed to open socket to Python daemon"
+        r"|Python worker process terminated with|EOFException occurred while reading the port number from"
+    ),
+    WORKER_END: re.compile(
+        r"Python worker exited unexpectedly|java\.io\.EOFException|Connection reset|Broken pipe"
+        r"|ClosedChannelException|AsynchronousCloseException"
+    ),
+    EXECUTOR_LOST: re.compile(r"ExecutorLostFailure|Executor heartbeat timed out|Slave lost|Worker lost"),
+}
+"""Patterns in the report of a failed job, by the value of the label `reason`."""
+
+
+def restart_reason(report: str) -> str | None:
+    """Return why a failed job may succeed if it is repeated; None if it would fail again.
+
+    >>> restart_reason("org.apache.spark.SparkException: Python worker failed to connect back.")
+    'worker_start'
+    >>> restart_reason("highlevel.spark.errors.FolderError: state/0/3.json: damaged") is None
+    True
+    """
+    if names_user_error(report):
+        return None
+    return next((reason for reason, pattern in REASONS.items() if pattern.search(report)), None)
+
+
+class Restarts:
+    """Counts the restarts of one run."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        """Begin with none; `say` receives a line about each restart."""
+        self.say = say
+        self.samples = Samples()
+        for reason in REASONS:
+            self.samples.add(SPARK_RESTARTS, 0, reason)
+        self._row = 0
+
+    def progressed(self) -> None:
+        """Record that a micro-batch is finished."""
+        self._row = 0
+
+    def delay(self, report: str) -> float | None:
+        """Return the seconds to wait before a restart, and count it; None if the failure must end the run."""
+        reason = restart_reason(report)
+        if reason is None or self._row == MOST:
+            return None
+        seconds = FIRST_DELAY * 2**self._row
+        self._row += 1
+        self.samples.add(SPARK_RESTARTS, 1, reason)
+        text = {
+            WORKER_START: "a Python worker did not start",
+            WORKER_END: "a Python worker ended",
+            EXECUTOR_LOST: "an executor was lost",
+        }[reason]
+        self.say(f"warning: {text}; Spark repeats the work in {seconds:.0f} s (restart {self._row} of {MOST})")
+        return seconds

@@ -1,0 +1,60 @@
+"""Folders for the temporary files of Spark: one per JVM, removed with it, or at a later start.
+
+    TMPDIR/wiretide-spark-XXXXXXXX/lock    held with flock by the process that started the JVM
+
+A process that is killed cannot remove its folder. The kernel releases its lock, however it ended, and a lock cannot be
+mistaken for another process with the same id. So the next start removes each folder of this user whose lock is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+PREFIX = "wiretide-spark-"
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A folder that is in use as long as this object is not removed."""
+
+    path: Path
+    lock: int
+
+    @classmethod
+    def create(cls) -> Scratch:
+        """Remove the folders that no process uses any more, and create a folder for this process."""
+        remove_abandoned(Path(tempfile.gettempdir()))
+        path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        lock = os.open(path / "lock.new", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (path / "lock.new").rename(path / "lock")  # so a lock that others see is held
+        return cls(path, lock)
+
+    def remove(self) -> None:
+        """Remove the folder; its content may be in use by processes that are about to end."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.close(self.lock)
+
+
+def remove_abandoned(folder: Path) -> list[Path]:
+    """Remove the folders of this user whose process has ended, and return them."""
+    removed = []
+    for path in folder.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if path.is_symlink() or path.stat().st_uid != os.geteuid():
+                continue
+            lock = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+                removed.append(path)
+            finally:
+                os.close(lock)
+    return removed
