@@ -135,6 +135,8 @@ def test_damage_is_one_line_with_the_name_of_the_file_after_real_restarts(tmp_pa
     with run(tmp_path) as process:
         until(process, lambda: last(tmp_path) >= 2)
         process.kill()
+    said = (tmp_path / "said").read_text()
+    assert process.returncode == -signal.SIGKILL, said
     assert [path.name[:15] for path in (tmp_path / "tmp").iterdir()] == ["wiretide-spark-"]  # a killed run leaves it
     state = tmp_path / "state"
     next_batch = max(int(path.name) for path in (state / "checkpoint" / "offsets").glob("[0-9]*"))

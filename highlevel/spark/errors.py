@@ -62,7 +62,8 @@ def report_of(failure: BaseException) -> str:
     `str` of an exception of Spark asks the JVM, and fails without it.
     """
     if isinstance(failure, CapturedException):
-        return f"{failure._desc}\n{failure._stackTrace}"
+        cause = "" if failure._cause is None else report_of(failure._cause)
+        return f"{failure._desc}\n{failure._stackTrace}\n{cause}"
     try:
         return str(failure)
     except (Py4JError, OSError):
