@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -99,8 +99,8 @@ def session(
             with standard_error_to(said):
                 spark = builder.getOrCreate()
         except (Py4JError, PySparkException, OSError) as failure:
-            broken = isinstance(failure, Py4JNetworkError | OSError)
-            end = ended_jvm(SOON if broken else 0.0) if own_jvm else None
+            answered = isinstance(failure, Py4JJavaError | PySparkException)
+            end = ended_jvm(0.0 if answered else SOON) if own_jvm else None
             reason = start_failure(report_of(failure), said.read_bytes()[before:], end)
             raise RunError(f"Spark did not start on {master}: {reason}") from None
         finally:
@@ -196,8 +196,8 @@ def jvm_failures() -> Iterator[None]:
     try:
         yield
     except (Py4JError, PySparkException, OSError, EOFError) as failure:
-        broken = isinstance(failure, Py4JNetworkError | OSError | EOFError)
-        end = ended_jvm(SOON if broken else 0.0)
+        answered = isinstance(failure, Py4JJavaError | PySparkException)
+        end = ended_jvm(0.0 if answered else SOON)
         if end is None:
             raise
         raise jvm_error(end) from None
