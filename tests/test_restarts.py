@@ -1,0 +1,63 @@
+"""Which failures of Spark are repeated, how often, and which temporary folders a start removes; without a JVM."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from capture.metrics import Samples
+from highlevel.metrics import SPARK_RESTARTS
+from highlevel.spark.restarts import Restarts
+from highlevel.spark.scratch import PREFIX, Scratch, remove_abandoned
+
+SLOW_START = "org.apache.spark.SparkException: Python worker failed to connect back.\n\tat org.apache.spark.X(Y:1)"
+DATA_ERROR = f"{SLOW_START}\nTraceback (most recent call last):\ncapture.errors.InputError: a.pcap: changed\n"
+
+
+def test_delays_double_and_five_failures_in_a_row_end_a_run() -> None:
+    said: list[str] = []
+    restarts = Restarts(said.append)
+    assert [restarts.delay(SLOW_START) for _ in range(6)] == [1, 2, 4, 8, 16, None]
+    assert restarts.samples[SPARK_RESTARTS.name, ("worker_start",)] == 5
+    assert said[-1] == "warning: a Python worker did not start; Spark repeats the work in 16 s (restart 5 of 5)"
+
+
+def test_a_finished_micro_batch_makes_the_count_begin_again() -> None:
+    restarts = Restarts(lambda line: None)
+    for _ in range(20):
+        assert restarts.delay("Caused by: java.io.EOFException") == 1
+        restarts.progressed()
+    assert restarts.samples[SPARK_RESTARTS.name, ("worker_end",)] == 20
+
+
+@pytest.mark.parametrize(
+    "report", [DATA_ERROR, "ZeroDivisionError: division by zero", "java.io.IOException: No space left on device", ""]
+)
+def test_other_failures_are_not_repeated(report: str) -> None:
+    restarts = Restarts(lambda line: None)
+    before = Samples(restarts.samples)
+    assert restarts.delay(report) is None
+    assert restarts.samples == before
+
+
+def test_folders_of_killed_processes_are_removed_and_those_in_use_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    program = (
+        "import os, tempfile; from highlevel.spark.scratch import Scratch; tempfile.tempdir = os.environ['FOLDER']; "
+        "Scratch.create(); os.kill(os.getpid(), 9)"
+    )
+    mine = Scratch.create()
+    others = tmp_path / f"{PREFIX}of-another-program"
+    others.mkdir()
+    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"FOLDER": str(tmp_path)}, check=False)
+    assert done.returncode == -9
+    left = {*tmp_path.iterdir()} - {mine.path, others}
+    assert len(left) == 1
+    assert {*remove_abandoned(tmp_path)} == left
+    assert {*tmp_path.iterdir()} == {mine.path, others}
+    mine.remove()
+    assert {*tmp_path.iterdir()} == {others}
