@@ -26,8 +26,13 @@ def handles_sigterm(process: int) -> bool:
     return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
+def has_bytes(folder: Path) -> bool:
+    """Return whether a file has been begun; a folder alone may be newer than the code that removes it."""
+    return any(path.is_file() and path.stat().st_size for path in folder.rglob("*"))
+
+
 def terminated(words: list[str | Path], temporary: Path, begun: Path | None = None) -> tuple[int, str]:
-    """Run a command, send SIGTERM once it handles it and `begun` has a file, and return its status and errors."""
+    """Run a command, send SIGTERM once it handles it and `begun` has bytes; return its status and errors."""
     environment = os.environ | {"TMPDIR": str(temporary)}
     with subprocess.Popen(
         [*COMMAND, *map(str, words)],
@@ -40,7 +45,7 @@ def terminated(words: list[str | Path], temporary: Path, begun: Path | None = No
         try:
             while process.poll() is None and not handles_sigterm(process.pid):
                 time.sleep(0.01)
-            while begun is not None and process.poll() is None and not any(begun.iterdir()):
+            while begun is not None and process.poll() is None and not has_bytes(begun):
                 time.sleep(0.01)
             process.terminate()
             _, errors = process.communicate()
