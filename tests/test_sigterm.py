@@ -78,10 +78,3 @@ def test_a_command_over_files_ends_with_the_status_of_the_signal(command: str, t
             file.write(records)
     assert terminated([command, path, SQL], tmp_path) == (143, "wiretide: stopped\n")
     assert list(tmp_path.iterdir()) == [captures]
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc to see signals in")
-def test_a_demo_removes_its_folder(tmp_path: Path) -> None:
-    words = ["demo", "--port", "0", "--seconds", "3000", "--rate", "100000"]
-    assert terminated(words, tmp_path, tmp_path) == (143, "wiretide: stopped\n")
-    assert list(tmp_path.iterdir()) == []
