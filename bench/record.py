@@ -43,8 +43,8 @@ def recorded(text: str, report: Report, machine: str) -> str:
 def with_headlines(text: str, headlines: dict[str, str]) -> str:
     """Return a document whose table rows with these first cells have these last cells.
 
-    >>> with_headlines("| a | decode | 1 |", {"a": "2 M"})
-    '| a | decode | 2 M |'
+    >>> with_headlines("| a | `decode` | 1 |", {"a": "2 M"})
+    '| a | `decode` | 2 M |'
     """
     for what, measured in headlines.items():
         row = re.compile(rf"^(\| {re.escape(what)} \|(?: `\w+` \|)? ).*( \|)$", re.MULTILINE)

@@ -54,8 +54,7 @@ def test_memory_is_the_peak_and_leaves_mapped_files_out(tmp_path: Path) -> None:
         f"file = open({str(mapped)!r}, 'rb')\n"
         "file = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)\n"
         "seen = sum(file[at] for at in range(0, len(file), 4096))\n"
-        "before = time.monotonic()\n"
-        "while time.monotonic() < before + 0.1: pass\n"
+        "time.sleep(2)\n"  # on a busy machine the thread that watches the process is late
         "del held\n"
     )
     run, _ = python(source)

@@ -103,7 +103,7 @@ def test_a_client_that_goes_away_is_no_news(exporter: Exporter, capfd: pytest.Ca
 
 
 def test_a_port_that_is_taken_is_named_with_what_to_do(exporter: Exporter, server: Server) -> None:
-    with pytest.raises(OSError, match=rf"127\.0\.0\.1 port {server.port}: .*another with --port, .* 0 takes any"):
+    with pytest.raises(OSError, match=rf"127\.0\.0\.1 port {server.port}: .*another with port under .*; 0 takes any"):
         serve(exporter, port=server.port)
 
 

@@ -133,6 +133,7 @@ def test_the_kernel_as_plain_python_stays_inside_its_arrays_and_does_the_same(ha
 
 def test_every_core_column_is_compared() -> None:
     assert {name for name in CORE if name != "link"} <= set(COLUMNS)
-    assert {flow_column(name).type for name in COLUMNS} == {"integer", "address", "text", "mac", "float", "boolean"}  # type: ignore[union-attr]
+    types = {"integer", "time", "address", "text", "mac", "float", "boolean"}
+    assert {flow_column(name).type for name in COLUMNS} == types  # type: ignore[union-attr]
     kinds = {element.type for name in ELEMENTS if (element := element_named(name))}
     assert DataType.UNKNOWN in kinds
