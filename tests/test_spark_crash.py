@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -64,8 +65,9 @@ def rows(folder: Path) -> dict[str, pa.Table]:
 
 
 def totals(folder: Path) -> Totals:
+    """Return the last totals of a run without the checksum of its offsets, which contain the time of day."""
     files = TotalsFiles(folder / "totals")
-    return files.load(files.last())
+    return replace(files.load(files.last()), offsets="")
 
 
 @pytest.fixture(scope="module")
