@@ -350,6 +350,7 @@ def test_a_wrong_pipeline_ends_before_spark_starts(text: str | None, status: int
         ("out", b"srcIP        count\n"),
     ],
 )
+@pytest.mark.slow("a process for each case")
 def test_the_suffix_of_the_output_selects_the_format(name: str, begin: bytes, folder: Path) -> None:
     assert query("main2.pcap", SRC, "-o", name, cwd=folder) == []
     assert (folder / name).read_bytes().startswith(begin)
@@ -375,6 +376,7 @@ def test_an_output_that_cannot_be_written_so_is_refused_at_once(words: list[str]
     assert not list(folder.glob("out*"))
 
 
+@pytest.mark.slow("a process for each case")
 def test_times_are_written_as_the_user_says(folder: Path) -> None:
     sql = f"SELECT min(ts) AS t FROM p {MINUTE}"
     words = ["main2.pcap", sql, "--format"]

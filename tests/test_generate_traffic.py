@@ -242,6 +242,7 @@ def test_queries_find_conversations_and_look_into_tunnels(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("link_type", LINK_TYPES)
 @pytest.mark.parametrize("chunk", [1, 7, 100_000])
+@pytest.mark.slow("a large file for each size")
 def test_the_file_does_not_depend_on_the_chunk_size(tmp_path: Path, chunk: int, link_type: int) -> None:
     profile = replace(MIXED, link_type=link_type, disorder="band", disorder_span=SECOND)
     assert generate(profile, tmp_path / "a.pcap") == generate(profile, tmp_path / "b.pcap", chunk=chunk)

@@ -279,6 +279,7 @@ def test_the_cache_is_private_whatever_the_umask_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("opened", ["wiretide", "wiretide/kernels"])
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
+@pytest.mark.slow("processes that load kernels")
 def test_code_from_a_folder_that_others_can_write_is_never_run(opened: str, mode: int, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     assert other_process(cache) == ("42", str(cache / "wiretide/kernels"), "")
@@ -320,6 +321,7 @@ def test_a_symbolic_link_or_a_pipe_in_the_place_of_code_is_not_read(tmp_path: Pa
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 @pytest.mark.parametrize("path", ["wiretide", "wiretide/kernels", "wiretide/kernels/*"])
+@pytest.mark.slow("processes that load kernels")
 def test_code_of_another_user_is_never_run(path: str, tmp_path: Path) -> None:
     other_process(tmp_path)
     poison(tmp_path / "wiretide/kernels")

@@ -70,6 +70,7 @@ def shown(written: str) -> list[str]:
 
 
 @pytest.mark.parametrize("format", ["table", "csv", "json"])
+@pytest.mark.slow("processes at a terminal")
 def test_an_answer_and_the_progress_bar_do_not_mix(format: str, capture: Path) -> None:  # noqa: A002
     sql = "SELECT count(*) AS n, min(ts) AS first FROM packets [RANGE 10 seconds]"
     words = ["query", capture, sql, "--format", format, "--threads", "1"]
@@ -93,6 +94,7 @@ def test_the_bar_counts_each_byte_once(capture: Path) -> None:
     assert set(re.findall(r"/([\d.]+) MB", written)) == {megabytes}
 
 
+@pytest.mark.slow("processes at a terminal")
 def test_a_join_without_a_key_is_warned_of_and_shows_how_many_pairs_it_has_found(capture: Path) -> None:
     joined = "FROM packets a [RANGE 2 s], packets b [RANGE 0 s]"
     without = on_terminal("query", capture, f"SELECT count(*) AS pairs {joined} WHERE a.len > b.len + 10000")

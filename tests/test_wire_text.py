@@ -60,6 +60,7 @@ def test_control_and_format_characters_are_escaped(text: str, safe: str) -> None
     assert escaped(safe) == safe
 
 
+@pytest.mark.slow("every character of Unicode")
 def test_no_character_that_a_terminal_obeys_is_left_of_all_that_there_are() -> None:
     everything = "".join(map(chr, range(0x110000)))
     assert {unicodedata.category(each) for each in escaped(everything)} & set(ESCAPED) == set()
