@@ -26,13 +26,14 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_READ,
     SPOOL_SEGMENTS_WITHOUT_QUERY,
 )
+from highlevel.spark.estimates import ESTIMATED, with_estimates
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.source import CaptureReader, StreamSpec
 from highlevel.spark.spool_planner import read_before
-from highlevel.spark.totals import Totals
+from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.shedding import standing_for
 from lowlevel.spool.errors import SpoolError
 from lowlevel.spool.folder import numbers, segment_path
@@ -330,6 +331,40 @@ def test_partials_that_were_sampled_are_counted_and_told(captures: list[Input], 
     assert [line.partition(": ")[2] for line in engine.warnings] == [
         "its node sampled, as spool or ring was filling: some results are estimates"
     ]
+
+
+def test_windows_with_a_sampled_partial_are_marked_and_no_others(tmp_path: Path) -> None:
+    random = Random(8)
+    plans = [
+        compile_query(PER_LINK.format(10), "tumbling"),
+        compile_query(
+            "SELECT link, count(*) AS n FROM packets [RANGE 30 seconds, SLIDE 10 seconds] GROUP BY link", "sliding"
+        ),
+    ]
+    writer = SpoolWriter(tmp_path / "spool", "main1", named(plans))
+    sampled: dict[str, set[int]] = {plan.name: set() for plan in plans}
+    for _ in range(40):
+        (number, plan), pane = random.choice([*enumerate(plans)]), random.randrange(200)
+        values = [[random.randrange(1, 5)] for _ in plan.low.schema.names[2:]]
+        partials = pa.record_batch([["main1"], [pane], *values], schema=plan.low.schema)
+        factor = random.choice([1, 1, 4])
+        sampled[plan.name] |= {plan.low.origin + pane * plan.low.pane} if factor > 1 else set()
+        writer.append(number, standing_for(partials, plan.low, factor))
+    writer.close(ended=True)
+    engine = Engine(plans, [spool_of(tmp_path / "spool", "main1")], tmp_path / "state", max_bytes=1)
+    files = TotalsFiles(tmp_path / "totals")
+    steps = 0
+    while engine.step():  # each time with the totals that a restart would read
+        files.save(steps, engine.totals)
+        engine.totals = files.load(steps)
+        steps += 1
+    for plan in plans:
+        rows = with_estimates(engine.rows[plan.name], engine.totals.sampled[plan.name]).to_pylist()
+        marked = [row[ESTIMATED] for row in rows]
+        assert marked == [
+            any(row["window_start"] <= time < row["window_end"] for time in sampled[plan.name]) for row in rows
+        ]
+        assert {True, False} == set(marked)
 
 
 def test_the_spool_of_another_link_is_refused(captures: list[Input], tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ from capture.files.recognise import FileFormat
 from capture.metrics import Samples
 from highlevel.spark.dealing import dealing_of
 from highlevel.spark.feeds import Feeds, PortOf
+from highlevel.wid_ranges import Ranges
 from lowlevel.node import Node
 from lowlevel.punctuation import BEGINNING, Punctuation
 
@@ -120,7 +121,8 @@ class Read:
     """What a task has read of input `number`, and for which leaves. `sequence` puts the runs of one input in order.
 
     `newest` is the largest packet time, ns, None for none; `done` how far the input is read after it and `total` how
-    far there is something to read: they are equal at its end. `warnings` are for the user.
+    far there is something to read: they are equal at its end. `warnings` are for the user. `sampled` has the times of
+    the sampled partials of each leaf (`highlevel.spark.estimates`).
     """
 
     number: int
@@ -131,6 +133,7 @@ class Read:
     done: int
     total: int
     warnings: tuple[str, ...] = ()
+    sampled: Mapping[int, Ranges] = field(default_factory=dict)
 
 
 def rows_of(feeds: Feeds, read: Read) -> pa.RecordBatch:
@@ -148,6 +151,7 @@ def rows_of(feeds: Feeds, read: Read) -> pa.RecordBatch:
         "done": read.done,
         "total": read.total,
         "warnings": read.warnings,
+        "sampled": [[feeds.leaves[reader][0], ranges] for reader, ranges in read.sampled.items()],
     }
     rows.append((COUNTERS, COUNTERS, 0, read.sequence, BEGINNING, BEGINNING, json.dumps(told).encode()))
     return batch_of(rows)

@@ -32,10 +32,12 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_WITHOUT_QUERY,
 )
 from highlevel.plan import LeafPlan
+from highlevel.spark.estimates import sampled_times, with_ranges
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.reading import Read, Taken, rows_of
 from highlevel.spark.spool_backlog import SegmentRun
 from highlevel.spark.spool_plans import Match, Offered, Wanted, match, without_plan
+from highlevel.wid_ranges import Ranges
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.shedding import SAMPLED
 from lowlevel.spool.errors import SegmentLostError, SpoolError
@@ -72,6 +74,7 @@ class _Reading:
         self.taken = {query: Taken(BEGINNING, []) for query in self.plans}
         self.samples = Samples()
         self.warnings: dict[str, None] = {}
+        self.sampled: dict[int, Ranges] = {}
         self.newest: int | None = None
         self.ended = False
 
@@ -105,6 +108,7 @@ class _Reading:
             done=segments.end,
             total=segments.end if self.ended else segments.end + 1,
             warnings=tuple(self.warnings),
+            sampled=self.sampled,
         )
 
     def _take(self, segment: Segment) -> None:
@@ -138,7 +142,9 @@ class _Reading:
         plan = self.plans[query]
         self.samples.add(SPOOL_PARTIALS_READ, batch.num_rows, plan.name, self.input.link)
         self.taken[query].batches.append(batch)
-        if SAMPLED in (batch.schema.metadata or {}):
+        if SAMPLED in (batch.schema.metadata or {}) and batch.num_rows:
+            times = sampled_times(batch.column("pane").to_numpy(), plan.low.origin, plan.low.pane)
+            self.sampled[query] = with_ranges(self.sampled.get(query, []), times)
             self.samples.add(SPOOL_PARTIALS_SAMPLED, batch.num_rows, plan.name, self.input.link)
             told = f"{self.input.path}: its node sampled, as spool or ring was filling: some results are estimates"
             self.warnings[told] = None

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +42,7 @@ from highlevel.spark.checkpoint import check_checkpoint, offsets_checksum
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.decompressed_inputs import Say, mapped_inputs
 from highlevel.spark.errors import RunError, report_of, root_cause
+from highlevel.spark.estimates import with_estimates
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
 from highlevel.spark.locks import Locks
@@ -54,6 +55,7 @@ from highlevel.spark.session import SOON, ended_jvm, jvm_error, jvm_failures
 from highlevel.spark.source import MAX_BYTES, StreamSpec, offset_keys, open_stream
 from highlevel.spark.spool_planner import read_before
 from highlevel.spark.totals import Totals, TotalsFiles
+from highlevel.wid_ranges import Ranges
 from lowlevel.node import TABLE_SLOTS
 
 OnBatch = Callable[[int, dict[str, pa.Table], Samples], None]
@@ -261,10 +263,13 @@ class StreamRun:
             plan.name: pa.concat_tables(tables[query]) if query in tables else plan.schema.empty_table()
             for query, plan in enumerate(self.feeds.plans)
         }
-        files = {plan.name: readable(results[plan.name], plan.times) for plan in self.feeds.plans}
-        write_results(self.folder / "output", batch_id, files)
         totals = self._totals_files.load(batch_id - 1)
         totals.add(self.feeds, told_by_tasks, told_by_hosts)
+        files = {
+            plan.name: self._as_file(query, results[plan.name], totals.sampled)
+            for query, plan in enumerate(self.feeds.plans)
+        }
+        write_results(self.folder / "output", batch_id, files)
         totals.offsets = offsets_checksum(self.folder / "checkpoint", batch_id)
         self._totals_files.save(batch_id, totals)
         self.totals = totals
@@ -276,6 +281,13 @@ class StreamRun:
             self.on_batch(batch_id, results, self._with_restarts(totals.samples))
         if totals.finished(len(self.feeds.inputs)):
             self._ended.set()
+
+    def _as_file(self, query: int, results: pa.Table, sampled: Mapping[str, Ranges]) -> pa.Table:
+        """Return results as their file has them; of a spool with the mark of windows that contain estimates."""
+        plan = self.feeds.plans[query]
+        if any(self.feeds.inputs[number].spool for number in self.feeds.fed_by(query)):
+            results = with_estimates(results, sampled.get(plan.name, []))
+        return readable(results, plan.times)
 
     @property
     def finished(self) -> bool:

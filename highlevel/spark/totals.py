@@ -30,8 +30,10 @@ from highlevel.metrics import (
 from highlevel.spark.checked_files import REMEDY, read_document, write_document
 from highlevel.spark.counters import Told, added, windows_of
 from highlevel.spark.errors import FolderError
+from highlevel.spark.estimates import with_ranges
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.state import KEEP
+from highlevel.wid_ranges import Ranges
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.punctuation import BEGINNING, END
 
@@ -45,6 +47,7 @@ class Totals:
     a spool that is written that is always further. `warnings` are what the tasks of the last micro-batch said. `lows`
     has the low watermark of each query, ns: what ends at or below it is final. The memory of tables is that of the last
     micro-batch's tasks, which have tables of their own. `offsets` is the checksum of the offsets of the micro-batch.
+    `sampled` has the times of each query for which a node read a sample of the packets.
     """
 
     samples: Samples = field(default_factory=Samples)
@@ -53,6 +56,7 @@ class Totals:
     lows: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     offsets: str = ""
+    sampled: dict[str, Ranges] = field(default_factory=dict)
 
     def finished(self, inputs: int) -> bool:
         """Whether each of `inputs` inputs has been read to its end."""
@@ -72,6 +76,9 @@ class Totals:
             if told["newest"] is not None:
                 self.newest[told["input"]] = max(self.newest.get(told["input"], told["newest"]), told["newest"])
             self.progress[told["input"]] = told["done"], told["total"]
+            for query, ranges in told["sampled"]:
+                name = feeds.plans[query].name
+                self.sampled[name] = with_ranges(self.sampled.get(name, []), [(start, end) for start, end in ranges])
         self.samples.merge(tables, ALL_METRICS)
         by_query: dict[int, list[Told]] = {}
         for part in map(json.loads, told_by_hosts):
@@ -142,7 +149,8 @@ class TotalsFiles:
         samples: dict[LabelledName, float] = {(name, tuple(labels)): value for name, labels, value in stored["samples"]}
         progress = {int(number): (done, total) for number, (done, total) in stored["progress"].items()}
         newest = {int(number): time for number, time in stored["newest"].items()}
-        return Totals(Samples(samples), newest, progress, stored["lows"], offsets=stored["offsets"])
+        sampled = {name: [(start, end) for start, end in ranges] for name, ranges in stored["sampled"].items()}
+        return Totals(Samples(samples), newest, progress, stored["lows"], offsets=stored["offsets"], sampled=sampled)
 
     def save(self, batch_id: int, totals: Totals) -> None:
         """Write the totals after micro-batch `batch_id`; remove those that are too old."""
@@ -153,6 +161,7 @@ class TotalsFiles:
             "progress": totals.progress,
             "lows": totals.lows,
             "offsets": totals.offsets,
+            "sampled": totals.sampled,
         }
         write_document(self.folder / f"{batch_id}.json", stored)
         for path in self.folder.glob("*.json"):

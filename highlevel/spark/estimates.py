@@ -1,0 +1,64 @@
+"""Which windows contain estimates: a node reads a sample of the packets while its ring or its spool is filling.
+
+A sampled partial has the time of its pane. The times of all sampled panes of a query are kept as disjoint half-open
+ranges `[start, end)`, in ns, in the totals of the micro-batches, so a restart continues with them. A window contains
+estimates if it overlaps one of them. That holds for windows of every kind, since each result says when it begins and
+ends. It is the whole window that is marked: a group without a sampled partial may still lack packets.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.wid_ranges import Ranges, unite
+
+ESTIMATED = "estimated"
+"""The column of results that states whether the window contains estimates."""
+
+MOST_RANGES = 1000
+"""Ranges kept for one query. Beyond it the oldest become one range, so old windows may be marked without need."""
+
+
+def sampled_times(panes: npt.NDArray[np.int64], origin: int, pane: int) -> Ranges:
+    """Return the times of panes of `pane` ns, counted from `origin`, as disjoint ranges.
+
+    >>> sampled_times(np.array([3, 5, 3, 4, 9]), 100, 10)
+    [(130, 160), (190, 200)]
+    """
+    numbers = np.unique(panes)
+    cuts = np.flatnonzero(np.diff(numbers) > 1)
+    first, last = numbers[[0, *cuts + 1]], numbers[[*cuts, -1]]
+    return [
+        (origin + start * pane, origin + (end + 1) * pane)
+        for start, end in zip(first.tolist(), last.tolist(), strict=True)
+    ]
+
+
+def with_ranges(known: Ranges, new: Ranges) -> Ranges:
+    """Return the union of ranges, at most MOST_RANGES."""
+    united = unite([*known, *new])
+    beyond = len(united) - MOST_RANGES
+    return united if beyond <= 0 else [(united[0][0], united[beyond][1]), *united[beyond + 1 :]]
+
+
+def with_estimates(results: pa.Table, ranges: Ranges) -> pa.Table:
+    """Add the column ESTIMATED to results with the columns `window_start` and `window_end`, int64 ns.
+
+    Results without these columns, or with a column of that name, are returned as they are.
+    """
+    names = results.column_names
+    if "window_start" not in names or "window_end" not in names or ESTIMATED in names:
+        return results
+    start, end = (results[name].to_numpy() for name in ("window_start", "window_end"))
+    return results.append_column(ESTIMATED, pa.array(overlaps(start, end, ranges)))
+
+
+def overlaps(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], ranges: Ranges) -> npt.NDArray[np.bool_]:
+    """Return which intervals `[start, end)` overlap one of some disjoint sorted ranges."""
+    if not ranges:
+        return np.zeros(len(start), np.bool_)
+    first, last = np.array(ranges, np.int64).T
+    place = np.searchsorted(last, start, side="right")  # the first range that ends after the start
+    return np.asarray((place < len(first)) & (first[np.minimum(place, len(first) - 1)] < end))
