@@ -1,4 +1,4 @@
-"""What a bench says: tables for people, information lines, then one JSON line per criterion."""
+"""The report of a bench: tables for people, information lines, then one JSON line per criterion."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Criterion:
 
 @dataclass
 class Report:
-    """What one bench found: tables (title, column names, rows), notes, information, headlines and criteria.
+    """The results of one bench: tables (title, column names, rows), notes, information, headlines and criteria.
 
     Information is an absolute figure: it depends on the machine and its present speed, so it is printed and not judged.
     A headline is a figure of the table "In short" of docs/performance.md and of the README's table.

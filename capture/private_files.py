@@ -76,7 +76,7 @@ def belongs_to_us(status: os.stat_result) -> bool:
 
 
 def only_we_can_write(status: os.stat_result) -> bool:
-    """Return whether nobody except its owner, this user or root, can change a file or folder."""
+    """Return whether only its owner, who is this user or root, can change a file or folder."""
     return belongs_to_us(status) and not status.st_mode & WRITABLE_BY_OTHERS
 
 

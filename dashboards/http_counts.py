@@ -1,4 +1,4 @@
-"""What the metrics server counts. Any thread may count or read."""
+"""Counters of the metrics server. Any thread may count or read."""
 
 from __future__ import annotations
 

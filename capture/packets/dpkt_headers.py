@@ -23,7 +23,7 @@ READ_ERRORS = (
     dpkt.Error, IndexError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError,
     dpkt.dpkt.struct.error,
 )  # fmt: skip
-"""What dpkt raises on bytes that are no frame: its own errors, and those that its parsers do not catch."""
+"""Exceptions of dpkt on bytes that are no frame: its own errors, and those that its parsers do not catch."""
 MAX_LAYERS = 16
 ADDRESS_BYTES = 6
 SNAP_BYTES = 8
