@@ -10,7 +10,7 @@ PIP = $(PY) -m pip install --quiet --disable-pip-version-check
 MAY_APT = command -v apt-get >/dev/null 2>&1 && { [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
 APT = $$([ "$$(id -u)" = 0 ] || echo sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: help setup java servers quick test check demo bench fuzz lock clean
+.PHONY: help setup java servers quick test check demo bench fuzz prose lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -68,6 +68,11 @@ TARGETS =
 fuzz: setup ## Fuzz every decoder with RUNS inputs (1000000), or for SECONDS; TARGETS names some of them
 	@[ -d .venv/fuzz/lib/atheris ] || $(PIP) --require-hashes --target .venv/fuzz/lib --requirement tests/fuzz/requirements.txt
 	@PYTHONPATH=.venv/fuzz/lib $(PY) -m tests.fuzz --runs $(RUNS) --seconds $(SECONDS) $(TARGETS)
+
+PATHS =
+
+prose: setup ## List long and hard sentences of texts, in all files or in PATHS; informs and never fails
+	@$(PY) -m tests.prose $(PATHS)
 
 lock: setup ## Resolve the dependencies anew into requirements.lock
 	@.venv/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --no-header \
