@@ -46,8 +46,8 @@ def query(
     reached through tunnels. `sampling` is a rate of flow exporters that stands whatever they announce, "1000", or one
     for each of some, ["192.0.2.1=1000"]. The rest is the inline engine's: `threads`; `slack`, such as "10s" or
     "exact"; `follow`, as on the command line; and `lull`, such as "5s": how far behind the clock a live input that is
-    silent may be (docs/promises.md). Live inputs are read until they end, or until Ctrl-C; `watch` yields what is final
-    before that. Addresses are text, times `timestamp[ns, UTC]`, and the difference of two times is an integer in ns.
+    silent may be (docs/guide/watermarks.md). Live inputs are read until they end, or until Ctrl-C; `watch` yields what
+    is final before that. Addresses are text, times `timestamp[ns, UTC]`, differences of times integers in ns.
 
     Raises QueryError for a wrong query, InputError for a file that is no capture; warns (RuntimeWarning) of what could
     not be read of one, and of late rows.
@@ -83,9 +83,9 @@ def compare(
 ) -> pa.Table:
     """Answer one query in order and out of order, over the same arrivals; a row of figures for each way.
 
-    Arguments are those of the command line (docs/compare.md): `skew` is {"b": "3s"}, `lull` {"b": "60s+30s"}. Columns
-    are those of its CSV. Raises QueryError for a wrong query, NotComparedError for one that no order is kept of,
-    InputError for a wrong input, ValueError for a wrong time.
+    Arguments are those of the command line (docs/guide/compare.md): `skew` is {"b": "3s"}, `lull` {"b": "60s+30s"}.
+    Columns are those of its CSV. Raises QueryError for a wrong query, NotComparedError for one that no order is kept
+    of, InputError for a wrong input, ValueError for a wrong time.
     """
     from dashboards import comparing
     from highlevel.compare.figures import figures
@@ -134,7 +134,7 @@ def packets(
 ) -> Iterator[pa.RecordBatch]:
     """Read one capture's rows of a `kind` (packets, frames, flows or samples) as Arrow batches, in file order.
 
-    `columns` are names of `docs/gsql.md`, those of the kind's table by default, `inner.` before one that is of the
+    `columns` are names of `docs/guide/sql.md`, those of the kind's table by default, `inner.` before one that is of the
     innermost IP layer. A field that a row lacks is NULL; addresses are text, times
     `timestamp[ns, UTC]`, a payload is bytes. A damaged capture is
     read up to the damage, with a RuntimeWarning.

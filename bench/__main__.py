@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write plots into this folder (needs matplotlib)")
     parser.add_argument(
-        "--record", action="store_true", help="write the figures into docs/performance.md and README.md (no smoke run)"
+        "--record", action="store_true", help="write the figures into docs/figures and README.md (no smoke run)"
     )
     asked = parser.parse_args(arguments)
     if asked.list:

@@ -1,6 +1,6 @@
 """Writes measured figures into the documents: `python -m bench --record`.
 
-docs/performance.md is the one place of figures. Its section of a bench contains the marks
+docs/figures/performance.md is the one place of figures. Its section of a bench contains the marks
 
     <!-- figures of NAME -->
     <!-- end of figures -->
@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.report import Report
 
 ROOT = Path(__file__).resolve().parent.parent
-FIGURES = ROOT / "docs" / "performance.md"
+FIGURES = ROOT / "docs" / "figures" / "performance.md"
 README = ROOT / "README.md"
 
 
@@ -29,12 +29,12 @@ def record(report: Report, machine: str) -> None:
 
 
 def recorded(text: str, report: Report, machine: str) -> str:
-    """Return docs/performance.md with the tables and headlines of one bench replaced."""
+    """Return docs/figures/performance.md with the tables and headlines of one bench replaced."""
     section = re.compile(rf"(<!-- figures of {report.bench} -->\n).*?(\n<!-- end of figures -->)", re.DOTALL)
     where = "Measured on:\n" + ";\n".join(machine.splitlines()) + "."
     if not section.search(text):
         raise ValueError(
-            f"docs/performance.md: got no marks for {report.bench}, expected <!-- figures of {report.bench} -->"
+            f"docs/figures/performance.md: got no marks for {report.bench}, expected <!-- figures of {report.bench} -->"
         )
     text = section.sub(lambda found: f"{found[1]}\n{where}\n\n{report.markdown()}\n{found[2]}", text)
     return with_headlines(text, report.headlines)

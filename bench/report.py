@@ -55,7 +55,7 @@ class Report:
     """The results of one bench: tables (title, column names, rows), notes, information, headlines and criteria.
 
     Information is an absolute figure: it depends on the machine and its present speed, so it is printed and not judged.
-    A headline is a figure of the table "In short" of docs/performance.md and of the README's table.
+    A headline is a figure of the table "In short" of docs/figures/performance.md and of the README's table.
     """
 
     bench: str
@@ -101,7 +101,7 @@ class Report:
         return "\n".join(lines)
 
     def markdown(self) -> str:
-        """Render the tables, notes and information as Markdown, for docs/performance.md."""
+        """Render the tables, notes and information as Markdown, for docs/figures/performance.md."""
         parts = []
         for title, columns, rows in self.tables:
             cells = [columns, tuple("---" for _ in columns), *rows]

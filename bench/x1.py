@@ -3,7 +3,7 @@
 max over RANGE 4000 rows, the slide from 1 row to 4000. WID adds a row to RANGE/SLIDE partials, buffering looks at it
 RANGE/SLIDE times, in one loop over numbers that lie side by side; Paned-WID keeps one partial for each pane. All take
 the same batches; what making those costs is the scan, told beside. The criteria state which method is the cheapest at
-which slides, and by how much: it is not the method that the thesis found (docs/windows-experiments.md).
+which slides, and by how much: it is not the method that the thesis found (docs/figures/windows.md).
 """
 
 from __future__ import annotations

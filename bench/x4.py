@@ -5,7 +5,7 @@ to all its windows; with them it is added to its pane, what comes out of the pan
 In units of one such step, n tuples to a pane and P panes to a window, panes cost `(n + 1 + P) / (n * P)` of the other
 way. The steps are counted by the operators and compared with that. Time, less that of a scan, is judged in two cells:
 that of the thesis' text, and the largest. A step of a pane's result costs more than one of a tuple, by Arrow and by
-Python around each pane, therefore panes pay later than the model says (docs/windows-experiments.md).
+Python around each pane, therefore panes pay later than the model says (docs/figures/windows.md).
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ def row_batches(path: Path, columns: Iterable[str] | None = None, kind: str = "p
     """Decode a capture's rows of one kind, a batch or more per block, in file order.
 
     Addresses are 4 or 16 bytes, MACs 6, payloads what they are; an absent field is NULL. Names of columns are taken
-    without regard to case; by default they are those of the kind's table in `docs/gsql.md`. Raises ValueError for an
-    unknown one, InputError for a file that is no capture; warns (RuntimeWarning) of one that is damaged, whose whole
+    without regard to case; by default they are those of docs/guide/columns.md. Raises ValueError for an unknown one,
+    InputError for a file that is no capture; warns (RuntimeWarning) of one that is damaged, whose whole
     records are read.
     """
     wanted = named_columns(kind, columns)

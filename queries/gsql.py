@@ -3,7 +3,7 @@
     SELECT exprs FROM a [UNION b …] [RANGE …, SLIDE …, WA ts] WHERE … GROUP BY … HAVING …
 
 Groups of links are one plan (`queries.grouping`); rows, joins, unions and queries that read queries are graphs of nodes
-(`queries.compiler`). `docs/gsql.md` describes the language.
+(`queries.compiler`). `docs/guide/sql.md` describes the language.
 """
 
 from __future__ import annotations

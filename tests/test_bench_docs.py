@@ -1,9 +1,9 @@
-"""docs/performance.md and `bench/` say the same: every bench has its section, every criterion its name and its target.
+"""docs/figures/performance.md and `bench/` agree: every bench has its section, every criterion its name and target.
 
 What can go wrong: a target that is lowered in the code and still promised in the text, a criterion that one side lost,
-a bench that nobody reads of; a figure of the README that docs/performance.md does not have, or has in the table "In
-short" and not in the section of its bench; a recording that replaces too much, or nothing. Benches are read, not run:
-Spark and the network are not needed to compare names.
+a bench without a section; a figure of the README that docs/figures/performance.md does not have, or has in the table
+"In short" and not in the section of its bench; a recording that replaces too much, or nothing. Benches are read, not
+run: Spark and the network are not needed to compare names.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def differences(rows: list[tuple[str, str, str]], benches: dict[str, list[Requir
 
 
 def performance() -> str:
-    return (ROOT / "docs" / "performance.md").read_text("utf-8")
+    return (ROOT / "docs" / "figures" / "performance.md").read_text("utf-8")
 
 
 def test_every_criterion_is_promised_with_its_target_and_nothing_else_is() -> None:
@@ -138,7 +138,7 @@ IN_SHORT = re.compile(r"^\| (?P<what>.+?) \| `(?P<bench>\w+)` \| (?P<measured>.+
 
 
 def in_short(text: str) -> list[tuple[str, str, str]]:
-    """Rows of the table "In short" of docs/performance.md: what, bench, measured."""
+    """Rows of the table "In short" of docs/figures/performance.md: what, bench, measured."""
     table = text.partition("\n## In short\n")[2].partition("\n## ")[0]
     return [(row["what"], row["bench"], row["measured"]) for row in IN_SHORT.finditer(table)]
 

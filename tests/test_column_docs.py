@@ -1,4 +1,4 @@
-"""docs/columns.md lists every column exactly as it is declared, so that the two cannot diverge."""
+"""docs/guide/columns.md lists every column exactly as it is declared, so that the two cannot diverge."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from capture.sflow.columns import CHANGED, OF_THE_SAMPLE, SAMPLE_COLUMNS
 from lowlevel.kinds import KINDS, columns_of_kind
 from lowlevel.types import Type
 
-TEXT = (Path(__file__).resolve().parent.parent / "docs" / "columns.md").read_text("utf-8")
+TEXT = (Path(__file__).resolve().parent.parent / "docs" / "guide" / "columns.md").read_text("utf-8")
 
 
 def row(spec: ColumnSpec) -> str:

@@ -18,8 +18,8 @@ from capture.packets.columns import FRAME_COLUMNS
 from capture.packets.decoder import Decoder
 
 MOST_MEMORY = 96 << 20
-"""Bytes that reading any capture may take of its own: decode buffers of every column, and what docs/captures.md says
-that a hostile pcapng file can add."""
+"""Bytes that reading any capture may take of its own: decode buffers of every column, and the additional
+memory that docs/guide/captures.md states for a hostile pcapng file."""
 
 NAMED = {
     "": None,

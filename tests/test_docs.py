@@ -62,7 +62,8 @@ def test_the_readme_has_fewer_than_150_lines() -> None:
 
 
 def test_the_queries_in_the_language_s_page_compile() -> None:
-    blocks = re.findall(r"^```sql\n(.*?)^```", (ROOT / "docs" / "gsql.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    page = (ROOT / "docs" / "guide" / "sql.md").read_text("utf-8")
+    blocks = re.findall(r"^```sql\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     queries = [text for block in blocks for text in re.split(r"\n\n|\n(?=SELECT (?:srcIP, count|link))", block.strip())]
     assert len(queries) > 12
     for text in queries:

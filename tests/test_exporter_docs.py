@@ -1,4 +1,4 @@
-"""docs/metrics.md lists every metric exactly as it is declared, so that the two cannot diverge."""
+"""docs/guide/metrics.md lists every metric exactly as it is declared, so that the two cannot diverge."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.node_metrics import METRICS as NODE_METRICS
 from queries.gsql import compile_query
 
-TEXT = (Path(__file__).resolve().parent.parent / "docs" / "metrics.md").read_text("utf-8")
+TEXT = (Path(__file__).resolve().parent.parent / "docs" / "guide" / "metrics.md").read_text("utf-8")
 DECLARED = (
     *DASHBOARD_METRICS,
     *HTTP_METRICS,

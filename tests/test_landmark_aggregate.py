@@ -213,7 +213,7 @@ def test_beyond_the_cap_the_groups_of_later_slides_are_left_out_and_of_one_slide
 
 
 ADDRESSES = ["0.0.0.0", "10.0.0.1", "192.168.0.1", "::", "::1", "::ffff:10.0.0.1", "2001:db8::", "2001:db8::1"]
-"""In the order of `docs/gsql.md`: by version, then value."""
+"""In the order of `docs/guide/sql.md`: by version, then value."""
 
 
 @pytest.mark.parametrize("cap", range(1, len(ADDRESSES) + 1))

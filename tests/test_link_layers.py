@@ -40,7 +40,7 @@ def test_the_generator_and_the_product_know_the_same_link_types() -> None:
 
 
 def test_the_page_on_captures_lists_the_link_types() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "captures.md").read_text("utf-8")
+    page = (Path(__file__).parent.parent / "docs" / "guide" / "captures.md").read_text("utf-8")
     table = page.partition("| LINKTYPE_ |")[2].partition("\n\n")[0]
     numbers = [row.split("|")[1] for row in table.splitlines() if row.startswith("| ") and "---" not in row]
     assert sorted(int(number) for row in numbers for number in row.split(",")) == sorted(LINK_TYPES)

@@ -30,7 +30,7 @@ from tests.windows_oracle import Arrival, Spec, numbers_by_window, random_inputs
 
 DISTINCT, QUANTILE, TOP = MAKERS
 ERRORS = {DISTINCT: 0.016, QUANTILE: 0.017, TOP: 0.0035}
-"""As `docs/gsql.md` states them: a standard error; of a rank, 99 % sure; of a count, always."""
+"""As `docs/guide/sql.md` states them: a standard error; of a rank, 99 % sure; of a count, always."""
 
 
 def merged(function: DetailFunction, parts: list[tuple[pa.Array, np.ndarray]]) -> pa.Array:

@@ -47,7 +47,7 @@ def compare(
 
         wiretide compare trace.pcap --disorder 2s "SELECT srcIP, count(*) FROM p [RANGE 10 seconds] GROUP BY srcIP"
 
-    What variants there are and how to read the table is in docs/compare.md. All rows are kept in memory.
+    What variants there are and how to read the table is in docs/guide/compare.md. All rows are kept in memory.
     """
     from dashboards import comparing
     from dashboards.comparison_plots import draw, require_plots

@@ -55,7 +55,7 @@ class PacketReader:
 def packets_dataframe(
     spark: SparkSession, inputs: Sequence[Input], columns: Iterable[str] | None = None, kind: str = "packets"
 ) -> DataFrame:
-    """Return the packets (or frames) of all inputs as a lazy DataFrame of `columns`, by default those of docs/gsql.md.
+    """Return the packets (or frames) of all inputs as a lazy DataFrame of `columns` (docs/guide/columns.md).
 
     Integers are bigint (`ts` in ns), addresses binary of 4 or 16 bytes in network order, MACs of 6, a payload what it
     is; what a packet lacks is NULL. Raises InputError for an input, ValueError for a column or kind that does not

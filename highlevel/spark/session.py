@@ -2,7 +2,7 @@
 
 The work is in the Python workers, and the JVM carries packed rows between them: what helps is what keeps the JVM from
 competing with them for the cores. Its optimising compiler alone took a third of a second of each query, for code that
-runs for milliseconds. `docs/spark.md` has the figures.
+runs for milliseconds. `docs/internals/spark.md` has the figures.
 """
 
 from __future__ import annotations
