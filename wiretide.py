@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dashboards import asked
+from dashboards import answer as asked
 from dashboards.commands.app import app, main
 from lowlevel.layers import Layer
 
@@ -55,7 +55,7 @@ def query(
     import pyarrow as pa
 
     from dashboards.answer import answer
-    from highlevel.results import readable, readable_schema
+    from highlevel.results.user_types import readable, readable_schema
 
     plan, inputs = asked.prepare(sql, layer, asked.rates(sampling), files, streams, follow)
     with answer(plan, inputs, on, None, threads, asked.slack(slack), asked.lull(lull)) as found:
@@ -114,7 +114,7 @@ def watch(
     Inputs are opened at once, and read from when the first batch is asked for; closing the iterator ends that.
     """
     from dashboards.answer import answer
-    from highlevel.results import readable
+    from highlevel.results.user_types import readable
 
     plan, inputs = asked.prepare(sql, layer, asked.rates(sampling), files, streams, follow)
     stack = contextlib.ExitStack()
@@ -139,9 +139,9 @@ def packets(
     `timestamp[ns, UTC]`, a payload is bytes. A damaged capture is
     read up to the damage, with a RuntimeWarning.
     """
-    from highlevel.results import readable
-    from lowlevel.row_batches import named_columns, row_batches
-    from lowlevel.types import Type
+    from highlevel.results.user_types import readable
+    from lowlevel.expressions.types import Type
+    from lowlevel.rows.batches import named_columns, row_batches
 
     wanted = named_columns(kind, columns)
     times = {column.name for column in wanted if column.type is Type.TIME}

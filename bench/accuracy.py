@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from bench.disorder import SECOND, Numbers, Stream, pieces
-from highlevel.aggregate import Aggregate
-from highlevel.inorder.slack import Lateness, SlackAggregate
-from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column
+from highlevel.baselines.slack import Lateness, SlackAggregate
+from highlevel.sliding.aggregate import Aggregate
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
 
 SUBS = [SubAggregate("packets", Kind.COUNT), SubAggregate("value", Kind.SUM, Column("value", Type.INT))]
 

@@ -30,8 +30,7 @@ from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION, address_pairs, cached, warm
 from capture.files.capture import open_capture
-from capture.files.compression import CODECS, Codec
-from capture.files.decompressed import SLICE, STEP
+from capture.files.decompressed import CODECS, SLICE, STEP, Codec
 from capture.files.stream import StreamedCapture
 from highlevel.inline import InlineRun, Input
 from queries.gsql import compile_query

@@ -77,7 +77,7 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], int]:
     from capture.files.scan import scan
     from capture.packets.decoder import Decoder
     from highlevel.inline import InlineRun, Input
-    from lowlevel.node import Node
+    from lowlevel.node.node import Node
     from queries.gsql import compile_groups
 
     plan = compile_groups(PAIRS)

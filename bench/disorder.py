@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.bucket import END_WID, FIRST_WID
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.sliding.wid_ranges import END_WID, FIRST_WID
+from highlevel.windows.kind import SlidingWindow
 
 Numbers = npt.NDArray[np.int64]
 

@@ -70,13 +70,11 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], list[tuple[f
 
     from capture.files.capture import open_mapped
     from capture.files.scan import scan
-    from lowlevel.expressions import Binary, Column
-    from lowlevel.filter_join.memory import KEYS, Memory
-    from lowlevel.filter_join.seen_within import SeenWithin
-    from lowlevel.node import Node
-    from lowlevel.operations import Op
-    from lowlevel.types import Type
-    from lowlevel.vectors import Vector
+    from lowlevel.expressions.columns import Vector
+    from lowlevel.expressions.tree import Binary, Column, SeenWithin
+    from lowlevel.expressions.types import Op, Type
+    from lowlevel.node.filter_join import KEYS, Memory
+    from lowlevel.node.node import Node
     from queries.gsql import compile_query
 
     file = open_mapped(path, "a bench")

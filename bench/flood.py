@@ -16,9 +16,9 @@ import numpy as np
 from bench.one_core import on_one_core
 from bench.report import Report
 from bench.setting import Setting
-from lowlevel.flushing import Flushing, Policy
-from lowlevel.flushing_table import make_table
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
+from lowlevel.table.flushing import Flushing, Policy
+from lowlevel.table.flushing_table import make_table
 
 MILLION = 1_000_000
 SOURCES = 10 * MILLION

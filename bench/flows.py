@@ -114,8 +114,8 @@ def measure(name: str, records: int, runs: int) -> tuple[dict[str, list[float]],
     from capture.files.blocks import BLOCK_RECORDS
     from capture.files.scan import scan
     from capture.packets.decoder import Decoder
-    from lowlevel.flow_reader import CARRIER, FlowReader
-    from lowlevel.node import Node
+    from lowlevel.node.node import Node
+    from lowlevel.rows.flows import CARRIER, FlowReader
     from queries.gsql import compile_groups
 
     plan = compile_groups(QUERY)

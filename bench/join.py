@@ -24,9 +24,9 @@ from bench.undisturbed import step
 from capture.units import SECOND
 from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.spec import Band, JoinKind, JoinSpec, Progress, Side, Tumbling
-from lowlevel.expressions import Column
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END, Punctuation
-from lowlevel.types import Type
 
 RATE = 500_000
 LATE = SECOND // 20

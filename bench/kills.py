@@ -37,7 +37,7 @@ from highlevel.metrics import SPOOL_SEGMENTS_READ
 from highlevel.plan import QueryPlan
 from highlevel.spark.result_files import read_results
 from highlevel.spark.totals import TotalsFiles
-from lowlevel.node import Node
+from lowlevel.node.node import Node
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.writer import SpoolWriter
 from queries.pipeline_file import read_pipeline

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from bench.undisturbed import step
-from highlevel.aggregate import Aggregate
-from highlevel.bucket import END_WID, FIRST_WID
-from lowlevel.addresses import to_arrow
-from lowlevel.expressions import Column
+from highlevel.sliding.aggregate import Aggregate
+from highlevel.sliding.wid_ranges import END_WID, FIRST_WID
+from lowlevel.expressions.arrow import to_arrow
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.punctuation import Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
 
 PAIR = ["srcIP", "destIP"]
 LENGTH = Column("len", Type.INT)

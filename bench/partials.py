@@ -17,7 +17,7 @@ def items_of(path: Path) -> list[Item]:
     """All items of a node over a capture: batches of partials, and the punctuation behind them."""
     from capture.files.capture import open_mapped
     from capture.files.scan import scan
-    from lowlevel.node import Node
+    from lowlevel.node.node import Node
     from queries.gsql import compile_groups
 
     file = open_mapped(path, "a bench")

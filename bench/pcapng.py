@@ -25,7 +25,7 @@ from capture.files.capture import Capture, open_mapped
 from capture.files.scan import scan
 from capture.packets.decoder import Decoder
 from highlevel.plan import QueryPlan
-from lowlevel.node import Node
+from lowlevel.node.node import Node
 from queries.gsql import compile_groups
 
 STEPS = ("scan", "decode", "decode + table")

@@ -14,11 +14,11 @@ from bench.one_core import on_one_core
 from bench.report import Report
 from bench.setting import Setting
 from bench.undisturbed import step
-from lowlevel.flushing import Flushing, Policy
-from lowlevel.flushing_table import FlushingTable
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.table import Table
-from lowlevel.tagged_table import TaggedTable
+from lowlevel.table.bucket_table import TaggedTable
+from lowlevel.table.flushing import Flushing, Policy
+from lowlevel.table.flushing_table import FlushingTable
+from lowlevel.table.table import Table
 
 MILLION = 1_000_000
 SLOTS = 1 << 17

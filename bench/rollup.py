@@ -22,7 +22,7 @@ from bench.setting import Setting
 from bench.several import minutes
 from bench.traffic import MILLION, address_pairs, cached, warm
 from bench.undisturbed import step
-from highlevel.aggregate import Aggregate
+from highlevel.sliding.aggregate import Aggregate
 from lowlevel.subaggregates import MERGE
 
 HOUR = 60
@@ -80,7 +80,7 @@ def low_level(path: Path, runs: int) -> dict[str, float]:
     """
     from capture.files.capture import open_mapped
     from capture.files.scan import scan
-    from lowlevel.node import Node
+    from lowlevel.node.node import Node
     from queries.gsql import compile_groups
 
     tumbling = minutes("count(*) AS packets, sum(len) AS bytes", "srcIP, destIP")

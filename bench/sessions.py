@@ -51,8 +51,8 @@ def run(setting: Setting) -> Report:
 
 def measure(rows: int, runs: int) -> tuple[dict[str, list[float]], int, int, int]:
     """Seconds by what was measured; sessions, the most that were open, and bytes of state at that time."""
-    from highlevel.session_aggregate import TS, SessionAggregate
-    from highlevel.windows.session import SessionWindow
+    from highlevel.operators.session import TS, SessionAggregate
+    from highlevel.windows.kind import SessionWindow
     from lowlevel.subaggregates import Kind, SubAggregate
 
     subs = [

@@ -1,7 +1,7 @@
 """Several queries in one pass over the packets, and wide keys: decode + table on one core, with all counters on.
 
 Every query is fed by one decoding of a block. Queries that keep the same groups share a table as well
-(`lowlevel.sharing`); the five different ones cannot, but three of them are fed from the 5-tuple's (`lowlevel.feeding`).
+(`lowlevel.table.sharing`); the five different ones cannot, but three of them are fed from the 5-tuple's (`lowlevel.table.feeding`).
 What a query costs besides is seen side by side: the workloads take turns, so that what others do to the machine, they
 do to all. The yardstick is one query by address pair over the same packets, in the same turn.
 """
@@ -102,8 +102,8 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
     """
     from capture.files.capture import open_mapped
     from capture.files.scan import scan
-    from lowlevel.node import Node
-    from lowlevel.query_tables import QueryTables
+    from lowlevel.node.node import Node
+    from lowlevel.table.query_tables import QueryTables
     from queries.gsql import compile_groups
 
     files = {ipv6: open_mapped(path, "a bench") for ipv6, path in paths.items()}

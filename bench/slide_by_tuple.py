@@ -21,11 +21,11 @@ from bench.undisturbed import step
 from capture.native import kernel
 from highlevel.groups.key_words import Words
 from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
-from highlevel.windows.slide_by_tuple import SlideByTuple
-from lowlevel.expressions import Column
+from highlevel.windows.kind import SlideByTuple
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
 
 MICROSECOND = 1000
 BLOCK = 16_384

@@ -18,9 +18,7 @@ import pyarrow as pa
 from bench.partials import LINK, partials_of
 from bench.undisturbed import step
 from lowlevel.punctuation import Item
-from lowlevel.spool.durable import write_durably
-from lowlevel.spool.errors import SpoolFullError
-from lowlevel.spool.folder import part_of, segment_path
+from lowlevel.spool.folder import SpoolFullError, part_of, segment_path, write_durably
 from lowlevel.spool.limits import SpoolLimits
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter

@@ -10,7 +10,7 @@ import pyarrow as pa
 from bench.figure import figure
 from bench.traffic import MILLION
 from bench.undisturbed import step
-from lowlevel.spool.partials import pack, unpack
+from lowlevel.spool.pending import pack, unpack
 
 ROWS = 100_000
 LAYOUTS = {

@@ -15,8 +15,7 @@ from bench.undisturbed import step
 from lowlevel.spool import segment
 from lowlevel.spool.folder import segment_path
 from lowlevel.spool.limits import SpoolLimits
-from lowlevel.spool.partials import pack
-from lowlevel.spool.pending import merged
+from lowlevel.spool.pending import merged, pack
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
 

@@ -112,7 +112,7 @@ def measure(
     """
     from capture.files.capture import open_mapped
     from capture.files.scan import scan
-    from lowlevel.node import Node
+    from lowlevel.node.node import Node
     from lowlevel.watch.contents import Form, read_contents
     from queries.gsql import compile_groups
 

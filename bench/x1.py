@@ -22,16 +22,16 @@ from bench.plots import scatter
 from bench.report import Report
 from bench.setting import Setting
 from bench.undisturbed import step
-from highlevel.aggregate import Aggregate
-from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate
-from highlevel.inorder.adaptive.thresholds import ALWAYS_EAGER
-from highlevel.inorder.buffering import BufferingAggregate
-from highlevel.operator import Operator
-from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column
+from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
+from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER
+from highlevel.baselines.buffering import BufferingAggregate
+from highlevel.operators.operator import Operator
+from highlevel.sliding.aggregate import Aggregate
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
 
 RANGE = 4000
 SLIDES = (1, 4, 16, 40, 100, 400, 1000, 2000, 4000)

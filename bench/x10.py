@@ -20,14 +20,14 @@ from bench.plots import curves
 from bench.report import Report
 from bench.setting import Setting
 from bench.steps import Step
-from highlevel.inorder.iop_join import IopJoin
-from highlevel.inorder.merge import OrderedMerge
+from highlevel.baselines.iop_join import IopJoin
+from highlevel.baselines.merge import OrderedMerge
 from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.spec import JoinSpec, Side
 from highlevel.joins.window import Tumbling
-from highlevel.meld import Meld
-from lowlevel.expressions import Column
-from lowlevel.types import Type
+from highlevel.operators.meld import Meld
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 
 RATE = 10_000 // 5
 KEYS = 200_000

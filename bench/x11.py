@@ -18,12 +18,12 @@ from bench.report import Report
 from bench.setting import Setting
 from bench.steps import Step
 from bench.x10 import KEY, LINK
-from highlevel.inorder.iop_join import IopJoin
-from highlevel.inorder.merge import OrderedMerge
+from highlevel.baselines.iop_join import IopJoin
+from highlevel.baselines.merge import OrderedMerge
 from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.spec import JoinSpec, Side
 from highlevel.joins.window import Tumbling
-from highlevel.meld import Meld
+from highlevel.operators.meld import Meld
 
 RATES = (500, 500, 1)
 KEYS = 30_000

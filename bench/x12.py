@@ -18,11 +18,11 @@ from bench.report import Report
 from bench.setting import Setting
 from bench.steps import ByWindow, Step
 from bench.x9 import COUNT, KEYS
-from highlevel.aggregate import Aggregate
-from highlevel.inorder.buffering import BufferingAggregate
-from highlevel.inorder.merge import OrderedMerge
-from highlevel.meld import Meld
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.baselines.buffering import BufferingAggregate
+from highlevel.baselines.merge import OrderedMerge
+from highlevel.operators.meld import Meld
+from highlevel.sliding.aggregate import Aggregate
+from highlevel.windows.kind import SlidingWindow
 
 RATES = (2000, 2000, 1)
 GROUPS = 1000

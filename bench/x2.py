@@ -11,8 +11,8 @@ from bench.disorder import BAND, SECOND, band
 from bench.plots import scatter
 from bench.report import Report
 from bench.setting import Setting
-from highlevel.inorder.slack import Lateness
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.baselines.slack import Lateness
+from highlevel.windows.kind import SlidingWindow
 
 WINDOW = SlidingWindow(64 * SECOND, 64 * SECOND // 10)
 SLACKS = (0.0, 0.32, 0.64, 1.28, 2.56, 3.2)

@@ -11,8 +11,8 @@ from bench.disorder import SECOND, Stream, blocks
 from bench.plots import scatter
 from bench.report import Report
 from bench.setting import Setting
-from highlevel.inorder.slack import Lateness
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.baselines.slack import Lateness
+from highlevel.windows.kind import SlidingWindow
 
 WINDOW = SlidingWindow(600 * SECOND, 60 * SECOND)
 LENGTH = 490

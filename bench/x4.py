@@ -21,15 +21,15 @@ from bench.one_core import on_one_core
 from bench.plots import curves
 from bench.report import Report
 from bench.setting import Setting
+from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
+from highlevel.baselines.adaptive.panes import PanedAdaptiveAggregate
+from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER
 from highlevel.groups.keys import Keys
-from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate
-from highlevel.inorder.adaptive.panes import PanedAdaptiveAggregate
-from highlevel.inorder.adaptive.thresholds import ALWAYS_EAGER
-from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
 
 TUPLES = (1, 2, 5, 10, 20, 50)
 """Of a group in a pane."""

@@ -22,15 +22,15 @@ from bench.one_core import on_one_core
 from bench.plots import curves
 from bench.report import Report
 from bench.setting import Setting
-from highlevel.aggregate import Aggregate
-from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate
-from highlevel.inorder.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel, Policy
-from highlevel.meld import Meld
-from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column
+from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
+from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel, Policy
+from highlevel.operators.meld import Meld
+from highlevel.sliding.aggregate import Aggregate
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
 
 POLICIES: dict[str, Policy] = {"eager": ALWAYS_EAGER, "lazy": ALWAYS_LAZY, "adaptive": MemoryModel()}
 SKEWS = (0, 2, 5, 10)

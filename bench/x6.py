@@ -23,16 +23,16 @@ from bench.plots import curves
 from bench.report import Report
 from bench.setting import Setting
 from bench.steps import ByWindow, Step
-from highlevel.aggregate import Aggregate
-from highlevel.inorder.opib_join import OpibJoin
-from highlevel.inorder.opob_join import OpobJoin
+from highlevel.baselines.opib_join import OpibJoin
+from highlevel.baselines.opob_join import OpobJoin
 from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.spec import JoinSpec, Side
 from highlevel.joins.window import Band
-from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column
+from highlevel.sliding.aggregate import Aggregate
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
 
 RANGES = (1, 3, 5, 7, 9)
 RATE, KEYS = 2000, 4000

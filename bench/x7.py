@@ -10,7 +10,7 @@ from bench.one_core import on_one_core
 from bench.report import Report
 from bench.setting import Setting
 from bench.x6 import Joins, measure, plot, sizes, tell
-from highlevel.inorder.opib_join import OpibJoin
+from highlevel.baselines.opib_join import OpibJoin
 from highlevel.joins.oa_join import OAJoin
 
 JOINS: Joins = {"OA": OAJoin, "OPIB": OpibJoin}

@@ -24,14 +24,14 @@ from bench.plots import curves
 from bench.report import Report
 from bench.ring_queue import LossFree, loss_free
 from bench.setting import Setting
-from lowlevel.expressions import Column
-from lowlevel.flushing import Flushing, Policy
-from lowlevel.flushing_table import make_table
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.plan import Key, LowLevelPlan
-from lowlevel.query_tables import QueryTables
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
-from lowlevel.table import Table
-from lowlevel.types import Type
+from lowlevel.table.flushing import Flushing, Policy
+from lowlevel.table.flushing_table import make_table
+from lowlevel.table.query_tables import QueryTables
+from lowlevel.table.table import Table
 
 MILLION = 1_000_000
 PER_GROUP = 8

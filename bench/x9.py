@@ -22,11 +22,11 @@ from bench.plots import curves
 from bench.report import Report
 from bench.setting import Setting
 from bench.steps import Again, ByWindow, Step
-from highlevel.aggregate import Aggregate
-from highlevel.inorder.buffering import BufferingAggregate
-from highlevel.inorder.merge import OrderedMerge
-from highlevel.meld import Meld
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.baselines.buffering import BufferingAggregate
+from highlevel.baselines.merge import OrderedMerge
+from highlevel.operators.meld import Meld
+from highlevel.sliding.aggregate import Aggregate
+from highlevel.windows.kind import SlidingWindow
 from lowlevel.subaggregates import Kind, SubAggregate
 
 SCALE = 15

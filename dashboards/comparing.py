@@ -62,7 +62,7 @@ def run_comparison(
     """
     import pyarrow as pa
 
-    from dashboards import asked
+    from dashboards import answer as asked
     from dashboards.answer import answer
 
     plan, inputs = asked.prepare(sql, layer, None, files, streams, follow=False)

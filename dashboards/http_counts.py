@@ -9,7 +9,7 @@ from threading import Lock
 from prometheus_client.core import CounterMetricFamily
 
 from capture.metrics import Metric
-from dashboards.metrics import HTTP_CONNECTIONS, HTTP_METRICS, HTTP_REFUSED, HTTP_REJECTED, HTTP_RETRIES
+from dashboards.prometheus.exporter import HTTP_CONNECTIONS, HTTP_METRICS, HTTP_REFUSED, HTTP_REJECTED, HTTP_RETRIES
 
 
 class HttpCounts:

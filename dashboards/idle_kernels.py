@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from capture.files.exports import ExportFormat
+from capture.files.messages import ExportFormat
 from capture.files.pcap import PcapFormat
 from capture.files.pcapng import PcapngFormat
 from capture.files.stream import StreamedCapture
-from capture.live.tpacket import RingFormat
+from capture.files.tpacket import RingFormat
 from capture.native import Kernel
 from highlevel.graph.join_node import Join
 from highlevel.graph.plan import GraphPlan
 from highlevel.inline import InlineRun
-from lowlevel.types import Type
+from lowlevel.expressions.types import Type
 
 OF_KINDS = {
     "capture.flows.": {"flows"},
-    "lowlevel.spread": {"flows"},
+    "lowlevel.table.spread": {"flows"},
     "capture.sflow.": {"samples"},
     "capture.files.messages": {"flows"},
 }
@@ -43,13 +43,13 @@ class IdleKernels:
         graphs = [plan for plan in run.plans if isinstance(plan, GraphPlan)]
         self.kinds = {leaf.low.kind for leaf in leaves}
         if "flows" in self.kinds:
-            from lowlevel import flow_reader  # noqa: F401  # it declares its kernels
+            pass
         if "samples" in self.kinds:
-            from lowlevel import sample_reader  # noqa: F401
+            pass
         self.unused = set() if any(lane.port.knowledge.by_rows for lane in run.lanes) else {"lowlevel.promises.guard"}
-        self.unused.add("lowlevel.flush_kernels")  # nothing waits in a ring: entries leave at once
+        self.unused.add("lowlevel.table.flush_kernels")  # nothing waits in a ring: entries leave at once
         if not any(column.endswith("payload") for leaf in leaves for column in leaf.low.columns):
-            self.unused.add("lowlevel.byte_functions")
+            self.unused.add("lowlevel.expressions.byte_functions")
         texts = (key for leaf in leaves for key in leaf.low.keys if key.expression.type is Type.TEXT)
         linked = any("link" in plan.group_by for plan in run.plans if not isinstance(plan, GraphPlan))
         if not any(texts) and not linked and not graphs:

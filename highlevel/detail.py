@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lowlevel.types import Type
+from lowlevel.expressions.types import Type
 
 
 class DetailFunction(StrEnum):

@@ -32,10 +32,10 @@ from highlevel.stream_lanes import LiveLane
 from highlevel.table_sizes import TableShares
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
-from lowlevel.node import TABLE_SLOTS
+from lowlevel.node.node import TABLE_SLOTS
+from lowlevel.node.watching import follow_above
 from lowlevel.promises.lull import LullRule
 from lowlevel.punctuation import BEGINNING, Punctuation
-from lowlevel.watch.watching import follow_above
 
 ALL_METRICS = by_name(CAPTURE_METRICS, LOW_METRICS, HIGH_METRICS)
 

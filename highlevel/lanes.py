@@ -17,12 +17,12 @@ from threading import Lock
 
 from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture, Capture
-from capture.files.pieces import PiecewiseScan
+from capture.files.scan import PiecewiseScan
 from capture.files.stream import StreamedCapture
 from capture.metrics import Samples
 from highlevel.plan import LeafPlan
 from highlevel.table_sizes import TableShares
-from lowlevel.node import Node
+from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan
 from lowlevel.promises.knowledge import Kind, Knowledge
 from lowlevel.promises.lull import LullRule

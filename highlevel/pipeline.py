@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from capture.metrics import Samples
-from highlevel.behind_windows import behind_windows
 from highlevel.link_progress import set_progress
-from highlevel.meld import Meld
 from highlevel.metrics import (
     LATE_PARTIALS,
     LATE_ROWS,
@@ -22,11 +20,13 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
-from highlevel.operator import Operator
+from highlevel.operators.meld import Meld
+from highlevel.operators.operator import Operator
+from highlevel.operators.state import restore_to, snapshot_of
+from highlevel.operators.window_operator import beyond_cap
 from highlevel.plan import QueryPlan
-from highlevel.state_of_parts import restore_to, snapshot_of
-from highlevel.wid_ranges import Ranges, count
-from highlevel.window_operator import beyond_cap
+from highlevel.results.stages import behind_windows
+from highlevel.sliding.wid_ranges import Ranges, count
 from highlevel.window_operators import make_window_operator
 from lowlevel.punctuation import Item, Punctuation
 

@@ -8,16 +8,15 @@ from typing import Protocol
 import pyarrow as pa
 
 from highlevel.detail import Detail, Folding
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.selection import Selection
 from highlevel.user_column import UserColumn
-from highlevel.window_operator import WINDOW_END, WINDOW_START
-from highlevel.windows.any_window import AnyWindow
-from highlevel.windows.sliding import WHOLE_INPUT
-from lowlevel.expressions import Expression
+from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
+from lowlevel.expressions.tree import Expression
+from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
-from lowlevel.types import Type
 
 LINK = "link"
 """The column of every partial that names its link."""

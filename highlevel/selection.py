@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lowlevel.expressions import Expression
+from lowlevel.expressions.tree import Expression
 
 
 class SelectionKind(StrEnum):

@@ -9,13 +9,11 @@ from contextlib import closing
 from threading import Event
 
 from capture.files.blocks import Block
-from capture.files.stopping import AT_LAST, GRACE
-from capture.files.stream import StreamedCapture
+from capture.files.stream import AT_LAST, GRACE, StreamedCapture
 from highlevel.lanes import PASSES, Lane, Numbered, Port, Progress
-from lowlevel.promises.boundaries import Described
 from lowlevel.promises.guard import AGREEING
-from lowlevel.promises.trace_clock import TraceClock
-from lowlevel.punctuation import BEGINNING, Punctuation
+from lowlevel.promises.lull import TraceClock
+from lowlevel.punctuation import BEGINNING, Described, Punctuation
 
 
 class StreamLane(Lane):

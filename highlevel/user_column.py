@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from capture.errors import WiretideError
-from lowlevel.expressions import Expression
-from lowlevel.types import Type
+from lowlevel.expressions.tree import Expression
+from lowlevel.expressions.types import Type
 
 Finish = Callable[..., Any]
 """Takes an array per part by the parts' names, and returns the results in an array of the same length."""

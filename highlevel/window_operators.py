@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from highlevel.folding_windows import FoldingWindows
-from highlevel.landmark_aggregate import LandmarkAggregate
-from highlevel.partitioned_aggregate import PartitionedAggregate
+from highlevel.operators.landmark import LandmarkAggregate
+from highlevel.operators.partitioned import PartitionedAggregate
+from highlevel.operators.session import SessionAggregate
+from highlevel.operators.tuples import LONG, TupleAggregate
+from highlevel.operators.window_operator import WindowOperator
 from highlevel.plan import QueryPlan
-from highlevel.session_aggregate import SessionAggregate
+from highlevel.results.sketched_windows import FoldingWindows
 from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
-from highlevel.sliding_aggregate import SlidingAggregate
-from highlevel.tuple_aggregate import LONG, TupleAggregate
-from highlevel.window_operator import WindowOperator
-from highlevel.windows.landmark import LandmarkWindow
-from highlevel.windows.session import SessionWindow
-from highlevel.windows.slide_by_tuple import SlideByTuple
-from highlevel.windows.sliding import SlidingWindow
-from highlevel.windows.tuples import TupleWindow
+from highlevel.sliding.operator import SlidingAggregate
+from highlevel.windows.kind import LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow
 
 
 def make_window_operator(plan: QueryPlan) -> WindowOperator:

@@ -26,15 +26,13 @@ from threading import RLock
 import numpy as np
 
 from capture.errors import InputError
-from capture.files.block_row import ROW
-from capture.files.blocks import BLOCK_RECORDS, END_OF_FILE, MORE, NO_PROMISE, Block
+from capture.files.blocks import BLOCK_RECORDS, END_OF_FILE, MORE, NO_PROMISE, ROW, Block, WalkState
 from capture.files.capture import AnyCapture, Capture, open_finite
-from capture.files.record_format import WalkState
 from capture.flows.announcements import Announcements
 from capture.flows.sampling import Sampling
 from capture.flows.sessions import SessionKey
 from capture.flows.templates import Definition
-from lowlevel.flow_reader import FlowReader
+from lowlevel.rows.flows import FlowReader
 
 FIRST_RECORDS = 64
 """Records at the beginning of a file whose least time decides its place in the recording."""

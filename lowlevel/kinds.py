@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from capture.packets.columns import COLUMNS, FRAME_COLUMNS, INNER_COLUMNS, PACKET_COLUMNS, ColumnSpec
 from capture.packets.fields import INNER
-from lowlevel.expressions import Column
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
-from lowlevel.types import Type
 
 OUTER = "outer."
 """What may stand before the name of a column of the outermost IP layer."""

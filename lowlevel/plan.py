@@ -8,12 +8,10 @@ from functools import cached_property
 import pyarrow as pa
 
 from capture.flows.sampling import HandRates
-from lowlevel.expressions import Expression, columns_of, parts_of
-from lowlevel.filter_join.seen_within import SeenWithin
+from lowlevel.expressions.tree import SHARE, Expression, SeenWithin, columns_of, parts_of
+from lowlevel.expressions.types import Type
 from lowlevel.kinds import DEALT_KINDS, RECORD_KINDS
-from lowlevel.piece_expressions import SHARE
 from lowlevel.subaggregates import SubAggregate
-from lowlevel.types import Type
 
 ARROW_TYPES: dict[Type, pa.DataType] = {
     Type.INT: pa.int64(),
@@ -47,7 +45,7 @@ class LowLevelPlan:
     `pane` is the length in ns of the intervals that partials are kept for, counted from `origin`: pane p is `[origin
     + p*pane, origin + (p+1)*pane)`. The `link` is a column of every partial, never a key of the table: a table serves
     one link. `kind` says what rows it reads: `packets`, `frames`, `flows` or `samples`. With `spread` a row is cut
-    at the panes from its start_ts to its ts (`lowlevel.spread`), else it is in the pane of its ts. `sampling` are rates
+    at the panes from its start_ts to its ts (`lowlevel.table.spread`), else it is in the pane of its ts. `sampling` are rates
     of flow exporters that were set by hand. Where it is not `reduced`, there is no table: each row that is kept leaves
     as a partial of its own, in the order of arrival, in a pane of 1 ns. With `in_arrival_order` that order means
     something: rows of one capture are read by one reader.

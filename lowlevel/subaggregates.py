@@ -32,8 +32,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lowlevel.expressions import Expression
-from lowlevel.types import Type
+from lowlevel.expressions.tree import Expression
+from lowlevel.expressions.types import Type
 
 INT_MIN = -(2**63)
 INT_MAX = 2**63 - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
-from lowlevel.address_constants import WIDTH, Address, Prefix
+from lowlevel.expressions.address_constants import WIDTH, Address, Prefix
 
 
 class AddressError(ValueError):

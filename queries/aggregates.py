@@ -12,13 +12,21 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from lowlevel.expressions import Binary, Column, Expression, Literal, columns_of
-from lowlevel.finished_aggregates import Mean, Present, Variance
-from lowlevel.operations import Op
-from lowlevel.piece_expressions import SHARE, AtEnd
-from lowlevel.spread import is_counter
+from lowlevel.expressions.tree import (
+    SHARE,
+    AtEnd,
+    Binary,
+    Column,
+    Expression,
+    Literal,
+    Mean,
+    Present,
+    Variance,
+    columns_of,
+)
+from lowlevel.expressions.types import INTEGERS, Op, Type
 from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
-from lowlevel.types import INTEGERS, Type
+from lowlevel.table.spread import is_counter
 from queries.details import Details
 from queries.expression_text import expression_text
 from queries.selections import Selections

@@ -12,10 +12,8 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from lowlevel.expressions import Binary, Column, Expression, Literal, Unary
-from lowlevel.operations import ARITHMETIC, BITWISE, COMPARISON, LOGICAL, Op
-from lowlevel.predicates import IsNull
-from lowlevel.types import INTEGERS, NUMBERS, Type
+from lowlevel.expressions.tree import Binary, Column, Expression, IsNull, Literal, Unary
+from lowlevel.expressions.types import ARITHMETIC, BITWISE, COMPARISON, INTEGERS, LOGICAL, NUMBERS, Op, Type
 from queries.aggregates import BOUNDED, INTEGERS_ALONE, VARIANCES, Aggregates, holds_time
 from queries.comparisons import Operand, compare, member, time_literal
 from queries.details import DETAILED

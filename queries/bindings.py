@@ -11,10 +11,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from capture.errors import InputError
-from capture.files.beside import TEMPLATES
 from capture.files.byte_source import STANDARD_INPUT
-from capture.files.compression import SUFFIXES
-from capture.live.interface_path import interface_name, is_interface
+from capture.files.decompressed import SUFFIXES
+from capture.files.rotation import TEMPLATES
+from capture.interface_path import interface_name, is_interface
 from highlevel.arrival_order import check_one_input
 from highlevel.graph.plan import AnyPlan, leaves_of
 from highlevel.inline import Input

@@ -16,11 +16,11 @@ from highlevel.graph.leaf import PANE, Leaf
 from highlevel.graph.nodes import Node
 from highlevel.graph.plan import GraphPlan, below
 from highlevel.graph.row_nodes import Apply, Progressing
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan import Output, QueryPlan
-from highlevel.window_operator import WINDOW_END, WINDOW_START
-from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column
-from lowlevel.types import Type
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 
 TS = "ts"
 

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from lowlevel.address_constants import Address
-from lowlevel.expressions import Binary, Column, Expression, Literal
-from lowlevel.operations import Op
-from lowlevel.predicates import InList, InPrefix
+from lowlevel.expressions.address_constants import Address
+from lowlevel.expressions.tree import Binary, Column, Expression, InList, InPrefix, Literal
+from lowlevel.expressions.types import INTEGERS, Op, Type, key_type, same_values
 from lowlevel.times import EXAMPLES, TimeError, parse_time
-from lowlevel.types import INTEGERS, Type, key_type, same_values
 from queries.addresses import AddressError, parse_address, parse_prefix
 from queries.errors import QueryError
 from queries.macs import EXAMPLE, parse_mac

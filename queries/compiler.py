@@ -22,9 +22,9 @@ from highlevel.graph.plan import GraphPlan
 from highlevel.graph.row_nodes import Apply, Distinct, Progressing
 from highlevel.joins.spec import JoinKind
 from highlevel.plan import Output, QueryPlan
-from lowlevel.expressions import Expression
+from lowlevel.expressions.tree import Expression
+from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import TIME_OF
-from lowlevel.types import Type
 from queries.binder import Binder
 from queries.blocks import Block, block_of_pairs, block_of_plan, block_of_windows
 from queries.clauses import Clause, Clauses

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from lowlevel.expressions import Binary, Expression, columns_of
-from lowlevel.operations import Op
-from lowlevel.types import same_values
+from lowlevel.expressions.tree import Binary, Expression, columns_of
+from lowlevel.expressions.types import Op, same_values
 from queries.relations import conjunction
 
 

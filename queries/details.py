@@ -12,12 +12,10 @@ from dataclasses import dataclass
 
 from highlevel.detail import FOLDED, Detail, DetailFunction, Folding, result_type
 from highlevel.plan import LINK
-from highlevel.windows.kind import WindowKind
-from highlevel.windows.session import SessionWindow
-from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column, Expression, Literal, columns_of
+from highlevel.windows.kind import SessionWindow, SlidingWindow, WindowKind
+from lowlevel.expressions.tree import Column, Expression, Literal, columns_of
+from lowlevel.expressions.types import NUMBERS, Type
 from lowlevel.plan import Key
-from lowlevel.types import NUMBERS, Type
 from queries.comparisons import Operand
 from queries.errors import QueryError
 from queries.expression_text import expression_text

@@ -15,13 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from capture.units import SECOND
-from highlevel.windows.any_window import AnyWindow
-from highlevel.windows.session import SessionWindow
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.windows.kind import AnyWindow, SessionWindow, SlidingWindow
 from lowlevel.durations import UNITS
-from lowlevel.expressions import Binary, Column, Expression, Literal
-from lowlevel.operations import Op
-from lowlevel.types import Type
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal
+from lowlevel.expressions.types import Op, Type
 from queries.errors import QueryError
 from queries.tokens import Kind, Token, tokenise
 from queries.window_clause import MAX_PANES

@@ -8,17 +8,16 @@ from capture.flows.sampling import HandRates
 from highlevel.detail import DetailFunction
 from highlevel.graph.plan import GraphPlan
 from highlevel.plan import QueryPlan
-from highlevel.strategy import incremental
-from highlevel.windows.sliding import SlidingWindow
-from lowlevel.filter_join.memory import KEYS
-from lowlevel.filter_join.recalling import filter_joins, memory_of
-from lowlevel.keys import KeyLayout, code_widths
+from highlevel.sliding.window_rows import incremental
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.expressions.types import Type
 from lowlevel.kinds import columns_of_kind
 from lowlevel.layers import Layer
+from lowlevel.node.filter_join import KEYS, filter_joins, memory_of
+from lowlevel.node.watching import files_in
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import MERGE, SubAggregate
-from lowlevel.types import Type
-from lowlevel.watch.watching import files_in
+from lowlevel.table.keys import KeyLayout, code_widths
 from queries.expression_text import expression_text
 from queries.window_text import pane_text, window_lines
 

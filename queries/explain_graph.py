@@ -14,7 +14,7 @@ from highlevel.graph.plan import GraphPlan
 from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
 from highlevel.joins.spec import Band, JoinKind, Progress
 from highlevel.plan import QueryPlan
-from lowlevel.expressions import Expression, columns_of
+from lowlevel.expressions.tree import Expression, columns_of
 from lowlevel.kinds import columns_of_kind
 from queries.explain import high_lines, line, rates_text, remembering_lines, watched_lines
 from queries.expression_text import expression_text

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from lowlevel.address_constants import Address
-from lowlevel.expressions import Binary, Call, Column, Expression, Literal, Unary
-from lowlevel.filter_join.seen_within import SeenWithin
-from lowlevel.finished_aggregates import Mean, Present, Variance
-from lowlevel.operations import ARITHMETIC, BITWISE, COMPARISON, Op
-from lowlevel.piece_expressions import AtEnd
-from lowlevel.predicates import InList, InPrefix, IsNull
+from lowlevel.expressions.address_constants import Address
+from lowlevel.expressions.tree import (
+    AtEnd,
+    Binary,
+    Call,
+    Column,
+    Expression,
+    InList,
+    InPrefix,
+    InWatchlist,
+    IsNull,
+    Literal,
+    LongestPrefix,
+    Mean,
+    Present,
+    SeenWithin,
+    Unary,
+    Variance,
+)
+from lowlevel.expressions.types import ARITHMETIC, BITWISE, COMPARISON, Op, Type
 from lowlevel.times import time_text
-from lowlevel.types import Type
-from lowlevel.watch.expressions import InWatchlist, LongestPrefix
 from queries.addresses import address_text, prefix_text
 from queries.macs import mac_text
 from queries.window_text import duration_text
@@ -26,7 +37,7 @@ def expression_text(expression: Expression) -> str:
     No text compiles to `Present`, `Mean`, `Variance` and `AtEnd`; they print as what they mean, `(v if c > 0)`,
     `mean(t, c)`, `var_pop(t, s, c)` and `at_end(v)`.
 
-    >>> from lowlevel.types import Type
+    >>> from lowlevel.expressions.types import Type
     >>> length = Column("len", Type.INT)
     >>> expression_text(Binary(Op.MUL, Binary(Op.ADD, length, Literal(4, Type.INT)), Literal(8, Type.INT)))
     '(len + 4) * 8'

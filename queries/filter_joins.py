@@ -9,10 +9,8 @@ from highlevel.graph.group_nodes import Windowed
 from highlevel.graph.leaf import Leaf
 from highlevel.graph.plan import AnyPlan, GraphPlan
 from lowlevel.durations import parse_duration
-from lowlevel.expressions import Binary, Expression, Literal, columns_of, parts_of
-from lowlevel.filter_join.seen_within import SeenWithin
-from lowlevel.operations import Op
-from lowlevel.types import INTEGERS, Type, same_values
+from lowlevel.expressions.tree import Binary, Expression, Literal, SeenWithin, columns_of, parts_of
+from lowlevel.expressions.types import INTEGERS, Op, Type, same_values
 from queries.comparisons import Operand
 from queries.errors import QueryError
 from queries.tokens import Token

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lowlevel.expressions import Call, Expression, Literal
-from lowlevel.operations import Function
-from lowlevel.types import Type
+from lowlevel.expressions.tree import Call, Expression, Literal
+from lowlevel.expressions.types import Function, Type
 from queries.comparisons import Operand
 from queries.errors import QueryError
 from queries.filter_joins import SEEN_WITHIN, USAGE, seen_within

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from highlevel.windows.sliding import WHOLE_INPUT
-from lowlevel.expressions import Column, Expression
+from highlevel.windows.kind import WHOLE_INPUT
+from lowlevel.expressions.tree import Column, Expression
 from queries.binder import Binder, Resolve
 from queries.clauses import Clauses
 from queries.errors import QueryError

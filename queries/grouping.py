@@ -14,14 +14,12 @@ from typing import Any, cast
 from highlevel.detail import Detail, Folding
 from highlevel.plan import BOUNDS, LATE, Output, QueryPlan
 from highlevel.selection import Selection
-from highlevel.windows.session import SessionWindow
-from highlevel.windows.sliding import WHOLE_INPUT
-from lowlevel.expressions import Binary, Column, Expression, Literal, columns_of, computed_column
+from highlevel.windows.kind import WHOLE_INPUT, SessionWindow
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of, computed_column
+from lowlevel.expressions.types import Op, Type
 from lowlevel.layers import Layer
-from lowlevel.operations import Op
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import Kind
-from lowlevel.types import Type
 from queries.aggregates import Aggregates
 from queries.binder import Binder, Resolve
 from queries.clauses import Clause, Clauses

@@ -19,11 +19,9 @@ from highlevel.graph.join_node import Join
 from highlevel.graph.nodes import Node
 from highlevel.graph.row_nodes import Select
 from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Progress, Side, Tumbling
-from lowlevel.expressions import Binary, Column, Expression, Literal
-from lowlevel.operations import Op
+from lowlevel.expressions.tree import Binary, Column, Expression, IsNull, Literal
+from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES
-from lowlevel.predicates import IsNull
-from lowlevel.types import Type
 from queries.conjuncts import conjuncts, equality, implied
 from queries.errors import QueryError
 from queries.join_window import ItemWindow

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Protocol
 
 from capture.packets.fields import INNER
-from lowlevel.expressions import Column
+from lowlevel.expressions.tree import Column
 from lowlevel.kinds import OUTER, columns_of_kind
 from lowlevel.layers import Layer
 from queries.errors import QueryError

@@ -28,12 +28,12 @@ from pathlib import Path
 
 from capture.collector.settings import size
 from capture.files.byte_source import STANDARD_INPUT
-from capture.live.interface_path import is_interface
+from capture.interface_path import is_interface
 from capture.units import MEBIBYTE, SECOND
 from lowlevel.durations import parse_duration
-from lowlevel.flushing import Flushing, Policy
 from lowlevel.promises.knowledge import Knowledge, parse_knowledge
 from lowlevel.spool.limits import SpoolLimits, WhenFull
+from lowlevel.table.flushing import Flushing, Policy
 from queries.sections import PipelineError, Section
 
 LIVE_PROMISE = "late 10s"

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from highlevel.plan import BOUNDS
-from lowlevel.expressions import Column, Expression, Literal
+from lowlevel.expressions.tree import Column, Expression, Literal
 from queries.errors import QueryError
 from queries.grammar import Item
 from queries.tokens import Kind, Token

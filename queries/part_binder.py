@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from lowlevel.expressions import Expression, columns_of
+from lowlevel.expressions.tree import Expression, columns_of
 from queries.aggregates import BOUNDED, Aggregates
 from queries.binder import Binder
 from queries.clauses import Clause

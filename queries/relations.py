@@ -13,12 +13,10 @@ from highlevel.graph.leaf import PANE, Leaf
 from highlevel.graph.nodes import Node
 from highlevel.graph.row_nodes import Apply, Progressing, Select, Union
 from highlevel.plan import LINK, Output
-from lowlevel.expressions import Binary, Call, Column, Expression, columns_of, computed_column
+from lowlevel.expressions.tree import Binary, Call, Column, Expression, IsNull, columns_of, computed_column
+from lowlevel.expressions.types import Op, Type, same_values
 from lowlevel.kinds import columns_of_kind
-from lowlevel.operations import Op
 from lowlevel.plan import Key, LowLevelPlan
-from lowlevel.predicates import IsNull
-from lowlevel.types import Type, same_values
 from queries.blocks import TS, Block
 from queries.errors import QueryError
 from queries.expression_text import expression_text

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from highlevel.graph.row_nodes import Progressing
 from highlevel.plan import Output
-from lowlevel.expressions import Binary, Column, Expression, Literal
-from lowlevel.operations import Op
-from lowlevel.types import Type
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal
+from lowlevel.expressions.types import Op, Type
 from queries.binder import Binder
 from queries.clauses import Clauses
 from queries.errors import QueryError

@@ -20,9 +20,8 @@ from collections.abc import Callable
 
 from capture.units import SECOND
 from highlevel.plan import BOUNDS
-from lowlevel.expressions import Binary, Column, Expression, Literal
-from lowlevel.operations import Op
-from lowlevel.types import Type
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal
+from lowlevel.expressions.types import Op, Type
 from queries.names import Names
 from queries.tcp_flags import FLAG, flag_set, six_flags
 from queries.tokens import Kind, Token

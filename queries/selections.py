@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from highlevel.selection import Selection, SelectionKind
-from highlevel.windows.kind import WindowKind
-from highlevel.windows.session import SessionWindow
-from highlevel.windows.tuples import TupleWindow
-from lowlevel.expressions import Column, Expression, Literal
-from lowlevel.types import NUMBERS, Type
+from highlevel.windows.kind import SessionWindow, TupleWindow, WindowKind
+from lowlevel.expressions.tree import Column, Expression, Literal
+from lowlevel.expressions.types import NUMBERS, Type
 from queries.comparisons import Operand
 from queries.errors import QueryError
 from queries.expression_text import expression_text

@@ -5,8 +5,7 @@ from __future__ import annotations
 from highlevel.inline import EXACT
 from lowlevel.durations import parse_duration
 from lowlevel.promises.knowledge import parse_lull as parse_threshold
-from lowlevel.promises.lull import LullRule
-from lowlevel.promises.trace_clock import TraceClock
+from lowlevel.promises.lull import LullRule, TraceClock
 
 EXACTLY = "exact"
 """The word for: promise nothing before the end, so that nothing can be late."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from lowlevel.expressions import Column
+from lowlevel.expressions.tree import Column
 from queries.errors import QueryError
 from queries.relations import LinkRelation, Relation
 from queries.tokens import Token

@@ -6,9 +6,8 @@ congestion control (ECE and CWR, RFC 3168) are left out: a SYN that offers ECN i
 
 from __future__ import annotations
 
-from lowlevel.expressions import Binary, Column, Expression, Literal
-from lowlevel.operations import Op
-from lowlevel.types import Type
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal
+from lowlevel.expressions.types import Op, Type
 
 FIN, SYN, RST, PSH, ACK, URG = 1, 2, 4, 8, 16, 32
 SIX = 63

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from highlevel.user_column import RESULT, AggregateError, Finish, UserColumn
-from lowlevel.expressions import Column, Expression
-from lowlevel.types import Type
+from lowlevel.expressions.tree import Column, Expression
+from lowlevel.expressions.types import Type
 from queries.errors import QueryError
 from queries.expression_text import expression_text
 from queries.reserved_words import RESERVED

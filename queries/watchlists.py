@@ -8,10 +8,9 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from capture.errors import InputError
-from lowlevel.expressions import Literal
-from lowlevel.types import Type
+from lowlevel.expressions.tree import InWatchlist, Literal, LongestPrefix
+from lowlevel.expressions.types import Type
 from lowlevel.watch.contents import Form
-from lowlevel.watch.expressions import InWatchlist, LongestPrefix
 from lowlevel.watch.watched_file import WatchedFile
 from queries.comparisons import Operand
 from queries.errors import QueryError

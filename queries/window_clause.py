@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from capture.units import SECOND
-from highlevel.windows.any_window import AnyWindow
-from highlevel.windows.landmark import MOST_GROUPS, LandmarkWindow
-from highlevel.windows.session import SessionWindow
-from highlevel.windows.slide_by_tuple import SlideByTuple
-from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
-from highlevel.windows.tuples import TupleWindow
+from highlevel.windows.kind import (
+    MOST_GROUPS,
+    WHOLE_INPUT,
+    AnyWindow,
+    LandmarkWindow,
+    SessionWindow,
+    SlideByTuple,
+    SlidingWindow,
+    TupleWindow,
+)
 from queries.errors import QueryError
 from queries.tokens import Token
 from queries.window_parameters import ALL, ROW_NUMBERS, Length, ParameterReader, Parameters

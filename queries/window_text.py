@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from highlevel.windows.any_window import AnyWindow
-from highlevel.windows.landmark import LandmarkWindow
-from highlevel.windows.session import SessionWindow
-from highlevel.windows.slide_by_tuple import SlideByTuple
-from highlevel.windows.sliding import SlidingWindow
-from highlevel.windows.tuples import TupleWindow
+from highlevel.windows.kind import AnyWindow, LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow
 from lowlevel.durations import UNITS
 
 _UNITS = ("days", "hours", "minutes", "seconds", "ms", "us", "ns")

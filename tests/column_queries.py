@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from highlevel.plan import QueryPlan
+from lowlevel.expressions.types import Type
 from lowlevel.kinds import columns_of_kind
-from lowlevel.row_batches import row_batches
-from lowlevel.types import Type
+from lowlevel.rows.batches import row_batches
 from queries.gsql import compile_query
 from tests import lowlevel_oracle
 

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 from prometheus_client import generate_latest
 
-from dashboards.exporter import Exporter
+from dashboards.prometheus.exporter import Exporter
 from highlevel.plan import QueryPlan
 from queries.gsql import compile_query
 

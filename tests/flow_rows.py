@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from capture.flows.decoder import Datagrams, FlowDecoder, Flows
-from lowlevel.flow_columns import FlowColumns
-from lowlevel.vectors import AddressVector, TextVector, Vector
+from lowlevel.expressions.columns import AddressVector, TextVector, Vector
+from lowlevel.rows.flows import FlowColumns
 
 Sent = tuple[bytes, tuple[str | None, int], int]
 """A datagram, its sender's address and port, and when it arrived."""

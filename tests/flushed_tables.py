@@ -6,11 +6,11 @@ from random import Random
 
 import numpy as np
 
-from lowlevel.flushing import Flushing
-from lowlevel.flushing_table import FlushingTable
-from lowlevel.probing import EMPTY, find_homes
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
-from lowlevel.table_entries import AHEAD
+from lowlevel.table.entries import AHEAD
+from lowlevel.table.flush_kernels import EMPTY, find_homes
+from lowlevel.table.flushing import Flushing
+from lowlevel.table.flushing_table import FlushingTable
 
 Packet = tuple[int, int]
 Left = tuple[int, int, int]

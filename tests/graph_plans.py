@@ -10,12 +10,11 @@ from highlevel.graph.nodes import Node
 from highlevel.graph.row_nodes import Apply, Progressing, Select
 from highlevel.joins.spec import JoinKind, JoinSpec, JoinWindow, Progress, Side
 from highlevel.plan import Output, QueryPlan
-from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
-from lowlevel.expressions import Binary, Column, Expression, Literal
-from lowlevel.operations import Op
+from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal
+from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES, Key, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
 
 SRC, DEST = Column("srcIP", Type.ADDRESS, True), Column("destIP", Type.ADDRESS, True)
 PORT, LEN = Column("srcPort", Type.INT, True, 16), Column("len", Type.INT, False, 32)

@@ -9,7 +9,7 @@ from highlevel.graph.nodes import Node
 from highlevel.graph.plan import GraphPlan
 from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
 from highlevel.joins.spec import Band
-from lowlevel.expressions import Expression
+from lowlevel.expressions.tree import Expression
 from queries.expression_text import expression_text
 from queries.gsql import compile_query
 

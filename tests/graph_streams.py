@@ -11,9 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from highlevel.graph.joint import JointPunctuation
 from highlevel.graph.operator import GraphItem, GraphOperator, lows_of
-from lowlevel.punctuation import BEGINNING, END, Punctuation
+from lowlevel.punctuation import BEGINNING, END, JointPunctuation, Punctuation
 from tests.operator_contract import through_ipc
 
 Row = tuple

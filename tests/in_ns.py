@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 import wiretide
-from highlevel.results import TIMESTAMP
+from highlevel.results.user_types import TIMESTAMP
 
 
 def query(*arguments: Any, **options: Any) -> pa.Table:

@@ -9,14 +9,12 @@ from random import Random
 
 import pyarrow as pa
 
-from highlevel.graph.joint import GraphItem, JointPunctuation
 from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Progress, Side, Tumbling
-from lowlevel.expressions import Binary, Column
-from lowlevel.operations import Op
+from lowlevel.expressions.tree import Binary, Column
+from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES
-from lowlevel.punctuation import END, Punctuation
-from lowlevel.types import Type
+from lowlevel.punctuation import END, GraphItem, JointPunctuation, Punctuation
 from tests.joins_oracle import Row
 
 KEYS: dict[Type, list[object]] = {

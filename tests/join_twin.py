@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from highlevel.joins.spec import JoinKind, JoinSpec, Side
 from highlevel.joins.window import Band, Boundary, JoinWindow, Tumbling
-from lowlevel.expressions import Binary, Column
-from lowlevel.operations import Op
+from lowlevel.expressions.tree import Binary, Column
+from lowlevel.expressions.types import Op, Type
 from lowlevel.punctuation import Item
-from lowlevel.types import Type
 from tests.windows_oracle import Arrival
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("arrival", pa.int64()), ("key", pa.int64()), ("number", pa.int64())])

@@ -8,10 +8,9 @@ from random import Random
 
 import pyarrow as pa
 
-from highlevel.graph.joint import GraphItem
 from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.spec import Port, Progress
-from lowlevel.punctuation import BEGINNING, END
+from lowlevel.punctuation import BEGINNING, END, GraphItem
 from tests.join_streams import Run, covers, feed, name_of, passes
 from tests.joins_oracle import Joined, Row, pairs_of
 from tests.operator_contract import through_ipc

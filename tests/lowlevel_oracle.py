@@ -14,14 +14,24 @@ from ipaddress import IPv4Address, IPv6Address, ip_network
 from operator import and_, or_, xor
 from typing import Any
 
-from lowlevel.address_constants import Address, Prefix
-from lowlevel.expressions import Binary, Call, Column, Expression, Literal, Unary
-from lowlevel.finished_aggregates import Mean, Present, Variance
-from lowlevel.operations import Function, Op
+from lowlevel.expressions.address_constants import Address, Prefix
+from lowlevel.expressions.tree import (
+    Binary,
+    Call,
+    Column,
+    Expression,
+    InList,
+    InPrefix,
+    IsNull,
+    Literal,
+    Mean,
+    Present,
+    Unary,
+    Variance,
+)
+from lowlevel.expressions.types import Function, Op, Type
 from lowlevel.plan import LowLevelPlan
-from lowlevel.predicates import InList, InPrefix, IsNull
 from lowlevel.subaggregates import Kind
-from lowlevel.types import Type
 
 Row = Mapping[str, Any]
 COMPARE: dict[Op, Callable[[Any, Any], bool]] = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lowlevel.types import Type
-from lowlevel.vectors import AddressVector, AnyVector, Columns, TextVector, Vector
+from lowlevel.expressions.columns import AddressVector, AnyVector, Columns, TextVector, Vector
+from lowlevel.expressions.types import Type
 
 
 @dataclass(frozen=True)

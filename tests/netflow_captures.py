@@ -14,7 +14,7 @@ from typing import Any
 from capture.files.capture import Capture, open_capture
 from capture.files.scan import scan
 from capture.flows.elements import ALIASES, Element, element
-from lowlevel.flow_reader import FlowReader
+from lowlevel.rows.flows import FlowReader
 from tests.flow_rows import Sent
 
 V5_NAMES = {

@@ -1,4 +1,4 @@
-"""The contract of `highlevel.operator`, checked for any operator on any grammatical interleaving of its inputs.
+"""The contract of `highlevel.operators.operator`, checked for any operator on any grammatical interleaving of its inputs.
 
 What it can catch, beside wrong results: a row behind a punctuation that covers it, punctuation that goes back, is
 swallowed or is said twice, results that depend on the order of arrival, state that outlives its windows, and state
@@ -14,7 +14,7 @@ from random import Random
 
 import pyarrow as pa
 
-from highlevel.operator import Operator
+from highlevel.operators.operator import Operator
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from tests.windows_oracle import Arrival
 

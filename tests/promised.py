@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lowlevel.expressions.columns import Columns, Vector
 from lowlevel.punctuation import BEGINNING
-from lowlevel.vectors import Columns, Vector
 
 
 @dataclass

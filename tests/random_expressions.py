@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from lowlevel.address_constants import Address, Prefix
-from lowlevel.expressions import Binary, Call, Column, Expression, Literal, Unary
-from lowlevel.operations import COMPARISON, Function, Op
-from lowlevel.predicates import InList, InPrefix, IsNull
-from lowlevel.types import Type
+from lowlevel.expressions.address_constants import Address, Prefix
+from lowlevel.expressions.tree import Binary, Call, Column, Expression, InList, InPrefix, IsNull, Literal, Unary
+from lowlevel.expressions.types import COMPARISON, Function, Op, Type
 
 NUMERIC = [Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD]
 BITS = [Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR]

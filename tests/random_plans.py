@@ -8,12 +8,10 @@ from __future__ import annotations
 from random import Random
 
 from capture.packets.columns import COLUMNS
-from lowlevel.expressions import Binary, Column, Expression, Literal
-from lowlevel.operations import Op
+from lowlevel.expressions.tree import Binary, Column, Expression, IsNull, Literal
+from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import Key, LowLevelPlan
-from lowlevel.predicates import IsNull
 from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
-from lowlevel.types import Type
 from tests import random_expressions
 from tests.pcap_bytes import NS
 

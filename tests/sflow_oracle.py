@@ -134,7 +134,7 @@ class Twin:
         return row | packet
 
     def follow(self, what: str, key: tuple, number: int, uptime: int) -> None:
-        """The rules of `capture.sflow.sequences`, in signed differences modulo 2**32."""
+        """The rules of `capture.sflow.samples`, in signed differences modulo 2**32."""
         missing = self.missing.setdefault((what, key), set())
         if (what, key) in self.last:
             last, before = self.last[what, key]

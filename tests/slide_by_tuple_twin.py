@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from highlevel.windows.slide_by_tuple import SlideByTuple
+from highlevel.windows.kind import SlideByTuple
 from lowlevel.punctuation import BEGINNING, END
 from tests.windows_oracle import Arrival
 

@@ -6,9 +6,9 @@ from random import Random
 
 import pyarrow as pa
 
+from lowlevel.expressions.types import Type
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import END, Item, Punctuation
-from lowlevel.types import Type
 from tests.random_plans import KEY_SHAPES, keys_of, random_plan
 
 LINK = "eth0"

@@ -12,7 +12,7 @@ from capture.files.scan import scan
 from highlevel.graph.plan import AnyPlan, named_leaves
 from highlevel.inline import Input
 from highlevel.plan import LeafPlan
-from lowlevel.node import Node
+from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.writer import SpoolWriter

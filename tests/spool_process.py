@@ -15,8 +15,7 @@ import pyarrow as pa
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import Punctuation
 from lowlevel.spool.limits import SpoolLimits
-from lowlevel.spool.partials import pack
-from lowlevel.spool.pending import merged
+from lowlevel.spool.pending import merged, pack
 from lowlevel.spool.writer import SpoolWriter
 from tests.spool_items import LINK, pairs_plan
 

@@ -17,19 +17,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.aggregate import Aggregate
-from highlevel.bucket import END_WID, FIRST_WID
-from highlevel.inorder.adaptive import arrays, closing
-from highlevel.inorder.adaptive import partials as partials_module
-from highlevel.inorder.adaptive import store as store_module
-from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate
-from highlevel.inorder.adaptive.layout import GROUP, LAST, NONE, VOLUME, WID
-from highlevel.inorder.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel, Policy, Thresholds
-from highlevel.wid_ranges import count
-from lowlevel.expressions import Column
+from highlevel.baselines.adaptive import arrays, closing
+from highlevel.baselines.adaptive import partials as partials_module
+from highlevel.baselines.adaptive import store as store_module
+from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
+from highlevel.baselines.adaptive.layout import GROUP, LAST, NONE, VOLUME, WID
+from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, MemoryModel, Policy, Thresholds
+from highlevel.sliding.aggregate import Aggregate
+from highlevel.sliding.wid_ranges import END_WID, FIRST_WID, count
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
 from tests.adaptive_twin import AdaptiveTwin
 from tests.conftest import Rounds
 from tests.operator_contract import (

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.bucket import END_WID, FIRST_WID
-from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate
-from highlevel.inorder.adaptive.extents import Extents
-from highlevel.inorder.adaptive.thresholds import ALWAYS_LAZY, MemoryModel
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
+from highlevel.baselines.adaptive.extents import Extents
+from highlevel.baselines.adaptive.thresholds import ALWAYS_LAZY, MemoryModel
+from highlevel.sliding.wid_ranges import END_WID, FIRST_WID
+from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 

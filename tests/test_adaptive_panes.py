@@ -11,9 +11,9 @@ from random import Random
 
 import pyarrow as pa
 
-from highlevel.inorder.adaptive.panes import PanedAdaptiveAggregate
-from highlevel.inorder.adaptive.thresholds import ALWAYS_EAGER
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.baselines.adaptive.panes import PanedAdaptiveAggregate
+from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER
+from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from tests.conftest import Rounds

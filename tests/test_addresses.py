@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lowlevel.addresses import from_arrow, to_arrow, to_text
+from lowlevel.expressions.arrow import from_arrow, to_arrow, to_text
 
 
 def random_addresses(version: int, count: int) -> list[IPv4Address] | list[IPv6Address]:

@@ -12,12 +12,12 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel import aggregate, pile, window_rows
-from highlevel.aggregate import WID, Aggregate
-from highlevel.bucket import END_WID, FIRST_WID
-from highlevel.scattered_partials import ScatteredPartials
+from highlevel.sliding import aggregate, window_rows
+from highlevel.sliding import piles as pile
+from highlevel.sliding.aggregate import WID, Aggregate
+from highlevel.sliding.scattered_partials import ScatteredPartials
+from highlevel.sliding.wid_ranges import END_WID, FIRST_WID, count
 from highlevel.spark.state import addresses
-from highlevel.wid_ranges import count
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from tests.conftest import Rounds

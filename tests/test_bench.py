@@ -18,7 +18,7 @@ from bench.report import Criterion, Report
 from bench.setting import Setting
 from bench.traffic import address_pairs, cached
 from bench.undisturbed import ATTEMPTS, Took, undisturbed
-from lowlevel.row_batches import row_batches
+from lowlevel.rows.batches import row_batches
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -11,8 +11,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel.bucket import END_WID, FIRST_WID, Bucket
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.sliding.wid_ranges import END_WID, FIRST_WID, Bucket
+from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from tests.conftest import Rounds
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, reordered

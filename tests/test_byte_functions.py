@@ -9,9 +9,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from lowlevel import byte_functions
-from lowlevel.byte_functions import byte_at, contains, find_pattern, match_start, starts_with, take_byte
-from lowlevel.vectors import BytesVector
+from lowlevel.expressions import byte_functions
+from lowlevel.expressions.byte_functions import byte_at, contains, find_pattern, match_start, starts_with, take_byte
+from lowlevel.expressions.columns import BytesVector
 from tests.plain_kernels import plain
 
 

@@ -28,20 +28,26 @@ from capture.generate import Profile, generate
 from capture.metrics import RECORDS_READ
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
-from lowlevel.capturing import COUNTED_EVERY, LAST_TRIES, Capturing
-from lowlevel.flushing import Flushing
-from lowlevel.metrics import SPOOL_ROWS_DROPPED, SPOOL_ROWS_WRITTEN
-from lowlevel.node import Node
-from lowlevel.node_metrics import ITEMS_WAITING, PARTIALS_LEFT, RECORDS_SHED, SAMPLING_ASKED, SAMPLING_RATE
+from lowlevel.metrics import (
+    ITEMS_WAITING,
+    PARTIALS_LEFT,
+    RECORDS_SHED,
+    SAMPLING_ASKED,
+    SAMPLING_RATE,
+    SPOOL_ROWS_DROPPED,
+    SPOOL_ROWS_WRITTEN,
+)
+from lowlevel.node.link_worker import COUNTED_EVERY, LAST_TRIES, Capturing
+from lowlevel.node.node import Node
+from lowlevel.node.shedding import SAMPLED
 from lowlevel.promises.knowledge import parse_knowledge
 from lowlevel.punctuation import Item, Punctuation
-from lowlevel.shedding import SAMPLED
 from lowlevel.spool import segment_thread
-from lowlevel.spool.durable import write_durably
-from lowlevel.spool.errors import SpoolError, SpoolFullError
 from lowlevel.spool.fingerprint import fingerprint
+from lowlevel.spool.folder import SpoolError, SpoolFullError, write_durably
 from lowlevel.spool.limits import SpoolLimits
 from lowlevel.spool.writer import SpoolWriter
+from lowlevel.table.flushing import Flushing
 from queries.gsql import compile_query
 from tests.spool_items import random_batch
 from tests.spool_twin import inline, segments, through_spools
@@ -246,7 +252,7 @@ def without_room_now_and_then(link: Capturing, seed: int) -> list[int]:
 def test_a_file_waits_for_room_in_its_spool(
     capture: Path, answer: list[list[tuple[object, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lowlevel.capturing.RETRY", 0.0001)
+    monkeypatch.setattr("lowlevel.node.link_worker.RETRY", 0.0001)
     link = capturing(capture, tmp_path / "s")
     refused = without_room_now_and_then(link, 5)
     link.run(never)
@@ -259,8 +265,8 @@ def test_a_file_waits_for_room_in_its_spool(
 def test_a_file_that_is_stopped_while_it_waits_for_room_is_read_again_from_the_last_cut(
     capture: Path, answer: list[list[tuple[object, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lowlevel.capturing.RETRY", 0.0001)
-    monkeypatch.setattr("lowlevel.capturing.LAST_TRIES", 2)
+    monkeypatch.setattr("lowlevel.node.link_worker.RETRY", 0.0001)
+    monkeypatch.setattr("lowlevel.node.link_worker.LAST_TRIES", 2)
     given_up = 0
     for seed in range(6):
         link = capturing(capture, tmp_path / "s")
@@ -322,7 +328,7 @@ def test_a_file_that_is_stopped_while_the_disk_is_full_is_read_again_from_the_la
 def test_counters_go_on_while_a_file_waits_for_room_and_it_waits_once_where_it_is_to_stop(
     capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lowlevel.capturing.RETRY", 0.0001)
+    monkeypatch.setattr("lowlevel.node.link_worker.RETRY", 0.0001)
     link = capturing(capture, tmp_path / "s")
     asked: list[int] = []
 

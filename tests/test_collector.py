@@ -47,7 +47,7 @@ from capture.files.capture import open_capture
 from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
 from capture.metrics import Samples
-from dashboards.console import compile_kernels
+from dashboards.output.console import compile_kernels
 from tests import in_ns
 from tests.capture_process import POLL_SECONDS, POLLS, collector
 from tests.collected import datagrams, recorded, send, sender

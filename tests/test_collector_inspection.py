@@ -18,8 +18,7 @@ import pytest
 from bench.datagram_sender import RECORDS
 from bench.datagram_sender import datagram as netflow
 from capture.collector import inspection as inspection_module
-from capture.collector.batch import BATCH, Batch
-from capture.collector.chunks import CHUNK_BYTES
+from capture.collector.chunks import BATCH, CHUNK_BYTES, Batch
 from capture.collector.inspection import MOST, ExportInspector, list_recorded
 from capture.collector.recorder import Recorder
 from capture.collector.sockets import UdpSocket

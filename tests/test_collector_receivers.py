@@ -16,9 +16,17 @@ from random import Random
 import numpy as np
 import pytest
 
-from capture.collector.batch import BATCH, ROW, STRIDE, Batch, Receiver
-from capture.collector.recv_loop import LoopReceiver, halves
-from capture.collector.recvmmsg import CONTROL, MESSAGE_BYTES, NAME, RecvmmsgReceiver, supported, unpack_messages
+from capture.collector.chunks import BATCH, ROW, STRIDE, Batch, Receiver
+from capture.collector.recvmmsg import (
+    CONTROL,
+    MESSAGE_BYTES,
+    NAME,
+    LoopReceiver,
+    RecvmmsgReceiver,
+    halves,
+    supported,
+    unpack_messages,
+)
 from capture.collector.sockets import UdpSocket, open_sockets
 from capture.errors import InputError
 from tests.collected import sender

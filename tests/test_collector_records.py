@@ -17,13 +17,11 @@ import numpy as np
 import pytest
 
 from capture.collector import recorder as recorder_module
-from capture.collector.batch import BATCH, STRIDE, Batch
-from capture.collector.chunks import CHUNK_BYTES, Chunk
-from capture.collector.exporters import OTHER, ExporterCounts
+from capture.collector.chunks import BATCH, CHUNK_BYTES, STRIDE, Batch, Chunk
 from capture.collector.record_files import HEADER
-from capture.collector.recorder import Recorder
+from capture.collector.recorder import OTHER, ExporterCounts, Recorder
 from capture.collector.records import record_datagrams
-from capture.collector.recv_loop import halves
+from capture.collector.recvmmsg import halves
 from capture.collector.settings import Settings
 from capture.collector.sockets import UdpSocket
 from tests.collected import Datagram, datagrams, port_only

@@ -8,8 +8,8 @@ import pytest
 from capture.flows.columns import FLOW_COLUMNS
 from capture.packets.columns import ALWAYS, COLUMNS, FRAME_COLUMNS, INNER_COLUMNS, ColumnSpec
 from capture.sflow.columns import CHANGED, OF_THE_SAMPLE, SAMPLE_COLUMNS
+from lowlevel.expressions.types import Type
 from lowlevel.kinds import KINDS, columns_of_kind
-from lowlevel.types import Type
 
 TEXT = (Path(__file__).resolve().parent.parent / "docs" / "guide" / "columns.md").read_text("utf-8")
 

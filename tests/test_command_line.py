@@ -20,7 +20,7 @@ import typer.main
 
 import wiretide
 from capture.generate import Profile, generate
-from dashboards.console import compile_kernels
+from dashboards.output.console import compile_kernels
 from tests.command_line import environment, run
 from tests.pcap_bytes import NS
 from tests.small_captures import icmp, udp, write

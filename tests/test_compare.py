@@ -12,9 +12,9 @@ import pytest
 import wiretide
 from capture.errors import InputError
 from capture.generate import Profile, generate
-from dashboards import asked
+from dashboards import answer as asked
 from dashboards.comparing import ComparisonError, Settings, check, durations, lulls, run_comparison, settings, skews
-from dashboards.comparison_table import about, lines, verdict
+from dashboards.output.comparison_table import about, lines, verdict
 from highlevel.compare.arrivals import promise
 from highlevel.compare.comparison import Comparison
 from highlevel.compare.figures import SCHEMA, figures
@@ -257,7 +257,7 @@ def test_the_table_and_the_verdict_say_who_wins(links: dict[str, list[str]]) -> 
 
 def test_plots_are_drawn(links: dict[str, list[str]], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from dashboards.comparison_plots import draw
+    from dashboards.output.comparison_plots import draw
 
     found = compared(COUNT, links, Injection(disorder=SECOND), 0)
     for file in draw(found, figures(found), tmp_path / "plots"):

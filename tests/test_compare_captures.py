@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from dashboards import asked
+from dashboards import answer as asked
 from dashboards.comparing import Settings, run_comparison
 from highlevel.compare.question import question_of
 from highlevel.compare.recording import record

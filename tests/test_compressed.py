@@ -22,8 +22,7 @@ import pytest
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
 from capture.files.capture import open_capture, open_mapped
-from capture.files.compression import CODECS
-from capture.files.decompressed import SLICE, STEP
+from capture.files.decompressed import CODECS, SLICE, STEP
 from capture.files.read_ahead import CHUNK
 from capture.files.stream import StreamedCapture
 from tests.compressed_bytes import COMPRESS, skippable, slowly

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
-from dashboards.console import compile_kernels, progress_bar, report, say_live
+from dashboards.output.console import compile_kernels, progress_bar, report, say_live
 
 
 class Terminal(io.StringIO):

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from dashboards.demo import EVERY, LINKS, QUERIES
+from dashboards.commands.demo import EVERY, LINKS, QUERIES
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
-from lowlevel.addresses import to_text
+from lowlevel.expressions.arrow import to_text
 from queries.catalogue import CATALOGUE
 from queries.gsql import compile_query
 from tests.prometheus_server import prometheus

@@ -22,12 +22,11 @@ from capture.collector.collector import Collector
 from capture.collector.metrics import DATAGRAMS, FILES, UNWRITTEN
 from capture.collector.metrics import FILES_RETRIED as COLLECTOR_RETRIED
 from capture.metrics import FILES_REFUSED, FILES_RETRIED
-from dashboards.console import compile_kernels
+from dashboards.output.console import compile_kernels
 from highlevel.inline import Input
 from lowlevel.metrics import SPOOL_RETRIES, SPOOL_ROWS_DROPPED
-from lowlevel.spool.committed import Committed, write_committed
-from lowlevel.spool.errors import SpoolFullError
 from lowlevel.spool.fingerprint import fingerprint
+from lowlevel.spool.folder import Committed, SpoolFullError, write_committed
 from lowlevel.spool.limits import SpoolLimits, WhenFull
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter

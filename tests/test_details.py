@@ -19,12 +19,11 @@ import pyarrow as pa
 import pytest
 
 from highlevel.detail import DetailFunction
-from highlevel.detail_functions import told
 from highlevel.inline import InlineRun
 from highlevel.pipeline import Pipeline
+from highlevel.results.holistic import ValueCounts, told
 from highlevel.slide_by_tuple import extent
-from highlevel.value_counts import ValueCounts
-from lowlevel.piece_expressions import AtEnd
+from lowlevel.expressions.tree import AtEnd
 from lowlevel.punctuation import END, Punctuation
 from queries.errors import QueryError
 from queries.explain import explain

@@ -13,8 +13,8 @@ import pytest
 
 from bench.accuracy import by_punctuation, by_slack, errors, truth
 from bench.disorder import BAND, SECOND, SMALL_SHARES, Stream, band, blocks, pieces, skewed
-from highlevel.inorder.slack import Lateness
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.baselines.slack import Lateness
+from highlevel.windows.kind import SlidingWindow
 from tests.windows_oracle import low_watermarks
 
 SHARES = {"DS1": (39, 51, 10), "DS2": (65, 29, 6), "DS3": (76, 20, 4), "DS4": (82, 16, 3), "DS5": (85, 13, 2)}

@@ -14,16 +14,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowlevel import membership, texts
-from lowlevel.address_constants import Address, Prefix
-from lowlevel.conditions import Condition
-from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Binary, Call, Column, Expression, Literal, Unary, columns_of
-from lowlevel.finished_aggregates import Mean, Present
-from lowlevel.operations import Function, Op
-from lowlevel.predicates import InList, InPrefix, IsNull
-from lowlevel.types import Type
-from lowlevel.vectors import AddressVector, AnyVector, BytesVector, Columns, TextVector, Vector
+from lowlevel.expressions import columns as texts
+from lowlevel.expressions import membership
+from lowlevel.expressions.address_constants import Address, Prefix
+from lowlevel.expressions.columns import AddressVector, AnyVector, BytesVector, Columns, TextVector, Vector
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.predicate import Condition
+from lowlevel.expressions.tree import (
+    Binary,
+    Call,
+    Column,
+    Expression,
+    InList,
+    InPrefix,
+    IsNull,
+    Literal,
+    Mean,
+    Present,
+    Unary,
+    columns_of,
+)
+from lowlevel.expressions.types import Function, Op, Type
 from tests import lowlevel_oracle, random_expressions
 
 ROWS = 37

@@ -26,11 +26,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import wiretide
-from dashboards.exporter import Exporter
-from dashboards.formats import Format
-from dashboards.monitor import Monitor
-from dashboards.result_files import write_results
-from dashboards.window_lines import window_lines
+from dashboards.monitors.pipeline import Monitor
+from dashboards.monitors.window_lines import window_lines
+from dashboards.output.files import Format, write_results
+from dashboards.prometheus.exporter import Exporter
 from highlevel.graph.plan import AnyPlan
 from highlevel.inline import InlineRun, Input
 from queries.aggregates import BOUNDED

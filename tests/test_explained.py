@@ -12,16 +12,16 @@ import pytest
 
 import wiretide
 from capture.errors import InputError
-from dashboards.explained import ExplainError, explained
-from dashboards.node_links import open_links
-from dashboards.spelled import spelled_bytes
-from lowlevel.flushing import Flushing
+from dashboards.commands.explain import ExplainError, explained
+from dashboards.monitors.node_links import open_links
+from dashboards.output.console import spelled_bytes
 from lowlevel.layers import Layer
-from lowlevel.node import TABLE_SLOTS
+from lowlevel.node.memory import bytes_at_most
+from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.punctuation import Punctuation
 from lowlevel.spool.inspection import inspect
 from lowlevel.spool.writer import SpoolWriter
-from lowlevel.table_memory import bytes_at_most
+from lowlevel.table.flushing import Flushing
 from queries.errors import QueryError
 from queries.explain import explain
 from queries.gsql import compile_query

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from capture.metrics import Metric, Samples
-from dashboards.exporter import Exporter
+from dashboards.prometheus.exporter import Exporter
 from lowlevel.punctuation import END
 from queries.gsql import compile_query
 from tests.exporter_rows import SECOND, exposition, plan, rows, samples

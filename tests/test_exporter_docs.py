@@ -6,12 +6,11 @@ from pathlib import Path
 from capture.collector.metrics import METRICS as COLLECTOR_METRICS
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Metric
-from dashboards.exporter import Exporter
-from dashboards.metrics import HTTP_METRICS
-from dashboards.metrics import METRICS as DASHBOARD_METRICS
+from dashboards.prometheus.exporter import HTTP_METRICS, Exporter
+from dashboards.prometheus.exporter import METRICS as DASHBOARD_METRICS
 from highlevel.metrics import METRICS as HIGH_METRICS
 from lowlevel.metrics import METRICS as LOW_METRICS
-from lowlevel.node_metrics import METRICS as NODE_METRICS
+from lowlevel.metrics import NODE_METRICS_METRICS as NODE_METRICS
 from queries.gsql import compile_query
 
 TEXT = (Path(__file__).resolve().parent.parent / "docs" / "guide" / "metrics.md").read_text("utf-8")

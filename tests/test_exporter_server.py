@@ -10,8 +10,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from dashboards.exporter import Exporter
-from dashboards.server import Server, serve
+from dashboards.prometheus.exporter import Exporter
+from dashboards.prometheus.server import Server, serve
 from tests.exporter_rows import exposition, plan, rows
 
 SYNS = plan("destIP, count(*) AS packets", "destIP", name="<syn> & flood")

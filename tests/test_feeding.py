@@ -19,18 +19,17 @@ import pytest
 
 from capture.files.capture import open_mapped
 from capture.files.scan import scan
-from lowlevel.feeding import ALONE, can_feed, depth, feeders, widened, word_of
-from lowlevel.flushing import Flushing, Policy
-from lowlevel.keys import KeyLayout
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
-from lowlevel.node import Node
+from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan
-from lowlevel.projection import Projection
 from lowlevel.punctuation import END, Item, Punctuation
-from lowlevel.query_tables import QueryTables
-from lowlevel.sharing import share
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.tagged_table import TaggedTable
+from lowlevel.table.bucket_table import TaggedTable
+from lowlevel.table.feeding import ALONE, Projection, can_feed, depth, feeders, widened, word_of
+from lowlevel.table.flushing import Flushing, Policy
+from lowlevel.table.keys import KeyLayout
+from lowlevel.table.query_tables import QueryTables
+from lowlevel.table.sharing import share
 from tests import lowlevel_oracle
 from tests.made_rows import made_rows
 from tests.pcap_bytes import NS

@@ -17,16 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowlevel.expressions import Binary, Column, Expression, Literal, Unary
-from lowlevel.filter_join import memory
-from lowlevel.filter_join.kernels import WAYS, recall
-from lowlevel.filter_join.memory import Memory, bytes_of
-from lowlevel.filter_join.seen_within import SeenWithin
-from lowlevel.operations import Op
-from lowlevel.predicates import IsNull
+from lowlevel.expressions.columns import Vector
+from lowlevel.expressions.tree import Binary, Column, Expression, IsNull, Literal, SeenWithin, Unary
+from lowlevel.expressions.types import Op, Type
+from lowlevel.node import filter_join as memory
+from lowlevel.node.filter_join import WAYS, Memory, bytes_of, recall
 from lowlevel.subaggregates import INT_MIN
-from lowlevel.types import Type
-from lowlevel.vectors import Vector
 from tests import lowlevel_oracle
 from tests.made_rows import made_rows
 from tests.plain_kernels import plain

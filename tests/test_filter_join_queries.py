@@ -14,14 +14,13 @@ from capture.files.capture import open_capture
 from capture.files.scan import scan
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
-from lowlevel.filter_join.memory import KEYS
-from lowlevel.filter_join.recalling import filter_joins, memory_of
-from lowlevel.filter_join.seen_within import SeenWithin
-from lowlevel.flushing import Flushing
+from lowlevel.expressions.tree import SeenWithin
 from lowlevel.metrics import FILTER_JOIN_BYTES, FILTER_JOIN_EVICTIONS, FILTER_JOIN_KEYS
-from lowlevel.node import Node
+from lowlevel.node.filter_join import KEYS, filter_joins, memory_of
+from lowlevel.node.memory import bytes_at_most
+from lowlevel.node.node import Node
 from lowlevel.spool.fingerprint import fingerprint
-from lowlevel.table_memory import bytes_at_most
+from lowlevel.table.flushing import Flushing
 from queries.errors import QueryError
 from queries.explain import explain
 from queries.expression_text import expression_text

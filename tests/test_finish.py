@@ -7,10 +7,10 @@ from ipaddress import ip_address
 
 import pyarrow as pa
 
-from highlevel.finish import Finish
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan import QueryPlan
-from highlevel.window_operator import WINDOW_END, WINDOW_START
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.results.finish import Finish
+from highlevel.windows.kind import SlidingWindow
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import END, Punctuation
 from queries.gsql import compile_query

@@ -12,11 +12,11 @@ import pytest
 
 from capture.files.capture import Capture, open_capture
 from capture.files.scan import scan
-from lowlevel.flow_reader import FlowReader
 from lowlevel.promises.guard import AGREEING
 from lowlevel.promises.knowledge import parse_knowledge
 from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING
+from lowlevel.rows.flows import FlowReader
 from tests.netflow_bytes import v5, v5_record
 from tests.pcap_bytes import NS
 from tests.small_captures import UDP, ip, write

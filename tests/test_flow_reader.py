@@ -20,18 +20,16 @@ from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
 
 from capture.errors import InputError
-from capture.files.block_row import ROW
+from capture.files.blocks import ROW, WalkState
 from capture.files.capture import Capture, open_capture
-from capture.files.exports import ExportFormat
-from capture.files.messages import list_messages, walk_messages
-from capture.files.record_format import WalkState
+from capture.files.messages import ExportFormat, list_messages, walk_messages
 from capture.files.scan import scan
 from capture.flows.export_datagrams import PORTS, choose_exports
 from capture.flows.kernels.datagrams import JOB_ROWS
 from capture.metrics import FILES_DAMAGED, FLOW_DATAGRAMS, FLOW_DATAGRAMS_REFUSED, FLOW_RECORDS, Samples
 from highlevel.inline import InlineRun, Input
-from lowlevel.flow_reader import FlowReader
-from lowlevel.packet_reader import PacketReader
+from lowlevel.rows.flows import FlowReader
+from lowlevel.rows.readers import PacketReader
 from queries.gsql import compile_query
 from tests.flow_rows import plain
 from tests.guarded import Guarded, GuardedBytes

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capture.flows.bounds import Bounds
 from capture.flows.decoder import FlowDecoder
 from capture.flows.kernels import sessions as words
 from capture.flows.sessions import SessionKey, Sessions
+from capture.flows.templates import Bounds
 from capture.flows.waiting import OVERHEAD
 from capture.metrics import (
     FLOW_MALFORMED,

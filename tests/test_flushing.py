@@ -15,14 +15,14 @@ from random import Random
 import numpy as np
 import pytest
 
-import lowlevel.flushing_table
-from lowlevel.flush_kernels import settle_table, update_flushing
-from lowlevel.flushing import MOST_DISORDER, Flushing, Policy
-from lowlevel.flushing_table import FlushingTable, make_table
+import lowlevel.table.flushing_table
 from lowlevel.subaggregates import INT_MAX, INT_MIN, Kind, SubAggregate
-from lowlevel.table_entries import AHEAD
-from lowlevel.tagged_flush_kernel import update_tagged_flushing
-from lowlevel.tagged_table import TaggedTable
+from lowlevel.table.bucket_flush_kernel import update_tagged_flushing
+from lowlevel.table.bucket_table import TaggedTable
+from lowlevel.table.entries import AHEAD
+from lowlevel.table.flush_kernels import settle_table, update_flushing
+from lowlevel.table.flushing import MOST_DISORDER, Flushing, Policy
+from lowlevel.table.flushing_table import FlushingTable, make_table
 from tests.flushed_tables import PANE, TIMES, Left, Packet, add, disordered, promises, residents, table_of, taken
 from tests.plain_kernels import plain
 
@@ -170,11 +170,11 @@ def test_paced_in_a_lull_is_done_before_the_bound_and_without_a_burst() -> None:
     add(table, [(5, key) for key in range(700)])
     held = table.tally.resident
     bursts = []
-    for _ in range(lowlevel.flushing_table.SETTLING):
+    for _ in range(lowlevel.table.flushing_table.SETTLING):
         table.settle(1)
         bursts.append(len(taken(table)))
     assert sum(bursts) == held > 500
-    assert max(bursts) <= 1024 // lowlevel.flushing_table.SETTLING
+    assert max(bursts) <= 1024 // lowlevel.table.flushing_table.SETTLING
     assert table.tally.forced == 0
 
 
@@ -245,9 +245,11 @@ def test_the_kernels_as_plain_python_stay_inside_their_arrays_and_agree_with_the
         fast.settle(pane, before)
         left += taken(fast)
         with monkeypatch.context() as patch:
-            patch.setattr(lowlevel.flushing_table, "update_flushing", plain(update_flushing, *arrays))
-            patch.setattr(lowlevel.flushing_table, "update_tagged_flushing", plain(update_tagged_flushing, *arrays))
-            patch.setattr(lowlevel.flushing_table, "settle_table", plain(settle_table, *arrays))
+            patch.setattr(lowlevel.table.flushing_table, "update_flushing", plain(update_flushing, *arrays))
+            patch.setattr(
+                lowlevel.table.flushing_table, "update_tagged_flushing", plain(update_tagged_flushing, *arrays)
+            )
+            patch.setattr(lowlevel.table.flushing_table, "settle_table", plain(settle_table, *arrays))
             entries = add(slow, batch, limit)
             slow.settle(pane, before)
             assert entries + taken(slow) == left

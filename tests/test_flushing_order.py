@@ -12,10 +12,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from lowlevel.flushing import Flushing, Policy
-from lowlevel.flushing_table import FlushingTable
 from lowlevel.subaggregates import INT_MAX
-from lowlevel.table_entries import AHEAD
+from lowlevel.table.entries import AHEAD
+from lowlevel.table.flushing import Flushing, Policy
+from lowlevel.table.flushing_table import FlushingTable
 from tests.flushed_tables import PANE, Left, Packet, add, home, table_of, taken
 
 SLOTS = 2

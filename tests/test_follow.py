@@ -490,7 +490,7 @@ class RotatingWriter(threading.Thread):
 def test_a_writer_that_rotates_loses_nothing(
     habit: str, seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("capture.files.growing.QUIET", 0.02)
+    monkeypatch.setattr("capture.files.rotation.QUIET", 0.02)
     following = Follower(folder)
     writer = RotatingWriter(folder, habit, seed, following.times)
     writer.start()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lowlevel.freed_memory import KEPT
+from lowlevel.node.freed_memory import KEPT
 
 MALLOPT = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library has no mallopt")
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow("processes that hold hundreds of megabytes")
 TOUCHED = """
 import resource, sys
 import numpy as np
-from lowlevel.freed_memory import keep_freed_memory
+from lowlevel.node.freed_memory import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
 def touch():
@@ -41,7 +41,7 @@ def test_freed_memory_is_used_again() -> None:
 RESIDENT = """
 import os
 import numpy as np
-from lowlevel.freed_memory import KEPT, keep_freed_memory
+from lowlevel.node.freed_memory import KEPT, keep_freed_memory
 assert keep_freed_memory()
 def resident():
     with open("/proc/self/statm") as file:

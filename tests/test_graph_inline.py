@@ -34,12 +34,11 @@ from highlevel.metrics import (
     RESULT_ROWS,
 )
 from highlevel.plan import Output
-from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
-from lowlevel.expressions import Binary, Column
+from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
+from lowlevel.expressions.tree import Binary, Column
+from lowlevel.expressions.types import Op, Type
 from lowlevel.metrics import TABLE_BYTES
-from lowlevel.operations import Op
 from lowlevel.plan import Key
-from lowlevel.types import Type
 from tests.graph_plans import DEST, LEN, PANE, PORT, SRC, TS, join, leaf, longer, number, packets, totals
 from tests.pcap_bytes import pcap_bytes
 from tests.small_captures import RAW_IP, udp

@@ -18,10 +18,9 @@ from highlevel.graph.plan import AnyPlan, GraphPlan
 from highlevel.graph.row_nodes import Union
 from highlevel.inline import InlineRun, Input
 from highlevel.joins.spec import Band, JoinKind
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.windows.kind import SlidingWindow
 from lowlevel.plan import Key
-from lowlevel.promises.lull import LullRule
-from lowlevel.promises.trace_clock import TraceClock
+from lowlevel.promises.lull import LullRule, TraceClock
 from tests.graph_plans import LEN, SRC, join, longer, packets, totals
 from tests.pcap_bytes import NS
 from tests.small_captures import udp, write

@@ -15,7 +15,6 @@ import pytest
 
 from highlevel.graph.distinct import DistinctOperator
 from highlevel.graph.group_nodes import PairGroups, Windowed
-from highlevel.graph.joint import JointPunctuation
 from highlevel.graph.leaf import Leaf
 from highlevel.graph.nodes import Node
 from highlevel.graph.operator import low_of_one, lows_of
@@ -25,13 +24,12 @@ from highlevel.graph.row_nodes import Apply, Distinct, Progressing, Select, Unio
 from highlevel.graph.union import UnionOperator
 from highlevel.graph.windowed import WindowedOperator
 from highlevel.plan import Output, QueryPlan
-from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
-from lowlevel.expressions import Binary, Column, Expression, Literal
-from lowlevel.operations import Op
+from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal
+from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES, Key, LowLevelPlan
-from lowlevel.punctuation import BEGINNING, END, Punctuation
+from lowlevel.punctuation import BEGINNING, END, JointPunctuation, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
 from tests.graph_streams import check, feed, interleaved, is_covered, rows_of, stream
 from tests.windows_oracle import Spec
 

@@ -12,12 +12,11 @@ from capture import native
 from capture.errors import InputError
 from capture.native import Kernel
 from dashboards.answer import answer
-from dashboards.exporter import Exporter
-from dashboards.formats import Format
 from dashboards.idle_kernels import IdleKernels
-from dashboards.index_page import index_page
-from dashboards.result_files import write_results
-from dashboards.window_lines import window_lines
+from dashboards.monitors.window_lines import window_lines
+from dashboards.output.files import Format, write_results
+from dashboards.prometheus.exporter import Exporter
+from dashboards.prometheus.server import index_page
 from highlevel.graph import joined  # noqa: F401  # declares the kernels of joins
 from highlevel.graph.group_nodes import Windowed
 from highlevel.graph.leaf import Leaf
@@ -27,7 +26,7 @@ from highlevel.graph.row_nodes import Distinct
 from highlevel.inline import InlineRun, Input
 from highlevel.joins.spec import Band, JoinKind
 from highlevel.metrics import METRICS, RESULT_ROWS
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.windows.kind import SlidingWindow
 from lowlevel.plan import Key
 from queries.bindings import bind_files, check_streams
 from tests.graph_plans import LEN, SRC, join, packets, totals

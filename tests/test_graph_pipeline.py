@@ -26,11 +26,11 @@ from highlevel.graph.row_nodes import Apply, Distinct, Progressing, Union
 from highlevel.joins.spec import Band, JoinKind, Progress, Tumbling
 from highlevel.metrics import GRAPH_METRICS, LOW_WATERMARK, PIPELINE_METRICS, WINDOWS_CLOSED
 from highlevel.plan import Output
-from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
-from lowlevel.expressions import Column
+from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.plan import Key
 from lowlevel.punctuation import BEGINNING, END, Punctuation
-from lowlevel.types import Type
 from tests.graph_plans import LEN, SRC, TS, join, longer, packets, totals
 from tests.graph_streams import Lows, Row, interleaved, is_covered, shuffled, stream
 from tests.operator_contract import through_ipc

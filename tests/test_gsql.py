@@ -5,13 +5,10 @@ import pickle
 import pytest
 
 from highlevel.plan import QueryPlan
-from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
-from lowlevel.address_constants import Prefix
-from lowlevel.expressions import Binary, Column, Expression, Literal
-from lowlevel.finished_aggregates import Mean, Present
-from lowlevel.operations import Op
-from lowlevel.predicates import InPrefix
-from lowlevel.types import Type
+from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
+from lowlevel.expressions.address_constants import Prefix
+from lowlevel.expressions.tree import Binary, Column, Expression, InPrefix, Literal, Mean, Present
+from lowlevel.expressions.types import Op, Type
 from queries.expression_text import expression_text
 from queries.gsql import compile_query
 

@@ -14,13 +14,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowlevel.address_constants import Address, Prefix
-from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Binary, Column, Expression, Literal, Unary
-from lowlevel.operations import Op
-from lowlevel.predicates import InList, InPrefix, IsNull
-from lowlevel.types import Type
-from lowlevel.vectors import Columns, Vector
+from lowlevel.expressions.address_constants import Address, Prefix
+from lowlevel.expressions.columns import Columns, Vector
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.tree import Binary, Column, Expression, InList, InPrefix, IsNull, Literal, Unary
+from lowlevel.expressions.types import Op, Type
 from queries.expression_text import expression_text
 from queries.gsql import compile_query
 

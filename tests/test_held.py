@@ -14,8 +14,8 @@ from bench.disorder import SECOND
 from bench.held import Held, fed, same
 from bench.links import Link, events, flows, packets
 from bench.steps import Step
-from highlevel.inorder.merge import OrderedMerge
-from highlevel.meld import Meld
+from highlevel.baselines.merge import OrderedMerge
+from highlevel.operators.meld import Meld
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 

@@ -9,7 +9,8 @@ from capture import native
 from capture.native import Kernel
 from dashboards.idle_kernels import IdleKernels
 from highlevel.inline import InlineRun
-from lowlevel import flow_reader, sample_reader
+from lowlevel.rows import flows as flow_reader
+from lowlevel.rows import samples as sample_reader
 from queries.bindings import bind_files
 from queries.gsql import compile_query
 from tests.pcap_bytes import NS, pcap_bytes

@@ -21,7 +21,7 @@ import pytest
 
 from highlevel.detail import DetailFunction
 from highlevel.inline import InlineRun, Input
-from highlevel.windows.tuples import TupleWindow
+from highlevel.windows.kind import TupleWindow
 from queries.gsql import compile_query
 from tests import small_captures
 from tests.test_details import twin

@@ -13,13 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lowlevel.flushing import Flushing
-from lowlevel.inlet import is_plain
+from lowlevel.expressions.columns import AnyVector, SettledColumns, taken
 from lowlevel.punctuation import END
-from lowlevel.query_tables import QueryTables
-from lowlevel.settled_columns import SettledColumns
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.vectors import AnyVector, taken
+from lowlevel.table.flushing import Flushing
+from lowlevel.table.inputs import is_plain
+from lowlevel.table.query_tables import QueryTables
 from tests.random_plans import COMPUTED, KEY_SHAPES, PACKET, keys_of, random_plan
 from tests.test_node import merged, minute, node_of, write_capture
 

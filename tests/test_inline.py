@@ -32,7 +32,7 @@ from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WIN
 from highlevel.pipeline import number_of
 from highlevel.table_sizes import TableShares, most_at_once, shared_slots
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
-from lowlevel.row_batches import row_batches
+from lowlevel.rows.batches import row_batches
 from queries.bindings import bind_files, bind_streams
 from queries.catalogue import CATALOGUE
 from queries.gsql import compile_query

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.formats import Format
-from dashboards.result_files import write_results
+from dashboards.output.files import Format, write_results
 from highlevel.inline import InlineRun
 from queries.bindings import bind_files
 from queries.gsql import compile_query

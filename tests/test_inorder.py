@@ -12,14 +12,14 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel.inorder import buffering as buffering_module
-from highlevel.inorder.buffering import BufferingAggregate
-from highlevel.inorder.slack import Lateness, SlackAggregate
-from highlevel.windows.sliding import SlidingWindow
-from lowlevel.expressions import Column
+from highlevel.baselines import buffering as buffering_module
+from highlevel.baselines.buffering import BufferingAggregate
+from highlevel.baselines.slack import Lateness, SlackAggregate
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
 from tests.conftest import Rounds
 from tests.operator_contract import Event, batched, feed, marks_of, rows_of, through_ipc
 from tests.plain_kernels import plain

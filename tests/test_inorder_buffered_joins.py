@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.inorder.opib_join import OpibJoin
-from highlevel.inorder.opob_join import OpobJoin
-from highlevel.inorder.sorted_join import SortedJoin
+from highlevel.baselines.opib_join import OpibJoin
+from highlevel.baselines.opob_join import OpobJoin
+from highlevel.baselines.sorted_join import SortedJoin
 from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.spec import JoinKind, Progress
 from highlevel.joins.window import Band, Port

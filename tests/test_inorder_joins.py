@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from highlevel.inorder import chains, iop_join
-from highlevel.inorder.iop_join import IopJoin
-from highlevel.inorder.sorted_join import SortedJoin
+from highlevel.baselines import chains, iop_join
+from highlevel.baselines.iop_join import IopJoin
+from highlevel.baselines.sorted_join import SortedJoin
 from highlevel.joins.spec import JoinKind
 from highlevel.joins.window import Band
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.inorder import sort_buffer
-from highlevel.inorder.merge import OrderedMerge
-from highlevel.inorder.sort import SlackSort
+from highlevel.baselines import sort_buffer
+from highlevel.baselines.merge import OrderedMerge
+from highlevel.baselines.sort import SlackSort
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from tests.conftest import Rounds
 from tests.operator_contract import Event, batched, feed, interleaved, rows_behind_promises, through_ipc

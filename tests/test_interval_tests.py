@@ -10,13 +10,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Binary, Column, Expression, Literal
-from lowlevel.interval_tests import NULL, interval_test, keep_inside
-from lowlevel.operations import COMPARISON, Op
+from lowlevel.expressions.columns import Vector
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.predicate import NULL, interval_test, keep_inside
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal
+from lowlevel.expressions.types import COMPARISON, Op, Type
 from lowlevel.subaggregates import INT_MAX, INT_MIN
-from lowlevel.types import Type
-from lowlevel.vectors import Vector
 
 FLAGS, LENGTH = Column("flags", Type.INT, True, 8), Column("length", Type.INT, False, 64)
 ROWS = 50

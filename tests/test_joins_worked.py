@@ -14,15 +14,13 @@ import pyarrow as pa
 import pytest
 
 from capture.native import Kernel
-from highlevel.graph.joint import GraphItem, JointPunctuation
 from highlevel.joins import side_state, time_lists
 from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.side_state import PAIRS
 from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Port, Progress, Side, Tumbling
-from lowlevel.expressions import Binary, Column, Expression, Literal
-from lowlevel.operations import Op
-from lowlevel.punctuation import END, Punctuation
-from lowlevel.types import Type
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal
+from lowlevel.expressions.types import Op, Type
+from lowlevel.punctuation import END, GraphItem, JointPunctuation, Punctuation
 from tests.join_streams import feed, random_run, random_window, spec_of
 from tests.joins_oracle import meet
 from tests.plain_kernels import plain

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Column, Literal
-from lowlevel.keys import KeyLayout, codes_of, pack_word, read_slices, whole_words
+from lowlevel.expressions.columns import AddressVector, AnyVector, TextVector, Vector
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.tree import Column, Literal
+from lowlevel.expressions.types import Type
 from lowlevel.plan import Key
-from lowlevel.types import Type
-from lowlevel.vectors import AddressVector, AnyVector, TextVector, Vector
+from lowlevel.table.keys import KeyLayout, codes_of, pack_word, read_slices, whole_words
 from tests.random_plans import COMPUTED, PACKET, keys_of
 
 PAIR = ("srcIP", "destIP")

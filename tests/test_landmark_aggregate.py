@@ -17,14 +17,14 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel import landmark_aggregate
 from highlevel.inline import InlineRun, Input
-from highlevel.landmark_aggregate import LandmarkAggregate
+from highlevel.operators import landmark as landmark_aggregate
+from highlevel.operators.landmark import LandmarkAggregate
+from highlevel.operators.window_operator import WINDOW_END, CappedOperator, beyond_cap
+from highlevel.sliding.wid_ranges import count
 from highlevel.spark.closed_windows import Counted, finished_windows
 from highlevel.spark.state import addresses
-from highlevel.wid_ranges import count
-from highlevel.window_operator import WINDOW_END, CappedOperator, beyond_cap
-from highlevel.windows.landmark import MOST_GROUPS, LandmarkWindow
+from highlevel.windows.kind import MOST_GROUPS, LandmarkWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from queries.gsql import compile_query

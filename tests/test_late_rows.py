@@ -12,11 +12,11 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel import late_windows
 from highlevel.inline import InlineRun
 from highlevel.metrics import LATE_ROWS
 from highlevel.pipeline import Pipeline
 from highlevel.plan import LATE, QueryPlan
+from highlevel.sliding import operator as late_windows
 from lowlevel.punctuation import END, Punctuation
 from queries.bindings import bind_files
 from queries.errors import QueryError

@@ -12,7 +12,7 @@ import pytest
 
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
-from lowlevel.types import Type
+from lowlevel.expressions.types import Type
 from tests.column_queries import answer, comparable, plans
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.random_frames import random_frame

@@ -30,7 +30,7 @@ CONFINED = {
     "dpkt": ["capture/packets/dpkt_headers.py"],
 }
 # A folder of the product, and the only folders of the product that may import it.
-CONFINED_FOLDERS = {"highlevel.inorder": ["highlevel/inorder/", "highlevel/compare/"]}
+CONFINED_FOLDERS = {"highlevel.baselines": ["highlevel/baselines/", "highlevel/compare/"]}
 # Somebody's folders, files as addresses, and the hosts that packages come from.
 MACHINE = re.compile(
     r"(?<![\w.$})*-])/(?:home|root|Users|work)/[\w.]"
@@ -86,17 +86,17 @@ def test_imports_go_only_to_the_left() -> None:
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("capture/files/pcap.py", "import lowlevel.table"),
-        ("lowlevel/table.py", "from highlevel.windows.sliding import SlidingWindow"),
+        ("capture/files/pcap.py", "import lowlevel.table.table"),
+        ("lowlevel/table/table.py", "from highlevel.windows.kind import SlidingWindow"),
         ("queries/plan.py", "def f():\n    from dashboards import page"),
         ("dashboards/page.py", "import wiretide"),
-        ("highlevel/windows/sliding.py", "from pyspark.sql import SparkSession"),
+        ("highlevel/windows/kind.py", "from pyspark.sql import SparkSession"),
         ("wiretide.py", "import pyspark"),
         ("capture/files/pcap.py", "import dpkt"),
-        ("highlevel/windows/sliding.py", "from . import operator"),
-        ("lowlevel/table.py", "from tests.twins import table"),
-        ("highlevel/aggregate.py", "from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate"),
-        ("queries/gsql.py", "import highlevel.inorder"),
+        ("highlevel/windows/kind.py", "from . import operator"),
+        ("lowlevel/table/table.py", "from tests.twins import table"),
+        ("highlevel/sliding/aggregate.py", "from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate"),
+        ("queries/gsql.py", "import highlevel.baselines"),
     ],
 )
 def test_an_import_in_the_wrong_direction_is_seen(name: str, source: str) -> None:
@@ -106,13 +106,13 @@ def test_an_import_in_the_wrong_direction_is_seen(name: str, source: str) -> Non
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("lowlevel/table.py", "import capture.packets.columns\nfrom lowlevel import plan\nimport numpy"),
+        ("lowlevel/table/table.py", "import capture.packets.columns\nfrom lowlevel import plan\nimport numpy"),
         ("highlevel/spark/session.py", "import pyspark"),
         ("capture/generate.py", "import scapy.all"),
         ("tests/capture/test_pcap.py", "import dpkt, wiretide, pyspark"),
         ("bench/decode.py", "import wiretide, queries"),
-        ("bench/x5.py", "from highlevel.inorder.adaptive.aggregate import AdaptiveAggregate"),
-        ("highlevel/compare/ordered.py", "from highlevel.inorder.merge import OrderedMerge"),
+        ("bench/x5.py", "from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate"),
+        ("highlevel/compare/ordered.py", "from highlevel.baselines.merge import OrderedMerge"),
         ("highlevel/spark/batch.py", "import highlevel.inorders"),
     ],
 )

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import wiretide
-from dashboards.console import compile_kernels
+from dashboards.output.console import compile_kernels
 from tests.command_line import environment, run
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.small_captures import RAW_IP, icmp, udp

@@ -27,8 +27,7 @@ from highlevel.metrics import LATE_ROWS
 from highlevel.stream_lanes import LiveLane
 from highlevel.table_sizes import TableShares
 from lowlevel.metrics import LULL_PROMISES, PROMISE_LAG, ROWS_ACCEPTED, ROWS_BELOW_PROMISE
-from lowlevel.promises.lull import LullRule
-from lowlevel.promises.trace_clock import TraceClock
+from lowlevel.promises.lull import LullRule, TraceClock
 from lowlevel.punctuation import END, Punctuation
 from queries.gsql import compile_query
 from tests import in_ns

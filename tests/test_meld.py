@@ -8,7 +8,7 @@ from random import Random
 
 import pyarrow as pa
 
-from highlevel.meld import UNION, Meld
+from highlevel.operators.meld import UNION, Meld
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from tests.conftest import Rounds
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, interleaved, reordered, rows_of

@@ -22,15 +22,15 @@ OPTIONS = {
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 COMMAND_OF = {
-    "dashboards/collector_monitor.py": "capture",
-    "dashboards/node_links.py": "capture",
-    "dashboards/node_monitor.py": "capture",
+    "dashboards/monitors/collector.py": "capture",
+    "dashboards/monitors/node_links.py": "capture",
+    "dashboards/monitors/node.py": "capture",
     "capture/collector/record_files.py": "capture",
-    "dashboards/explained.py": "explain",
+    "dashboards/commands/explain.py": "explain",
     "dashboards/comparing.py": "compare",
-    "dashboards/comparison_plots.py": "compare",
+    "dashboards/output/comparison_plots.py": "compare",
     "highlevel/compare/recording.py": "compare",
-    "dashboards/run_warnings.py": "query",
+    "dashboards/output/run_warnings.py": "query",
     "dashboards/wire_text.py": "query",
     "highlevel/spark/result_files.py": "query",
     "highlevel/spark/stream.py": "query",

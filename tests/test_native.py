@@ -190,7 +190,7 @@ def test_a_kernel_that_would_call_into_python_is_refused(cache: Path) -> None:
 USES_ALL = """
 import sys
 import numpy as np
-import lowlevel.node  # declares every kernel
+import lowlevel.node.node  # declares every kernel
 from capture.native import kernels, missing
 from capture.files.pcap import scan_blocks
 before = len(missing()) - len(kernels)  # -1 where one of them is there already

@@ -23,18 +23,17 @@ from capture.files.capture import open_capture
 from capture.files.scan import scan
 from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED
 from capture.packets.columns import FRAME_COLUMNS
-from lowlevel.expressions import Binary, Column, Literal
+from lowlevel.expressions.columns import shape_of
+from lowlevel.expressions.tree import Binary, Column, Literal
+from lowlevel.expressions.types import Op, Type
 from lowlevel.kinds import KINDS, columns_of_kind
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
-from lowlevel.node import Node
-from lowlevel.opcodes import IDENTITIES, opcode
-from lowlevel.operations import Op
+from lowlevel.node.node import Node
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import END, Item, Punctuation
-from lowlevel.readers import make_reader
+from lowlevel.rows.readers import make_reader
 from lowlevel.subaggregates import INT_MAX, TIME_OF, Kind, SubAggregate
-from lowlevel.types import Type
-from lowlevel.vectors import shape_of
+from lowlevel.table.entries import IDENTITIES, opcode
 from tests import lowlevel_oracle
 from tests.packet_rows import decode_file
 from tests.pcap_bytes import NS, pcap_bytes

@@ -15,7 +15,6 @@ import pytest
 
 from capture.files.capture import open_capture
 from capture.files.scan import scan
-from lowlevel.flushing import Flushing, Policy
 from lowlevel.metrics import (
     TABLE_BURST,
     TABLE_DIRECT,
@@ -26,9 +25,10 @@ from lowlevel.metrics import (
     TABLE_RESIDENT,
     TABLE_SWEPT,
 )
-from lowlevel.node import Node
+from lowlevel.node.node import Node
 from lowlevel.promises.knowledge import parse_knowledge
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
+from lowlevel.table.flushing import Flushing, Policy
 from tests import lowlevel_oracle
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.small_captures import RAW_IP, udp

@@ -22,7 +22,7 @@ import pytest
 import wiretide
 from capture.errors import InputError, WiretideError
 from capture.generate import Profile, generate
-from dashboards.console import compile_kernels
+from dashboards.output.console import compile_kernels
 from highlevel.inline import Input
 from lowlevel.punctuation import Punctuation
 from lowlevel.spool.folder import numbers

@@ -15,11 +15,11 @@ import pytest
 
 from capture.files.capture import open_mapped
 from capture.files.scan import scan
-from lowlevel.node import Node
+from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan
 from lowlevel.promises.knowledge import parse_knowledge
 from lowlevel.punctuation import BEGINNING, END, Item
-from lowlevel.query_tables import QueryTables
+from lowlevel.table.query_tables import QueryTables
 from tests.pcap_bytes import NS
 from tests.random_plans import keys_of, random_plan
 from tests.test_node import write_capture

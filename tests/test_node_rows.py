@@ -14,20 +14,20 @@ import pytest
 from capture.files.capture import open_capture
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
-from highlevel.windows.tuples import TupleWindow
-from lowlevel.feeding import can_feed
-from lowlevel.flushing import Flushing, Policy
+from highlevel.windows.kind import TupleWindow
 from lowlevel.metrics import ROWS_ACCEPTED, TABLE_BYTES, TABLE_DIRECT, TABLE_EVICTIONS, TABLE_FLUSHED
-from lowlevel.node import Node
+from lowlevel.node.memory import bytes_at_most, slots_within
+from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan
 from lowlevel.promises.knowledge import Kind as KnowledgeKind
 from lowlevel.promises.knowledge import Knowledge
 from lowlevel.punctuation import END, Item, Punctuation
-from lowlevel.query_rows import QueryRows
-from lowlevel.query_tables import QueryTables
-from lowlevel.sharing import share
 from lowlevel.spool.reader import SpoolReader
-from lowlevel.table_memory import bytes_at_most, slots_within
+from lowlevel.table.feeding import can_feed
+from lowlevel.table.flushing import Flushing, Policy
+from lowlevel.table.query_tables import QueryTables
+from lowlevel.table.reducer import QueryRows
+from lowlevel.table.sharing import share
 from tests import lowlevel_oracle
 from tests.random_plans import KEY_SHAPES, random_plan
 from tests.spool_node import write_spools

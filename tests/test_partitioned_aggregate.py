@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.partitioned_aggregate import OPEN, PartitionedAggregate
+from highlevel.operators.partitioned import OPEN, PartitionedAggregate
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_INSTANCE
 from highlevel.partitions import open_panes
 from highlevel.partitions.kernels import NOBODY, closing_windows, rank_rows
-from highlevel.window_operator import WINDOW_END, WINDOW_INSTANCE
-from highlevel.windows.tuples import TupleWindow
+from highlevel.windows.kind import TupleWindow
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import INT_MAX
 from tests.operator_contract import Event, batched, feed, rows_of, through_ipc

@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 
 from capture.errors import InputError
-from capture.files.block_row import ROW
+from capture.files.blocks import ROW, WalkState
 from capture.files.capture import open_capture
 from capture.files.interfaces import LATEST
 from capture.files.pcapng import scan_pcapng
-from capture.files.record_format import WalkState
 from capture.files.scan import scan
 from capture.packets import decoder as decoder_module
 from capture.packets.decoder import Decoder

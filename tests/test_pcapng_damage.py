@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 
 from capture.errors import InputError
-from capture.files.block_row import ROW
+from capture.files.blocks import ROW, WalkState
 from capture.files.capture import open_capture
 from capture.files.interfaces import MAX_INTERFACES
 from capture.files.pcapng import MAX_BLOCK, PcapngFormat
-from capture.files.record_format import WalkState
 from capture.files.scan import scan
 from tests.pcapng_bytes import block, custom, enhanced, interface, obsolete, options, section, simple
 from tests.pcapng_oracle import parse_pcapng

@@ -13,8 +13,7 @@ import pytest
 
 from capture.files.blocks import END_OF_FILE, Index
 from capture.files.capture import Capture, open_capture
-from capture.files.pieces import PiecewiseScan
-from capture.files.scan import scan
+from capture.files.scan import PiecewiseScan, scan
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.test_scan import disordered
 from tests.test_split import imitating_frames

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from capture.units import SECOND
-from highlevel import pile, window_rows
 from highlevel.metrics import (
     LATE_PARTIALS,
     LATE_ROWS,
@@ -27,6 +26,8 @@ from highlevel.metrics import (
 )
 from highlevel.pipeline import Pipeline
 from highlevel.plan import QueryPlan
+from highlevel.sliding import piles as pile
+from highlevel.sliding import window_rows
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from queries.gsql import compile_query
 from tests.conftest import Rounds

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from capture.errors import InputError
-from lowlevel.flushing import Flushing
 from lowlevel.promises.guard import JUMP
 from lowlevel.promises.knowledge import Kind, Knowledge
+from lowlevel.table.flushing import Flushing
 from queries.node_tables import NodeSettings, SpooledLink
 from queries.pipeline_file import QueryText, parse_pipeline, read_pipeline
 from queries.sections import PipelineError

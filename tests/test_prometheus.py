@@ -16,8 +16,8 @@ import pytest
 
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import PACKETS_DECODED, RECORDS_SKIPPED, Samples
-from dashboards.exporter import Exporter
-from dashboards.server import serve
+from dashboards.prometheus.exporter import Exporter
+from dashboards.prometheus.server import serve
 from highlevel.inline import ALL_METRICS, InlineRun, Input
 from highlevel.metrics import LOW_WATERMARK
 from highlevel.metrics import METRICS as HIGH_METRICS

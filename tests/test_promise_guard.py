@@ -20,10 +20,10 @@ from capture.files.capture import open_mapped
 from capture.files.scan import scan
 from highlevel.pipeline import Pipeline
 from lowlevel.metrics import ROWS_FROM_THE_FUTURE, ROWS_FROM_THE_PAST
-from lowlevel.node import Node
+from lowlevel.node.node import Node
 from lowlevel.promises.guard import AGREEING, FUTURE, JUMP, PAST, Guard, follow
 from lowlevel.promises.knowledge import EXACT, Kind, Knowledge, parse_jump, parse_knowledge
-from lowlevel.promises.late_by_time import LateByTime
+from lowlevel.promises.promise import LateByTime
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from queries.gsql import compile_query
 from tests.pcap_bytes import NS, pcap_bytes

@@ -15,18 +15,11 @@ from random import Random
 import pytest
 
 from lowlevel.durations import parse_duration
-from lowlevel.promises.blocks import Blocks
-from lowlevel.promises.boundaries import Described
-from lowlevel.promises.exact import Exact
 from lowlevel.promises.guard import JUMP
 from lowlevel.promises.knowledge import CHOICES, Kind, Knowledge, parse_knowledge
-from lowlevel.promises.late_by_rows import MOST_ROWS, LateByRows
-from lowlevel.promises.late_by_time import LateByTime
-from lowlevel.promises.lull import Lull
-from lowlevel.promises.ordered import Ordered
-from lowlevel.promises.promise import Promise
-from lowlevel.promises.trace_clock import TraceClock
-from lowlevel.punctuation import BEGINNING, END
+from lowlevel.promises.lull import Lull, TraceClock
+from lowlevel.promises.promise import MOST_ROWS, Blocks, Exact, LateByRows, LateByTime, Ordered, Promise
+from lowlevel.punctuation import BEGINNING, END, Described
 from tests.promised import MadeRows
 
 STREAMS = 60

@@ -11,13 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lowlevel.expressions import Binary, Column, Literal
-from lowlevel.operations import Op
+from lowlevel.expressions.tree import Binary, Column, Literal
+from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END
-from lowlevel.query_rows import QueryRows
 from lowlevel.subaggregates import INT_MAX, INT_MIN, Kind, SubAggregate
-from lowlevel.types import Type
+from lowlevel.table.reducer import QueryRows
 from tests.made_rows import made_rows
 
 SOURCE = Column("srcIP", Type.ADDRESS, True, 128)

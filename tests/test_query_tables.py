@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowlevel.expressions import Binary, Column, Literal
-from lowlevel.operations import Op
+from lowlevel.expressions.columns import AddressVector, Vector
+from lowlevel.expressions.tree import Binary, Column, Literal
+from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import END
-from lowlevel.query_tables import QueryTables
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
-from lowlevel.vectors import AddressVector, Vector
+from lowlevel.table.query_tables import QueryTables
 from tests.lowlevel_oracle import groups, value
 from tests.made_rows import MadeRows, made_rows
 

@@ -20,11 +20,10 @@ import pyarrow.parquet
 import pytest
 
 from capture.errors import InputError
-from dashboards.formats import Format, Times
-from dashboards.result_files import open_output, write_results
-from dashboards.result_table import HEADER_EVERY, MEASURED_ROWS
+from dashboards.output.files import Format, Times, open_output, write_results
+from dashboards.output.table import HEADER_EVERY, MEASURED_ROWS
 from highlevel.plan import BOUNDS
-from highlevel.results import readable, readable_schema
+from highlevel.results.user_types import readable, readable_schema
 
 SCHEMA = pa.schema(
     [
@@ -299,7 +298,7 @@ def test_a_place_that_cannot_be_written_is_an_input_error(place: str, reason: st
 def test_output_to_a_reader_that_has_gone_is_an_error_however_python_buffers(unbuffered: str) -> None:
     # A raw standard output takes a part of a large write without a word, so the rest would be missing in silence.
     program = (
-        "from dashboards.result_files import open_output\n"
+        "from dashboards.output.files import open_output\n"
         "with open_output(None) as sink:\n"
         "    sink.write(b'x' * 10_000_000)\n"
     )

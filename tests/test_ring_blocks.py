@@ -14,12 +14,10 @@ import numpy as np
 import pytest
 
 from capture.errors import InputError
-from capture.files.block_row import ROW
-from capture.files.blocks import BAD_LENGTH, CUT_HEADER, MORE, NO_PROMISE, WHOLE, Block
-from capture.files.record_format import WalkState
+from capture.files.blocks import BAD_LENGTH, CUT_HEADER, MORE, NO_PROMISE, ROW, WHOLE, Block, WalkState
 from capture.files.stream import StreamedCapture
+from capture.files.tpacket import COUNTS, RingFormat, scan_ring
 from capture.live.hardware import HARDWARE, hardware_of
-from capture.live.tpacket import COUNTS, RingFormat, scan_ring
 from capture.packets.decoder import Decoder
 from capture.packets.records import decode_ring
 from tests.guarded import Guarded

@@ -4,9 +4,9 @@ from random import Random
 
 import numpy as np
 
-from capture.live.interface_path import BLOCK_BYTES
+from capture.interface_path import BLOCK_BYTES
 from capture.live.ring import waiting_share
-from lowlevel.ring_pressure import RingPressure
+from lowlevel.node.shedding import RingPressure
 
 OURS, LOSING = 1, 1 << 2
 """Bits of a block's status: it is retired; packets are being dropped (TP_STATUS_LOSING)."""

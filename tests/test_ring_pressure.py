@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from lowlevel.ring_pressure import LONGEST, SHORTEST, STEEPEST, WINDOW, RingPressure
+from lowlevel.node.shedding import LONGEST, SHORTEST, STEEPEST, WINDOW, RingPressure
 
 MS = 10**6
 START = 10**18

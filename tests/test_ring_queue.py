@@ -13,10 +13,10 @@ import pytest
 
 from bench.ring_queue import LossFree, largest_backlog, loss_free
 from capture.native import pointer
-from lowlevel.flush_kernels import update_flushing
-from lowlevel.flushing import Flushing, Policy
 from lowlevel.subaggregates import INT_MAX
-from lowlevel.table_entries import AHEAD
+from lowlevel.table.entries import AHEAD
+from lowlevel.table.flush_kernels import update_flushing
+from lowlevel.table.flushing import Flushing, Policy
 from tests.flushed_tables import PANE, table_of
 
 UNIT = 1e-3

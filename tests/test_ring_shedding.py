@@ -19,18 +19,17 @@ from bench.veth import Pair, inside, veth_pair, why_no_veth
 from capture.files.blocks import Block
 from capture.files.capture import open_capture
 from capture.metrics import INTERFACE_DROPPED, INTERFACE_RECEIVED, RECORDS_READ, Samples
-from dashboards.console import compile_kernels
-from lowlevel.capturing import Capturing
-from lowlevel.flushing import Flushing
-from lowlevel.node import Node
-from lowlevel.node_metrics import RECORDS_SHED
+from dashboards.output.console import compile_kernels
+from lowlevel.metrics import RECORDS_SHED
+from lowlevel.node.link_worker import Capturing
+from lowlevel.node.node import Node
+from lowlevel.node.shedding import RING_FILLING, SAMPLED, RingPressure
 from lowlevel.promises.knowledge import parse_knowledge
 from lowlevel.punctuation import Item
-from lowlevel.ring_pressure import RingPressure
-from lowlevel.shedding import RING_FILLING, SAMPLED
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
+from lowlevel.table.flushing import Flushing
 from queries.gsql import compile_query
 
 pytestmark = [

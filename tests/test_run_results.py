@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from capture.metrics import RECORDS_READ, Samples
-from dashboards.monitor import Monitor, last_results
+from dashboards.monitors.pipeline import Monitor, last_results
 from highlevel.metrics import LOW_WATERMARK
 from highlevel.spark.result_files import result_file, write_results
 from highlevel.spark.totals import Totals

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from capture.metrics import FILES_REFUSED, FLOW_SESSIONS, FLOW_SETS_WAITING, RECORDS_READ, Samples
-from dashboards.run_warnings import nothing_readable, run_warnings
+from dashboards.output.run_warnings import nothing_readable, run_warnings
 from highlevel.inline import InlineRun
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP
 from highlevel.readings import Reading

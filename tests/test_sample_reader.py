@@ -37,12 +37,11 @@ from capture.metrics import (
 from capture.packets.columns import FRAME_COLUMNS
 from capture.packets.fields import COUNTS, ROWS
 from capture.sflow.columns import OF_THE_SAMPLE, SAMPLE_COLUMNS
-from capture.sflow.datagrams import choose_datagrams
 from capture.sflow.decoder import decode_listed
-from capture.sflow.lister import Datagrams, SampleLister
+from capture.sflow.lister import Datagrams, SampleLister, choose_datagrams
 from capture.sflow.samples import MAX_SAMPLES
-from lowlevel.packet_reader import FrameReader
-from lowlevel.sample_reader import SampleReader
+from lowlevel.rows.readers import FrameReader
+from lowlevel.rows.samples import SampleReader
 from tests import sflow_oracle
 from tests.guarded import Guarded, GuardedBytes
 from tests.pcap_bytes import pcap_bytes

@@ -20,8 +20,7 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 
 from capture.metrics import SFLOW_SAMPLES, SFLOW_SEQUENCES
-from dashboards.formats import Format
-from dashboards.result_files import write_results
+from dashboards.output.files import Format, write_results
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
 from highlevel.spark.result_files import read_results

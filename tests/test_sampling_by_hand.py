@@ -12,7 +12,7 @@ from scapy.packet import Raw
 
 from capture.files.capture import open_capture
 from capture.files.scan import scan
-from lowlevel.node import Node
+from lowlevel.node.node import Node
 from queries.gsql import compile_query
 from queries.sampling import parse_rates
 from tests import in_ns

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from highlevel.select_groups import selected
+from highlevel.results.select_groups import selected
 from highlevel.selection import Selection, SelectionKind
-from lowlevel.expressions import Column
-from lowlevel.types import Type
-from lowlevel.vectors import Vector
+from lowlevel.expressions.columns import Vector
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from queries.errors import QueryError
 from queries.gsql import compile_query
 from tests import in_ns

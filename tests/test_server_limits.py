@@ -15,8 +15,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from dashboards.exporter import Exporter
-from dashboards.server import MAX_CONNECTIONS, MAX_HEAD, MAX_LINE, MAX_PER_CLIENT, Server, serve
+from dashboards.prometheus.exporter import Exporter
+from dashboards.prometheus.server import MAX_CONNECTIONS, MAX_HEAD, MAX_LINE, MAX_PER_CLIENT, Server, serve
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere loopback is 127.0.0.1 only")
 ROOT = Path(__file__).resolve().parent.parent
@@ -180,8 +180,8 @@ def test_a_server_that_other_machines_can_reach_is_asked_under_any_name() -> Non
 WITHOUT_DESCRIPTORS = """
 import os, resource, socket, sys, time
 from urllib.request import urlopen
-from dashboards.exporter import Exporter
-from dashboards.server import serve
+from dashboards.prometheus.exporter import Exporter
+from dashboards.prometheus.server import serve
 
 with serve(Exporter([], []), port=0) as server:
     idle = len(os.listdir("/proc/self/fd"))

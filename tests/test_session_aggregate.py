@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel import open_sessions, session_kernels
-from highlevel.session_aggregate import TS, SessionAggregate
-from highlevel.window_operator import WINDOW_END
-from highlevel.windows.session import SessionWindow
+from highlevel.operators import session as open_sessions
+from highlevel.operators import session_kernels
+from highlevel.operators.session import TS, SessionAggregate
+from highlevel.operators.window_operator import WINDOW_END
+from highlevel.windows.kind import SessionWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, feed, reordered, rows_of

@@ -27,7 +27,7 @@ from highlevel.metrics import (
     ROWS_BEYOND_CAP,
     WINDOWS_CLOSED,
 )
-from highlevel.results import readable
+from highlevel.results.user_types import readable
 from queries.gsql import compile_query
 from tests import in_ns
 from tests.capture_oracle import Row, read_pcap

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capture.sflow.fields import COUNTS, SAMPLE_FIELDS
+from capture.sflow.columns import COUNTS, SAMPLE_FIELDS
 from capture.sflow.lister import Datagrams, Listed, SampleLister
-from capture.sflow.samples import MAX_SAMPLES, list_samples
-from capture.sflow.sequences import SLOT, SLOTS
+from capture.sflow.samples import MAX_SAMPLES, SLOT, SLOTS, list_samples
 from tests import sflow_oracle
 from tests.guarded import Guarded, GuardedBytes
 from tests.random_sflow import harmed, random_datagram

@@ -14,16 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lowlevel.expressions import Binary, Expression, Literal
-from lowlevel.flushing import Flushing
+from lowlevel.expressions.tree import Binary, Expression, Literal
+from lowlevel.expressions.types import Op, Type
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
-from lowlevel.operations import Op
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import Item, Punctuation
-from lowlevel.query_reducer import make_reducer
-from lowlevel.sharing import share, share_conditions
 from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
-from lowlevel.types import Type
+from lowlevel.table.flushing import Flushing
+from lowlevel.table.reducer import make_reducer
+from lowlevel.table.sharing import share, share_conditions
 from tests.pcap_bytes import NS
 from tests.random_plans import COMPUTED, KEY_SHAPES, PACKET, keys_of, random_plan
 from tests.test_node import merged, node_of, write_capture

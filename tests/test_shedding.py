@@ -9,7 +9,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from lowlevel.shedding import FULL, RING_FILLING, SAMPLED, SPOOL_FILLING, STEEPEST, Shedding, standing_for, steps
+from lowlevel.node.shedding import FULL, RING_FILLING, SAMPLED, SPOOL_FILLING, STEEPEST, Shedding, standing_for, steps
 from queries.gsql import compile_query
 
 BOUND = 1 << 20

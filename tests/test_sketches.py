@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 
 from highlevel.detail import DetailFunction, Folding
-from highlevel.fold import FoldedPane, told_of_sketches
 from highlevel.pipeline import Pipeline
-from highlevel.sketches import MAKERS, Quantiles, values_for
+from highlevel.results.sketched_windows import FoldedPane, told_of_sketches
+from highlevel.results.sketches import MAKERS, Quantiles, values_for
 from lowlevel.punctuation import END, Punctuation
 from queries.errors import QueryError
 from queries.gsql import compile_query

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from highlevel.operators.window_operator import WINDOW_END
 from highlevel.slide_by_tuple import extent, runs
 from highlevel.slide_by_tuple import rows as held_rows
 from highlevel.slide_by_tuple.operator import SlideByTupleAggregate, whole_windows
-from highlevel.window_operator import WINDOW_END
-from highlevel.windows.slide_by_tuple import SlideByTuple
+from highlevel.windows.kind import SlideByTuple
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from tests.conftest import Rounds

@@ -21,7 +21,7 @@ from highlevel.slide_by_tuple import rows as held_rows
 from highlevel.slide_by_tuple.extent import Extent
 from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
 from highlevel.slide_by_tuple.runs import Runs
-from highlevel.windows.slide_by_tuple import SlideByTuple
+from highlevel.windows.kind import SlideByTuple
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from tests.conftest import Rounds

@@ -11,11 +11,11 @@ from typing import NoReturn
 import pyarrow as pa
 import pytest
 
-from highlevel.aggregate import Aggregate
-from highlevel.sliding_aggregate import SlidingAggregate
-from highlevel.wid_ranges import count
-from highlevel.window_operator import WINDOW_END
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.operators.window_operator import WINDOW_END
+from highlevel.sliding.aggregate import Aggregate
+from highlevel.sliding.operator import SlidingAggregate
+from highlevel.sliding.wid_ranges import count
+from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, feed, reordered

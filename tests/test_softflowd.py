@@ -21,7 +21,7 @@ import pytest
 
 from bench.nfcapd import queued
 from capture.generate import Profile, generate
-from dashboards.console import compile_kernels
+from dashboards.output.console import compile_kernels
 from tests import in_ns
 from tests.capture_process import POLL_SECONDS, POLLS, collector
 from tests.collected import recorded

@@ -21,9 +21,11 @@ import pyarrow as pa
 import pytest
 
 from capture.metrics import Samples
-from highlevel import strategy, window_operators
+from highlevel import window_operators
 from highlevel.inline import Input
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
+from highlevel.sliding import window_rows as strategy
+from highlevel.sliding.wid_ranges import count
 from highlevel.spark.closed_windows import Counted, finished_windows
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
@@ -31,7 +33,6 @@ from highlevel.spark.operator_part import part_of
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS, Read, Taken, rows_of
 from highlevel.spark.totals import Totals
-from highlevel.wid_ranges import count
 from lowlevel.punctuation import BEGINNING
 from tests.conftest import Rounds
 from tests.window_streams import FAMILIES, Asked, Stream, of_panes

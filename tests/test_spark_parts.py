@@ -18,6 +18,7 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.blocks import END_OF_FILE, Block, Index
+from highlevel.sliding.wid_ranges import Ranges, append_ids, count, unite
 from highlevel.spark import closed_windows, packing
 from highlevel.spark.admission import LONGEST_PAUSE, UNREAD, Admission, due, low_at, replay_moments, split_run
 from highlevel.spark.checked_files import checksum
@@ -26,8 +27,7 @@ from highlevel.spark.errors import FolderError, RunError, root_cause
 from highlevel.spark.operator_part import part_of
 from highlevel.spark.packing import pack, unpack
 from highlevel.spark.state import KEEP, PartState
-from highlevel.wid_ranges import Ranges, append_ids, count, unite
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.windows.kind import SlidingWindow
 from tests.pcap_bytes import NS
 
 

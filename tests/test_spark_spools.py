@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from capture.errors import InputError
-from dashboards.monitor import Monitor
+from dashboards.monitors.pipeline import Monitor
 from highlevel.inline import Input
 from highlevel.metrics import (
     PARTIALS_RECEIVED,
@@ -26,8 +26,7 @@ from highlevel.metrics import (
 from highlevel.spark.errors import FolderError
 from highlevel.spark.result_files import read_results
 from highlevel.spark.totals import TotalsFiles
-from lowlevel.spool.errors import SpoolError
-from lowlevel.spool.folder import numbers
+from lowlevel.spool.folder import SpoolError, numbers
 from lowlevel.spool.reader import SpoolReader
 from queries.gsql import compile_query
 from queries.pipeline_file import parse_pipeline

@@ -36,7 +36,7 @@ from highlevel.spark.reading import COUNTERS
 from highlevel.spark.source import CaptureReader, StreamSpec
 from highlevel.spark.totals import Totals
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
-from lowlevel.node import Node
+from lowlevel.node.node import Node
 from queries.gsql import compile_query
 from tests.links import write_links
 from tests.window_queries import QUERIES

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
-from lowlevel.spool.errors import SegmentLostError, SpoolError
 from lowlevel.spool.fingerprint import fingerprint
-from lowlevel.spool.folder import segment_path
+from lowlevel.spool.folder import SegmentLostError, SpoolError, segment_path
 from lowlevel.spool.limits import SpoolLimits, WhenFull
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter

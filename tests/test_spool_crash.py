@@ -19,10 +19,18 @@ import pytest
 
 from lowlevel.punctuation import Punctuation
 from lowlevel.spool import segment
-from lowlevel.spool.committed import NAME, Committed, read_committed, write_committed
-from lowlevel.spool.durable import write_durably
-from lowlevel.spool.errors import SegmentFormatError, SegmentLostError, SpoolError
-from lowlevel.spool.folder import numbers, segment_path
+from lowlevel.spool.folder import COMMITTED_NAME as NAME
+from lowlevel.spool.folder import (
+    Committed,
+    SegmentFormatError,
+    SegmentLostError,
+    SpoolError,
+    numbers,
+    read_committed,
+    segment_path,
+    write_committed,
+    write_durably,
+)
 from lowlevel.spool.reader import LOCK, Gap, SpoolReader
 from lowlevel.spool.writer import SpoolWriter
 from tests.spool_items import LINK, pairs_plan, random_batch, told

@@ -14,14 +14,12 @@ from random import Random
 
 import pytest
 
-from lowlevel.address_constants import Address, Prefix
-from lowlevel.expressions import Binary, Column, Literal
-from lowlevel.operations import Op
+from lowlevel.expressions.address_constants import Address, Prefix
+from lowlevel.expressions.tree import Binary, Column, InList, InPrefix, Literal
+from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import Key, LowLevelPlan
-from lowlevel.predicates import InList, InPrefix
 from lowlevel.spool.fingerprint import _text, fingerprint
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
 from queries.gsql import compile_query
 from tests.random_plans import KEY_SHAPES, PACKET, keys_of, random_plan
 

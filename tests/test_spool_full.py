@@ -19,9 +19,8 @@ import pytest
 from lowlevel.metrics import SPOOL_BYTES, SPOOL_OLDEST_AGE, SPOOL_ROWS_DROPPED, SPOOL_ROWS_WRITTEN, SPOOL_SEGMENTS
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.spool import segment_thread
-from lowlevel.spool.durable import BLOCK, write_durably
-from lowlevel.spool.errors import SegmentLostError, SpoolError, SpoolFullError
 from lowlevel.spool.fingerprint import fingerprint
+from lowlevel.spool.folder import BLOCK, SegmentLostError, SpoolError, SpoolFullError, write_durably
 from lowlevel.spool.limits import SpoolLimits, WhenFull
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import OTHER_FILES, SpoolWriter

@@ -6,9 +6,7 @@ from random import Random
 import pytest
 
 from lowlevel.punctuation import Punctuation
-from lowlevel.spool.durable import BLOCK
-from lowlevel.spool.errors import SpoolError
-from lowlevel.spool.folder import segment_path
+from lowlevel.spool.folder import BLOCK, SpoolError, segment_path
 from lowlevel.spool.inspection import inspect
 from lowlevel.spool.reader import Gap, SpoolReader
 from lowlevel.spool.writer import SpoolWriter

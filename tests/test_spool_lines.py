@@ -1,7 +1,7 @@
 """What a pipeline run says of its spools, in whole: a number in the wrong column would be believed."""
 
 from capture.metrics import Samples
-from dashboards.spool_lines import spool_lines, spool_table
+from dashboards.monitors.spool_lines import spool_lines, spool_table
 from highlevel.metrics import (
     SPOOL_NEWEST,
     SPOOL_PARTIALS_LOST,

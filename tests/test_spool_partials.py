@@ -12,8 +12,7 @@ import pytest
 
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import Item, Punctuation
-from lowlevel.spool.partials import binary_columns, pack, unpack, widths
-from lowlevel.spool.pending import ItemSizes, merged
+from lowlevel.spool.pending import ItemSizes, binary_columns, merged, pack, unpack, widths
 from tests.random_plans import KEY_SHAPES, random_plan
 from tests.spool_items import LINK, pairs_plan, random_batch, told
 

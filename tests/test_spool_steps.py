@@ -34,9 +34,8 @@ from highlevel.spark.reading import COUNTERS
 from highlevel.spark.source import CaptureReader, StreamSpec
 from highlevel.spark.spool_planner import read_before
 from highlevel.spark.totals import Totals, TotalsFiles
-from lowlevel.shedding import standing_for
-from lowlevel.spool.errors import SpoolError
-from lowlevel.spool.folder import numbers, segment_path
+from lowlevel.node.shedding import standing_for
+from lowlevel.spool.folder import SpoolError, numbers, segment_path
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
 from queries.gsql import compile_query

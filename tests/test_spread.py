@@ -18,14 +18,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowlevel.piece_expressions import ENDS, SHARE
+from lowlevel.expressions.columns import Columns, Vector
+from lowlevel.expressions.tree import ENDS, SHARE
+from lowlevel.expressions.types import Type
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import END
-from lowlevel.query_tables import QueryTables
-from lowlevel.spread import MOST_PIECES, Spreader, cut_rows, is_counter, multiply_divide, share_values
 from lowlevel.subaggregates import INT_MAX
-from lowlevel.types import Type
-from lowlevel.vectors import Columns, Vector
+from lowlevel.table.query_tables import QueryTables
+from lowlevel.table.spread import MOST_PIECES, Spreader, cut_rows, is_counter, multiply_divide, share_values
 from queries.expression_text import expression_text
 from queries.gsql import compile_query
 from tests.made_rows import made_rows
@@ -147,7 +147,7 @@ def test_the_kernels_as_plain_python_agree_with_their_machine_code(monkeypatch: 
     rows = random_rows(Random(5), 25, 10**11)
     fast = cut(rows, 10**10, 3, 7)
     for kernel in (cut_rows, share_values):
-        monkeypatch.setattr(f"lowlevel.spread.{kernel.name}", plain(kernel))
+        monkeypatch.setattr(f"lowlevel.table.spread.{kernel.name}", plain(kernel))
     assert cut(rows, 10**10, 3, 7) == fast
 
 

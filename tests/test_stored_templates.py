@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from capture.errors import InputError
-from capture.files.beside import TEMPLATES as NAME
 from capture.files.capture import Capture, open_capture
-from capture.flows.bounds import Bounds
+from capture.files.rotation import TEMPLATES as NAME
 from capture.flows.decoder import FlowDecoder
 from capture.flows.stored_templates import FORMAT, load, load_beside, save
-from lowlevel.flow_reader import FlowReader
+from capture.flows.templates import Bounds
+from lowlevel.rows.flows import FlowReader
 from tests.flow_rows import decoded
 from tests.netflow_bytes import Spec, a_set, ipfix, ipfix_options, template, v9, v9_options
 from tests.random_flows import random_stream

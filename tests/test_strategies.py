@@ -14,17 +14,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from highlevel import pile, strategy, window_rows
-from highlevel.aggregate import Aggregate
-from highlevel.bucket import END_WID, FIRST_WID
 from highlevel.groups.layer import Layer
 from highlevel.groups.running_totals import RunningTotals
 from highlevel.groups.two_stacks import TwoStacks
-from highlevel.strategy import Strategy, strategy_of
-from lowlevel.expressions import Column
+from highlevel.sliding import piles as pile
+from highlevel.sliding import window_rows
+from highlevel.sliding import window_rows as strategy
+from highlevel.sliding.aggregate import Aggregate
+from highlevel.sliding.wid_ranges import END_WID, FIRST_WID
+from highlevel.sliding.window_rows import Strategy, strategy_of
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
 from tests.conftest import Rounds
 from tests.operator_contract import feed, rows_of, through_ipc
 from tests.windows_oracle import Arrival, Spec, random_spec, random_stream

@@ -11,16 +11,14 @@ from random import Random
 import numpy as np
 import pytest
 
-import lowlevel.tagged_table
+import lowlevel.table.bucket_table
 from capture.column_matrix import CACHE_LINE
-from lowlevel.expressions import Column
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
-from lowlevel.table import entry_width
-from lowlevel.table_entries import AHEAD
-from lowlevel.table_kernels import flush_table, update_table
-from lowlevel.tagged_table import TaggedTable
-from lowlevel.tags import BUCKET
-from lowlevel.types import Type
+from lowlevel.table.bucket_table import TaggedTable, flush_table, update_table
+from lowlevel.table.entries import AHEAD, BUCKET
+from lowlevel.table.table import entry_width
 from tests.plain_kernels import plain
 
 INT, FLOAT = Column("n", Type.INT), Column("f", Type.FLOAT)
@@ -164,8 +162,8 @@ def test_the_kernels_as_plain_python_stay_inside_their_arrays_and_agree_with_the
         fast.update(times, chosen, 7, -3)
         flushed = flushed_of(fast, before)
         with monkeypatch.context() as patch:
-            patch.setattr(lowlevel.tagged_table, "update_table", plain(update_table, *memory, times, chosen))
-            patch.setattr(lowlevel.tagged_table, "flush_table", plain(flush_table, *memory))
+            patch.setattr(lowlevel.table.bucket_table, "update_table", plain(update_table, *memory, times, chosen))
+            patch.setattr(lowlevel.table.bucket_table, "flush_table", plain(flush_table, *memory))
             slow.update(times, chosen, 7, -3)
             assert np.array_equal(flushed_of(slow, before), flushed)
         assert np.array_equal(fast.residents, slow.residents)

@@ -11,11 +11,11 @@ import pytest
 from capture.files.blocks import BLOCK_RECORDS
 from capture.files.capture import open_capture
 from capture.files.scan import scan
-from lowlevel.flushing import Flushing
 from lowlevel.metrics import TABLE_BYTES
-from lowlevel.node import Node
+from lowlevel.node.memory import FEWEST, bytes_at_most, possible_versions, slots_within
+from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan
-from lowlevel.table_memory import FEWEST, bytes_at_most, possible_versions, slots_within
+from lowlevel.table.flushing import Flushing
 from queries.gsql import compile_query
 from tests.links import write_links
 

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from lowlevel.tags import BUCKET, first_of, free, home_of, mark_of, tag_of, tagged
+from lowlevel.table.entries import BUCKET, first_of, free, home_of, mark_of, tag_of, tagged
 
 SOME = (0x00, 0x80, 0x81, 0x9C, 0xFF)
 WORDS = [bytes(random.choice(SOME) for _ in range(BUCKET)) for random in map(Random, range(300))]

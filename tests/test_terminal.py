@@ -14,7 +14,7 @@ import pytest
 
 import wiretide
 from capture.generate import Profile, generate
-from dashboards.console import compile_kernels
+from dashboards.output.console import compile_kernels
 from tests.command_line import environment
 
 CONTROL = re.compile(r"\x1b\[(\d*)([A-Za-z])|\x1b\[\?25[lh]|\r|\n|[^\x1b\r\n]+")

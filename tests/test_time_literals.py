@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 import wiretide
-from highlevel.results import TIMESTAMP
-from lowlevel.conditions import Condition
-from lowlevel.interval_tests import IntervalTest
+from highlevel.results.user_types import TIMESTAMP
+from lowlevel.expressions.predicate import Condition, IntervalTest
 from lowlevel.times import EARLIEST, LATEST, TimeError, parse_time, time_text
 from queries.errors import QueryError
 from queries.expression_text import expression_text

@@ -10,12 +10,12 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel.partitioned_aggregate import PartitionedAggregate
+from highlevel.operators.partitioned import PartitionedAggregate
+from highlevel.operators.tuples import LONG, NUMBERS, TupleAggregate
+from highlevel.operators.window_operator import WINDOW_END, WindowOperator
 from highlevel.pipeline import number_of
-from highlevel.tuple_aggregate import LONG, NUMBERS, TupleAggregate
-from highlevel.window_operator import WINDOW_END, WindowOperator
 from highlevel.window_operators import make_window_operator
-from highlevel.windows.tuples import TupleWindow
+from highlevel.windows.kind import TupleWindow
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from queries.gsql import compile_query

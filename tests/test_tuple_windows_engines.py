@@ -21,7 +21,7 @@ from highlevel import schedule
 from highlevel.inline import InlineRun, Input
 from highlevel.metrics import LATE_ROWS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.plan import QueryPlan
-from highlevel.windows.tuples import TupleWindow
+from highlevel.windows.kind import TupleWindow
 from lowlevel.metrics import TABLE_DIRECT
 from queries.explain import explain
 from queries.gsql import compile_query

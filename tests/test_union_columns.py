@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from highlevel.graph.plan import GraphPlan
-from lowlevel.expressions import columns_of
+from lowlevel.expressions.tree import columns_of
 from queries.gsql import compile_query
 from tests import in_ns
 from tests.small_captures import udp, write

@@ -15,9 +15,22 @@ from random import Random
 import numpy as np
 import pytest
 
-from lowlevel.watch import flatten, lines, ranges
-from lowlevel.watch.contents import Form, WatchlistError, read_contents
-from lowlevel.watch.lines import BEGIN, CODE, END, LABEL, LABEL_END, LINE, OTHER, lines_of
+from lowlevel.watch import contents as lines
+from lowlevel.watch import ranges
+from lowlevel.watch import ranges as flatten
+from lowlevel.watch.contents import (
+    BEGIN,
+    CODE,
+    END,
+    LABEL,
+    LABEL_END,
+    LINE,
+    OTHER,
+    Form,
+    WatchlistError,
+    lines_of,
+    read_contents,
+)
 from queries.addresses import AddressError, parse_prefix
 from tests.conftest import Rounds
 from tests.plain_kernels import plain

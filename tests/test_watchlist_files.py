@@ -24,16 +24,15 @@ from capture.files.scan import scan
 from capture.metrics import Samples
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
-from lowlevel.expressions import Column, columns_of, parts_of
+from lowlevel.expressions.columns import TextVector
+from lowlevel.expressions.evaluate import in_watchlist, longest_prefix
+from lowlevel.expressions.tree import Column, InWatchlist, LongestPrefix, columns_of, parts_of
+from lowlevel.expressions.types import Type
 from lowlevel.metrics import WATCHLIST_ENTRIES, WATCHLIST_FAILED, WATCHLIST_RELOADS
-from lowlevel.node import Node
-from lowlevel.types import Type
-from lowlevel.vectors import TextVector
+from lowlevel.node.node import Node
+from lowlevel.node.watching import Watching, files_in, follow_above, watched_files
 from lowlevel.watch.contents import Form
-from lowlevel.watch.expressions import InWatchlist, LongestPrefix
-from lowlevel.watch.lookup import in_watchlist, longest_prefix
 from lowlevel.watch.watched_file import Looked, WatchedFile, hold, release
-from lowlevel.watch.watching import Watching, files_in, follow_above, watched_files
 from queries.gsql import compile_query
 from tests.links import write_links
 from tests.made_rows import vector_of

@@ -12,9 +12,9 @@ import pytest
 
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
-from lowlevel.feeding import feeders
+from lowlevel.expressions.tree import InWatchlist
 from lowlevel.spool.fingerprint import fingerprint
-from lowlevel.watch.expressions import InWatchlist
+from lowlevel.table.feeding import feeders
 from queries.errors import QueryError
 from queries.explain import explain
 from queries.expression_text import expression_text

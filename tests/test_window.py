@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
+from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from tests.conftest import Rounds
 from tests.windows_oracle import random_spec
 

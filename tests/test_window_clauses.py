@@ -10,15 +10,10 @@ from pathlib import Path
 import pytest
 
 from highlevel.plan import QueryPlan
-from highlevel.windows.kind import WindowKind
-from highlevel.windows.landmark import LandmarkWindow
-from highlevel.windows.session import SessionWindow
-from highlevel.windows.slide_by_tuple import SlideByTuple
-from highlevel.windows.sliding import SlidingWindow
-from highlevel.windows.tuples import TupleWindow
-from lowlevel.expressions import Column
+from highlevel.windows.kind import LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow, WindowKind
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import Kind
-from lowlevel.types import Type
 from queries.expression_text import expression_text
 from queries.gsql import compile_query
 from tests import in_ns, small_captures

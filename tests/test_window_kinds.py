@@ -11,12 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from highlevel.windows.kind import WindowKind
-from highlevel.windows.landmark import LandmarkWindow
-from highlevel.windows.session import SessionWindow
-from highlevel.windows.slide_by_tuple import SlideByTuple
-from highlevel.windows.sliding import SlidingWindow
-from highlevel.windows.tuples import TupleWindow
+from highlevel.windows.kind import LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow, WindowKind
 from tests.conftest import Rounds
 
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from dashboards.window_lines import window_lines
+from dashboards.monitors.window_lines import window_lines
 from queries.gsql import compile_query
 from tests.exporter_rows import MINUTE, SECOND
 

@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dashboards.aligned import aligned
-from dashboards.formats import Format
-from dashboards.result_files import write_results
-from dashboards.window_lines import window_lines
+from dashboards.monitors.window_lines import window_lines
+from dashboards.output.files import Format, write_results
+from dashboards.output.table import aligned
 from dashboards.wire_text import (
     ESCAPED,
     escaped,

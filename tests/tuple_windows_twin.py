@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from highlevel.windows.tuples import TupleWindow
+from highlevel.windows.kind import TupleWindow
 from tests.windows_oracle import Arrival
 
 Row = TypeVar("Row")

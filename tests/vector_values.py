@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lowlevel.vectors import AddressVector, AnyVector, BytesVector, TextVector
+from lowlevel.expressions.columns import AddressVector, AnyVector, BytesVector, TextVector
 
 
 def values(vector: AnyVector, count: int) -> list[Any]:

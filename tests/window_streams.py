@@ -13,18 +13,14 @@ from random import Random
 
 import pyarrow as pa
 
+from highlevel.operators.session import TS
 from highlevel.plan import Output, QueryPlan
-from highlevel.session_aggregate import TS
-from highlevel.windows.any_window import AnyWindow
-from highlevel.windows.landmark import MOST_GROUPS, LandmarkWindow
-from highlevel.windows.session import SessionWindow
-from highlevel.windows.sliding import SlidingWindow
-from highlevel.windows.tuples import TupleWindow
-from lowlevel.expressions import Column
+from highlevel.windows.kind import MOST_GROUPS, AnyWindow, LandmarkWindow, SessionWindow, SlidingWindow, TupleWindow
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import END
 from lowlevel.subaggregates import Kind, SubAggregate
-from lowlevel.types import Type
 from tests import test_landmark_aggregate, test_session_aggregate, test_slide_by_tuple, tuple_windows_twin
 from tests.windows_oracle import Arrival, Spec, random_stream, window_aggregates
 

@@ -21,8 +21,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from capture.collector.batch import BATCH, STRIDE, TIME, Batch, Receiver
-from capture.collector.chunks import CHUNK_BYTES, CHUNKS, Chunk, ChunkQueue
+from capture.collector.chunks import BATCH, CHUNK_BYTES, CHUNKS, STRIDE, TIME, Batch, Chunk, ChunkQueue, Receiver
 from capture.collector.metrics import (
     BUFFER,
     BUFFER_USED,
@@ -42,8 +41,7 @@ from capture.collector.metrics import (
 )
 from capture.collector.record_files import RecordFiles
 from capture.collector.recorder import Recorder
-from capture.collector.recv_loop import LoopReceiver
-from capture.collector.recvmmsg import RecvmmsgReceiver, supported
+from capture.collector.recvmmsg import LoopReceiver, RecvmmsgReceiver, supported
 from capture.collector.settings import Settings
 from capture.collector.sockets import UdpSocket, open_sockets
 from capture.errors import WiretideError

@@ -21,7 +21,7 @@ from capture.collector.chunks import CHUNK_BYTES
 from capture.collector.records import IPV4_HEADER, IPV6_HEADER, RECORD_HEADER, UDP_HEADER
 from capture.descriptors import is_shortage
 from capture.errors import InputError
-from capture.files.beside import TEMPLATES
+from capture.files.rotation import TEMPLATES
 from capture.flows.decoder import Datagrams, FlowDecoder
 from capture.flows.kernels import sessions as words
 from capture.flows.kernels.datagrams import (

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from capture.bytes import u16be
-from capture.collector.batch import (
+from capture.collector.chunks import (
     DEST_HIGH,
     DEST_LOW,
     LENGTH,

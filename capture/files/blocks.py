@@ -3,6 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.native import helper
+
+ROW = 6
+"""Words that describe a block: start, end, records, smallest ts, largest ts, section."""
+
+
+@helper
+def put_block_row(rows, block, start, end, records, first, last, section):  # type: ignore[no-untyped-def]
+    """Describe the block of number `block` in `rows`, one of ROW words after the other; return the next number.
+
+    A block without records is none: nothing is written, and `block` is returned.
+    """
+    if records == 0:
+        return block
+    at = block * ROW
+    rows[at] = start
+    rows[at + 1] = end
+    rows[at + 2] = records
+    rows[at + 3] = first
+    rows[at + 4] = last
+    rows[at + 5] = section
+    return block + 1
+
 
 BLOCK_RECORDS = 16_384
 """Records in a block: its decoded columns fit the second-level cache."""
@@ -67,3 +95,77 @@ class Index:
     def low(self) -> int:
         """The low watermark before the first block: the smallest ts of the file."""
         return min((block.first for block in self.blocks), default=END_OF_FILE)
+
+
+NO_SECTION = -1
+"""The section of a walk that has met none."""
+
+
+class WalkState:
+    """Where a walk over records stands: the offset of the next record, and why it stopped (MORE: it may go on).
+
+    `section` and `interfaces` are what a format with sections knows there: the section as in Block, and how many
+    interfaces of the input have been met. A walk may go on from any state it once had, also in another process.
+    """
+
+    def __init__(self, at: int, section: int = NO_SECTION, interfaces: int = 0) -> None:
+        """Stand at the first byte of a record."""
+        self.words = np.array([at, MORE, section, interfaces], np.int64)
+
+    @property
+    def at(self) -> int:
+        """Offset of the next record."""
+        return int(self.words[0])
+
+    @at.setter
+    def at(self, offset: int) -> None:
+        self.words[0] = offset
+
+    @property
+    def status(self) -> int:
+        """WHOLE, MORE or a cause of DAMAGE."""
+        return int(self.words[1])
+
+    @status.setter
+    def status(self, status: int) -> None:
+        self.words[1] = status
+
+    @property
+    def section(self) -> int:
+        """The section as in Block, or NO_SECTION."""
+        return int(self.words[2])
+
+    @property
+    def interfaces(self) -> int:
+        """Interfaces of the input met so far."""
+        return int(self.words[3])
+
+    @interfaces.setter
+    def interfaces(self, count: int) -> None:
+        self.words[3] = count
+
+
+class RecordFormat(Protocol):
+    """How one capture's records are found. A format may learn while it walks (pcapng's sections and interfaces)."""
+
+    @property
+    def first_record(self) -> int:
+        """Offset of what follows the file header."""
+        ...
+
+    @property
+    def interface_names(self) -> list[str]:
+        """Names of the interfaces known so far, by a packet's interface; several may have one name."""
+        ...
+
+    def walk(
+        self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
+    ) -> int:
+        """Walk whole records of `data[state.at:end]` and describe blocks of up to `records` records.
+
+        `rows` (blocks x ROW, `capture.files.blocks`) takes the descriptions; returns how many there are. The state
+        moves on; its status MORE asks to be called again, WHOLE means that the walk ended with the bytes, and a cause
+        of DAMAGE that what follows is no whole record: damage in a file that ends there, for a cause of
+        MENDED_BY_BYTES a wish for more bytes in a stream.
+        """
+        ...

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from capture.errors import InputError
 from capture.files.byte_source import STANDARD_INPUT, PipeBytes, open_source
-from capture.files.compression import is_compressed
+from capture.files.decompressed import is_compressed
 from capture.files.followed import FollowedCapture
-from capture.files.recognise import HEAD, FileFormat, record_format
+from capture.files.formats import HEAD, FileFormat, record_format
 from capture.files.rotation import Rotation
 from capture.files.stream import StreamedCapture
-from capture.live.interface_path import interface_name, is_interface
+from capture.interface_path import interface_name, is_interface
 
 MADV_POPULATE_READ = 22
 """Linux's number; Python's mmap does not name it."""

@@ -9,9 +9,8 @@ from pathlib import Path
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS, CUTS, Block
 from capture.files.byte_source import WAIT
-from capture.files.compression import CUT_IN_COMPRESSION
-from capture.files.decompressed import Decompressed
-from capture.files.recognise import HEAD
+from capture.files.decompressed import CUT_IN_COMPRESSION, Decompressed
+from capture.files.formats import HEAD
 from capture.files.rotation import Place, Rotation, Turn
 from capture.files.stream import StreamedCapture
 from capture.metrics import FILES_DAMAGED, FILES_FOLLOWED, FILES_REFUSED, FILES_REPLACED, FILES_RETRIED, Samples

@@ -18,9 +18,7 @@ import numpy.typing as npt
 
 from capture.bytes import u32
 from capture.errors import InputError
-from capture.files.block_row import put_block_row
-from capture.files.blocks import BAD_LENGTH, CUT_HEADER, CUT_RECORD, MORE, WHOLE
-from capture.files.record_format import WalkState
+from capture.files.blocks import BAD_LENGTH, CUT_HEADER, CUT_RECORD, MORE, WHOLE, WalkState, put_block_row
 from capture.native import helper, kernel
 
 FILE_HEADER = 24

@@ -24,7 +24,6 @@ import numpy.typing as npt
 
 from capture.bytes import u16be, u16le, u32, u32le
 from capture.errors import InputError
-from capture.files.block_row import put_block_row
 from capture.files.blocks import (
     BAD_INTERFACE,
     BAD_LENGTH,
@@ -32,9 +31,12 @@ from capture.files.blocks import (
     CUT_HEADER,
     CUT_RECORD,
     MORE,
+    NO_SECTION,
     TOO_MANY_INTERFACES,
     UNKNOWN_INTERFACE,
     WHOLE,
+    WalkState,
+    put_block_row,
 )
 from capture.files.interfaces import (
     MAX_INTERFACES,
@@ -46,7 +48,6 @@ from capture.files.interfaces import (
     parse_interface,
 )
 from capture.files.pcap import MAX_CAPTURED
-from capture.files.record_format import NO_SECTION, WalkState
 from capture.native import helper, kernel
 
 MAGIC = bytes.fromhex("0a0d0d0a")

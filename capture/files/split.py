@@ -24,11 +24,9 @@ from itertools import pairwise
 import numpy as np
 
 from capture.bytes import u32
-from capture.files.block_row import ROW
-from capture.files.blocks import BLOCK_RECORDS, DAMAGE, Block
+from capture.files.blocks import BLOCK_RECORDS, DAMAGE, NO_SECTION, ROW, Block, WalkState
 from capture.files.capture import Capture
 from capture.files.pcap import MAX_CAPTURED, PcapFormat, captured_length
-from capture.files.record_format import NO_SECTION, WalkState
 from capture.native import kernel
 
 CHAIN = 24

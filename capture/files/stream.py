@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from threading import Event
 
@@ -10,14 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.errors import InputError
-from capture.files.block_row import ROW
-from capture.files.blocks import BLOCK_RECORDS, DAMAGE, MENDED_BY_BYTES, MORE, NO_PROMISE, Block
+from capture.files.blocks import BLOCK_RECORDS, DAMAGE, MENDED_BY_BYTES, MORE, NO_PROMISE, ROW, Block, WalkState
 from capture.files.byte_source import WAIT, ByteSource
 from capture.files.decompressed import Decompressed
-from capture.files.exports import ExportFormat
+from capture.files.formats import HEAD, FileFormat, record_format
+from capture.files.messages import ExportFormat
 from capture.files.read_ahead import CHUNK, HEADROOM, ReadAhead
-from capture.files.recognise import HEAD, FileFormat, record_format
-from capture.files.record_format import WalkState
 from capture.metrics import Samples
 
 
@@ -213,3 +212,41 @@ class StreamedCapture:
             told = f"{damage.replace('_', ' ')} after {len(head)} bytes, before any record"
             problem = f" ({self._source.problem})" if self._source.problem else ""
             raise InputError(f"{self.path}: {codec.name}-compressed, but {told}{problem}") from error
+
+
+GRACE = 0.5
+"""Seconds without anything to read after which a live input that shall stop does: its writer may have been stopped by
+the same Ctrl-C, and be about to write what it has left."""
+
+AT_LAST = 2.0
+"""Seconds after which it stops though there is more to read."""
+
+
+def blocks_until_stopped(
+    stream: StreamedCapture, stopping: Callable[[], bool], block_records: int = BLOCK_RECORDS
+) -> Generator[Block | None, None, None]:
+    """Yield a stream's blocks, until it ends or, soon after `stopping` says so, with what has been read.
+
+    A finite stream stops at once. Close the iterator to let go of the stream's buffers.
+    """
+    heard = time.monotonic()
+    stopped: float | None = None
+    blocks = stream.blocks(block_records)
+    try:
+        for block in blocks:
+            if block is not None:
+                heard = time.monotonic()
+                yield block
+            else:
+                yield None
+            if stopping():
+                if not stream.live:
+                    return
+                now = time.monotonic()
+                stopped = stopped or now
+                if not stream.written or now >= min(max(heard, stopped) + GRACE, stopped + AT_LAST):
+                    stream.stop()
+    finally:
+        close = getattr(blocks, "close", None)
+        if close is not None:
+            close()

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from capture.flows.bounds import Bounds
 from capture.flows.sampling import Sampling
 from capture.flows.sessions import Session, SessionKey
-from capture.flows.templates import Announcement, Definition
+from capture.flows.templates import Announcement, Bounds, Definition
 
 TemplateKey = tuple[SessionKey, int]
 

@@ -12,18 +12,15 @@ import numpy.typing as npt
 from capture import metrics
 from capture.files.blocks import BLOCK_RECORDS
 from capture.flows.accounts import MALFORMED, REFUSED, Accounts
-from capture.flows.bounds import Bounds
 from capture.flows.kernels import datagrams as kernel
 from capture.flows.kernels import sessions as words
-from capture.flows.layouts import Layouts
-from capture.flows.options import STARTED, option_values, records
-from capture.flows.places import Places
 from capture.flows.sampling import Address
 from capture.flows.sessions import Session, SessionKey, Sessions, address_of
+from capture.flows.steps import Layouts, Places
 from capture.flows.template_table import TemplateTable
-from capture.flows.templates import IPFIX, MAX_FIELDS, Announcement, Definition
+from capture.flows.templates import IPFIX, MAX_FIELDS, Announcement, Bounds, Definition
 from capture.flows.texts import Texts
-from capture.flows.waiting import Waiting, WaitingSet
+from capture.flows.waiting import STARTED, Waiting, WaitingSet, option_values, records
 from capture.metrics import Samples
 from capture.native import pointer
 

@@ -16,12 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from capture.flows.bounds import Bounds
 from capture.flows.kernels import sessions as words
 from capture.flows.kernels.records import KEY
 from capture.flows.kernels.values import MISSING
 from capture.flows.sampling import ALL_KEYS, Address, Sampling
-from capture.flows.templates import Definition
+from capture.flows.templates import Bounds, Definition
 
 HALF = 1 << 64
 

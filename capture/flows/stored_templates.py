@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from capture.errors import InputError
-from capture.files.beside import TEMPLATES
+from capture.files.rotation import TEMPLATES
 from capture.flows.decoder import FlowDecoder
 from capture.flows.sampling import LARGEST, MAX_KEYS, Sampling
 from capture.flows.sessions import Session, SessionKey

@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from capture.flows.bounds import Bounds
 from capture.flows.kernels.sessions import TEMPLATE_WORDS, place_templates
-from capture.flows.layouts import Layouts
 from capture.flows.sessions import Session
-from capture.flows.templates import REFUSALS, Announcement, Definition, announcements
+from capture.flows.steps import Layouts
+from capture.flows.templates import REFUSALS, Announcement, Bounds, Definition, announcements
 
 CHANGES = ("new", "same", "other", "withdrawn", "evicted")
 """What a template record does: it is the first of its number, says the same again, replaces one, or ends one. The last

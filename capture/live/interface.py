@@ -10,15 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from capture.errors import InputError
-from capture.files.block_row import ROW
-from capture.files.blocks import BLOCK_RECORDS, MORE, NO_PROMISE, Block
+from capture.files.blocks import BLOCK_RECORDS, MORE, NO_PROMISE, ROW, Block, WalkState
 from capture.files.byte_source import WAIT
 from capture.files.followed import NoBytes
-from capture.files.record_format import WalkState
 from capture.files.stream import StreamedCapture
-from capture.live.interface_path import BLOCK_BYTES, parse_interface
+from capture.files.tpacket import RingFormat
+from capture.interface_path import BLOCK_BYTES, parse_interface
 from capture.live.ring import BLOCK_TIMEOUT, Ring
-from capture.live.tpacket import RingFormat
 from capture.metrics import (
     INTERFACE_BLOCKS,
     INTERFACE_DOWN,

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from capture.errors import InputError
-from capture.live.interface_path import PREFIX, InterfaceSettings
+from capture.interface_path import PREFIX, InterfaceSettings
 
 
 def open_socket(name: str, *, cooked: bool = False) -> socket.socket:

@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.errors import InputError
+from capture.files.tpacket import BLOCK_FIRST, BLOCK_HEADER, BLOCK_PACKETS, BLOCK_STATUS, BLOCK_USED, RESERVE
+from capture.interface_path import BLOCK_BYTES, PREFIX, InterfaceSettings
 from capture.live.hardware import LOOPBACK, Hardware, hardware_of
-from capture.live.interface_path import BLOCK_BYTES, PREFIX, InterfaceSettings
 from capture.live.packet_socket import open_socket, why_no_ring
-from capture.live.tpacket import BLOCK_FIRST, BLOCK_HEADER, BLOCK_PACKETS, BLOCK_STATUS, BLOCK_USED, RESERVE
 
 BLOCK_TIMEOUT = 100
 """Milliseconds after which the kernel retires a block that is not full. It looks that often for one that was there when

@@ -11,7 +11,7 @@ import numpy as np
 from capture.bytes import u16be, u32be
 from capture.native import helper, outlined
 from capture.packets.fields import CANDIDATE_FIELDS, CANDIDATE_ROOM, CANDIDATES, COUNTS
-from capture.packets.states import ETHERTYPE_MPLS, ETHERTYPE_MPLS_MULTICAST, LARGEST_LENGTH, VLAN_TAGS
+from capture.packets.link_headers import ETHERTYPE_MPLS, ETHERTYPE_MPLS_MULTICAST, LARGEST_LENGTH, VLAN_TAGS
 
 LINK_TYPES: dict[int, str] = {
     6: "token_ring",

@@ -37,9 +37,9 @@ from capture.packets.ip_layer import (
     write_below,
     write_upper,
 )
+from capture.packets.link_headers import ETHERTYPE_IPV4
+from capture.packets.link_layers import outermost_layer
 from capture.packets.network_layer import network_layer
-from capture.packets.outermost import outermost_layer
-from capture.packets.states import ETHERTYPE_IPV4
 from capture.packets.tunnels import MAX_TUNNELS, tunnel_inside
 
 

@@ -12,10 +12,10 @@ from capture.column_matrix import column_matrix
 from capture.errors import InputError
 from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
-from capture.files.exports import ExportFormat
 from capture.files.interfaces import RETIMED
+from capture.files.messages import ExportFormat
 from capture.files.pcapng import PcapngFormat
-from capture.live.tpacket import RingFormat
+from capture.files.tpacket import RingFormat
 from capture.native import pointer
 from capture.packets.fallback import Fallback, counts_with_room, take_candidates
 from capture.packets.fields import (

@@ -16,8 +16,7 @@ import dpkt
 
 from capture.packets.candidates import HEADERS
 from capture.packets.fields import NULL
-from capture.packets.states import LARGEST_LENGTH
-from capture.packets.wide_area import OUI_ETHERTYPE, UNNUMBERED
+from capture.packets.link_headers import LARGEST_LENGTH, OUI_ETHERTYPE, UNNUMBERED
 
 READ_ERRORS = (
     dpkt.Error, IndexError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError,

@@ -48,7 +48,7 @@ from capture.packets.fields import (
     VERSION,
     VLAN,
 )
-from capture.packets.states import ETHERTYPE_IPV4
+from capture.packets.link_headers import ETHERTYPE_IPV4
 
 READABLE, CUT, MALFORMED = 0, 1, 2
 """What `header_status` finds; a header that is not readable is counted under this number's cause of SKIPPED."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from capture.bytes import u16be, u16le, u32be, u32le
-from capture.native import helper
+from capture.native import helper, outlined
 from capture.packets.candidates import LINK_TYPES as FALLBACK_LINK_TYPES
-from capture.packets.states import (
+from capture.packets.fields import NULL
+from capture.packets.link_headers import (
     AT_ARCNET,
     AT_CISCO_HDLC,
     AT_COOKED,
@@ -31,10 +32,16 @@ from capture.packets.states import (
     AT_SWITCH_TAG,
     AT_VERSION,
     AT_WLAN,
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
     NON_IP,
     UNSUPPORTED,
+    VLAN_TAGS,
+    after_avs,
+    after_prism,
+    after_radiotap,
 )
-from capture.packets.wlan import after_avs, after_prism, after_radiotap
+from capture.packets.network_layer import network_layer
 
 LINK_TYPES: dict[int, str] = {
     0: "BSD null",
@@ -252,3 +259,55 @@ def juniper_header(buf, at, end, link):  # type: ignore[no-untyped-def]
     if link == 179:
         return AT_PPP, at
     return (AT_FRAME_RELAY if link == 180 else AT_CISCO_HDLC), at
+
+
+OUTERMOST_ETHERNET, RAW, COOKED, COOKED_2 = 1, 101, 113, 276
+
+
+@helper
+def outermost_layer(buf, frame, end, link):  # type: ignore[no-untyped-def]
+    """Return what `network_layer` does for the frame `buf[frame:end]` of any link type.
+
+    Ethernet with or without VLAN tags, Linux cooked frames and raw IP are looked at here, inside the loop over the
+    records. The rest must not be in their way.
+    """
+    kind = np.int64(NON_IP)
+    at = frame
+    vlan = np.int64(NULL)
+    source = np.int64(NULL)
+    destination = np.int64(NULL)
+    if link == OUTERMOST_ETHERNET:
+        if frame + 14 <= end:
+            kind = u16be(buf, frame + 12)
+            at = frame + 14
+            source = frame + 6
+            destination = frame
+            while kind not in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) and kind in VLAN_TAGS and at + 4 <= end:
+                if vlan < 0:
+                    vlan = u16be(buf, at) & 0xFFF
+                kind = u16be(buf, at + 2)
+                at += 4
+    elif link == COOKED:
+        if frame + 16 <= end:
+            kind = u16be(buf, frame + 14)
+            at = frame + 16
+            source = frame + 6 if u16be(buf, frame + 4) == 6 else np.int64(NULL)
+    elif link == COOKED_2:
+        if frame + 20 <= end:
+            kind = u16be(buf, frame)
+            at = frame + 20
+            source = frame + 12 if buf[frame + 11] == 6 else np.int64(NULL)
+    elif link == RAW and frame < end:
+        version = buf[frame] >> 4
+        if version in (4, 6):
+            return np.int64(ETHERTYPE_IPV4 if version == 4 else ETHERTYPE_IPV6), at, vlan, vlan, vlan, vlan, vlan
+    if kind in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
+        return kind, at, vlan, np.int64(NULL), kind, source, destination
+    return by_every_header(buf, frame, end, link)
+
+
+@outlined
+def by_every_header(buf, frame, end, link):  # type: ignore[no-untyped-def]
+    """Return the same, whatever the frame begins with."""
+    state, at = link_header(buf, frame, end, link)
+    return network_layer(buf, at, end, state)

@@ -12,7 +12,7 @@ import numpy as np
 
 from capture.bytes import u16be, u16le, u32be
 from capture.native import helper, outlined
-from capture.packets.states import (
+from capture.packets.link_headers import (
     AT_ARCNET,
     AT_CISCO_HDLC,
     AT_COOKED,
@@ -43,9 +43,10 @@ from capture.packets.states import (
     NON_IP,
     UNSUPPORTED,
     VLAN_TAGS,
+    after_frame_relay,
+    after_llc,
+    after_wlan,
 )
-from capture.packets.wide_area import after_frame_relay, after_llc
-from capture.packets.wlan import after_wlan
 
 
 @outlined

@@ -15,8 +15,8 @@ from capture.files.pcapng import (
     packet_interface,
     simple_captured,
 )
-from capture.live.tpacket import FRAME_HEADER, LEN, MAC, NEXT, NSEC, SEC
-from capture.live.tpacket import SNAPLEN as CAPTURED
+from capture.files.tpacket import FRAME_HEADER, LEN, MAC, NEXT, NSEC, SEC
+from capture.files.tpacket import SNAPLEN as CAPTURED
 from capture.native import kernel
 from capture.packets.decode import decode_frame
 

@@ -22,18 +22,169 @@ import numpy as np
 from capture.bytes import u16be, u32be
 from capture.native import helper
 from capture.packets.fields import NULL, UDP
-from capture.packets.gre import gre_inside
-from capture.packets.l2tp import l2tp_2_inside, l2tp_3_inside
-from capture.packets.states import (
+from capture.packets.ip_layer import READABLE, header_status, ip_length
+from capture.packets.link_headers import (
     AT_ETHERNET,
     AT_IPV4,
     AT_IPV6,
     AT_MPLS,
     AT_PPP,
     AT_VERSION,
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
     LARGEST_LENGTH,
     NON_IP,
+    VLAN_TAGS,
 )
+
+# Generic routing encapsulation: RFC 2784 and RFC 2890 (version 0), PPTP's RFC 2637 (version 1), and Cisco's ERSPAN.
+#
+#     flags and version   C checksum  R routing (RFC 1701)  K key  S sequence number  ...  A acknowledgment  version (3)
+#     protocol            an EtherType; 0x6558 Ethernet, 0x880B PPP, 0x88BE ERSPAN I and II, 0x22EB ERSPAN III
+#
+# ERSPAN I has neither a sequence number in GRE nor a header of its own; II has 8 bytes, III has 12, and 8 more where its
+# last bit says so. The id of a tunnel is the key, PPTP's call, ERSPAN's session.
+
+
+CHECKSUM, ROUTING, KEY, SEQUENCE, ACKNOWLEDGMENT, VERSION_BITS = 0x8000, 0x4000, 0x2000, 0x1000, 0x0080, 0x0007
+BRIDGED, PPP, ERSPAN, ERSPAN_III = 0x6558, 0x880B, 0x88BE, 0x22EB
+
+
+@helper
+def gre_inside(buf, at, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset of the inside, tunnel id or NULL) for the header at `at`; NON_IP where nothing is in it."""
+    tunnel = NULL
+    if at + 4 > end:
+        return NON_IP, at, tunnel
+    flags = u16be(buf, at)
+    protocol = u16be(buf, at + 2)
+    version = flags & VERSION_BITS
+    at += 4
+    if flags & (CHECKSUM | ROUTING):
+        at += 4
+    if flags & KEY:
+        if at + 4 <= end:
+            tunnel = u32be(buf, at)
+        at += 4
+    if flags & SEQUENCE:
+        at += 4
+    if version == 1:
+        if flags & ACKNOWLEDGMENT:
+            at += 4
+        carries = protocol == PPP and flags & KEY and flags & SEQUENCE  # no number, no payload
+        return (AT_PPP if carries else NON_IP), at, tunnel & 0xFFFF
+    if flags & ROUTING:
+        at = after_routing(buf, at, end)
+    if version or at >= end:
+        return NON_IP, at, tunnel
+    if protocol == BRIDGED:
+        return AT_ETHERNET, at, tunnel
+    if protocol == PPP:
+        return AT_PPP, at, tunnel
+    if protocol == ERSPAN and not flags & SEQUENCE:
+        return AT_ETHERNET, at, tunnel
+    if protocol == ERSPAN:
+        return erspan_inside(buf, at, end, 1, 8)
+    if protocol == ERSPAN_III:
+        return erspan_inside(buf, at, end, 2, 12)
+    return (protocol if protocol > LARGEST_LENGTH else NON_IP), at, tunnel
+
+
+@helper
+def after_routing(buf, at, end):  # type: ignore[no-untyped-def]
+    """Offset behind the source route entries at `at`: family, offset, length, address; one of zeros is the last."""
+    while at + 4 <= end:
+        family = u16be(buf, at)
+        length = np.int64(buf[at + 3])
+        at += 4 + length
+        if family == 0 and length == 0:
+            return at
+    return end
+
+
+@helper
+def erspan_inside(buf, at, end, version, header):  # type: ignore[no-untyped-def]
+    """Version, VLAN, class, session id, ...; version III says whether Ethernet (0) or an IP packet (2) follows."""
+    if at + header > end or buf[at] >> 4 != version:
+        return NON_IP, at, NULL
+    session = u16be(buf, at + 2) & 0x03FF
+    state = AT_ETHERNET
+    if version == 2:
+        kind = buf[at + 10] >> 2 & 31
+        if kind:
+            state = AT_VERSION if kind == 2 else NON_IP
+        if buf[at + 11] & 1:  # a subheader of the platform
+            header += 8
+    return state, at + header, session
+
+
+# The Layer Two Tunneling Protocol: PPP in version 2 (RFC 2661 §3.1), anything in version 3 (RFC 3931 §4.1).
+#
+# A data message of version 3 does not say how long its cookie is (0, 4 or 8 bytes), whether the default sublayer of 4
+# bytes follows, nor what it carries: the ends agreed on it before. So an inside is believed only where one IP packet is
+# possible: behind the session id and 0, 4, 8 or 12 bytes, with or without an Ethernet header, one that ends exactly with
+# the message. Of several Ethernet headers that lead to it, each a VLAN tag shorter, the longest is taken.
+
+
+TYPE, LENGTH, L2TP_SEQUENCE, OFFSET = 0x8000, 0x4000, 0x0800, 0x0200
+SHORTEST_FRAME = 60
+"""What Ethernet pads a frame to, without its check sequence."""
+
+
+@helper
+def l2tp_2_inside(buf, at, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset of the inside, session id): flags, length, tunnel and session id, numbers, padding."""
+    flags = u16be(buf, at)
+    at += 4 if flags & LENGTH else 2
+    session = u16be(buf, at + 2) if at + 4 <= end else NULL
+    at += 8 if flags & L2TP_SEQUENCE else 4
+    if flags & OFFSET:
+        at += 2 + (u16be(buf, at) if at + 2 <= end else 0)
+    return (NON_IP if flags & TYPE else AT_PPP), at, session
+
+
+@helper
+def l2tp_3_inside(buf, at, end):  # type: ignore[no-untyped-def]
+    """Return the same for the session id at `at`, where a single reading is possible; id 0 is a control message."""
+    state = NON_IP
+    inside = at
+    found = NULL
+    session = u32be(buf, at) if at + 4 <= end else np.int64(0)
+    for skipped in range(4, 20, 4):
+        frame = at + skipped
+        ip = frame
+        for kind in (AT_VERSION, AT_ETHERNET):
+            if kind == AT_ETHERNET:
+                ip = behind_ethernet(buf, frame, end)
+            if ip != found and fills(buf, frame, ip, end):
+                if found != NULL or session == 0:
+                    return NON_IP, at, session
+                state = kind
+                inside = frame
+                found = ip
+    return state, inside, session
+
+
+@helper
+def behind_ethernet(buf, frame, end):  # type: ignore[no-untyped-def]
+    """Offset of the IP header behind an Ethernet header and VLAN tags; `end` where they announce none."""
+    at = frame + 12
+    while at + 6 <= end and u16be(buf, at) in VLAN_TAGS:
+        at += 4
+    return at + 2 if at + 2 <= end and u16be(buf, at) in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) else end
+
+
+@helper
+def fills(buf, frame, ip, end):  # type: ignore[no-untyped-def]
+    """Say whether an IP packet at `ip` ends with the message, or with a frame that Ethernet has padded."""
+    if ip >= end or buf[ip] >> 4 not in (4, 6):
+        return False
+    kind = ETHERTYPE_IPV4 if buf[ip] >> 4 == 4 else ETHERTYPE_IPV6
+    if header_status(buf, kind, ip, end) != READABLE:
+        return False
+    behind = ip + ip_length(buf, kind, ip)
+    return behind == end or (frame < ip and behind < end and end - frame == SHORTEST_FRAME)
+
 
 MAX_TUNNELS = 8
 """Tunnels inside tunnels that are followed; what is further in is the innermost one's payload."""

@@ -38,7 +38,7 @@ from capture.packets.fields import (
     UDP,
     VERSION,
 )
-from capture.sflow.fields import CAPTURED, HEADER, LINK_TYPE, SAMPLED_IPV4, SAMPLED_IPV6, TIME, WIRE
+from capture.sflow.columns import CAPTURED, HEADER, LINK_TYPE, SAMPLED_IPV4, SAMPLED_IPV6, TIME, WIRE
 from capture.sflow.lister import Listed
 
 

@@ -108,9 +108,9 @@ def _check(pipeline: Path | None, given: Sequence[str]) -> None:
 def _node(pipeline: Path, links: Sequence[str], metrics: str | None) -> None:
     """Run the low-level node of a pipeline file."""
     from capture.collector.settings import address
-    from dashboards.console import compile_kernels
-    from dashboards.monitor import say_line
-    from dashboards.node_monitor import run_node
+    from dashboards.monitors.node import run_node
+    from dashboards.monitors.pipeline import say_line
+    from dashboards.output.console import compile_kernels
     from queries.pipeline_file import read_pipeline
 
     described = read_pipeline(pipeline)
@@ -133,9 +133,9 @@ def _collector(
 ) -> None:
     """Run the collector of flow exports."""
     from capture.collector.settings import Settings, address, duration, prefix, size
-    from dashboards.collector_monitor import collect
-    from dashboards.console import compile_kernels
-    from dashboards.monitor import say_line
+    from dashboards.monitors.collector import collect
+    from dashboards.monitors.pipeline import say_line
+    from dashboards.output.console import compile_kernels
 
     settings = Settings(
         listen=tuple(address(each) for each in udp),

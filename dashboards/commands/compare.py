@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dashboards.commands.bound_names import bound_names
+from dashboards.commands.query import bound_names
 from lowlevel.layers import Layer
 
 
@@ -50,9 +50,9 @@ def compare(
     What variants there are and how to read the table is in docs/guide/compare.md. All rows are kept in memory.
     """
     from dashboards import comparing
-    from dashboards.comparison_plots import draw, require_plots
-    from dashboards.comparison_table import about, lines, verdict
-    from dashboards.console import compile_kernels, progress_bar
+    from dashboards.output.comparison_plots import draw, require_plots
+    from dashboards.output.comparison_table import about, lines, verdict
+    from dashboards.output.console import compile_kernels, progress_bar
     from highlevel.compare.figures import figures
 
     *files, sql = words

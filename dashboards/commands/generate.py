@@ -79,7 +79,7 @@ def generate(
         return
     from capture.generate import Profile
     from capture.generate import generate as write
-    from dashboards.console import progress_bar
+    from dashboards.output.console import progress_bar
 
     if packets is None and duration is None:
         packets = 1_000_000
@@ -108,7 +108,7 @@ def generate(
 def _write_script(context: typer.Context, script: Path, output: Path, packets: int | None, snap: int | None) -> None:
     """Write the packets of a script. Raises `BadParameter` for options that describe synthetic traffic."""
     from capture.generate import generate_from_script
-    from dashboards.console import progress_bar
+    from dashboards.output.console import progress_bar
 
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "")

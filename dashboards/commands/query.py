@@ -11,14 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 
 import typer
 
-from dashboards import asked
-from dashboards.asked import INLINE
-from dashboards.commands.bound_names import bound_names
-from dashboards.formats import BINARY, COMPRESSED, SUFFIXES, Format, Times
+from dashboards import answer as asked
+from dashboards.answer import INLINE
+from dashboards.output.files import BINARY, COMPRESSED, SUFFIXES, Format, Times
 from lowlevel.layers import Layer
 
 if TYPE_CHECKING:
     from highlevel.inline import Input
+
+
+def bound_names(pairs: list[str]) -> dict[str, list[str]]:
+    """Return the paths of each name. Raises BadParameter for what has none."""
+    bound: dict[str, list[str]] = {}
+    for pair in pairs:
+        name, equals, path = pair.partition("=")
+        if not (name and equals and path):
+            raise typer.BadParameter(f"-s {pair}: got no NAME=PATH, expected for example -s Main1=main1.pcap")
+        bound.setdefault(name, []).append(path)
+    return bound
 
 
 class WithoutPandas:
@@ -107,9 +117,9 @@ def query(
 
         tcpdump -U -w - | wiretide query - "SELECT count(*) FROM packets [RANGE 10 seconds]"
     """
-    from dashboards.console import BelowBar, compile_kernels, progress_bar, report, say_live, warn
-    from dashboards.result_files import open_output, write_results
-    from dashboards.run_warnings import plan_warnings
+    from dashboards.output.console import BelowBar, compile_kernels, progress_bar, report, say_live, warn
+    from dashboards.output.files import open_output, write_results
+    from dashboards.output.run_warnings import plan_warnings
 
     if on == INLINE:
         sys.meta_path.insert(0, WithoutPandas())

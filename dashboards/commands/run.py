@@ -21,7 +21,7 @@ def run(
 
     State is kept in the pipeline's folder: a run that was stopped or killed goes on where it was.
     """
-    from dashboards.console import compile_kernels
+    from dashboards.output.console import compile_kernels
     from queries.pipeline_file import read_pipeline
 
     described = read_pipeline(pipeline)
@@ -31,7 +31,7 @@ def run(
 
 def monitored(pipeline: PipelineFile, until_done: bool, **options: str) -> None:
     """Monitor a pipeline until its inputs have ended, or until Ctrl-C. `options` are those of `Monitor`."""
-    from dashboards.monitor import Monitor, say_line
+    from dashboards.monitors.pipeline import Monitor, say_line
 
     with Monitor(pipeline, say_line, **options) as monitor:
         monitor.wait()

@@ -15,10 +15,10 @@ from highlevel.compare.question import Question, times_of_pairs
 from highlevel.compare.recording import Numbers
 from highlevel.compare.variants import Variant
 from highlevel.graph.join_node import Join
-from highlevel.graph.joint import GraphItem
 from highlevel.graph.operator import GraphOperator, Mark
 from highlevel.graph.pipeline import GraphPipeline
-from highlevel.window_operator import WINDOW_END
+from highlevel.operators.window_operator import WINDOW_END
+from lowlevel.punctuation import GraphItem
 
 
 @dataclass

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from highlevel.aggregate import Aggregate
+from highlevel.baselines.buffering import BufferingAggregate
+from highlevel.baselines.slack import SlackAggregate
 from highlevel.compare.ordered import OfParts
 from highlevel.graph.windowed import WindowedOperator
-from highlevel.inorder.buffering import BufferingAggregate
-from highlevel.inorder.slack import SlackAggregate
-from highlevel.sliding_aggregate import SlidingAggregate
+from highlevel.sliding.aggregate import Aggregate
+from highlevel.sliding.operator import SlidingAggregate
 
 
 def held(operator: object) -> int:

@@ -7,28 +7,27 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from highlevel.behind_windows import behind_windows
+from highlevel.baselines.buffering import BufferingAggregate
+from highlevel.baselines.iop_join import IopJoin
+from highlevel.baselines.merge import OrderedMerge
+from highlevel.baselines.opib_join import OpibJoin
+from highlevel.baselines.opob_join import OpobJoin
+from highlevel.baselines.slack import Lateness, SlackAggregate
+from highlevel.baselines.sort import SlackSort
 from highlevel.compare.question import times_of_pairs
 from highlevel.graph.as_partials import AsPartials
 from highlevel.graph.group_nodes import Windowed
 from highlevel.graph.join_node import Join
-from highlevel.graph.joint import GraphItem, JointPunctuation
 from highlevel.graph.leaf import PANE
 from highlevel.graph.operator import Mark
-from highlevel.inorder.buffering import BufferingAggregate
-from highlevel.inorder.iop_join import IopJoin
-from highlevel.inorder.merge import OrderedMerge
-from highlevel.inorder.opib_join import OpibJoin
-from highlevel.inorder.opob_join import OpobJoin
-from highlevel.inorder.slack import Lateness, SlackAggregate
-from highlevel.inorder.sort import SlackSort
 from highlevel.joins.spec import MAX_TS, MIN_TS, Port, Progress
-from highlevel.meld import UNION
-from highlevel.operator import Operator
-from highlevel.state_of_parts import Part, restore_to, snapshot_of
-from highlevel.window_operator import WINDOW_END, WINDOW_START
-from highlevel.windows.sliding import SlidingWindow
-from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
+from highlevel.operators.meld import UNION
+from highlevel.operators.operator import Operator
+from highlevel.operators.state import Part, restore_to, snapshot_of
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.results.stages import behind_windows
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.punctuation import BEGINNING, END, GraphItem, Item, JointPunctuation, Punctuation
 
 
 class OfParts:

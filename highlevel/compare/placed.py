@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.readers import Rows
-from lowlevel.vectors import AnyVector, Columns, Vector
+from lowlevel.expressions.columns import AnyVector, Columns, Vector
+from lowlevel.rows.readers import Rows
 
 ROW = ".row"
 """The column that says at which place of its recording a row is."""

@@ -14,8 +14,8 @@ from highlevel.graph.plan import AnyPlan, GraphPlan
 from highlevel.graph.row_nodes import Apply, Select, Union
 from highlevel.joins.spec import JoinKind, JoinSpec, Side, Tumbling
 from highlevel.plan import BOUNDS, Output, QueryPlan
-from highlevel.windows.sliding import WHOLE_INPUT, SlidingWindow
-from lowlevel.expressions import Column
+from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
+from lowlevel.expressions.tree import Column
 from lowlevel.subaggregates import count_of_rows
 
 SUPPORTED = (

@@ -16,13 +16,13 @@ from capture.files.scan import scan
 from highlevel.compare.placed import ROW, Placed, PlacedColumns
 from highlevel.graph.leaf import Leaf
 from highlevel.inline import Input
-from lowlevel.expressions import Column
+from lowlevel.expressions.columns import Vector
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.punctuation import BEGINNING
-from lowlevel.query_rows import QueryRows
-from lowlevel.readers import Rows, make_reader
-from lowlevel.types import Type
-from lowlevel.vectors import Vector
+from lowlevel.rows.readers import Rows, make_reader
+from lowlevel.table.reducer import QueryRows
 
 Numbers = npt.NDArray[np.int64]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from highlevel.baselines.slack import Lateness
 from highlevel.compare.ordered import (
     OrderedLeaf,
     OrderedUnion,
@@ -21,7 +22,6 @@ from highlevel.graph.nodes import Node
 from highlevel.graph.operator import GraphOperator
 from highlevel.graph.pipeline import GraphPipeline
 from highlevel.graph.row_nodes import Union
-from highlevel.inorder.slack import Lateness
 
 Replaced = Callable[[Node, int], GraphOperator | None]
 """Makes what stands in for the operator of a node with so many ports; None where nothing does."""

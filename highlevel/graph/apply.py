@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from highlevel.batch_columns import BatchColumns
 from highlevel.graph.nodes import macs_of, width_of
 from highlevel.graph.operator import GraphItem, Lows, Mark, low_of_one, lows_of, mark_of
 from highlevel.graph.row_nodes import Apply
+from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan import Output
-from lowlevel.arrow import arrow_column
-from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Column
+from lowlevel.expressions.arrow import arrow_column
+from lowlevel.expressions.columns import Columns
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.tree import Column
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END
-from lowlevel.vectors import Columns
 
 
 class ApplyOperator:

@@ -15,18 +15,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.batch_columns import BatchColumns
 from highlevel.graph.nodes import Node, macs_of
-from highlevel.meld import UNION
+from highlevel.operators.batch_columns import BatchColumns
+from highlevel.operators.meld import UNION
 from highlevel.plan import LINK
-from lowlevel.arguments import argument_values
-from lowlevel.arrow import arrow_column
-from lowlevel.conditions import Condition
-from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Column
+from lowlevel.expressions.arrow import arrow_column
+from lowlevel.expressions.columns import AnyVector, Columns
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.predicate import Condition
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.plan import LowLevelPlan
-from lowlevel.types import Type
-from lowlevel.vectors import AnyVector, Columns
+from lowlevel.table.inputs import argument_values
 
 TIME = "ts"
 """The column that the first and last of a group are told by."""

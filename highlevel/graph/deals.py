@@ -8,9 +8,8 @@ from typing import Any
 
 from highlevel.joins.spec import Side
 from highlevel.plan import Output
-from lowlevel.expressions import Binary, Column, Expression, Literal, columns_of
-from lowlevel.operations import Op
-from lowlevel.types import INTEGERS, Type
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of
+from lowlevel.expressions.types import INTEGERS, Op, Type
 
 Deal = tuple[Expression, ...]
 """Expressions over a node's columns, by names and types alone: rows with equal values are in one partition, and all

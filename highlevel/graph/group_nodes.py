@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from highlevel.graph.leaf import Leaf
 from highlevel.graph.one_input import OneInput
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan import LATE, QueryPlan
-from highlevel.window_operator import WINDOW_END, WINDOW_START
-from lowlevel.expressions import Column, computed_column
-from lowlevel.types import Type
+from lowlevel.expressions.tree import Column, computed_column
+from lowlevel.expressions.types import Type
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from highlevel.joins.spec import JoinSpec, Port, Progress
-from lowlevel.expressions import Column
-from lowlevel.types import Type
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 
 if TYPE_CHECKING:
     from highlevel.graph.nodes import Node

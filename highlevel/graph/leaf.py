@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from highlevel.plan import LINK
-from lowlevel.expressions import Column, computed_column
+from lowlevel.expressions.tree import Column, computed_column
+from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
 from lowlevel.plan import LowLevelPlan
-from lowlevel.types import Type
 
 if TYPE_CHECKING:
     from highlevel.graph.nodes import Node

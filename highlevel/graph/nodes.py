@@ -20,7 +20,7 @@ from highlevel.graph.group_nodes import PairGroups, Windowed
 from highlevel.graph.join_node import Join
 from highlevel.graph.leaf import Leaf
 from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
-from lowlevel.types import Type
+from lowlevel.expressions.types import Type
 
 Node = Leaf | Union | Select | Apply | Distinct | Join | Windowed | PairGroups
 """Every kind of node."""

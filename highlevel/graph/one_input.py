@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lowlevel.expressions import Column
+from lowlevel.expressions.tree import Column
 
 if TYPE_CHECKING:
     from highlevel.graph.nodes import Node

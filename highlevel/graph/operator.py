@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.graph.joint import GraphItem as GraphItem
-from highlevel.graph.joint import JointPunctuation
-from lowlevel.punctuation import BEGINNING, END, Punctuation
+from lowlevel.punctuation import BEGINNING, END, JointPunctuation, Punctuation
+from lowlevel.punctuation import GraphItem as GraphItem
 
 Mark = Punctuation | JointPunctuation
 """A promise about one progressing column, or a box over two."""
@@ -24,7 +23,7 @@ column there is one bound all the same, which is BEGINNING until it is END."""
 
 
 class GraphOperator(Protocol):
-    """Keeps the contract of `highlevel.operator`, over promises of either kind.
+    """Keeps the contract of `highlevel.operators.operator`, over promises of either kind.
 
     A box is covered by those behind it: neither bound ever falls.
     """

@@ -14,7 +14,6 @@ from itertools import accumulate
 import pyarrow as pa
 
 from capture.metrics import Samples
-from highlevel.graph.joint import JointPunctuation
 from highlevel.graph.leaf import Leaf
 from highlevel.graph.nodes import width_of
 from highlevel.graph.operator import GraphItem, GraphOperator, HoldingOperator, Mark, StoringOperator
@@ -24,8 +23,9 @@ from highlevel.graph.row_nodes import Union
 from highlevel.graph.samples import samples_of
 from highlevel.graph.union import UnionOperator
 from highlevel.graph.windowed import WindowedOperator
-from highlevel.meld import Meld
-from highlevel.state_of_parts import restore_to, snapshot_of
+from highlevel.operators.meld import Meld
+from highlevel.operators.state import restore_to, snapshot_of
+from lowlevel.punctuation import JointPunctuation
 
 
 class LeafOperator(Meld):

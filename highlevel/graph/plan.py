@@ -15,11 +15,10 @@ from highlevel.graph.leaf import Leaf
 from highlevel.graph.nodes import Node
 from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
 from highlevel.plan import LeafPlan, QueryPlan
-from highlevel.windows.any_window import AnyWindow
-from highlevel.windows.sliding import WHOLE_INPUT
+from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
+from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES
-from lowlevel.types import Type
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from highlevel.graph.one_input import OneInput, SomeRows
 from highlevel.plan import Output
-from lowlevel.expressions import Column, Expression, computed_column
+from lowlevel.expressions.tree import Column, Expression, computed_column
 
 if TYPE_CHECKING:
     from highlevel.graph.nodes import Node

@@ -9,7 +9,6 @@ from highlevel.graph.leaf import Leaf
 from highlevel.graph.operator import HoldingOperator, StoringOperator
 from highlevel.graph.windowed import WindowedOperator
 from highlevel.link_progress import set_progress
-from highlevel.meld import Meld
 from highlevel.metrics import (
     JOIN_PAIRS,
     JOIN_ROWS_STORED,
@@ -29,6 +28,7 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
+from highlevel.operators.meld import Meld
 from highlevel.pipeline import number_of
 
 if TYPE_CHECKING:

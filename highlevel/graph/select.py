@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from highlevel.batch_columns import BatchColumns
 from highlevel.graph.nodes import macs_of
 from highlevel.graph.operator import GraphItem, Mark
 from highlevel.graph.row_nodes import Select
-from lowlevel.conditions import Condition
+from highlevel.operators.batch_columns import BatchColumns
+from lowlevel.expressions.predicate import Condition
 
 
 class SelectOperator:

@@ -24,9 +24,9 @@ from highlevel.graph.plan import AnyPlan, GraphPlan
 from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
 from highlevel.joins.spec import JoinKind
 from highlevel.plan import LINK
-from lowlevel.expressions import Column, Expression
+from lowlevel.expressions.tree import Column, Expression
+from lowlevel.expressions.types import Type
 from lowlevel.plan import LowLevelPlan
-from lowlevel.types import Type
 
 
 @dataclass(frozen=True)

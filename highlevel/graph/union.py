@@ -9,7 +9,7 @@ import pyarrow as pa
 from highlevel.graph.nodes import width_of
 from highlevel.graph.operator import GraphItem, Lows, Mark, lows_of, mark_of
 from highlevel.graph.row_nodes import Union
-from highlevel.meld import UNION
+from highlevel.operators.meld import UNION
 from lowlevel.punctuation import BEGINNING, END
 
 BOUNDS = "bounds"

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from highlevel.behind_windows import behind_windows
 from highlevel.graph.as_partials import AsPartials
 from highlevel.graph.group_nodes import Windowed
 from highlevel.graph.nodes import width_of
 from highlevel.graph.operator import GraphItem, Mark, low_of_one, lows_of
-from highlevel.operator import Operator
-from highlevel.state_of_parts import restore_to, snapshot_of
-from highlevel.wid_ranges import Ranges
-from highlevel.window_operator import beyond_cap
+from highlevel.operators.operator import Operator
+from highlevel.operators.state import restore_to, snapshot_of
+from highlevel.operators.window_operator import beyond_cap
+from highlevel.results.stages import behind_windows
+from highlevel.sliding.wid_ranges import Ranges
 from highlevel.window_operators import make_window_operator
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 

@@ -9,7 +9,7 @@ from highlevel.joins.cells import Cells
 from highlevel.joins.join_input import JoinInput
 from highlevel.joins.side_state import SideState
 from highlevel.joins.spec import JoinSpec, Port
-from lowlevel.expressions import columns_of
+from lowlevel.expressions.tree import columns_of
 
 Columns = dict[str, pa.Array]
 """Columns of results, by their names."""

@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from highlevel.batch_columns import BatchColumns
 from highlevel.groups.key_words import Words
 from highlevel.joins.spec import JoinSpec, Port
-from lowlevel.arrow import arrow_column
-from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Column, Expression, columns_of
+from highlevel.operators.batch_columns import BatchColumns
+from lowlevel.expressions.arrow import arrow_column
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.tree import Column, Expression, columns_of
+from lowlevel.expressions.types import Type, key_type
 from lowlevel.plan import ARROW_TYPES
-from lowlevel.types import Type, key_type
 
 
 @dataclass(frozen=True)

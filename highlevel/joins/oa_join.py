@@ -13,8 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.batch_columns import BatchColumns
-from highlevel.graph.joint import GraphItem
 from highlevel.groups.key_words import Words
 from highlevel.joins.cells import Cells
 from highlevel.joins.held_side import Columns, HeldSide
@@ -22,10 +20,11 @@ from highlevel.joins.join_input import Arrived, JoinInput
 from highlevel.joins.promises import Lows, lows_of, promise
 from highlevel.joins.side_state import LONG_BYTES, PAIRS
 from highlevel.joins.spec import MAX_TS, JoinKind, JoinSpec, Port, Progress
-from lowlevel.conditions import Condition
-from lowlevel.expressions import columns_of
-from lowlevel.punctuation import BEGINNING, END, Punctuation
-from lowlevel.types import Type
+from highlevel.operators.batch_columns import BatchColumns
+from lowlevel.expressions.predicate import Condition
+from lowlevel.expressions.tree import columns_of
+from lowlevel.expressions.types import Type
+from lowlevel.punctuation import BEGINNING, END, GraphItem, Punctuation
 
 NAMES = {Port.LEFT: "left", Port.RIGHT: "right"}
 BOUNDS = "bounds"

@@ -14,10 +14,9 @@ and is cut so that it is not said anew where it only grows to where no window re
 
 from __future__ import annotations
 
-from highlevel.graph.joint import JointPunctuation
 from highlevel.joins.spec import JoinKind, JoinSpec, Port, Progress
-from highlevel.meld import UNION
-from lowlevel.punctuation import BEGINNING, Punctuation
+from highlevel.operators.meld import UNION
+from lowlevel.punctuation import BEGINNING, JointPunctuation, Punctuation
 
 Lows = tuple[int, ...]
 

@@ -12,8 +12,8 @@ from highlevel.joins.window import Boundary as Boundary
 from highlevel.joins.window import JoinWindow as JoinWindow
 from highlevel.joins.window import Port as Port
 from highlevel.joins.window import Tumbling as Tumbling
-from lowlevel.expressions import Expression, columns_of
-from lowlevel.types import key_type
+from lowlevel.expressions.tree import Expression, columns_of
+from lowlevel.expressions.types import key_type
 
 MAX_TS, MIN_TS = "max_ts", "min_ts"
 """Columns that a join makes where its promises are of them: the later, and the earlier, of the times of a pair."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
 from highlevel.partitions.kernels import NOBODY, rank_rows
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.windows.kind import SlidingWindow
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 
 COUNT, NEWEST = "rows counted", "newest ts"

@@ -17,7 +17,7 @@ from highlevel.groups.key_words import Words
 from highlevel.groups.merging import Accumulated
 from highlevel.groups.table import merged
 from highlevel.partitions.kernels import NOBODY, closing_windows
-from highlevel.windows.sliding import SlidingWindow
+from highlevel.windows.kind import SlidingWindow
 
 LIFE, PANE, WID = "life", "pane", "wid"
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from highlevel.groups.key_words import Words
 from highlevel.groups.merging import accumulated
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.slide_by_tuple.kernels import WID
 from highlevel.slide_by_tuple.numbering import ByArrival, ByRank, Numbering
 from highlevel.slide_by_tuple.rows import PANE, Rows
 from highlevel.slide_by_tuple.runs import TIME
-from highlevel.window_operator import WINDOW_END, WINDOW_START
-from highlevel.windows.slide_by_tuple import SlideByTuple
+from highlevel.windows.kind import SlideByTuple
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate, count_of_rows
 

@@ -40,6 +40,7 @@ from highlevel.metrics import (
 )
 from highlevel.plan import QueryPlan
 from highlevel.readings import Reading, reading_of
+from highlevel.sliding.wid_ranges import count, unite
 from highlevel.spark.byte_ranges import (
     RangeReader,
     Task,
@@ -61,8 +62,7 @@ from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.session import jvm_failures
 from highlevel.spark.types import columns_of
-from highlevel.wid_ranges import count, unite
-from lowlevel.node import TABLE_SLOTS
+from lowlevel.node.node import TABLE_SLOTS
 
 
 @dataclass(frozen=True)

@@ -21,18 +21,17 @@ from typing import Any
 import pyarrow as pa
 
 from capture.errors import InputError
-from capture.files.blocks import BLOCK_RECORDS
+from capture.files.blocks import BLOCK_RECORDS, NO_SECTION
 from capture.files.capture import AnyCapture, Capture, open_mapped
+from capture.files.formats import FileFormat
 from capture.files.pcap import PcapFormat
-from capture.files.recognise import FileFormat
-from capture.files.record_format import NO_SECTION
 from capture.files.split import ByteRange, RangeScan, cuts, guess, split
 from capture.files.stream import StreamedCapture
 from highlevel.inline import files_of
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.reading import COUNTERS, ArrivalRow, Taken, batch_of, leaf_rows
 from highlevel.spark.stream_task import StreamScan, StreamTask
-from lowlevel.node import Node
+from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING
 
 SMALLEST = 8 << 20

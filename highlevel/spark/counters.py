@@ -20,10 +20,10 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
+from highlevel.operators.window_operator import beyond_cap
 from highlevel.pipeline import Pipeline
+from highlevel.sliding.wid_ranges import count, unite
 from highlevel.spark.hosted import Hosted, Left
-from highlevel.wid_ranges import count, unite
-from highlevel.window_operator import beyond_cap
 from lowlevel.punctuation import BEGINNING
 
 Told = dict[str, Any]

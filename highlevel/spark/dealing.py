@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from highlevel.batch_columns import BatchColumns
 from highlevel.graph.deals import Deal
 from highlevel.graph.nodes import macs_of
 from highlevel.graph.plan import GraphPlan
 from highlevel.graph.stages import Stages
+from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan import QueryPlan
 from highlevel.spark.operator_part import part_of
 from highlevel.spark.packing import pack
-from lowlevel.arrow import arrow_column
-from lowlevel.evaluate import evaluate
-from lowlevel.expressions import Column
+from lowlevel.expressions.arrow import arrow_column
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.tree import Column
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 
 from capture.errors import InputError, WiretideError
 from capture.private_files import UnsafeFolderError
-from lowlevel.spool.errors import SpoolError
+from lowlevel.spool.folder import SpoolError
 
 RAISED = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
 """The line of a Python traceback that names the exception."""

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from highlevel.graph.joint import JointPunctuation
 from highlevel.graph.nodes import width_of
 from highlevel.graph.operator import Mark, lows_of
 from highlevel.graph.pipeline import GraphPipeline
@@ -19,7 +18,7 @@ from highlevel.spark.dealing import dealing_of
 from highlevel.spark.feeds import Feeds, PortOf
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import ArrivalRow
-from lowlevel.punctuation import BEGINNING, END, Punctuation
+from lowlevel.punctuation import BEGINNING, END, JointPunctuation, Punctuation
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lowlevel.addresses import from_arrow
+from lowlevel.expressions.arrow import from_arrow
 
 ODD = np.uint64(0x9E3779B97F4A7C15)
 MULTIPLIER = np.uint64(0xFF51AFD7ED558CCD)

@@ -19,9 +19,9 @@ from highlevel.inline import Input
 from highlevel.spark.byte_ranges import Task, exact_tasks, opened, size_of
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.types import SPARK_TYPES
-from lowlevel.expressions import Column
-from lowlevel.readers import make_reader
-from lowlevel.row_batches import named_columns, row_batch
+from lowlevel.expressions.tree import Column
+from lowlevel.rows.batches import named_columns, row_batch
+from lowlevel.rows.readers import make_reader
 
 KINDS = ("packets", "frames")
 """Kinds of rows that are read in parallel: a flow record is read with what stands before it in its file."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lowlevel.narrow import TYPES, narrow
+from lowlevel.expressions.arrow import TYPES, narrow
 
 FEW_BYTES = 2048
 """Tables up to as many bytes are neither narrowed nor compressed."""

@@ -26,12 +26,12 @@ import pyarrow as pa
 from capture.errors import InputError
 from capture.files.blocks import Block
 from capture.files.capture import open_mapped
-from capture.files.recognise import FileFormat
+from capture.files.formats import FileFormat
 from capture.metrics import Samples
+from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.dealing import dealing_of
 from highlevel.spark.feeds import Feeds, PortOf
-from highlevel.wid_ranges import Ranges
-from lowlevel.node import Node
+from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING, Punctuation
 
 COUNTERS = -1

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from capture.private_files import make_private_folder, replacing
 from highlevel.graph.plan import AnyPlan
-from highlevel.results import internal
+from highlevel.results.user_types import internal
 
 
 def query_folder(output: Path, query: str) -> Path:

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from capture.files.blocks import Index
 from capture.files.capture import Capture, open_mapped
-from capture.files.recognise import FileFormat
+from capture.files.formats import FileFormat
 from capture.files.scan import scan
 from highlevel.spark.admission import UNREAD, Admission, low_at, split_run
 from highlevel.spark.decompressed_inputs import with_damage

@@ -8,8 +8,7 @@ from pathlib import Path
 from highlevel.inline import Input
 from highlevel.spark.spool_backlog import Waiting, segment_runs
 from highlevel.spark.spool_reading import SpoolRun
-from lowlevel.spool.errors import SpoolError
-from lowlevel.spool.folder import numbers, segment_path
+from lowlevel.spool.folder import SpoolError, numbers, segment_path
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.segment import read_trailer
 

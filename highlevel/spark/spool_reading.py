@@ -32,17 +32,16 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_WITHOUT_QUERY,
 )
 from highlevel.plan import LeafPlan
+from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.estimates import sampled_times, with_ranges
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.reading import Read, Taken, rows_of
 from highlevel.spark.spool_backlog import SegmentRun
 from highlevel.spark.spool_plans import Match, Offered, Wanted, match, without_plan
-from highlevel.wid_ranges import Ranges
+from lowlevel.node.shedding import SAMPLED
 from lowlevel.punctuation import BEGINNING, END, Punctuation
-from lowlevel.shedding import SAMPLED
-from lowlevel.spool.errors import SegmentLostError, SpoolError
 from lowlevel.spool.fingerprint import fingerprint
-from lowlevel.spool.folder import numbers, segment_path
+from lowlevel.spool.folder import SegmentLostError, SpoolError, numbers, segment_path
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.segment import Segment
 

@@ -37,7 +37,8 @@ from capture.private_files import check_private_folder, make_private_folder
 from highlevel.arrival_order import check_one_input
 from highlevel.graph.plan import AnyPlan, leaves_of
 from highlevel.inline import ALL_METRICS, Input
-from highlevel.results import readable
+from highlevel.results.user_types import readable
+from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.checkpoint import check_checkpoint, offsets_checksum
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.decompressed_inputs import Say, mapped_inputs
@@ -55,8 +56,7 @@ from highlevel.spark.session import SOON, ended_jvm, jvm_error, jvm_failures
 from highlevel.spark.source import MAX_BYTES, StreamSpec, offset_keys, open_stream
 from highlevel.spark.spool_planner import read_before
 from highlevel.spark.totals import Totals, TotalsFiles
-from highlevel.wid_ranges import Ranges
-from lowlevel.node import TABLE_SLOTS
+from lowlevel.node.node import TABLE_SLOTS
 
 OnBatch = Callable[[int, dict[str, pa.Table], Samples], None]
 """Called with the batch id, the rows that became final of each query, and all counters so far. After a crash it may

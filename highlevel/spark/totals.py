@@ -27,13 +27,13 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
+from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.checked_files import REMEDY, read_document, write_document
 from highlevel.spark.counters import Told, added, windows_of
 from highlevel.spark.errors import FolderError
 from highlevel.spark.estimates import with_ranges
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.state import KEEP
-from highlevel.wid_ranges import Ranges
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.punctuation import BEGINNING, END
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
-from lowlevel.types import Type
 
 SPARK_TYPES = {
     Type.INT: "bigint",

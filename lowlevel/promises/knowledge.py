@@ -15,14 +15,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lowlevel.durations import parse_duration
-from lowlevel.promises.blocks import Blocks
-from lowlevel.promises.exact import Exact
 from lowlevel.promises.guard import JUMP, LEAST_JUMP, Guard
-from lowlevel.promises.late_by_rows import LateByRows
-from lowlevel.promises.late_by_time import LateByTime
 from lowlevel.promises.lull import Lull
-from lowlevel.promises.ordered import Ordered
-from lowlevel.promises.promise import Promise
+from lowlevel.promises.promise import Blocks, Exact, LateByRows, LateByTime, Ordered, Promise
 
 CHOICES = "exact, ordered, late TIME (late 2s), late N rows (late 100 rows), blocks, blocks TIME (blocks 1m)"
 

@@ -8,7 +8,7 @@ A source that has never spoken is covered as well. Its first rows are then belie
 
 **Silence is an empty poll.** While rows wait to be read, nobody polls in vain and so nobody calls `tick`, however long
 it takes: back-pressure closes no window. The clock is the caller's: the system's for live links, that of the trace
-(`lowlevel.promises.trace_clock`) in replays.
+(`lowlevel.promises.lull`) in replays.
 """
 
 from __future__ import annotations
@@ -16,11 +16,35 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 
 from lowlevel.promises.guard import AGREEING
 from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING
-from lowlevel.readers import Rows
+from lowlevel.rows.readers import Rows
+
+# The clock of a replay: the newest time on any of its links.
+#
+# System time says nothing about packets that were recorded last year. In a replay the trace's own time drives the lull
+# rule: a silent link is behind when the others have gone on without it. Where all are silent, time stands still.
+
+
+class TraceClock:
+    """Time as the links of a replay tell it; any threads may call it. BEGINNING before the first of them has begun."""
+
+    def __init__(self) -> None:
+        """Begin before any row."""
+        self._now = BEGINNING
+        self._moving = Lock()
+
+    def __call__(self) -> int:
+        """Return the time, ns."""
+        return self._now
+
+    def advance(self, newest: int) -> None:
+        """Take it that a link has come as far as `newest`, a time that its guard believes."""
+        with self._moving:
+            self._now = max(self._now, newest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
 
+from lowlevel.expressions.types import Type
 from lowlevel.plan import LowLevelPlan
-from lowlevel.types import Type
 
 MEANING = 1
 """Raised whenever equal plans begin to mean other partials: other panes, other sub-aggregates, other columns."""

@@ -10,9 +10,7 @@ from pathlib import Path
 from capture.units import SECOND
 from lowlevel.punctuation import BEGINNING, END
 from lowlevel.spool import segment
-from lowlevel.spool.durable import disk_bytes
-from lowlevel.spool.errors import SegmentLostError, SpoolError
-from lowlevel.spool.folder import numbers, segment_path
+from lowlevel.spool.folder import SegmentLostError, SpoolError, disk_bytes, numbers, segment_path
 from lowlevel.spool.reader import Gap, SpoolReader
 
 

@@ -10,9 +10,15 @@ from pathlib import Path
 
 from capture.private_files import open_private
 from lowlevel.spool import segment
-from lowlevel.spool.committed import Committed, read_committed, write_committed
-from lowlevel.spool.errors import SegmentLostError, SpoolError
-from lowlevel.spool.folder import numbers, segment_path
+from lowlevel.spool.folder import (
+    Committed,
+    SegmentLostError,
+    SpoolError,
+    numbers,
+    read_committed,
+    segment_path,
+    write_committed,
+)
 from lowlevel.spool.segment import Segment, Trailer
 
 LOCK = ".reader.lock"

@@ -21,8 +21,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
-from lowlevel.spool.errors import SegmentFormatError, SegmentLostError
-from lowlevel.spool.partials import pack, unpack
+from lowlevel.spool.folder import SegmentFormatError, SegmentLostError
+from lowlevel.spool.pending import pack, unpack
 
 FORMAT = 1
 HEADER = b"wiretide.segment"

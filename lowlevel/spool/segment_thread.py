@@ -14,9 +14,7 @@ from pathlib import Path
 
 from capture.descriptors import is_shortage
 from lowlevel.spool import segment
-from lowlevel.spool.durable import NO_SPACE, write_durably
-from lowlevel.spool.errors import SpoolError
-from lowlevel.spool.folder import part_of, segment_path
+from lowlevel.spool.folder import NO_SPACE, SpoolError, part_of, segment_path, write_durably
 from lowlevel.spool.pending import Pending, merged
 from lowlevel.spool.segment import Header, Trailer
 

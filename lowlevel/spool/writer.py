@@ -17,12 +17,8 @@ from capture.descriptors import FIRST_PAUSE, is_shortage
 from capture.metrics import Samples
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool import segment
-from lowlevel.spool.committed import keep_reserve
-from lowlevel.spool.counts import DESCRIPTORS, DISK, OLDEST, SHED, SpoolCounts
-from lowlevel.spool.durable import BLOCK, disk_bytes
-from lowlevel.spool.errors import SpoolError, SpoolFullError
-from lowlevel.spool.folder import segment_path
-from lowlevel.spool.limits import SpoolLimits, WhenFull
+from lowlevel.spool.folder import BLOCK, SpoolError, SpoolFullError, disk_bytes, keep_reserve, segment_path
+from lowlevel.spool.limits import DESCRIPTORS, DISK, OLDEST, SHED, SpoolCounts, SpoolLimits, WhenFull
 from lowlevel.spool.pending import ItemSizes, Pending
 from lowlevel.spool.segment import Header, Segment
 from lowlevel.spool.segment_thread import SegmentThread, is_full

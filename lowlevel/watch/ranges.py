@@ -6,11 +6,133 @@ those that begin with the same 16 bits are is therefore kept beside, and five st
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from capture.native import helper, kernel
-from lowlevel.watch.flatten import Halves, Numbers, Prefixes
+
+# Nested prefixes as disjoint ranges, each with the label of the longest prefix around it.
+#
+#     10.0.0.0/8    a     ├───────────── a ─────────────┤
+#     10.1.0.0/16   b          ├── b ──┤
+#     ranges        none  │  a │   b   │       a        │ none
+#
+# Only where a range begins is kept: it ends where the next begins. The first begins at address 0. n prefixes make 2n + 1
+# ranges at most.
+
+
+NONE = -1
+"""The label of addresses that are in no prefix."""
+
+NESTED = 129
+"""Prefixes around one address, at most: one of each length."""
+
+Halves = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.int64]
+
+
+@kernel("i64(u64*, u64*, u64*, u64*, i64*, i64, u64, u64, i64*, u64*, u64*, i64*)")
+def flatten(highs, lows, last_highs, last_lows, labels, count, top_high, top_low, around, out_highs, out_lows, out):  # type: ignore[no-untyped-def]
+    """Write where ranges begin (halves) and their labels; return how many there are.
+
+    Prefix i is the addresses from `highs[i], lows[i]` to `last_highs[i], last_lows[i]`, that one included; they are
+    sorted by where they begin, the longest last, and none is there twice. The last address of all is `top_high,
+    top_low`. `around` has room for NESTED numbers, the outputs for 2 * count + 1.
+    """
+    out_highs[0] = np.uint64(0)
+    out_lows[0] = np.uint64(0)
+    out[0] = NONE
+    made = 1
+    depth = 0
+    one = np.uint64(1)
+    for each in range(count + 1):
+        while depth > 0:
+            inner = around[depth - 1]
+            if each < count:
+                behind = last_highs[inner] < highs[each] or (
+                    last_highs[inner] == highs[each] and last_lows[inner] < lows[each]
+                )
+                if not behind:
+                    break
+            depth -= 1
+            if last_highs[inner] == top_high and last_lows[inner] == top_low:
+                continue
+            low = last_lows[inner] + one
+            high = last_highs[inner] + one if low == np.uint64(0) else last_highs[inner]
+            if out_highs[made - 1] != high or out_lows[made - 1] != low:
+                made += 1
+            out_highs[made - 1] = high
+            out_lows[made - 1] = low
+            out[made - 1] = labels[around[depth - 1]] if depth > 0 else NONE
+        if each < count:
+            if out_highs[made - 1] != highs[each] or out_lows[made - 1] != lows[each]:
+                made += 1
+            out_highs[made - 1] = highs[each]
+            out_lows[made - 1] = lows[each]
+            out[made - 1] = labels[each]
+            around[depth] = each
+            depth += 1
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    """Prefixes of one IP version, `bits` wide: where each begins (halves), its length and its label."""
+
+    bits: int
+    highs: Halves
+    lows: Halves
+    lengths: Numbers
+    labels: Numbers
+
+    def sorted(self) -> tuple[Prefixes, Numbers]:
+        """Return them by where they begin, the longest last, and the places where they were."""
+        if self.bits == 32:
+            order = np.argsort(self.lows << np.uint64(6) | self.lengths.astype(np.uint64), kind="stable")
+        else:
+            order = np.lexsort((self.lengths, self.lows, self.highs))
+        return self._at(order), order
+
+    def repeated(self) -> Numbers:
+        """Return the places of prefixes that are the same as the one before; they are to be sorted."""
+        same = (np.diff(self.lows) == 0) & (np.diff(self.highs) == 0) & (np.diff(self.lengths) == 0)
+        return np.flatnonzero(same) + 1
+
+    def without(self, places: Numbers) -> Prefixes:
+        """Leave out those at `places`."""
+        return self._at(np.delete(np.arange(len(self.lows)), places))
+
+    def _at(self, places: Numbers) -> Prefixes:
+        highs, lows = self.highs[places], self.lows[places]
+        return Prefixes(self.bits, highs, lows, self.lengths[places], self.labels[places])
+
+    def ranges(self) -> tuple[Halves, Halves, Numbers]:
+        """Return where disjoint ranges begin, and their labels; neighbours have different ones. See `flatten`."""
+        host = self.bits - self.lengths
+        last_highs, last_lows = self.highs | _ones(host - 64), self.lows | _ones(host)
+        count = len(self.lows)
+        highs, lows, labels = np.empty(2 * count + 1, np.uint64), np.empty(2 * count + 1, np.uint64), _room(count)
+        top_high, top_low = divmod(2**self.bits - 1, 2**64)
+        made = flatten(
+            *(self.highs, self.lows, last_highs, last_lows, self.labels, count, top_high, top_low),
+            *(np.empty(NESTED, np.int64), highs, lows, labels),
+        )
+        begins = np.flatnonzero(np.concatenate(([True], np.diff(labels[:made]) != 0)))
+        return highs[begins], lows[begins], labels[begins]
+
+
+def _room(count: int) -> Numbers:
+    return np.empty(2 * count + 1, np.int64)
+
+
+def _ones(bits: Numbers) -> Halves:
+    """Return numbers of so many ones, none for fewer than 0 and 64 for more."""
+    bits = np.clip(bits, 0, 64)
+    shifted = (np.uint64(1) << np.minimum(bits, 63).astype(np.uint64)) - np.uint64(1)
+    return np.where(bits == 64, np.uint64(2**64 - 1), shifted)
+
 
 FIRST_BITS = 16
 LABEL_BITS = 31

@@ -23,7 +23,7 @@ import numpy as np
 from capture.descriptors import is_shortage
 from capture.errors import InputError
 from lowlevel.watch.contents import Contents, Form, WatchlistError, read_contents
-from lowlevel.watch.flatten import Numbers
+from lowlevel.watch.ranges import Numbers
 
 EVERY = 1.0
 """Seconds between two looks at a file, at least."""

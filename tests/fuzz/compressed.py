@@ -18,10 +18,9 @@ import numpy as np
 from capture.errors import InputError
 from capture.files.byte_source import FileBytes
 from capture.files.capture import Capture
-from capture.files.compression import is_skippable
-from capture.files.decompressed import Decompressed
-from capture.files.exports import ExportFormat
-from capture.files.recognise import HEAD, record_format
+from capture.files.decompressed import Decompressed, is_skippable
+from capture.files.formats import HEAD, record_format
+from capture.files.messages import ExportFormat
 from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
 from tests.compressed_bytes import COMPRESS, skippable

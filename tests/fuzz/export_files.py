@@ -6,8 +6,7 @@ import numpy as np
 
 from capture.errors import InputError
 from capture.files.blocks import Index
-from capture.files.exports import ExportFormat
-from capture.files.messages import list_messages
+from capture.files.messages import ExportFormat, list_messages
 from capture.files.scan import scan
 from capture.flows.decoder import Datagrams
 from tests.fuzz import flow_exports

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from capture.flows.bounds import Bounds
 from capture.flows.columns import FLOW_COLUMNS, flow_column
 from capture.flows.decoder import Datagrams, FlowDecoder, Flows
 from capture.flows.export_datagrams import choose_exports
 from capture.flows.kernels.datagrams import JOB_ROWS
+from capture.flows.templates import Bounds
 from capture.flows.texts import Texts
-from lowlevel.flow_columns import FlowColumns
+from lowlevel.rows.flows import FlowColumns
 from tests.fuzz.agreement import same
 from tests.fuzz.chunks import chunks
 from tests.fuzz.export_seeds import seeds

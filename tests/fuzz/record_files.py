@@ -10,7 +10,7 @@ import numpy as np
 from capture.errors import InputError
 from capture.files.blocks import Index
 from capture.files.capture import Capture
-from capture.files.recognise import HEAD, record_format
+from capture.files.formats import HEAD, record_format
 from capture.files.scan import scan
 from capture.files.split import RangeScan, joined, split
 from capture.packets.columns import PACKET_COLUMNS

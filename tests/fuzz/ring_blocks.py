@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from capture.files.block_row import ROW
-from capture.files.blocks import MORE, NO_PROMISE, Block
-from capture.files.record_format import WalkState
+from capture.files.blocks import MORE, NO_PROMISE, ROW, Block, WalkState
 from capture.files.stream import StreamedCapture
+from capture.files.tpacket import BLOCK_HEADER, RingFormat
 from capture.live.hardware import HARDWARE
-from capture.live.tpacket import BLOCK_HEADER, RingFormat
 from capture.packets.columns import PACKET_COLUMNS
 from capture.packets.decoder import Decoder
 from tests.fuzz.agreement import Sound, same

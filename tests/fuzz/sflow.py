@@ -14,11 +14,9 @@ import numpy as np
 from capture.files.capture import Capture
 from capture.packets.columns import FRAME_COLUMNS
 from capture.packets.decoder import Packets
-from capture.sflow.columns import OF_THE_SAMPLE
-from capture.sflow.datagrams import choose_datagrams
+from capture.sflow.columns import OF_THE_SAMPLE, SAMPLE_FIELDS
 from capture.sflow.decoder import SampleDecoder
-from capture.sflow.fields import SAMPLE_FIELDS
-from capture.sflow.lister import Datagrams, Listed, SampleLister
+from capture.sflow.lister import Datagrams, Listed, SampleLister, choose_datagrams
 from tests.fuzz.agreement import Sound, same
 from tests.fuzz.chunks import chunks, joined
 from tests.fuzz.frames import EMPTY

@@ -1,6 +1,6 @@
 """The records of one set to rows: by columns where all records are equally long, by records where they are not.
 
-What is done with the fields of a template is a list of steps (`capture.flows.layouts`), STEP words each: the code,
+What is done with the fields of a template is a list of steps (`capture.flows.steps`), STEP words each: the code,
 the field's offset in a record of fixed length, its length, the first row it is written to, the field's place in the
 template (for records of variable length), how far into the field to begin, and the limit or the kind of sampling key.
 """

@@ -1,0 +1,158 @@
+"""The ring's blocks as the kernel fills them (TPACKET_V3, linux/if_packet.h), and the walk over the frames in one.
+
+    block       version, offset of private data, status, packets, offset of the first, bytes used, number, times
+    frame       next, sec, nsec, snaplen, len, status, mac, net, rxhash, vlan_tci, vlan_tpid, padding; sockaddr_ll
+                ... room ...  the frame's bytes, at `mac` behind the beginning
+
+`next` is 0 at a block's last frame. All numbers are the machine's; kernels exist for little-endian alone.
+
+The kernel takes a frame's VLAN tag off and tells it aside. The walk puts it back **in place**, in the room before the
+frame, and changes the frame's own numbers accordingly; so whoever decodes sees what was on the wire. In the same way
+the header of Linux cooked captures is put before frames that come without their link header. A frame that has been
+done is marked in the padding, which the kernel clears.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.bytes import put16le, put32le, u16le, u32le
+from capture.files.blocks import BAD_LENGTH, CUT_HEADER, MORE, WHOLE, WalkState, put_block_row
+from capture.live.hardware import COOKED, ETHERNET
+from capture.native import helper, kernel
+
+BLOCK_HEADER = 48
+BLOCK_STATUS, BLOCK_PACKETS, BLOCK_FIRST, BLOCK_USED = 8, 12, 16, 20
+"""Places in the descriptor of a block."""
+
+NEXT, SEC, NSEC, SNAPLEN, LEN, STATUS, MAC, VLAN_TCI, VLAN_TPID, DONE = 0, 4, 8, 12, 16, 20, 24, 32, 36, 40
+ADDRESS = 48
+PROTOCOL, HARDWARE_TYPE, PACKET_TYPE, ADDRESS_LENGTH, HARDWARE_ADDRESS = 50, 56, 58, 59, 60
+"""Places before a frame; from ADDRESS on a sockaddr_ll. DONE is the first byte of padding."""
+
+FRAME_HEADER = 68
+"""Bytes before the room that a frame stands behind (TPACKET3_HDRLEN)."""
+
+VLAN_VALID, VLAN_TPID_VALID = 0x10, 0x40
+"""Bits of a frame's status: a tag was taken off; its type is told too."""
+
+TAG, COOKED_HEADER, MACS = 4, 16, 12
+RESERVE = 16
+"""Bytes of room asked for before each frame, beyond what the kernel leaves: enough for a tag or a cooked header."""
+
+TRUNCATED, COUNTS = 0, 1
+"""What the walk counts: frames that were not captured whole."""
+
+
+@helper
+def put_tag_back(buf, at, mac):  # type: ignore[no-untyped-def]
+    """Put the VLAN tag of the frame at `at` behind its addresses; return where the frame begins now."""
+    frame = at + mac
+    for place in range(MACS):
+        buf[frame - TAG + place] = buf[frame + place]
+    tpid = u16le(buf, at + VLAN_TPID) if u32le(buf, at + STATUS) & VLAN_TPID_VALID else np.int64(0x8100)
+    tci = u16le(buf, at + VLAN_TCI)
+    put16le(buf, frame + MACS - TAG, tpid >> 8 | (tpid & 0xFF) << 8)
+    put16le(buf, frame + MACS - TAG + 2, tci >> 8 | (tci & 0xFF) << 8)
+    return mac - TAG
+
+
+@helper
+def put_cooked_header(buf, at, mac):  # type: ignore[no-untyped-def]
+    """Put packet type, hardware type, address and protocol before the packet at `at`; return where it begins now."""
+    header = at + mac - COOKED_HEADER
+    buf[header] = 0
+    buf[header + 1] = buf[at + PACKET_TYPE]
+    buf[header + 2] = buf[at + HARDWARE_TYPE + 1]
+    buf[header + 3] = buf[at + HARDWARE_TYPE]
+    buf[header + 4] = 0
+    buf[header + 5] = buf[at + ADDRESS_LENGTH]
+    for place in range(8):
+        buf[header + 6 + place] = buf[at + HARDWARE_ADDRESS + place]
+    buf[header + 14] = buf[at + PROTOCOL]  # in network order, as the kernel has it
+    buf[header + 15] = buf[at + PROTOCOL + 1]
+    return mac - COOKED_HEADER
+
+
+@helper
+def complete(buf, at, link):  # type: ignore[no-untyped-def]
+    """Put back what the kernel has told aside of the frame at `at`, once."""
+    mac = u16le(buf, at + MAC)
+    captured = u32le(buf, at + SNAPLEN)
+    begin = mac
+    if link == COOKED:
+        if mac >= FRAME_HEADER + COOKED_HEADER:
+            begin = put_cooked_header(buf, at, mac)
+    elif link == ETHERNET and u32le(buf, at + STATUS) & VLAN_VALID and captured >= MACS and mac >= FRAME_HEADER + TAG:
+        begin = put_tag_back(buf, at, mac)
+    put16le(buf, at + MAC, begin)
+    put32le(buf, at + SNAPLEN, captured + (mac - begin))
+    put32le(buf, at + LEN, u32le(buf, at + LEN) + (mac - begin))
+    buf[at + DONE] = 1
+
+
+@kernel("i64(u8*, i64, i64, i64, i64, i64*, i64*, i64*)")
+def scan_ring(buf, end, link, block_records, max_blocks, rows, state, counts):  # type: ignore[no-untyped-def]
+    """Walk the frames of one block of the ring, `buf[state[0]:end]`, complete them and describe runs of them.
+
+    `rows` is max_blocks x ROW, `state` the first two words of a WalkState, `counts` (COUNTS) grows. A frame whose
+    numbers lead out of the block, or into the next frame, ends the walk with BAD_LENGTH. Returns the number of runs.
+    """
+    at = state[0]
+    status = np.int64(MORE)
+    block = 0
+    while block < max_blocks:
+        begin = at
+        records = 0
+        first = np.int64(2**63 - 1)
+        last = np.int64(-1)
+        while records < block_records:
+            if at + FRAME_HEADER > end:
+                status = np.int64(WHOLE if at == end else CUT_HEADER)
+                break
+            following = u32le(buf, at + NEXT)
+            after = at + following if following else end
+            mac = u16le(buf, at + MAC)
+            if mac < FRAME_HEADER or after > end or at + mac + u32le(buf, at + SNAPLEN) > after:
+                status = np.int64(BAD_LENGTH)
+                break
+            if buf[at + DONE] == 0:
+                complete(buf, at, link)
+                counts[TRUNCATED] += u32le(buf, at + SNAPLEN) < u32le(buf, at + LEN)
+            time = u32le(buf, at + SEC) * 1_000_000_000 + u32le(buf, at + NSEC)
+            first = min(first, time)
+            last = max(last, time)
+            at = after
+            records += 1
+        block = put_block_row(rows, block, begin, at, records, first, last, 0)
+        if status != MORE:
+            break
+    state[0] = at
+    state[1] = status
+    return block
+
+
+class RingFormat:
+    """How frames lie in a block of the ring: a RecordFormat, whose walk goes over one block. Not thread safe."""
+
+    first_record = BLOCK_HEADER
+
+    def __init__(self, name: str, link_type: int) -> None:
+        """Read frames of one interface."""
+        self.link_type = link_type
+        self.interface_names = [name]
+        self.counts = np.zeros(COUNTS, np.int64)
+
+    @property
+    def truncated(self) -> int:
+        """Frames walked over that were not captured whole."""
+        return int(self.counts[TRUNCATED])
+
+    def walk(
+        self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
+    ) -> int:
+        """Walk the frames of one block, which ends at `end`, as RecordFormat says."""
+        return scan_ring(
+            data, end, self.link_type, records, len(rows), rows.reshape(-1), state.words, self.counts
+        )  # fmt: skip

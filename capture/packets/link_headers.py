@@ -1,0 +1,199 @@
+"""Where the walk over a frame's headers stands: what the bytes ahead are.
+
+A state of 0..0xFFFF is an EtherType whose payload is ahead. The others lie above, and below 0 the walk has ended.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capture.bytes import u16be, u16le, u32be, u32le
+from capture.native import helper
+
+NON_IP = -1
+"""The end of the walk where a frame announces no IP packet."""
+UNSUPPORTED = -4
+"""The end of the walk where the link type is not known. An end is -1 - its cause in `fields.SKIPPED`."""
+
+ETHERTYPE_IPV4 = 0x0800
+ETHERTYPE_IPV6 = 0x86DD
+ETHERTYPE_MPLS = 0x8847
+ETHERTYPE_MPLS_MULTICAST = 0x8848
+ETHERTYPE_PPPOE = 0x8864
+ETHERTYPE_FABRICPATH = 0x8903
+VLAN_TAGS = (0x8100, 0x88A8, 0x9100, 0x9200)
+LARGEST_LENGTH = 1500
+"""In place of an EtherType: the length of an IEEE 802.3 frame, and LLC is ahead."""
+
+(
+    AT_IPV4, AT_IPV6, AT_VERSION, AT_ETHERNET, AT_LLC, AT_PPP, AT_MPLS, AT_CISCO_HDLC, AT_COOKED, AT_COOKED_2,
+    AT_SWITCH_TAG, AT_DSA, AT_EDSA, AT_WLAN, AT_WLAN_PADDED, AT_FRAME_RELAY, AT_LANE, AT_ARCNET, AT_NFLOG, AT_IPOIB,
+) = range(0x10000, 0x10014)  # fmt: skip
+"""AT_VERSION: an IP header of either version. AT_SWITCH_TAG: Ethernet with four bytes before its type."""
+
+
+UNNUMBERED = 0x03
+"""The control field of an unnumbered information frame."""
+NLPID_SNAP, NLPID_IPV6, NLPID_IPV4, NLPID_PPP = 0x80, 0x8E, 0xCC, 0xCF
+OUI_BRIDGED = 0x0080C2
+OUI_ETHERTYPE = (0x000000, 0x0000F8)
+"""Organisations whose protocol ids are EtherTypes: RFC 1042, and IEEE 802.1H's bridge tunnels."""
+
+
+@helper
+def after_snap(buf, at, end, pad):  # type: ignore[no-untyped-def]
+    """Return (state, offset) behind the organisation and protocol id at `at`.
+
+    A bridged Ethernet frame (RFC 2684 §5.2, RFC 2427 §4.2) follows after `pad` bytes.
+    """
+    if at + 5 > end:
+        return NON_IP, at
+    organisation = u16be(buf, at) << 8 | np.int64(buf[at + 2])
+    protocol = u16be(buf, at + 3)
+    if organisation in OUI_ETHERTYPE:
+        return protocol, at + 5
+    if organisation == OUI_BRIDGED and protocol in (0x0001, 0x0007):
+        return AT_ETHERNET, at + 5 + pad
+    return NON_IP, at
+
+
+@helper
+def after_nlpid(buf, at, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset) behind the network layer protocol id at `at` (RFC 2427, RFC 2364, RFC 1973)."""
+    if at < end:
+        if buf[at] == NLPID_IPV4:
+            return AT_IPV4, at + 1
+        if buf[at] == NLPID_IPV6:
+            return AT_IPV6, at + 1
+        if buf[at] == NLPID_PPP:
+            return AT_PPP, at + 1
+    return NON_IP, at
+
+
+@helper
+def after_llc(buf, at, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset) behind the IEEE 802.2 header at `at`."""
+    if at + 3 > end:
+        return NON_IP, at
+    points = u16be(buf, at)  # DSAP and SSAP
+    if points == 0x0606:
+        return AT_VERSION, at + 3
+    if points == 0xAAAA and buf[at + 2] == UNNUMBERED:
+        return after_snap(buf, at + 3, end, 2)
+    if points == 0xFEFE and buf[at + 2] == UNNUMBERED:
+        return after_nlpid(buf, at + 3, end)
+    return NON_IP, at
+
+
+@helper
+def after_frame_relay(buf, at, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset) behind the Q.922 address of two to four bytes and what names the payload.
+
+    That is a control field and an NLPID (RFC 2427), or an EtherType alone (Cisco).
+    """
+    last = at + 1
+    while last < end and last < at + 3 and not buf[last] & 1:
+        last += 1
+    if last + 3 > end or buf[at] & 1 or not buf[last] & 1:
+        return NON_IP, at
+    at = last + 1
+    if buf[at] != UNNUMBERED:
+        kind = u16be(buf, at)
+        return (kind if kind > LARGEST_LENGTH else NON_IP), at + 2
+    at += 1
+    if buf[at] == 0:  # a byte that aligns what follows
+        at += 1
+    if at < end and buf[at] == NLPID_SNAP:
+        return after_snap(buf, at + 1, end, 0)
+    return after_nlpid(buf, at, end)
+
+
+# IEEE 802.11 frames, and the headers that a monitor interface puts before them.
+#
+# What is followed: data frames with three or four addresses, QoS and HT control fields, the first subframe of an
+# A-MSDU, radiotap, Prism and AVS headers, and the padding that some cards leave behind the header (radiotap's flag
+# "datapad"). A protected frame is ciphertext even where a card has deciphered it, a later fragment begins with no
+# header, and a frame check sequence at the end is behind what IP says: none of them is read. Mesh control fields are
+# **not** followed.
+
+
+PRISM_HEADER = 144
+AVS_MAGIC = 0x80211000
+"""First four bytes of an AVS header but for the version in the last nibble."""
+
+
+@helper
+def after_radiotap(buf, at, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset) behind the radiotap header at `at` (radiotap.org: its fields are aligned)."""
+    if at + 8 > end:
+        return NON_IP, at
+    behind = at + u16le(buf, at + 2)
+    if behind < at + 8 or behind > end:
+        return NON_IP, at
+    present = u32le(buf, at + 4)
+    field = at + 8
+    more = present
+    while more >> 31 and field + 4 <= behind:
+        more = u32le(buf, field)
+        field += 4
+    if present & 1:  # TSFT, eight bytes aligned to eight
+        field = at + (field - at + 7 & ~7) + 8
+    if present & 2 and field < behind and buf[field] & 0x20:
+        return AT_WLAN_PADDED, behind
+    return AT_WLAN, behind
+
+
+@helper
+def after_prism(buf, at, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset) behind the Prism header at `at`, or behind the AVS header that drivers put there too."""
+    if at + 8 > end:
+        return NON_IP, at
+    if u32be(buf, at) & 0xFFFFFFF0 == AVS_MAGIC:
+        return after_avs(buf, at, end)
+    if at + PRISM_HEADER > end:
+        return NON_IP, at
+    return AT_WLAN, at + PRISM_HEADER
+
+
+@helper
+def after_avs(buf, at, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset) behind the AVS header at `at`, whose second word is its length."""
+    if at + 8 > end:
+        return NON_IP, at
+    length = u32be(buf, at + 4)
+    if length < 8 or at + length > end:
+        return NON_IP, at
+    return AT_WLAN, at + length
+
+
+@helper
+def after_wlan(buf, at, end, padded):  # type: ignore[no-untyped-def]
+    """Return (state, offset, offsets of the source and the destination address or -1) behind the 802.11 header."""
+    absent = np.int64(-1)
+    if at + 24 > end or buf[at] & 3 or buf[at] & 12 not in (0, 8):  # another version, control or extension
+        return NON_IP, at, absent, absent
+    control = np.int64(buf[at])
+    flags = np.int64(buf[at + 1])
+    both = flags & 3 == 3  # to and from the distribution system: between two access points
+    header = np.int64(30 if both else 24)
+    if at + header > end:
+        return NON_IP, at, absent, absent
+    destination = at + 16 if flags & 1 else at + 4
+    source = at + 24 if both else at + 16 if flags & 2 else at + 10
+    data = control & 12 == 8 and not control & 0x40 and not flags & 0x40  # neither null nor protected
+    if not data or buf[at + 22] & 15:  # or a later fragment
+        return NON_IP, at, source, destination
+    aggregated = False
+    if control & 0x80:  # QoS control, and behind it HT control where the order bit says so
+        if at + header + 2 > end:
+            return NON_IP, at, source, destination
+        aggregated = bool(buf[at + header] & 0x80)
+        header += 6 if flags & 0x80 else 2
+    if padded:
+        header = header + 3 & ~3
+    at += header
+    if aggregated:  # destination, source and length of the first subframe
+        if at + 14 > end:
+            return NON_IP, at, source, destination
+        return AT_LLC, at + 14, at + 6, at
+    return AT_LLC, at, source, destination

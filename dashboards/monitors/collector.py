@@ -1,0 +1,188 @@
+"""The collector put together: what it says when it starts, a line of status, metrics for Prometheus, a summary."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from capture.collector.collector import MEMORY, Collector
+from capture.collector.inspection import ExportInspector
+from capture.collector.metrics import (
+    BYTES,
+    DATAGRAMS,
+    DROPPED,
+    EXPORTERS,
+    FILES,
+    FILES_DELETED,
+    METRICS,
+    REFUSED,
+    UNWRITTEN,
+    WRITTEN,
+)
+from capture.collector.settings import Settings
+from capture.flows.templates import Bounds
+from capture.metrics import METRICS as CAPTURE_METRICS
+from capture.metrics import Samples
+from capture.units import SECOND
+from dashboards.output.console import spelled_bytes
+from dashboards.output.table import aligned
+from dashboards.prometheus.exporter import Exporter
+from dashboards.prometheus.server import serve
+from dashboards.wire_text import escaped
+
+SERVED = (
+    *METRICS,
+    *(metric for metric in CAPTURE_METRICS if metric.name.startswith(("wiretide_flow", "wiretide_sflow"))),
+)
+"""What is declared to Prometheus: the collector's own metrics, and those of decoding on the side."""
+
+TICK = 1.0
+"""Seconds between two looks at the counters."""
+
+SHOWN = 20
+"""Exporters in the summary, those with the most datagrams; the others follow as one."""
+
+SWITCH_SECONDS = 0.0005
+"""How long a thread may keep the interpreter from the one that receives; Python's default is ten times as long."""
+
+Say = Callable[[str], None]
+
+
+def collect(settings: Settings, metrics: tuple[str, int] | None, say: Say) -> None:
+    """Record until SIGINT or SIGTERM, then say what was recorded; raises what the recording failed with.
+
+    A second signal ends the process at once.
+    """
+    stop = threading.Event()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        with _signals(stop):
+            _collect(settings, metrics, say, stop)
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _collect(settings: Settings, metrics: tuple[str, int] | None, say: Say, stop: threading.Event) -> None:
+    exporter = Exporter([], SERVED)
+    with contextlib.ExitStack() as stack:
+        if metrics is not None:
+            server = stack.enter_context(serve(exporter, *metrics, option="--metrics"))
+            say(f"metrics at {server.url}metrics")
+        collector = Collector(settings, ExportInspector(settings.folder, _warn), stop)
+        stack.callback(lambda: say(summary(collector.samples(), settings.folder)))
+        stack.enter_context(collector)
+        for line in beginning(collector):
+            say(line)
+        last = 0.0
+        while not stop.wait(TICK):
+            samples = collector.samples()
+            exporter.samples(samples)
+            last = _status(samples, last)
+        _wipe_status()
+
+
+def beginning(collector: Collector) -> Iterator[str]:
+    """Say where it listens and records, and what it may hold."""
+    settings = collector.settings
+    for udp in collector.sockets:
+        yield f"listening on {udp.name}, receive buffer {spelled_bytes(udp.granted)}"
+    if any(udp.short for udp in collector.sockets):
+        yield (
+            f"the system gave less receive buffer than the {spelled_bytes(settings.receive_buffer)} asked for: bursts "
+            f"may get lost (counted); allow it with: sysctl -w net.core.rmem_max={settings.receive_buffer}"
+        )
+    every = f" or {settings.rotate_every / SECOND:g} s" if settings.rotate_every else ""
+    bound = f"the newest {spelled_bytes(settings.keep)} of them" if settings.keep is not None else "all of them"
+    most = f"files of up to {spelled_bytes(settings.rotate_size)}{every}"
+    yield f"recording into {settings.folder}: {most}, keeping {bound}"
+    bounds = Bounds()
+    yield (
+        f"decoding on the side for counters: at most {bounds.sessions:,} sessions, {bounds.templates:,} templates, "
+        f"{spelled_bytes(bounds.waiting_bytes)} of data that waits for its template"
+    )
+    yield f"memory of buffers: at most {spelled_bytes(MEMORY)}, and those of the sockets"
+
+
+def summary(samples: Samples, folder: Path) -> str:
+    """Lay out what came and what became of it."""
+    datagrams = {labels[0]: value for (name, labels), value in samples.items() if name == DATAGRAMS.name}
+    lost = "not told by this system"
+    if any(name == DROPPED.name for name, _ in samples):
+        lost = _count(samples.total(DROPPED), "datagram")
+    came = f"{_count(samples.total(DATAGRAMS), 'datagram')} ({spelled_bytes(samples.total(BYTES))})"
+    files = f"{_count(samples.total(FILES), 'file')} ({spelled_bytes(samples.total(WRITTEN))})"
+    lines = [
+        f"recorded {came} of {_count(samples.total(EXPORTERS), 'exporter')} into {files} in {folder}",
+        f"refused: {_count(samples.total(REFUSED), 'datagram')}; lost before they could be received: {lost}",
+    ]
+    if unwritten := samples.total(UNWRITTEN):
+        lines.append(f"lost because the disk failed: {_count(unwritten, 'datagram')}")
+    if deleted := samples.total(FILES_DELETED):
+        lines.append(f"deleted to keep the bound: {_count(deleted, 'oldest file')}")
+    if datagrams:
+        lines += ["", aligned(["exporter", "datagrams", "bytes"], _exporters(samples, datagrams))]
+    return "\n".join(lines)
+
+
+def _exporters(samples: Samples, datagrams: dict[str, float]) -> list[list[str]]:
+    ordered = sorted(datagrams, key=lambda name: (-datagrams[name], name))
+    rows = [
+        [name, f"{datagrams[name]:,.0f}", f"{samples.total(BYTES, exporter=name):,.0f}"] for name in ordered[:SHOWN]
+    ]
+    if rest := ordered[SHOWN:]:
+        sums = sum(datagrams[name] for name in rest), sum(samples.total(BYTES, exporter=name) for name in rest)
+        rows.append([f"{len(rest):,} more", *(f"{value:,.0f}" for value in sums)])
+    return rows
+
+
+def _warn(text: str) -> None:
+    print(f"wiretide: warning: {escaped(text)}", file=sys.stderr, flush=True)
+
+
+def _status(samples: Samples, last: float) -> float:
+    """On a terminal, keep one line up to date; return the datagrams so far."""
+    datagrams = samples.total(DATAGRAMS)
+    if sys.stderr.isatty():
+        amounts = (
+            f"{datagrams:,.0f} datagrams, {(datagrams - last) / TICK:,.0f}/s, {samples.total(EXPORTERS):,.0f} exporters"
+        )
+        losses = f"{samples.total(REFUSED):,.0f} refused, {samples.total(DROPPED):,.0f} lost"
+        print(f"\r{amounts}, {losses}\x1b[K", end="", file=sys.stderr, flush=True)
+    return datagrams
+
+
+def _wipe_status() -> None:
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _count(number: float, thing: str) -> str:
+    """Spell a number of things.
+
+    >>> _count(1, "file"), _count(2000, "file")
+    ('1 file', '2,000 files')
+    """
+    return f"{number:,.0f} {thing}{'' if number == 1 else 's'}"
+
+
+@contextlib.contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM set `stop`, and the second do what it does by default."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def first(*_: object) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_DFL)
+        stop.set()
+
+    before = {each: signal.signal(each, first) for each in numbers}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,139 @@
+"""The low-level node put together: links of a pipeline file into their spools, a line of status, metrics, a summary."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from capture.errors import WiretideError
+from capture.metrics import BYTES_READ, RECORDS_READ, Samples, by_name
+from capture.metrics import METRICS as CAPTURE_METRICS
+from dashboards.monitors.node_links import FAILED, RUNNING, STATES, Link, Say, chosen, open_links
+from dashboards.output.table import aligned
+from dashboards.prometheus.exporter import Exporter
+from dashboards.prometheus.server import serve
+from dashboards.stop_signals import stopping
+from lowlevel.metrics import (
+    LINK_STATE,
+    PARTIALS_LEFT,
+    RECORDS_SHED,
+    SPOOL_ROWS_DROPPED,
+    SPOOL_ROWS_WRITTEN,
+    SPOOL_SEGMENTS_WRITTEN,
+)
+from lowlevel.metrics import METRICS as LOW_METRICS
+from lowlevel.metrics import NODE_METRICS_METRICS as NODE_METRICS
+from queries.bindings import check_names
+from queries.pipeline_file import PipelineFile
+
+SERVED = (*CAPTURE_METRICS, *LOW_METRICS, *NODE_METRICS)
+"""What is declared to Prometheus."""
+
+DECLARED = by_name(SERVED)
+
+TICK = 0.5
+"""Seconds between two looks at the counters."""
+
+
+class NodeFailedError(WiretideError):
+    """Some links of a node have failed, each of which has said why; the others went on."""
+
+
+def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, int] | None, say: Say) -> None:
+    """Capture the spooled links of a pipeline, or those of the given names, until all have ended or SIGINT or SIGTERM.
+
+    A link that fails leaves the others running. Raises what is wrong before the first packet is read, NodeFailedError
+    at the end where a link has failed.
+    """
+    plans = pipeline.plans()
+    check_names(plans, [*pipeline.links, *pipeline.spooled])  # files of other links need not be there
+    links = list(open_links(pipeline, pipeline.leaves(plans), chosen(pipeline, names), say))
+    if not links:
+        return
+    stop = threading.Event()
+    exporter = Exporter([], SERVED)
+    with contextlib.ExitStack() as stack:
+        if metrics is not None:
+            say(f"metrics at {stack.enter_context(serve(exporter, *metrics, option='--metrics')).url}metrics")
+        stack.enter_context(stopping(stop.set))
+        _attend(links, exporter, stop, say)
+    say(summary(links))
+    if failed := [link.name for link in links if link.state == FAILED]:
+        raise NodeFailedError(f"failed: link {', '.join(failed)}")
+
+
+def _attend(links: Sequence[Link], exporter: Exporter, stop: threading.Event, say: Say) -> None:
+    """Start all links, and look at them until they have ended, or until `stop`."""
+    for link in links:
+        link.start()
+    say(f"capturing {len(links)} link{'' if len(links) == 1 else 's'}; Ctrl-C ends with what has been read")
+    try:
+        last = _Status()
+        while any(link.state == RUNNING for link in links) and not stop.wait(TICK):
+            samples = totals(links)
+            exporter.samples(samples)
+            last.show(samples)
+        last.wipe()
+    finally:
+        for link in links:
+            link.stop()
+        for link in links:
+            link.join()
+    exporter.samples(totals(links))
+
+
+def totals(links: Sequence[Link]) -> Samples:
+    """Return the counters of all links."""
+    samples = Samples()
+    for link in links:
+        samples.merge(link.capturing.samples, DECLARED)
+    for state in STATES:
+        samples.set(LINK_STATE, sum(link.state == state for link in links), state)
+    return samples
+
+
+def summary(links: Sequence[Link]) -> str:
+    """Lay out what was read of each link and what was left of it."""
+    samples = totals(links)
+    rows = [
+        [link.name, link.state, *(f"{samples.total(metric, link=link.name):,.0f}" for metric in _COLUMNS.values())]
+        for link in links
+    ]
+    return aligned(["link", "state", *_COLUMNS], rows)
+
+
+_COLUMNS = {
+    "records": RECORDS_READ,
+    "shed": RECORDS_SHED,
+    "bytes": BYTES_READ,
+    "partials": PARTIALS_LEFT,
+    "written": SPOOL_ROWS_WRITTEN,
+    "dropped": SPOOL_ROWS_DROPPED,
+    "segments": SPOOL_SEGMENTS_WRITTEN,
+}
+
+
+class _Status:
+    """One line on a terminal, kept up to date."""
+
+    def __init__(self) -> None:
+        self.records = 0.0
+        self.at = time.monotonic()
+
+    def show(self, samples: Samples) -> None:
+        """Say how many records there were, and how fast they come."""
+        now, records = time.monotonic(), samples.total(RECORDS_READ)
+        if sys.stderr.isatty():
+            rate = (records - self.records) / max(now - self.at, 1e-9)
+            shed = f", {samples.total(RECORDS_SHED):,.0f} shed" if samples.total(RECORDS_SHED) else ""
+            left = f"{samples.total(PARTIALS_LEFT):,.0f} partials"
+            print(f"\r{records:,.0f} records, {rate:,.0f}/s, {left}{shed}\x1b[K", end="", file=sys.stderr, flush=True)
+        self.records, self.at = records, now
+
+    def wipe(self) -> None:
+        """Leave the line empty."""
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,182 @@
+"""The links of a low-level node: each with its capture, its tables, its spool, and a thread that reads it."""
+
+from __future__ import annotations
+
+import glob
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from capture.errors import WiretideError
+from capture.files.capture import open_capture
+from capture.files.positions import positions
+from capture.files.stream import StreamedCapture
+from capture.units import SECOND
+from dashboards.output.console import spelled_bytes
+from dashboards.wire_text import escaped
+from highlevel.arrival_order import check_one_input
+from highlevel.inline import Input
+from highlevel.plan import LeafPlan
+from lowlevel.node.link_worker import Capturing
+from lowlevel.node.memory import bytes_at_most, slots_within
+from lowlevel.node.node import Node
+from lowlevel.spool.fingerprint import fingerprint
+from lowlevel.spool.writer import SpoolWriter
+from lowlevel.table.flushing import Flushing
+from queries.node_tables import NodeSettings, SpooledLink
+from queries.pipeline_file import PipelineFile
+from queries.sections import PipelineError
+
+RUNNING, ENDED, STOPPED, FAILED = "running", "ended", "stopped", "failed"
+STATES = (RUNNING, ENDED, STOPPED, FAILED)
+
+Say = Callable[[str], None]
+
+
+class Link:
+    """One link and the thread that reads it."""
+
+    def __init__(self, settings: SpooledLink, capturing: Capturing) -> None:
+        """Prepare; `start` begins."""
+        self.name = settings.name
+        self.settings = settings
+        self.capturing = capturing
+        self.state = RUNNING
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)  # a second Ctrl-C waits for none
+        self._stop = threading.Event()
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End soon, with all that has been read; returns at once."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait for the end."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        state = FAILED
+        try:
+            self.capturing.run(self._stop.is_set)
+            state = ENDED if self.capturing.ended else STOPPED
+            if state == ENDED and self.capturing.damage:
+                _complain(f"link {self.name}: {self.capturing.damage_told}")
+            if state == STOPPED and not self._stop.is_set():
+                state = FAILED
+                _complain(f"link {self.name}: {self.settings.capture} is gone; its spool can be gone on with")
+        except (WiretideError, OSError) as error:
+            _complain(f"link {self.name}: {error}")
+        finally:
+            self.state = state
+
+
+def chosen(pipeline: PipelineFile, names: Sequence[str]) -> list[SpooledLink]:
+    """Return the links with a spool, those of `names` where there are any; PipelineError where there is none such."""
+    if not pipeline.spooled:
+        raise PipelineError(
+            "no link has a spool, so there is nothing to leave: expected at least one table [links.NAME] with "
+            'capture = "…" and spool = "…"'
+        )
+    for name in names:
+        if name not in pipeline.spooled:
+            raise PipelineError(
+                f"--link {name}: got no link with a spool, expected one of {', '.join(pipeline.spooled)}"
+            )
+    return [link for name, link in pipeline.spooled.items() if not names or name in names]
+
+
+def open_links(
+    pipeline: PipelineFile, leaves: Sequence[LeafPlan], links: Sequence[SpooledLink], say: Say
+) -> list[Link]:
+    """Open captures and spools of the links that some query reads and whose spool has not ended; say every bound.
+
+    Raises PipelineError where the bounds contradict each other, InputError and SpoolError where a link cannot be had.
+    """
+    check_one_input(leaves, pipeline.spools)
+    fed = fed_links(pipeline, leaves, links)
+    for link in links:
+        if not fed[link.name]:
+            say(f"link {link.name}: no query reads it, so it is left alone")
+    read = [link for link in links if fed[link.name]]
+    opened: list[Link] = []
+    try:
+        for link in read:
+            found = _open(link, pipeline.node, fed[link.name], pipeline.node.memory // len(read), say)
+            opened += [found] if found else []
+    except BaseException:
+        for each in opened:
+            each.capturing.spool.abandon()
+        raise
+    return opened
+
+
+def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[LeafPlan], memory: int, say: Say) -> Link | None:
+    """Open one link, whose tables may take `memory` bytes; None where its spool has ended."""
+    low = [leaf.low for leaf in leaves]
+    flushing = node.flushing()
+    slots = table_slots(link, memory, leaves, flushing)
+    tables = bytes_at_most(slots, low, flushing)
+    many = is_many(link.capture)
+    check_one_input(leaves, [Input(link.name, Path(link.capture), link.name, many)])
+    capture = open_capture(link.capture, follow=many)
+    live = isinstance(capture, StreamedCapture) and capture.live
+    again = positions(capture) is not None
+    if again and node.spool_bytes < (least := 4 * node.segment_bytes + 2 * tables):
+        raise PipelineError(
+            f"node.spool_bytes, for link {link.name}: got {node.spool_bytes:,} bytes, expected at least {least:,}: of "
+            "an input that can be read again all tables go into one segment; or make node.memory smaller"
+        )
+    named = [(leaf.name, fingerprint(leaf.low)) for leaf in leaves]
+    spool = SpoolWriter(link.spool, link.name, named, node.limits(), cuts=again)
+    if spool.ended:
+        say(f"link {link.name}: its spool {link.spool} has ended: there is nothing left to do")
+        spool.abandon()
+        return None
+    try:
+        served = Node(link.name, capture, low, slots, promise=link.knowledge(live=live), flushing=flushing)
+        capturing = Capturing(capture, served, [(leaf.name, leaf.low) for leaf in leaves], spool)
+    except BaseException:
+        spool.abandon()
+        raise
+    say(f"link {link.name}: {link.capture} into {link.spool}, for {', '.join(leaf.name for leaf in leaves)}")
+    how = f"flush {node.flushing_text()}; promise {link.knowledge_text(live=live)}"
+    what = f"{slots:,} slots each, {spelled_bytes(tables)} at most" if tables else "none, each row goes up by itself"
+    say(f"  tables: {what}; {how}")
+    say(f"  spool: {spool_bounds(node)}")
+    return Link(link, capturing)
+
+
+def table_slots(link: SpooledLink, memory: int, leaves: Sequence[LeafPlan], flushing: Flushing) -> int:
+    """Return the slots of each table of a link, which may take `memory` bytes together; PipelineError for too few."""
+    try:
+        return slots_within(memory, [leaf.low for leaf in leaves], flushing)
+    except ValueError as error:
+        raise PipelineError(f"node.memory, for link {link.name}: {error}") from error
+
+
+def spool_bounds(node: NodeSettings) -> str:
+    """Return the bounds of each link's spool as people read them."""
+    segments = f"segments of {spelled_bytes(node.segment_bytes)} or {node.segment_time / SECOND:g} s"
+    return f"{segments}, {spelled_bytes(node.spool_bytes)} on the disk at most; when full: {node.when_full}"
+
+
+def is_many(capture: str) -> bool:
+    """Whether a capture is to be followed: a folder, or a glob in the last part of its path."""
+    path = Path(capture)
+    return path.is_dir() or (not path.exists() and glob.has_magic(path.name) and path.parent.is_dir())
+
+
+def fed_links(
+    pipeline: PipelineFile, leaves: Sequence[LeafPlan], links: Iterable[SpooledLink]
+) -> dict[str, list[LeafPlan]]:
+    """Return the leaves that read each of the links, by its name; none for a link that is left alone."""
+    sources = {each.link: each for each in pipeline.spools}
+    return {link.name: [leaf for leaf in leaves if sources[link.name].feeds(leaf)] for link in links}
+
+
+def _complain(text: str) -> None:
+    print(f"wiretide: {escaped(text)}", file=sys.stderr, flush=True)

@@ -1,0 +1,246 @@
+"""The monitoring pipeline put together: links and queries on Spark, results to Prometheus, files and the console."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from capture.files.capture import open_finite
+from capture.metrics import (
+    BYTES_READ,
+    FILES_DAMAGED,
+    PACKETS_DECODED,
+    RECORDS_READ,
+    RECORDS_SKIPPED,
+    Samples,
+)
+from capture.metrics import METRICS as CAPTURE_METRICS
+from capture.private_files import open_private
+from dashboards.monitors.spool_lines import spool_lines, spool_table
+from dashboards.monitors.window_lines import window_lines
+from dashboards.output.run_warnings import count, plan_warnings
+from dashboards.output.table import aligned
+from dashboards.prometheus.exporter import Exporter
+from dashboards.prometheus.server import OPTION, Server, serve
+from dashboards.wire_text import lines_escaped
+from highlevel.graph.plan import AnyPlan
+from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
+from highlevel.metrics import METRICS as HIGH_METRICS
+from highlevel.results.user_types import internal
+from lowlevel.metrics import METRICS as LOW_METRICS
+from queries.pipeline_file import PipelineFile
+from queries.sections import PipelineError
+
+if TYPE_CHECKING:
+    from highlevel.spark.stream import StreamRun
+
+Say = Callable[[str], None]
+
+SPOOLS_EVERY = 60.0
+"""Seconds between two lines about each spool that is read."""
+
+
+class Monitor:
+    """Runs a pipeline file. Use as a context manager: leaving it stops Spark and the metrics server."""
+
+    def __init__(self, pipeline: PipelineFile, say: Say = print, *, port_option: str = OPTION) -> None:
+        """Check everything that can be wrong before a JVM is started; `say` takes lines for the user.
+
+        `port_option` is what the user chooses the port of the metrics with.
+        """
+        self._port_option = port_option
+        self.pipeline = pipeline
+        self.say = say
+        self.plans = pipeline.plans()
+        captures = pipeline.inputs(self.plans)
+        self.inputs = [*captures, *pipeline.spools]
+        for each in captures:
+            open_finite(each.path, "the stream engine")
+        try:
+            metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS)
+            self.exporter = Exporter(self.plans, metrics, pipeline.top, pipeline.ranks)
+        except ValueError as error:  # names that clash, a rank that is no column
+            raise PipelineError(str(error)) from error
+        self._spooled = list(pipeline.spooled)
+        self._said_spools = time.monotonic()
+        self.by_name = {plan.name: plan for plan in self.plans}
+        self.samples = Samples()
+        self.shown = -1  # the last micro-batch whose results were handed on
+        self._showing = threading.Lock()
+        self.server: Server | None = None
+        self.run: StreamRun | None = None
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Monitor:
+        """Check Java and the folder, serve metrics, then start Spark and the stream."""
+        try:
+            self._prepare()
+            self.server = serve(self.exporter, self.pipeline.host, self.pipeline.port, self._port_option)
+            self.say(f"metrics at {self.server.url}metrics")
+            for warning in [text for plan in self.plans for text in plan_warnings(plan)]:
+                self.say(f"warning: {warning}")
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _prepare(self) -> None:
+        from highlevel.spark.java import require_java
+
+        require_java()
+
+        from highlevel.spark.session import session
+        from highlevel.spark.stream import StreamRun
+
+        pipeline = self.pipeline
+        self.run = StreamRun(
+            lambda: session(pipeline.master, partitions=pipeline.partitions, log=pipeline.folder / "spark.log"),
+            self.plans,
+            self.inputs,
+            pipeline.folder,
+            partitions=pipeline.partitions,
+            speed=pipeline.speed,
+            on_batch=self._batch,
+            say=self.say,
+        )
+        self.run.prepare()
+
+    def _start(self) -> None:
+        assert self.run is not None, "it is prepared"
+        os.close(open_private(self.pipeline.folder / "spark.log", os.O_WRONLY))
+        self.say("starting Spark (takes some seconds) …")
+        self.run.start()
+        self._show_what_was()
+        self.say(f"{self._doing()}; state and results in {self.pipeline.folder}")
+
+    def _doing(self) -> str:
+        at = f"at {self.pipeline.speed:g} times its speed" if self.pipeline.speed else "as fast as possible"
+        captures = sum(not each.spool for each in self.inputs)
+        spools = [f"the spool of {each.link}" for each in self.inputs if each.spool]
+        replaying = [f"replaying {count(captures, 'capture')} {at}"] if captures else []
+        return ", ".join([*replaying, *([f"reading {', '.join(spools)}"] if spools else [])])
+
+    def _show_what_was(self) -> None:
+        """After a restart, show the counters and the windows that the run before left."""
+        assert self.run is not None, "there is a run"
+        with self._showing:
+            totals, last = self.run.totals, self.run.continued
+            if self.shown >= 0 or not totals.samples:
+                return
+            self.shown = last  # where Spark does it again, its rows are shown already
+            self.samples = totals.samples
+            self.exporter.samples(totals.samples)
+            for plan in self.plans:
+                rows = last_results(self.pipeline.folder / "output", plan, last) if plan.windowed else None
+                if rows is not None:
+                    newest = pc.max(rows["window_end"])
+                    self.exporter.results(plan.name, rows.filter(pc.equal(rows["window_end"], newest)))
+                self.exporter.progress(plan.name, totals.lows[plan.name])
+
+    def _batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
+        """Show what a micro-batch closed. After a failure it may be called again with the same id and content."""
+        with self._showing:
+            if batch_id > self.shown:
+                self._show(batch_id, results, samples)
+
+    def _show(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
+        assert self.run is not None, "batches come from a started run"
+        self.shown = batch_id
+        self.samples = samples
+        self.exporter.samples(samples)
+        for name, table in results.items():
+            if table.num_rows:
+                self.exporter.results(name, table)
+                for line in window_lines(self.by_name[name], table):
+                    self.say(line)
+            # A window without rows closes too: what was shown before is then no longer the last one.
+            self.exporter.progress(name, self.run.totals.lows[name])
+
+    def _say_spools(self) -> None:
+        """Once in a while, say how far the spools are read."""
+        now = time.monotonic()
+        if now - self._said_spools >= SPOOLS_EVERY:
+            self._said_spools = now
+            for line in spool_lines(self.samples, self._spooled, time.time_ns()):
+                self.say(line)
+
+    def wait(self) -> None:
+        """Return when the inputs have ended and all results are out; raises what the run failed with."""
+        assert self.run is not None, "wait() is for a started monitor"
+        while not self.run.wait(0.2):
+            self._say_spools()
+
+    def serve_until_stopped(self) -> None:
+        """Go on serving the last windows; Ctrl-C (KeyboardInterrupt) ends it."""
+        self._stop.wait()
+
+    def summary(self) -> str:
+        """Lay out what was read, of captures and of spools, and what came of it, as tables."""
+        links = [
+            [link, *(f"{self.samples.total(metric, link=link):,.0f}" for metric in _LINK_COLUMNS.values())]
+            for link in self.pipeline.links
+        ]
+        queries = [
+            [name, *(f"{self.samples.total(metric, query=name):,.0f}" for metric in _QUERY_COLUMNS.values())]
+            for name in self.by_name
+        ]
+        tables = [aligned(["link", *_LINK_COLUMNS], links)] if links else []
+        if self._spooled:
+            tables.append(spool_table(self.samples, self._spooled, time.time_ns()))
+        return "\n\n".join([*tables, aligned(["query", *_QUERY_COLUMNS], queries)])
+
+    def close(self) -> None:
+        """Stop everything that was started; may be called twice."""
+        if self.run is not None:
+            from highlevel.spark.session import close
+
+            run, self.run = self.run, None
+            try:
+                run.stop()
+            finally:
+                if run.spark is not None:
+                    close(run.spark)
+        if self.server is not None:
+            self.server.close()
+            self.server = None
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self.close()
+
+
+def last_results(output: Path, plan: AnyPlan, last: int) -> pa.Table | None:
+    """Read the newest file of a query's results that is of a micro-batch up to `last`: the last windows that closed.
+
+    Rows are in the plan's schema. None if there is no file.
+    """
+    from highlevel.spark.result_files import query_folder, result_file
+
+    newest = result_file(output, plan.name, last).name
+    files = sorted(path for path in query_folder(output, plan.name).glob("part-*.parquet") if path.name <= newest)
+    return internal(pq.read_table(files[-1], partitioning=None), plan.schema) if files else None
+
+
+_LINK_COLUMNS = {
+    "records": RECORDS_READ,
+    "IP packets": PACKETS_DECODED,
+    "others": RECORDS_SKIPPED,
+    "bytes": BYTES_READ,
+    "damaged files": FILES_DAMAGED,
+}
+_QUERY_COLUMNS = {"windows": WINDOWS_CLOSED, "rows": RESULT_ROWS, "late": LATE_PARTIALS}
+
+
+def say_line(line: str) -> None:
+    """Print a line, or several, at once, also into a pipe."""
+    print(lines_escaped(line), file=sys.stdout, flush=True)

@@ -1,0 +1,103 @@
+"""A pipeline file as people read it: of each link who reads it, for whom, with which tables; then the plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dashboards.monitors.node_links import fed_links, is_many, spool_bounds, table_slots
+from dashboards.output.console import spelled_bytes
+from highlevel.inline import Input
+from highlevel.plan import LeafPlan
+from lowlevel.node.memory import bytes_at_most, possible_versions
+from lowlevel.node.node import TABLE_SLOTS
+from lowlevel.table.flushing import Flushing, Policy
+from lowlevel.table.sharing import share
+from queries.bindings import can_be_read_once, check_names
+from queries.explain import explain
+from queries.node_tables import NodeSettings, SpooledLink
+from queries.pipeline_file import PipelineFile
+
+
+def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
+    """Yield the explanation; no input is opened, and none need be there.
+
+    Raises PipelineError and InputError for what `wiretide capture` and `wiretide run` would refuse.
+    """
+    plans = pipeline.plans()
+    check_names(plans, [*pipeline.links, *pipeline.spooled])
+    yield f"pipeline: {_count(len(pipeline.links) + len(pipeline.spooled), 'link')}, {_many(len(plans))}"
+    yield _line("results", f"{pipeline.folder}, with what `wiretide run` needs to go on")
+    fed = fed_links(pipeline, pipeline.leaves(plans), list(pipeline.spooled.values()))
+    memory = pipeline.node.memory // max(1, sum(map(bool, fed.values())))
+    for name, link in pipeline.spooled.items():
+        yield from ["", f"link {name}: {link.capture}, which `wiretide capture` reads"]
+        yield from _spooled(link, pipeline.node, fed[name], memory)
+    for name, paths in pipeline.links.items():
+        yield from ["", f"link {name}: {', '.join(paths)}, which `wiretide run` reads"]
+        source = Input(name, Path(paths[0]), name, bound_kinds=pipeline.bound_kinds)
+        yield from _read_by_run([leaf for plan in plans for leaf in plan.leaves if source.feeds(leaf)])
+    for plan in plans:
+        yield from ["", explain(plan)]
+
+
+def _spooled(link: SpooledLink, node: NodeSettings, leaves: Sequence[LeafPlan], memory: int) -> Iterator[str]:
+    """Say how a node reads a link, whose tables may take `memory` bytes."""
+    yield from _read_for(leaves)
+    if not leaves:
+        return
+    path = Path(link.capture)
+    yield _line("promise", link.knowledge_text(live=can_be_read_once(path) or is_many(link.capture)))
+    yield _line("flush", node.flushing_text())
+    yield from _tables(leaves, table_slots(link, memory, leaves, node.flushing()), node.flushing())
+    if any(leaf.low.reduced for leaf in leaves):
+        yield _line("memory", f"{spelled_bytes(memory)} for the tables: its part of [node] memory")
+    yield _line("spool", f"{link.spool}: `wiretide explain {link.spool}` says what is in it")
+    yield _line("spool bounds", spool_bounds(node))
+
+
+def _read_by_run(leaves: Sequence[LeafPlan]) -> Iterator[str]:
+    """Say how tasks of Spark read the files of a link."""
+    yield from _read_for(leaves)
+    if leaves:
+        yield _line("promise", "exact: each file is scanned before it is read")
+        yield _line("flush", f"{Policy.AT_ONCE}, and all at the end of each task")
+        yield from _tables(leaves, TABLE_SLOTS, Flushing())
+        if any(leaf.low.reduced for leaf in leaves):
+            yield _line("memory", "that of the tables, for each task at work")
+
+
+def _read_for(leaves: Sequence[LeafPlan]) -> Iterator[str]:
+    yield _line("queries", ", ".join(dict.fromkeys(leaf.name for leaf in leaves)) or "none: it is left alone")
+
+
+def _tables(leaves: Sequence[LeafPlan], slots: int, flushing: Flushing) -> Iterator[str]:
+    """Say which queries have a table, share one, or are fed from another's, and what memory each can take."""
+    low = [leaf.low for leaf in leaves]
+    if any(plan.reduced for plan in low):
+        together = spelled_bytes(bytes_at_most(slots, low, flushing))
+        yield _line("tables", f"{slots:,} slots each, {together} at most of all that can occur")
+    tables = share(low, feeding=flushing.policy is Policy.AT_ONCE)
+    for shared in tables:
+        names = ", ".join(dict.fromkeys(leaves[sharer.number].name for sharer in shared.sharers))
+        if not shared.plan.reduced:
+            yield _line("no table", f"{names}: each row goes up by itself")
+            continue
+        whose = f"{names}: shared, as they keep the same groups" if len(shared.sharers) > 1 else names
+        if shared.feeder is not None:
+            finer = leaves[tables[shared.feeder].sharers[0].number].name
+            whose += f"; fed from what leaves that of {finer}, not from packets"
+        versions = len(possible_versions(shared.plan))
+        yield _line("table", whose + (f"; up to {versions}, by the IP versions of addresses" if versions > 1 else ""))
+
+
+def _line(what: str, text: str) -> str:
+    return f"  {what:<14}  {text}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _many(queries: int) -> str:
+    return f"{queries} {'query' if queries == 1 else 'queries'}"

@@ -1,0 +1,60 @@
+"""How far the spools of links are read, for whoever watches a pipeline run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from capture.metrics import Samples
+from capture.units import SECOND
+from dashboards.output.run_warnings import count
+from dashboards.output.table import aligned
+from highlevel.metrics import (
+    SPOOL_NEWEST,
+    SPOOL_PARTIALS_LOST,
+    SPOOL_PARTIALS_READ,
+    SPOOL_PARTIALS_SHED,
+    SPOOL_SEGMENTS_LOST,
+    SPOOL_SEGMENTS_READ,
+)
+
+_COLUMNS = {
+    "segments": SPOOL_SEGMENTS_READ,
+    "lost": SPOOL_SEGMENTS_LOST,
+    "partials": SPOOL_PARTIALS_READ,
+    "lost with segments": SPOOL_PARTIALS_LOST,
+    "shed": SPOOL_PARTIALS_SHED,
+}
+
+
+def lag(samples: Samples, link: str, now: int) -> int | None:
+    """Return how long before `now` (ns) the newest segment read was written, ns; None where none was read."""
+    newest = samples.total(SPOOL_NEWEST, link=link)
+    return max(0, now - round(newest * SECOND)) if newest else None
+
+
+def spool_table(samples: Samples, links: Sequence[str], now: int) -> str:
+    """Lay out what was read of the spools of `links`."""
+    rows = [
+        [
+            link,
+            *(f"{samples.total(metric, link=link):,.0f}" for metric in _COLUMNS.values()),
+            _age(samples, link, now),
+        ]
+        for link in links
+    ]
+    return aligned(["spool", *_COLUMNS, "newest"], rows)
+
+
+def spool_lines(samples: Samples, links: Sequence[str], now: int) -> Iterator[str]:
+    """Yield a line for each spool: segments and partials read, how old the newest is, and what is lost."""
+    for link in links:
+        read, lost = (int(samples.total(each, link=link)) for each in (SPOOL_SEGMENTS_READ, SPOOL_SEGMENTS_LOST))
+        partials = count(int(samples.total(SPOOL_PARTIALS_READ, link=link)), "partial")
+        newest = f", newest {_age(samples, link, now)} old" if read else ""
+        gaps = f", {count(lost, 'segment')} lost" if lost else ""
+        yield f"spool of {link}: {count(read, 'segment')}, {partials}{newest}{gaps}"
+
+
+def _age(samples: Samples, link: str, now: int) -> str:
+    found = lag(samples, link, now)
+    return "-" if found is None else f"{found / SECOND:,.1f} s"

@@ -1,0 +1,83 @@
+"""Closed windows as lines of text, for whoever watches a pipeline run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from capture.units import SECOND
+from dashboards.wire_text import escaped
+from highlevel.graph.plan import AnyPlan
+from highlevel.plan import QueryPlan
+from highlevel.results.user_types import readable
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
+from lowlevel.times import time_texts
+
+SHOWN = 3
+"""Windows of one query that are printed at a time; the count of the others follows."""
+
+
+def window_lines(plan: AnyPlan, table: pa.Table, shown: int = SHOWN) -> Iterator[str]:
+    """Yield a line for each of the newest windows of `table`: its end, its rows, and the one with the largest value.
+
+    Of rows without a window one line: how many came, and the last of them.
+    """
+    of_windows = plan if isinstance(plan, QueryPlan) else plan.shown
+    if of_windows is None:
+        if table.num_rows:
+            last = table.slice(table.num_rows - 1).combine_chunks()
+            many = "1 row, " if table.num_rows == 1 else f"{table.num_rows:,} rows, the last "
+            yield f"{'':20}  {plan.name}: {many}{_spelled(last, plan.times)}"
+        return
+    yield from _of_windows(of_windows, table, shown)
+
+
+def _of_windows(plan: QueryPlan, table: pa.Table, shown: int) -> Iterator[str]:
+    ends = sorted(pc.unique(table["window_end"]).to_pylist())
+    if len(ends) > shown:
+        more = "1 earlier window" if len(ends) == shown + 1 else f"{len(ends) - shown} earlier windows"
+        yield f"{'':20}  {plan.name}: {more}"
+    for end in ends[-shown:]:
+        rows = table.filter(pc.equal(table["window_end"], end)).drop_columns(["window_start", "window_end"])
+        yield f"{_clock(end) if plan.window.timed else _row(end)}  {plan.name}: {_groups(rows)}{_largest(plan, rows)}"
+
+
+def _clock(time: int) -> str:
+    seconds = pa.scalar(time // SECOND, pa.timestamp("s"))
+    return pc.strftime(seconds, "%Y-%m-%dT%H:%M:%SZ").as_py()
+
+
+def _row(number: int) -> str:
+    return f"row {number:,}".rjust(20)
+
+
+def _groups(rows: pa.Table) -> str:
+    return "1 row, " if rows.num_rows == 1 else f"{rows.num_rows:,} rows, the largest "
+
+
+def _largest(plan: QueryPlan, rows: pa.Table) -> str:
+    """Spell the row with the largest value in the first column of values; of equals the first."""
+    values = [
+        out.name
+        for out in plan.select
+        if not (isinstance(out.expression, Column) and out.expression.name in plan.group_by)
+        and out.expression.type in (Type.INT, Type.FLOAT)
+    ]
+    if values:
+        order = pc.sort_indices(rows, sort_keys=[(values[0], "descending")])
+        rows = rows.take(order[:1])
+    return _spelled(rows, plan.times)
+
+
+def _spelled(rows: pa.Table, times: Collection[str]) -> str:
+    """Spell the first of some rows."""
+    first = readable(rows.slice(0, 1).combine_chunks(), ())
+    for place, name in enumerate(first.column_names):
+        if name in times:
+            first = first.set_column(place, name, time_texts(first[name].combine_chunks()))
+    row = first.to_pylist()[0]
+    texts = [f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in row.items()]
+    return ", ".join(map(escaped, texts))

@@ -1,0 +1,171 @@
+"""What the command line says beside the answer, on standard error: progress, warnings, counters."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO
+
+from capture.metrics import BYTES_READ, DECODED_BY_FALLBACK, PACKETS_DECODED, RECORDS_READ, Samples
+from dashboards.wire_text import escaped
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
+    from rich.progress import Progress, TaskID
+
+    from capture.native import Kernel
+
+
+def spelled_bytes(amount: float) -> str:
+    """Spell an amount of bytes.
+
+    >>> spelled_bytes(999), spelled_bytes(64 << 20), spelled_bytes(1500)
+    ('999 bytes', '64.0 MiB', '1.5 KiB')
+    """
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if amount >= 1 << power:
+            return f"{amount / (1 << power):.1f} {unit}"
+    return f"{amount:,.0f} bytes"
+
+
+def compile_kernels(*packages: str, idle: Callable[[Kernel], bool] | None = None) -> None:
+    """Compile the kernels that the cache lacks, and say so: the first run on a machine takes seconds for it.
+
+    Of those in `packages`, which have been imported; of all that a query may need where none is named. Those that are
+    `idle` are left out.
+    """
+    from capture import native
+
+    if not packages:
+        from highlevel import inline  # noqa: F401  # importing is what declares them
+
+    missing = [each for each in native.missing() if not packages or each.function.__module__.startswith(packages)]
+    missing = [each for each in missing if idle is None or not idle(each)]
+    if not missing:
+        return
+    kernels = f"{len(missing)} kernel{'s' if len(missing) > 1 else ''}"
+    print(f"wiretide: first run on this machine: compiling {kernels} …", file=sys.stderr, flush=True)
+    for kernel in missing:
+        kernel.compile()
+
+
+class ProgressBar:
+    """A progress bar on standard error: a call with (done, in all, None if unknown) moves it."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        """Move `task` of a bar that is shown."""
+        self._progress = progress
+        self._task = task
+        self._shown = True
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, completed=done, total=total)
+
+    def warn(self, text: str) -> None:
+        """Write a warning above the bar."""
+        self._progress.console.print(
+            f"wiretide: warning: {escaped(text)}", markup=False, highlight=False, soft_wrap=True
+        )
+
+    def remove(self) -> None:
+        """Erase the bar for the rest of the run."""
+        if self._shown:
+            self._shown = False
+            self._progress.stop()
+
+
+class BelowBar(io.RawIOBase):
+    """Standard output on the terminal that shows a progress bar: the bar is removed before the first byte is written.
+
+    Both write to one screen: text would otherwise begin in the line of the bar.
+    """
+
+    def __init__(self, sink: BinaryIO, bar: ProgressBar) -> None:
+        """Write to `sink`."""
+        self._sink = sink
+        self._bar = bar
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Buffer, /) -> int:
+        """Write bytes."""
+        self._bar.remove()
+        return self._sink.write(data)
+
+    def flush(self) -> None:
+        """Flush standard output."""
+        self._sink.flush()
+
+
+@contextmanager
+def progress_bar(
+    unit: str = "bytes", *, shown: bool = True, detail: Callable[[], str] | None = None
+) -> Iterator[ProgressBar | None]:
+    """Show a progress bar while the body runs, and return it; None if standard error is no terminal.
+
+    The text of `detail` is shown after the bar. It is computed again several times per second, in another thread.
+    """
+    if not (shown and sys.stderr.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Detail(ProgressColumn):
+        """The text of `detail`."""
+
+        def render(self, task: Task) -> Text:
+            """Return the text as it is now."""
+            return Text(detail() if detail is not None else "")
+
+    columns = (
+        BarColumn(),
+        DownloadColumn() if unit == "bytes" else MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        Detail(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield ProgressBar(bar, bar.add_task(unit))
+
+
+def warn(text: str) -> None:
+    """Print a warning to standard error."""
+    print(f"wiretide: warning: {escaped(text)}", file=sys.stderr, flush=True)
+
+
+def say_live(live: bool) -> None:
+    """Tell whoever sits at the terminal how a run that does not end by itself is ended."""
+    if live and sys.stderr.isatty():
+        print("wiretide: reading live; Ctrl-C ends with what has been read", file=sys.stderr)
+
+
+def report(samples: Samples, warnings: Sequence[str], *, stats: bool = False) -> None:
+    """Say what is not in the answer; on a terminal, or with `stats`, what was read."""
+    for warning in warnings:
+        warn(warning)
+    if stats:
+        for (name, labels), value in sorted(samples.items()):
+            print(escaped(f"{name}{{{','.join(labels)}}} {value:.15g}"), file=sys.stderr)
+    elif sys.stderr.isatty():
+        records, read = samples.total(RECORDS_READ), samples.total(BYTES_READ) / 1e6
+        text = f"{records:,.0f} records ({read:,.1f} MB)"
+        if any(name == PACKETS_DECODED.name for name, _ in samples):  # not where the rows are of another kind
+            decoded = samples.total(PACKETS_DECODED)
+            text += f", {decoded:,.0f} IP packets, {records - decoded:,.0f} others"
+        if by_fallback := samples.total(DECODED_BY_FALLBACK):
+            text += f"; dpkt decoded {by_fallback:,.0f}"
+        print(text, file=sys.stderr)

@@ -1,0 +1,215 @@
+"""Results as text and files: the formats of `wiretide query`.
+
+CSV: a header, then RFC 4180 rows, nothing else; NULL is an empty field. JSON: one object per line. Table: aligned text
+(`dashboards.output.table`). Parquet and Arrow: the same columns in their own formats, times as `timestamp[ns, UTC]`.
+IP and MAC addresses are text in every format. `Times` says how the text formats write times.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import stat
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from capture.errors import InputError
+from capture.private_files import SHARED_FILE_MODE, replacing
+from dashboards.output.table import ResultTable
+from dashboards.wire_text import json_escaped, neutralised_column
+from highlevel.results.user_types import readable, readable_schema
+from lowlevel.times import time_texts
+
+
+class Format(StrEnum):
+    """How results are written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+    ARROW = "arrow"
+
+
+class Times(StrEnum):
+    """How text formats write times."""
+
+    ISO = "iso"
+    NS = "ns"
+
+
+DEFAULT_TIMES = {Format.TABLE: Times.ISO, Format.CSV: Times.NS, Format.JSON: Times.NS}
+"""How each text format writes times if the user does not say."""
+
+SUFFIXES = {
+    ".txt": Format.TABLE,
+    ".csv": Format.CSV,
+    ".json": Format.JSON,
+    ".jsonl": Format.JSON,
+    ".ndjson": Format.JSON,
+    ".parquet": Format.PARQUET,
+    ".arrow": Format.ARROW,
+    ".arrows": Format.ARROW,
+}
+"""The format that the suffix of an output file selects."""
+
+COMPRESSED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip")
+"""Suffixes of compressed files, which results are not written as."""
+
+BINARY = (Format.PARQUET, Format.ARROW)
+"""Formats that are no text and do not belong on a terminal."""
+
+
+@contextmanager
+def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
+    """Open standard output, or a file that appears under its name only when all is written.
+
+    What exists and is no regular file, such as a pipe or a device, is written to as it is, and so is a file of a `live`
+    run, which is to be read while it grows. Raises InputError where the file cannot be written.
+    """
+    if path is None:
+        if isinstance(sys.stdout.buffer, io.RawIOBase):
+            # PYTHONUNBUFFERED: a raw file may take a part of what is written, and says so to nobody.
+            with open(sys.stdout.fileno(), "wb", closefd=False) as sink:
+                yield sink
+            return
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if path.is_dir():
+        raise InputError(f"{path}: cannot be written: it is a folder")
+    path = path.resolve()  # a link stays one: what it names is written
+    in_place = live or (path.exists() and not path.is_file())
+    with ExitStack() as stack:
+        try:
+            if in_place:
+                sink = stack.enter_context(path.open("wb"))
+            else:
+                mode = path.stat().st_mode if path.exists() else None
+                descriptor, _ = stack.enter_context(replacing(path, SHARED_FILE_MODE))
+                if mode is not None:
+                    os.fchmod(descriptor, stat.S_IMODE(mode))  # as if it had been written in its place
+                sink = stack.enter_context(open(descriptor, "wb", closefd=False))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+        yield sink
+
+
+def write_results(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    kind: Format,
+    sink: BinaryIO,
+    *,
+    live: bool = False,
+    times: Collection[str] = (),
+    style: Times | None = None,
+    raw_csv: bool = False,
+) -> None:
+    """Write result batches as they arrive, so that final rows can be read at once in every format except Parquet.
+
+    `schema` is the plan's: it makes the header even if there are no rows. `times` are the columns that are times in ns,
+    and `style` is how a text format writes them; None means the format's default. `live` says that batches arrive over
+    hours: a table then repeats its header from time to time. With `raw_csv` texts in CSV are exact; otherwise they are
+    neutralised (`dashboards.wire_text`).
+    """
+    style = style or DEFAULT_TIMES.get(kind)
+    match kind:
+        case Format.CSV:
+            _write_csv(batches, schema, sink, times if style is Times.ISO else (), raw=raw_csv)
+        case Format.JSON:
+            _write_json(batches, sink, times if style is Times.ISO else ())
+        case Format.TABLE:
+            _write_table(batches, schema, sink, live=live, times=times if style is Times.ISO else ())
+        case Format.PARQUET:
+            _write_parquet((readable(each, times) for each in batches), readable_schema(schema, times), sink)
+        case Format.ARROW:
+            _write_arrow((readable(each, times) for each in batches), readable_schema(schema, times), sink)
+
+
+def _texts(batch: pa.RecordBatch, iso: Collection[str]) -> pa.RecordBatch:
+    """Return a batch with addresses, MACs and the times `iso` as text."""
+    rows = readable(batch, ())
+    arrays = [
+        time_texts(column) if name in iso else column
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, rows.schema.names)
+
+
+def _write_csv(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, iso: Collection[str], *, raw: bool
+) -> None:
+    import pyarrow.csv as pa_csv
+
+    header = pa.RecordBatch.from_arrays([pa.array([name]) for name in schema.names], names=schema.names)
+    for each in itertools.chain([header], batches):
+        batch = each if raw else _neutralised(each)
+        # Arrow's "needed" quotes every text; an address or a name should stay plain. Addresses are still bytes here.
+        quoting = "needed" if any(_needs_quotes(column) for column in batch.columns) else "none"
+        rows = batch if each is header else _texts(batch, iso)
+        pa_csv.write_csv(rows, sink, pa_csv.WriteOptions(include_header=False, quoting_style=quoting))
+        sink.flush()
+
+
+def _neutralised(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [neutralised_column(each) if pa.types.is_string(each.type) else each for each in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _needs_quotes(column: pa.Array) -> bool:
+    if not pa.types.is_string(column.type):
+        return False
+    return bool(pc.any(pc.match_substring_regex(column, r'[",\r\n]')).as_py())
+
+
+def _write_json(batches: Iterable[pa.RecordBatch], sink: BinaryIO, iso: Collection[str]) -> None:
+    for batch in (_texts(each, iso) for each in batches):
+        rows = pa.RecordBatch.from_arrays([_finite(column) for column in batch.columns], names=batch.schema.names)
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows.to_pylist())
+        sink.write(json_escaped(lines).encode())
+        sink.flush()
+
+
+def _finite(column: pa.Array) -> pa.Array:
+    """JSON has no infinity (what a float too large becomes): it is written as null."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
+
+
+def _write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:
+    import pyarrow.parquet as pa_parquet
+
+    with pa_parquet.ParquetWriter(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            sink.flush()
+
+
+def _write_table(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, *, live: bool, times: Collection[str]
+) -> None:
+    """Write aligned columns: one table, whose header is repeated if the run is `live`."""
+    empty = True
+    for lines in ResultTable(times=times, live=live).lines(readable(each, ()) for each in batches):
+        sink.write(lines.encode())
+        sink.flush()
+        empty = False
+    if empty:
+        sink.write(f"no rows ({', '.join(schema.names)})\n".encode())

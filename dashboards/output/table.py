@@ -1,0 +1,96 @@
+"""Results as aligned text: numbers to the right, text to the left, times in ISO 8601."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dashboards.wire_text import escaped, escaped_column
+from lowlevel.times import time_texts
+
+
+def aligned(header: list[str], rows: list[list[str]]) -> str:
+    """Lay out: the first column to the left, numbers to the right, a rule under the header."""
+    header, rows = list(map(escaped, header)), [list(map(escaped, row)) for row in rows]
+    widths = [max(len(row[place]) for row in [header, *rows]) for place in range(len(header))]
+    lines = []
+    for row in [header, ["-" * width for width in widths], *rows]:
+        cells = [
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+HEADER_EVERY = 40
+"""Rows under one header of a live table, at least, before it is repeated."""
+
+MEASURED_ROWS = 1000
+"""Rows that decide how wide the columns of a finite table are, before the first of them is written."""
+
+
+class ResultTable:
+    """Lays batches out one below the other. Columns in `times`, integers in ns, are written as ISO times.
+
+    A finite table has one header: a value that is wider than its column moves the rest of its row to the right. A
+    `live` table repeats the header if a column becomes wider, and with the first batch after HEADER_EVERY rows.
+    """
+
+    def __init__(self, *, times: Collection[str] = (), live: bool = False) -> None:
+        """Begin with a header."""
+        self._times = times
+        self._live = live
+        self._widths: list[int] = []
+        self._rows = 0  # under the last header
+
+    def lines(self, batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
+        """Yield the text of the table piece by piece: with each batch if it is live, else after MEASURED_ROWS."""
+        waiting: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            if self._live or rows >= MEASURED_ROWS:
+                yield self._lay_out(batch)
+                continue
+            waiting.append(batch)
+            rows += batch.num_rows
+            if rows >= MEASURED_ROWS:
+                yield self._lay_out(pa.concat_batches(waiting))
+        if 0 < rows < MEASURED_ROWS:
+            yield self._lay_out(pa.concat_batches(waiting))
+
+    def _lay_out(self, batch: pa.RecordBatch) -> str:
+        """Return the lines of a batch, below a header if one is due."""
+        columns = zip(batch.schema, batch.columns, strict=True)
+        texts = [
+            pc.fill_null(time_texts(column), "NULL") if field.name in self._times else _texts(column)
+            for field, column in columns
+        ]
+        due = not self._widths
+        if due or self._live:
+            longest = [pc.max(pc.utf8_length(column)).as_py() or 0 for column in texts]
+            before = self._widths or [0] * len(texts)
+            widths = [max(each) for each in zip(map(len, batch.schema.names), longest, before, strict=True)]
+            due = widths != self._widths or self._rows >= HEADER_EVERY
+            between = "\n" if due and self._widths else ""
+            self._widths = widths
+        else:
+            between = ""
+        self._rows = batch.num_rows + (0 if due else self._rows)
+        padded = []
+        for field, column, width in zip(batch.schema, texts, self._widths, strict=True):
+            number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+            right = number and field.name not in self._times
+            pad = pc.utf8_lpad if right else pc.utf8_rpad
+            head = [field.name.rjust(width) if right else field.name.ljust(width), "-" * width]
+            padded.append(pa.concat_arrays([pa.array(head if due else [], pa.string()), pad(column, width)]))
+        lines = pc.utf8_rtrim(pc.binary_join_element_wise(*padded, "  "), " ")
+        return between + "\n".join(lines.to_pylist()) + "\n"
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    if pa.types.is_floating(column.type):
+        return pa.array(["NULL" if value is None else f"{value:.6g}" for value in column.to_pylist()], pa.string())
+    return escaped_column(column.cast(pa.string()).fill_null("NULL"))

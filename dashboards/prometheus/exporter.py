@@ -1,0 +1,295 @@
+"""The state of the pipeline as Prometheus sees it: counters, and each query's last closed window.
+
+No sample carries a timestamp: Prometheus refuses old ones, and a replay is old. Samples are as of the scrape; which
+time of the capture they speak of is in `wiretide_query_window_*_seconds`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from capture.metrics import LabelledName, Metric, Samples
+from dashboards.prometheus.names import Names
+from dashboards.prometheus.query_series import QuerySeries, Shown
+from highlevel.graph.plan import AnyPlan
+from highlevel.plan import LATE, QueryPlan
+from lowlevel.punctuation import BEGINNING, END
+
+
+@dataclass(frozen=True)
+class ClosedWindow:
+    """One closed window `[start, end)`, in ns, and the rows of it that have arrived; immutable."""
+
+    start: int
+    end: int
+    tables: tuple[pa.Table, ...]
+    series: QuerySeries
+
+    @cached_property
+    def shown(self) -> Shown:
+        """The window as it is exposed; computed by the first scrape, so that windows nobody looks at cost nothing."""
+        return self.series.shown(pa.concat_tables([self.series.plan.schema.empty_table(), *self.tables]))
+
+
+class LastWindow:
+    """Keeps the window of one query that is shown. Not thread safe; what `current` returns is immutable.
+
+    Rows of an older window never replace those of a newer one. Rows of the same window, one call per partition of the
+    operators, add up; a call must not be repeated. Holds the rows of one window.
+    """
+
+    def __init__(self, series: QuerySeries) -> None:
+        self._series = series
+        self.current: ClosedWindow | None = None
+
+    def rows(self, table: pa.Table) -> None:
+        """Take rows of one or more closed windows; raises ValueError where a column of the plan is missing."""
+        plan = self._series.plan
+        if missing := [name for name in plan.schema.names if name not in table.schema.names]:
+            raise ValueError(
+                f"results of query {plan.name!r} lack {', '.join(missing)}; "
+                f"got {', '.join(table.schema.names) or 'no column'}, expected {', '.join(plan.schema.names)}"
+            )
+        if not table.num_rows:
+            return
+        table = table.select(plan.schema.names).cast(plan.schema)
+        if plan.emit_late:  # rows that are to be added to others of their group: files and tables have them
+            table = table.filter(pc.invert(table[LATE]))
+            if not table.num_rows:
+                return
+        start, end = BEGINNING, END
+        if plan.windowed:
+            end = pc.max(table["window_end"]).as_py()
+            table = table.filter(pc.equal(table["window_end"], end))
+            start = table["window_start"][0].as_py()
+        self._show(start, end, (table,))
+
+    def progress(self, low: int) -> None:
+        """Take a low watermark in ns: where the last window that ends by it has had no rows, nothing is shown any more.
+
+        After the end of the input no window follows, so the last one with rows stays.
+        """
+        plan = self._series.plan
+        last = plan.window.last_final(low) if low < END and plan.windowed else None
+        if last is not None:
+            self._show(*last, ())
+
+    def _show(self, start: int, end: int, tables: tuple[pa.Table, ...]) -> None:
+        before = self.current
+        if before is None or before.end < end:
+            self.current = ClosedWindow(start, end, tables, self._series)
+        elif before.end == end and tables:
+            self.current = ClosedWindow(start, end, before.tables + tables, self._series)
+
+
+# What the exporter says of the windows it shows, and of the server that it is read through.
+#
+# `query_groups = query_series_folded` + rows shown as series of their own.
+
+
+WINDOW_START = Metric(
+    "wiretide_query_window_start_seconds",
+    "gauge",
+    ("query",),
+    "Start of the query's last closed window (seconds since the epoch, in the capture's own time).",
+)
+WINDOW_END = Metric(
+    "wiretide_query_window_end_seconds",
+    "gauge",
+    ("query",),
+    "End, not included, of the query's last closed window (seconds since the epoch, in the capture's own time).",
+)
+GROUPS = Metric(
+    "wiretide_query_groups", "gauge", ("query",), "Result rows of the query's last closed window, after HAVING."
+)
+SERIES_FOLDED = Metric(
+    "wiretide_query_series_folded",
+    "gauge",
+    ("query",),
+    "Result rows of the query's last closed window that have no series of their own and are part of other.",
+)
+
+HTTP_CONNECTIONS = Metric(
+    "wiretide_http_connections_total", "counter", (), "Connections that the metrics server accepted, refused ones too."
+)
+HTTP_REFUSED = Metric(
+    "wiretide_http_connections_refused_total",
+    "counter",
+    ("cause",),
+    "Connections that the metrics server closed at once: too many in all (connections) or of one client (client), or "
+    "no thread was left (threads).",
+)
+HTTP_REJECTED = Metric(
+    "wiretide_http_requests_rejected_total",
+    "counter",
+    ("cause",),
+    "Requests that were not answered as asked: not complete in time (deadline), too long (size), another method than "
+    "GET (method), or a foreign name in the header Host (host).",
+)
+HTTP_RETRIES = Metric(
+    "wiretide_http_accept_retries_total",
+    "counter",
+    (),
+    "Times that the metrics server found no free file descriptor for a connection and waited.",
+)
+
+METRICS = (WINDOW_START, WINDOW_END, GROUPS, SERIES_FOLDED)
+HTTP_METRICS = (HTTP_CONNECTIONS, HTTP_REFUSED, HTTP_REJECTED, HTTP_RETRIES)
+
+
+Family = CounterMetricFamily | GaugeMetricFamily
+
+
+class Exporter:
+    """A prometheus-client collector in a registry of its own (`registry`).
+
+    `metrics` are the declarations of what `samples` will carry. `top` bounds the groups shown per query; `rank` names,
+    by query, the column they are chosen by (otherwise the first column of values). Names that clash, and names that
+    Prometheus does not take, raise ValueError here rather than at a scrape.
+
+    Thread safe: the pipeline feeds from its thread while others scrape. A scrape sees one window per query, whole.
+    """
+
+    def __init__(
+        self,
+        plans: Iterable[AnyPlan],
+        metrics: Iterable[Metric],
+        top: int = 10,
+        rank: Mapping[str, str] | None = None,
+    ) -> None:
+        if top < 1:
+            raise ValueError(f"top must be at least 1 group per query, got {top}")
+        rank = dict(rank or {})
+        self.plans = tuple(plans)
+        self._metrics = _declarations([*metrics, *METRICS])
+        queries = Names("query")
+        for place, plan in enumerate(self.plans):
+            queries.take(plan.name, f"query {place + 1}")
+        if unknown := rank.keys() - {plan.name for plan in self.plans}:
+            raise ValueError(f"no query is named {', '.join(sorted(unknown))}; {self._choices()}")
+        windows = [plan if isinstance(plan, QueryPlan) else plan.shown for plan in self.plans]
+        for plan, of_windows in zip(self.plans, windows, strict=True):
+            if of_windows is None and plan.name in rank:
+                raise ValueError(f"query {plan.name!r} cannot be ranked: its rows are of no window, and only counted")
+        series = [QuerySeries(plan, top, rank.get(plan.name)) for plan in windows if plan is not None]
+        _check_names(self._metrics.values(), series)
+        self._lock = Lock()
+        self._windows = {one.plan.name: LastWindow(one) for one in series}
+        self._series = series
+        self._samples: Mapping[LabelledName, float] = {}
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+
+    def _choices(self) -> str:
+        return f"the queries are {', '.join(plan.name for plan in self.plans) or 'none'}"
+
+    def results(self, query: str, table: pa.Table) -> None:
+        """Take rows of one or more closed windows: `window_start, window_end` (ns), then the select list.
+
+        The window with the greatest end is shown. Calls with rows of the same window add up, so none may be repeated.
+        """
+        if last := self._window(query):
+            with self._lock:
+                last.rows(table)
+
+    def progress(self, query: str, low: int) -> None:
+        """Say that all windows that end by `low` (ns) are closed and their rows delivered, so that none means none.
+
+        Without it, a window that had no rows (none passed HAVING, say) leaves the one before it on display.
+        """
+        if last := self._window(query):
+            with self._lock:
+                last.progress(low)
+
+    def _window(self, query: str) -> LastWindow | None:
+        """Return what is shown of a query; None for one whose rows are of no window: they are counted, in `samples`."""
+        if query not in {plan.name for plan in self.plans}:
+            raise ValueError(f"got results of query {query!r}; {self._choices()}")
+        return self._windows.get(query)
+
+    def samples(self, samples: Mapping[LabelledName, float]) -> None:
+        """Take the pipeline's counters and gauges so far, all of them: they replace those of the last call."""
+        for name, labels in samples:
+            if name not in self._metrics:
+                raise ValueError(f"metric {name!r} is not declared; declared are {', '.join(sorted(self._metrics))}")
+            if len(labels) != len(self._metrics[name].labels):
+                wanted = ", ".join(self._metrics[name].labels) or "none"
+                raise ValueError(f"metric {name!r} got the label values {labels}; its labels are {wanted}")
+        # The caller goes on counting in its own mapping.
+        copy = dict(samples)
+        with self._lock:
+            self._samples = copy
+
+    def describe(self) -> Iterator[Family]:
+        """Yield every family without samples: they are all known from the start."""
+        yield from self._families({}, {})
+
+    def collect(self) -> Iterator[Family]:
+        """Yield every family with the samples of this moment, in an order that depends on nothing but the content."""
+        with self._lock:
+            samples = self._samples
+            windows = {name: last.current for name, last in self._windows.items() if last.current is not None}
+        yield from self._families(samples, windows)
+
+    def _families(self, samples: Mapping[LabelledName, float], windows: Mapping[str, ClosedWindow]) -> Iterator[Family]:
+        about = Samples()
+        for one in self._series:
+            if window := windows.get(one.plan.name):
+                if one.plan.windowed and one.plan.window.timed:
+                    about.set(WINDOW_START, window.start / 1e9, one.plan.name)
+                    about.set(WINDOW_END, window.end / 1e9, one.plan.name)
+                about.set(GROUPS, window.shown.groups, one.plan.name)
+                about.set(SERIES_FOLDED, window.shown.folded, one.plan.name)
+        declared = {metric.name: _family(metric) for metric in self._metrics.values()}
+        for (name, labels), number in sorted([*samples.items(), *about.items()]):
+            declared[name].add_metric(labels, number)
+        yield from declared.values()
+        for one in self._series:
+            shown = windows[one.plan.name].shown.series if one.plan.name in windows else ((),) * len(one.values)
+            for value, series in zip(one.values, shown, strict=True):
+                family = GaugeMetricFamily(value.name, value.help, labels=one.labels)
+                for labels, number in series:
+                    family.add_metric(labels, number)
+                yield family
+
+
+def _family(metric: Metric) -> Family:
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    return kind(metric.name, metric.help, labels=metric.labels)
+
+
+def _declarations(metrics: Iterable[Metric]) -> dict[str, Metric]:
+    """Index the declarations by name; raise ValueError for one that is against Prometheus's rules, or given twice."""
+    declared: dict[str, Metric] = {}
+    for metric in metrics:
+        if metric.kind not in ("counter", "gauge"):
+            raise ValueError(f"metric {metric.name!r} is a {metric.kind!r}; expected counter or gauge")
+        if (metric.kind == "counter") != metric.name.endswith("_total"):
+            raise ValueError(f"metric {metric.name!r} is a {metric.kind}; counters end in _total, nothing else does")
+        for name in (metric.name, *metric.labels):
+            if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]*", name):
+                raise ValueError(f"metric {metric.name!r} has the name {name!r}; expected letters, digits, underscores")
+        if declared.setdefault(metric.name, metric) != metric:
+            raise ValueError(f"metric {metric.name!r} is declared twice, differently")
+    return declared
+
+
+def _check_names(metrics: Iterable[Metric], series: Iterable[QuerySeries]) -> None:
+    """Raise ValueError where two families would have one name."""
+    names = Names("metric")
+    for metric in metrics:
+        # OpenMetrics names a counter without its suffix.
+        for name in {metric.name, metric.name.removesuffix("_total")}:
+            names.take(name, f"the declared metric {metric.name}")
+    for one in series:
+        for value in one.values:
+            names.take(value.name, f"column {value.column!r} of query {one.plan.name!r}")

@@ -1,0 +1,221 @@
+"""One query's closed window as a bounded number of series: the groups with the greatest values, the rest as `other`.
+
+The columns of the select list split in two. **Labels** are those that identify a group: columns of GROUP BY,
+expressions over nothing but such columns, and every address, MAC or text. **Values** are the numbers computed from
+aggregates. Each value column is one gauge with at most `top + 1` series, whatever the traffic does: an address in a
+label is only safe because of this bound.
+
+Rows with equal labels, possible where GROUP BY has a column that SELECT has not, are one group here: Prometheus
+refuses a scrape that holds a series twice. Their values are folded as for `other`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dashboards.prometheus.names import Names, label_name, prometheus_name
+from highlevel.plan import Output, QueryPlan
+from lowlevel.expressions.arrow import to_text
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal, Present, Unary, columns_of
+from lowlevel.expressions.types import Op, Type
+from lowlevel.subaggregates import MERGE, Kind
+
+# What the groups outside the top may be folded into: decided from the expression that made the column.
+#
+# `other` must be what the query would have answered, had all folded groups been one group. The rows no longer hold the
+# sub-aggregates, only values computed from them, so this is possible for some expressions alone:
+#
+#     count(*), count(x), sum(x)                  values add up
+#     min(x), max(x)                              the least, the greatest value stands
+#     -f, f + g, f - g, f * c, f / c (FLOAT)      add up where f and g do, c being a constant (they are linear)
+#     avg(x), sum(x) / count(*), count(*) + 1, …  no value of the whole follows from the values of its parts
+#     first(x), last(x), count(DISTINCT x), …     neither: rows hold no times, and not the values of a group
+#     bit_and(x), bit_or(x), bit_xor(x)           would follow; but Arrow has no such fold
+#
+# A sum over no value is NULL, not 0. Alone it is skipped; in `f + g` it would hide the other operand, so that both
+# operands must be free of NULL.
+
+
+SUM = "sum"
+FOLDS = (SUM, "min", "max")
+"""Arrow's aggregates that fold."""
+
+
+def fold_of(expression: Expression, kinds: Mapping[str, Kind]) -> str | None:
+    """Name the Arrow aggregate (`sum`, `min`, `max`) that folds values of `expression`; None where nothing can.
+
+    `kinds` are the sub-aggregates of the plan by the name of their column.
+    """
+    match expression:
+        case Column(name=name):
+            merge = MERGE[kinds[name]] if name in kinds else None
+            return merge if merge in FOLDS else None
+        case Present(value=value):
+            return fold_of(value, kinds)
+        case Unary(op=Op.NEG, operand=operand):
+            return SUM if fold_of(operand, kinds) == SUM else None
+        case Binary(op=Op.ADD | Op.SUB, left=left, right=right):
+            exact = not left.nullable and not right.nullable
+            return SUM if exact and fold_of(left, kinds) == fold_of(right, kinds) == SUM else None
+        case Binary(op=Op.MUL, left=Literal(value=int() | float()), right=factor):
+            return SUM if fold_of(factor, kinds) == SUM else None
+        case Binary(op=Op.MUL, left=factor, right=Literal(value=int() | float())):
+            return SUM if fold_of(factor, kinds) == SUM else None
+        case Binary(op=Op.DIV, left=dividend, right=Literal(value=int() | float() as divisor)) if divisor:
+            return SUM if expression.type is Type.FLOAT and fold_of(dividend, kinds) == SUM else None
+        case _:
+            return None
+
+
+OTHER = "other"
+"""The label value, in each label, of the series that carries the groups outside the top."""
+
+ADDRESSES = (Type.ADDRESS, Type.MAC)
+"""Types whose values are bytes that are spelled."""
+
+Series = tuple[tuple[str, ...], float]
+"""Label values, in the order of `QuerySeries.labels`, and the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value column: its place in the rows, its metric name and help, and the aggregate that folds it, if any."""
+
+    column: str
+    name: str
+    help: str
+    fold: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One window as it is exposed. `series` has one entry per value column; `groups` and `folded` count result rows."""
+
+    series: tuple[tuple[Series, ...], ...]
+    groups: int
+    folded: int
+
+
+class QuerySeries:
+    """The shape of one query's series, known before the first row; immutable.
+
+    `rank` names the value column that decides which groups are shown; None is the first one of the select list.
+    Raises ValueError for names that cannot be told apart or are not there.
+    """
+
+    def __init__(self, plan: QueryPlan, top: int, rank: str | None = None) -> None:
+        self.plan = plan
+        self.top = top
+        columns = Names("column")
+        for place, name in enumerate(plan.schema.names):
+            columns.take(name, f"column {place + 1} of the results of query {plan.name!r}")
+        kinds = {sub.name: sub.kind for sub in plan.low.subaggregates}
+        aggregates = {*kinds, *(each.name for each in plan.details), *(each.name for each in plan.user_columns)}
+        values = [out for out in plan.select if self._is_value(out, aggregates)]
+        self._keys = [out for out in plan.select if out not in values]
+        self.labels = tuple(label_name(out.name) for out in self._keys)
+        labels = Names("label")
+        for label, key in zip(self.labels, self._keys, strict=True):
+            labels.take(label, f"column {key.name!r} of query {plan.name!r}")
+        names = [out.name for out in values]
+        if rank is not None and rank not in names:
+            raise ValueError(
+                f"query {plan.name!r} cannot be ranked by {rank!r}; "
+                + (f"its columns of values are {', '.join(names)}" if names else "it has no column of values")
+            )
+        self._rank = names.index(rank) if rank is not None else 0
+        self.values = tuple(
+            Value(
+                out.name,
+                f"wiretide_query_{prometheus_name(plan.name)}_{prometheus_name(out.name)}",
+                self._help(out.name, fold := fold_of(out.expression, kinds), names[self._rank]),
+                fold,
+            )
+            for out in values
+        )
+
+    @staticmethod
+    def _is_value(out: Output, aggregates: set[str]) -> bool:
+        if out.expression.type in (*ADDRESSES, Type.TEXT):
+            return False
+        return any(column.name in aggregates for column in columns_of(out.expression))
+
+    def _help(self, column: str, fold: str | None, rank: str) -> str:
+        sql = " ".join(self.plan.sql.split())
+        where = f"in the last closed window of query {self.plan.name}"
+        if not self._keys:
+            return f"Column {column} {where}. SQL: {sql}"
+        rest = {
+            "sum": f"the series whose labels are all {OTHER} adds up the rest",
+            "min": f"the series whose labels are all {OTHER} has the least value of the rest",
+            "max": f"the series whose labels are all {OTHER} has the greatest value of the rest",
+            None: f"there is no series {OTHER}, because values of this column cannot be combined",
+        }[fold]
+        groups = f"{self.top} groups" if self.top > 1 else "group"
+        return f"Column {column} of the {groups} with the greatest {rank} {where}; {rest}. SQL: {sql}"
+
+    def shown(self, rows: pa.Table) -> Shown:
+        """Reduce the result rows of one window, of the plan's schema, to its series.
+
+        The groups shown come by falling rank, ties by their keys in rising order (addresses by their bytes, NULL last),
+        then `other`. A NULL value has no series. Values are float64, as everything in Prometheus is.
+        """
+        groups = self._by_labels(rows)
+        order = [] if not self.values else [(f"v{self._rank}", "descending")]
+        order += [(f"k{place}", "ascending") for place in range(len(self._keys))]
+        own = groups.filter(pc.invert(groups["reserved"]))
+        top = own.take(pc.select_k_unstable(own, self.top, order)) if self._keys else own
+        rest = groups.filter(pc.invert(pc.is_in(groups["place"], value_set=top["place"].combine_chunks())))
+        labels = self._texts(top)
+        other = (OTHER,) * len(self._keys)
+        series = []
+        for place, value in enumerate(self.values):
+            named = zip(labels, top[f"v{place}"].to_pylist(), strict=True)
+            shown = [(texts, number) for texts, number in named if number is not None]
+            if value.fold is not None:
+                folded = pc.call_function(value.fold, [rest[f"v{place}"]]).as_py()
+                shown += [] if folded is None else [(other, folded)]
+            series.append(tuple(shown))
+        return Shown(tuple(series), rows.num_rows, pc.sum(rest["rows"], min_count=0).as_py())
+
+    def _by_labels(self, rows: pa.Table) -> pa.Table:
+        """Give one row per label set: keys `k…`, values `v…`, `rows` merged into it, `reserved`, its `place`."""
+        table = pa.table({"rows": pa.repeat(1, rows.num_rows)})
+        reserved = pa.repeat(bool(self._keys), rows.num_rows)
+        keys = [f"k{place}" for place in range(len(self._keys))]
+        for name, key in zip(keys, self._keys, strict=True):
+            column = rows[key.name]
+            if key.expression.type is Type.FLOAT:
+                # Equal labels are equal texts: Arrow would tell two NaN apart.
+                column = column.cast(pa.string())
+            elif key.expression.type is Type.TEXT:
+                column = pc.fill_null(column, "")
+            is_other = pc.equal(column, OTHER) if key.expression.type is Type.TEXT else False
+            reserved = pc.and_(reserved, is_other)
+            table = table.append_column(name, column)
+        table = table.append_column("reserved", reserved)
+        merges = [("rows", "sum"), ("reserved", "any")]
+        for place, value in enumerate(self.values):
+            table = table.append_column(f"v{place}", rows[value.column].cast(pa.float64(), safe=False))
+            merges.append((f"v{place}", value.fold or "max"))
+        merged = table.group_by(keys, use_threads=False).aggregate(merges)
+        merged = merged.rename_columns([*keys, "rows", "reserved", *(f"v{place}" for place in range(len(self.values)))])
+        single = pc.equal(merged["rows"], 1)
+        for place, value in enumerate(self.values):
+            if value.fold is None:
+                kept = pc.if_else(single, merged[f"v{place}"], pa.scalar(None, pa.float64()))
+                merged = merged.set_column(merged.schema.get_field_index(f"v{place}"), f"v{place}", kept)
+        return merged.append_column("place", pa.array(range(merged.num_rows), pa.int64()))
+
+    def _texts(self, groups: pa.Table) -> list[tuple[str, ...]]:
+        """Spell the labels of each group; NULL is the empty text, which to Prometheus is a label that is not there."""
+        columns = []
+        for place, key in enumerate(self._keys):
+            column = groups[f"k{place}"]
+            texts = to_text(column) if key.expression.type in ADDRESSES else column.cast(pa.string())
+            columns.append(pc.fill_null(texts, "").to_pylist())
+        return list(zip(*columns, strict=True)) if columns else [()] * groups.num_rows

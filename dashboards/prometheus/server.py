@@ -1,0 +1,367 @@
+"""The exporter over HTTP: `/metrics` for Prometheus, `/` for people.
+
+The server runs in the process of a capture, so no client may harm that process. What a client can use is bounded:
+
+    connections        MAX_CONNECTIONS in all, MAX_PER_CLIENT of one address; each has a thread and a descriptor
+    time               CONNECTION_SECONDS from accept to the last byte of the answer, however often bytes arrive
+    size               MAX_LINE bytes of request line, MAX_HEAD bytes with all headers; a body is never read
+    work               one answer is computed at a time
+
+If the process has no free file descriptor, the server waits and tries again. All of this is counted
+(`dashboards.http_counts`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import ipaddress
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from socketserver import TCPServer, ThreadingMixIn
+from threading import Lock, Thread
+from types import TracebackType
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import make_wsgi_app
+
+from capture.descriptors import is_shortage
+from dashboards.http_counts import HttpCounts
+from dashboards.prometheus.exporter import Exporter
+from highlevel.graph.plan import AnyPlan
+
+
+def index_page(plans: Sequence[AnyPlan]) -> bytes:
+    """Render the page as UTF-8: plain HTML without scripts, styles from elsewhere, or any link but `/metrics`."""
+    queries = "\n".join(
+        f"<h2>{escape(plan.name)}</h2>\n<p>from {escape(', '.join(plan.streams))}</p>\n<pre>{escape(plan.sql)}</pre>"
+        for plan in plans
+    )
+    page = f"""<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8">
+<title>Wiretide</title>
+<style>
+body {{ font: 1rem/1.5 sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem; }}
+h2 {{ margin: 1.5rem 0 0; }}
+p {{ margin: 0.25rem 0; }}
+pre {{ white-space: pre-wrap; background: #f3f3f3; padding: 0.5rem; }}
+</style>
+<h1>Wiretide</h1>
+<p>The last closed window of each query, and the counters of the pipeline, are at <a href="/metrics">/metrics</a>.</p>
+{queries}
+</html>
+"""
+    return page.encode()
+
+
+CONNECTION_SECONDS = 10.0
+"""Prometheus gives up after the same time by default."""
+
+MAX_CONNECTIONS, MAX_PER_CLIENT = 32, 16
+MAX_LINE, MAX_HEAD = 4096, 16384
+
+PAUSE = 0.2
+"""Seconds until the next accept, if there was no free file descriptor."""
+
+PORT = 9464
+"""The port OpenTelemetry's Prometheus exporters use by default; free on most machines."""
+
+
+OPTION = "port under [metrics] of the pipeline file"
+"""The setting of a pipeline that names the port."""
+
+HEADERS = [
+    ("Server", "wiretide"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+]
+"""Headers of every answer: a browser must not guess types, run scripts, or show the page inside another one."""
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+BUSY = b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+class Server:
+    """A running server; `url` ends in a slash, metrics are at `url` + `metrics`. Close it, or use it in a `with`."""
+
+    def __init__(self, http: _HTTPServer, url: str, exporter: Exporter) -> None:
+        self.url = url
+        self._registry = exporter.registry
+        self._registry.register(http.counts)
+        self.port: int = http.server_port
+        self._http = http
+        self._lock = Lock()
+        self._closed = False
+        # shutdown() is noticed within the poll interval; half a second, the default, would be felt at Ctrl-C.
+        self._thread = Thread(target=http.serve_forever, args=(0.05,), name="metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; the port is free and no thread is left when this returns. Closing again does nothing."""
+        with self._lock:
+            if not self._closed:
+                self._http.shutdown()
+                self._thread.join()
+                self._http.hang_up()
+                self._http.server_close()
+                self._registry.unregister(self._http.counts)
+                self._closed = True
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def serve(
+    exporter: Exporter,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    option: str = OPTION,
+    seconds: float = CONNECTION_SECONDS,
+) -> Server:
+    """Serve `exporter` on `host` (a name, an IPv4 or an IPv6 address) and `port`; port 0 takes any free one.
+
+    `option` is what a user chooses another port with; a connection may last `seconds`. Raises OSError, naming both,
+    where they cannot be had, and ValueError for what is no port.
+    """
+    if not 0 <= port <= 65535:
+        raise ValueError(f"a port is 0 (any free one) to 65535, got {port}")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        http = _HTTPServer(family, (str(address[0]), port), seconds)
+    except OSError as error:
+        advice = "choose another address to serve metrics on"
+        if error.errno == errno.EADDRINUSE:
+            advice = f"another program has it: choose another with {option}; 0 takes any that is free"
+        raise OSError(error.errno, f"cannot serve metrics on {host} port {port}: {error.strerror}; {advice}") from error
+    http.set_app(_routes(exporter, http.counts, host if _is_loopback(str(address[0])) else None))
+    # All interfaces are no address to connect to.
+    named = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
+    return Server(http, f"http://{f'[{named}]' if ':' in named else named}:{http.server_port}/", exporter)
+
+
+def _routes(exporter: Exporter, counts: HttpCounts, local: str | None) -> Application:
+    """Return the WSGI application. `local` is the configured host if only this machine can connect, otherwise None."""
+    metrics = make_wsgi_app(exporter.registry)
+    page = index_page(exporter.plans)
+    one_at_a_time = Lock()
+
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            return start_response(status, [*headers, *HEADERS], *rest)
+
+        def say(status: str, text: str, *headers: tuple[str, str]) -> Iterable[bytes]:
+            start(status, [("Content-Type", "text/plain; charset=utf-8"), *headers])
+            return [text.encode()]
+
+        if environ["REQUEST_METHOD"] != "GET":
+            counts.reject("method")
+            return say("405 Method Not Allowed", "expected GET\n", ("Allow", "GET"))
+        if local is not None and not is_local_name(environ.get("HTTP_HOST"), local):
+            counts.reject("host")
+            return say("403 Forbidden", "the header Host names another machine: expected localhost or an address\n")
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            with one_at_a_time:
+                return metrics(environ, start)
+        if path in ("", "/"):
+            start("200 OK", [("Content-Type", "text/html; charset=utf-8")])
+            return [page]
+        return say("404 Not Found", "nothing at this path; there are / and /metrics\n")
+
+    return app
+
+
+def is_local_name(header: str | None, configured: str) -> bool:
+    """Return whether the header Host of a request to a loopback address names this machine.
+
+    A page of another site can let its own name resolve to 127.0.0.1 and then read what a server of this machine
+    answers (DNS rebinding). The header contains that name. An address cannot be rebound.
+
+    >>> [is_local_name(name, "127.0.0.1") for name in ("localhost:9464", "[::1]:9464", "127.0.0.1", None)]
+    [True, True, True, True]
+    >>> is_local_name("attacker.example:9464", "127.0.0.1")
+    False
+    """
+    if header is None:  # no browser leaves it out
+        return True
+    name = header.strip().lower()
+    if name.startswith("["):
+        name = name[1:].partition("]")[0]
+    elif name.count(":") == 1:
+        name = name.partition(":")[0]
+    name = name.rstrip(".")
+    if name == configured.lower() or name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+class _Handler(WSGIRequestHandler):
+    """Reads one request, whose head is bounded, and answers it."""
+
+    server: _HTTPServer
+
+    def setup(self) -> None:
+        """Bound each wait; the server bounds all of them together, earlier."""
+        self.timeout = 2 * self.server.seconds  # type: ignore[misc]
+        super().setup()
+
+    def handle(self) -> None:
+        """Read the head, then let it be answered."""
+        head = bytearray()
+        line = b""
+        while line not in (b"\r\n", b"\n"):
+            line = self.rfile.readline((MAX_HEAD if head else MAX_LINE) - len(head) + 1)
+            if not line:
+                return  # the client has gone, or its time is over
+            too_long = len(head) + len(line) > (MAX_HEAD if head else MAX_LINE)
+            if too_long:
+                self._refuse(431 if head else 414)
+                return
+            head += line
+        connection, self.rfile = self.rfile, io.BytesIO(head)
+        try:
+            super().handle()
+        finally:
+            self.rfile = connection
+
+    def _refuse(self, status: int) -> None:
+        self.server.counts.reject("size")
+        self.requestline, self.request_version, self.command = "", "HTTP/1.0", "GET"
+        self.send_error(status)
+
+    def version_string(self) -> str:
+        """Return the header Server of errors: no version of Python."""
+        return "wiretide"
+
+    def end_headers(self) -> None:
+        """Add the headers of every answer to those of errors, which the application does not make."""
+        for name, value in HEADERS[1:]:
+            self.send_header(name, value)
+        super().end_headers()
+
+    def log_message(self, *args: Any, **named: Any) -> None:
+        """Log nothing: a request every few seconds for months is no news."""
+
+
+class _HTTPServer(ThreadingMixIn, WSGIServer):
+    """A thread per connection, each of them joined when the server closes."""
+
+    daemon_threads = False
+    block_on_close = True
+    # Two programs on one port would each get a part of the scrapes.
+    allow_reuse_port = False
+    request_queue_size = 64
+
+    def __init__(self, family: int, address: tuple[str, int], seconds: float) -> None:
+        self.address_family = family
+        self.counts = HttpCounts()
+        self.seconds = seconds
+        self._open: dict[socket.socket, float] = {}  # until when each may last
+        self._client_of: dict[socket.socket, str] = {}
+        self._clients: Counter[str] = Counter()
+        self._lock = Lock()
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Bind without asking the name service who we are, which can take seconds and is not needed."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept; if the process has no free descriptor, wait a moment: the connection stays in the queue."""
+        try:
+            found = super().get_request()
+        except OSError as error:
+            if is_shortage(error):
+                self.counts.retry()
+                time.sleep(PAUSE)
+            raise
+        self.counts.accept()
+        return found
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Remember a connection, or refuse it if there are too many."""
+        client = str(client_address[0])
+        with self._lock:
+            cause = None
+            if len(self._open) >= MAX_CONNECTIONS:
+                cause = "connections"
+            elif self._clients[client] >= MAX_PER_CLIENT:
+                cause = "client"
+            else:
+                self._open[request] = time.monotonic() + self.seconds
+                self._client_of[request] = client
+                self._clients[client] += 1
+        if cause is not None:
+            self.counts.refuse(cause)
+            with contextlib.suppress(OSError):
+                request.setblocking(False)
+                request.send(BUSY)
+        return cause is None
+
+    def service_actions(self) -> None:
+        """End the connections whose time is over; called several times a second."""
+        now = time.monotonic()
+        with self._lock:
+            late = [request for request, until in self._open.items() if until <= now]
+            for request in late:
+                self._open[request] = float("inf")  # once; its thread forgets it
+        for request in late:
+            self.counts.reject("deadline")
+            _shut(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget the connection."""
+        with self._lock:
+            self._open.pop(request, None)
+            client = self._client_of.pop(request, None)
+            if client is not None:
+                self._clients[client] -= 1
+                if not self._clients[client]:
+                    del self._clients[client]
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        """End all connections: a browser keeps some open without asking anything, and their threads would wait."""
+        with self._lock:
+            left = list(self._open)
+        for request in left:
+            _shut(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report errors of ours; a client that went away or fell silent is none, and no thread for it is counted."""
+        error = sys.exception()
+        if isinstance(error, RuntimeError) and "start new thread" in str(error):
+            self.counts.refuse("threads")
+        elif not isinstance(error, OSError):
+            super().handle_error(request, client_address)
+
+
+def _shut(request: socket.socket) -> None:
+    try:
+        request.shutdown(socket.SHUT_RDWR)
+    except OSError as error:
+        if error.errno not in (errno.ENOTCONN, errno.EBADF):
+            raise

@@ -1,0 +1,230 @@
+"""AdaptWID: a window aggregate that holds each group's tuples, or its partials, whichever takes less memory.
+
+A group of few tuples in many overlapping windows is cheaper as tuples (**lazy**), one of many as a partial for each
+open window (**eager**, which is WID; Li 2008, §6.3). A group begins lazy; its tuples move into partials when it grows,
+and new ones are held again when it has shrunk, while old partials stay until their windows close.
+
+                    more than `up` unexpired tuples
+             lazy --------------------------------> eager
+               ^  <--------------------------------
+               |    fewer than `down`, when a window closes
+            first tuple
+
+Every unexpired tuple is in the buffer or in the partials of all its open windows, never in both: so a window is the
+merge of its partials with the buffered tuples of its range, whatever switched when. A partial also counts the tuples
+whose last window is its own; a group's volume loses them when that window closes, in transition too, so that nothing is
+left when nothing is open.
+
+Work is in numba kernels over arrays of words (`highlevel.baselines.adaptive.kernels`), a call for each batch; a
+punctuation that closes windows goes over the state once for each step (`highlevel.baselines.adaptive.closing`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.baselines.adaptive.closing import steps
+from highlevel.baselines.adaptive.extents import Extents
+from highlevel.baselines.adaptive.layout import ACCUMULATORS, END, FIRST, GROUP, TO_EAGER, UPDATES, WID
+from highlevel.baselines.adaptive.state import from_tables, tables_of
+from highlevel.baselines.adaptive.store import Store
+from highlevel.baselines.adaptive.thresholds import MemoryModel, Policy
+from highlevel.groups.key_words import Words
+from highlevel.operators.meld import Meld
+from highlevel.sliding.wid_ranges import END_WID, FIRST_WID, Ranges, unite
+from lowlevel.expressions.types import Type
+from lowlevel.punctuation import Item, Punctuation
+from lowlevel.subaggregates import INT_MAX, MERGE, SubAggregate, count_of_rows
+from lowlevel.table.entries import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM, SUM_FLOAT
+
+OPERATIONS = {
+    ("sum", Type.INT): SUM,
+    ("min", Type.INT): MIN,
+    ("max", Type.INT): MAX,
+    ("sum", Type.FLOAT): SUM_FLOAT,
+    ("min", Type.FLOAT): MIN_FLOAT,
+    ("max", Type.FLOAT): MAX_FLOAT,
+}
+"""How a value is added to an accumulator, by the rule that merges it and its type."""
+
+
+class AdaptiveAggregate:
+    """Merges rows per window and group, adapting. Rows of the result: `wid`, the groups, the merged sub-aggregates.
+
+    Takes batches with the columns that Aggregate takes, and one with the time of a row; each port is a source, and the
+    least of their promises counts. A row for a window that is final is left out of it and counted in `late`, as there.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[str],
+        subaggregates: Sequence[SubAggregate],
+        window_range: int,
+        slide: int,
+        sources: int = 1,
+        policy: Policy | None = None,
+        time: str = "ts",
+    ) -> None:
+        """Group by the columns `groups`, switch by `policy` (MemoryModel); lengths are in the unit of column `time`."""
+        self.groups = list(groups)
+        self.subaggregates = list(subaggregates)
+        known = {sub.name: OPERATIONS.get((MERGE.get(sub.kind, ""), sub.type)) for sub in subaggregates}
+        strange = [name for name, operation in known.items() if operation is None]
+        if strange:
+            raise ValueError(
+                f"AdaptWID keeps numbers that merge by sum, min or max; got {', '.join(strange)}, which Aggregate keeps"
+            )
+        self.operations = np.array(list(known.values()), np.int64)
+        self.range, self.slide, self.time = window_range, slide, time
+        self.policy = MemoryModel() if policy is None else policy
+        self.extents = Extents(sources, window_range)
+        self.meld = Meld(sources)
+        self.kinds: list[pa.DataType] | None = None  # types of the groups' columns: the first batch says them
+        self.store = Store([], self.operations)
+        self.closed = 0  # every window with a smaller id is final
+        self.received = self.late = self.late_rows = self.windows_closed = 0
+        self.to_lazy = 0
+        self.peak_bytes = 0
+        self.count_of_rows = count_of_rows(subaggregates)
+        self._choose()
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Hold rows, or add them to their open windows; nothing leaves."""
+        if batch.num_rows == 0:
+            return iter(())
+        self.received += batch.num_rows
+        first = batch.column(FIRST_WID).to_numpy()
+        end = batch.column(END_WID).to_numpy()
+        late = np.clip(np.minimum(end, self.closed) - first, 0, None)
+        if late.any():
+            self.late += int(late.sum())
+            if self.count_of_rows is not None:
+                self.late_rows += int(batch.column(self.count_of_rows).to_numpy()[late > 0].sum())
+            batch = batch.filter(pa.array(end > self.closed))
+            if batch.num_rows == 0:
+                return iter(())
+            first, end = batch.column(FIRST_WID).to_numpy(), batch.column(END_WID).to_numpy()
+            first = np.maximum(first, self.closed)
+        self._take(port, batch, np.ascontiguousarray(first), np.ascontiguousarray(end))
+        return iter(())
+
+    def _take(self, port: int, batch: pa.RecordBatch, first: Words, end: Words) -> None:
+        columns = [batch.column(name) for name in self.groups]
+        if self.kinds is None:
+            self._know([column.type for column in columns])
+        self.extents.saw(port, batch.column(self.time).to_numpy(), first, end)
+        values = np.empty((batch.num_rows, len(self.subaggregates)), np.int64)
+        for number, sub in enumerate(self.subaggregates):
+            values[:, number] = batch.column(sub.name).to_numpy().view(np.int64)
+        named = self.store.name(columns, batch.num_rows)
+        self.store.take(named, first, end, values, self.closed, self.up)
+        self._measure()
+
+    def _know(self, kinds: list[pa.DataType]) -> None:
+        """Begin to hold groups by columns of these types."""
+        self.kinds = kinds
+        self.store = Store(kinds, self.operations)
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Emit every window that no source has rows for any more, in order of ids, then pass the least mark on."""
+        for least in self.meld.punctuate(port, mark):
+            assert isinstance(least, Punctuation)
+            if least.low > self.closed:
+                yield from self._close(least.low)
+                yield least
+
+    def _close(self, low: int) -> Iterator[Item]:
+        tuples = self.store.held()
+        for high in steps(self.closed, low, tuples[:, FIRST], tuples[:, END]):
+            self.store.add_due(self.closed, high)
+            self._measure()
+            due = self.store.take_due(high)
+            self.closed = high
+            if len(due):
+                yield self._result(due)
+        self.closed = low
+        self.store.close_gaps()
+        self.extents.close(low)
+        self._choose()
+        self.to_lazy += self.store.settle(self.down)
+
+    def _result(self, due: Words) -> pa.RecordBatch:
+        """Make a batch of partials that are due, in the order of their windows."""
+        due = due[np.argsort(due[:, WID], kind="stable")]
+        self.windows_closed += 1 + int(np.count_nonzero(np.diff(due[:, WID])))
+        names = ["wid", *self.groups, *(sub.name for sub in self.subaggregates)]
+        columns = [pa.array(due[:, WID]), *self.store.keys.columns(due[:, GROUP])]
+        return pa.RecordBatch.from_arrays([*columns, *self._values(due[:, ACCUMULATORS:])], names)
+
+    def _values(self, words: Words) -> list[pa.Array]:
+        """Words of sub-aggregates as columns."""
+        columns = [np.ascontiguousarray(column) for column in words.T]
+        floats = [sub.type is Type.FLOAT for sub in self.subaggregates]
+        return [pa.array(each.view(np.float64) if real else each) for each, real in zip(columns, floats, strict=True)]
+
+    def _choose(self) -> None:
+        """Ask the policy again, by how long windows stay open now: one of them at least does."""
+        open_windows = max(1.0, self.extents.distance / self.slide)
+        chosen = self.policy.of(open_windows, self.store.partials.bytes_of_one, self.store.tuple_bytes)
+        self.up = INT_MAX if math.isinf(chosen.up) else math.floor(chosen.up)
+        self.down = math.ceil(chosen.down)
+
+    @property
+    def tuples(self) -> int:
+        """Tuples in the buffer."""
+        return self.store.tuple_count
+
+    @property
+    def partials(self) -> int:
+        """Partials held, of all groups and windows."""
+        return self.store.partials.count
+
+    @property
+    def groups_eager(self) -> int:
+        """Groups whose tuples go into partials."""
+        return int(np.count_nonzero(self.store.eager))
+
+    @property
+    def to_eager(self) -> int:
+        """How often a group became eager; `to_lazy` says how often one became lazy again."""
+        return int(self.store.state[TO_EAGER])
+
+    @property
+    def updates(self) -> int:
+        """Values added to partials, for a window each."""
+        return int(self.store.state[UPDATES])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all groups, tuples and partials."""
+        return self.store.bytes
+
+    def _measure(self) -> None:
+        self.peak_bytes = max(self.peak_bytes, self.bytes)
+
+    def open_windows(self) -> Ranges:
+        """The ids of the windows that hold rows and are not final."""
+        rows = self.store.held()
+        tuples = np.unique(np.stack([np.maximum(rows[:, FIRST], self.closed), rows[:, END]], 1), axis=0)
+        wids = np.unique(self.store.partials.held[:, WID]).tolist()
+        return unite([*((int(first), int(end)) for first, end in tuples), *((wid, wid + 1) for wid in wids)])
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """The progress of sources and windows, groups, the buffer, and a table for each window that has partials."""
+        tables = {"progress": pa.table({"closed": [self.closed]})}
+        tables |= self.meld.snapshot() | self.extents.snapshot()
+        return tables if self.kinds is None else tables | tables_of(self.store, self.groups)
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of a snapshot."""
+        self.closed = tables["progress"]["closed"][0].as_py()
+        self.meld.restore(tables)
+        self.extents.restore(tables)
+        self._choose()
+        if "groups" in tables:
+            self._know(tables["groups"].schema.types[: len(self.groups)])
+            from_tables(tables, self.store)

@@ -1,0 +1,91 @@
+"""How far sources are, and how long windows stay open: what the memory model of AdaptWID is told (Li 2008, §6.3.4)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.sliding.wid_ranges import Ranges, unite
+from lowlevel.punctuation import BEGINNING
+
+
+class Extents:
+    """High watermarks by source, and the extent distance: from a window's first tuple to its close, both by them.
+
+    The distance is that of the window that closed last; before one has, it is RANGE. Windows that are open are kept as
+    ranges of ids: one for each time that a tuple was the first of some.
+    """
+
+    def __init__(self, sources: int, range_length: int) -> None:
+        """Begin at the distance `range_length`; times, ranges and distances are in one unit."""
+        self.high = [BEGINNING] * sources
+        self.distance = range_length
+        self.opened: list[
+            tuple[int, int, int]
+        ] = []  # first id, end, and the high watermark when their first tuple came
+        self.covered: Ranges = []
+
+    @property
+    def furthest(self) -> int:
+        """The high watermark of the source that is furthest."""
+        return max(self.high)
+
+    def offsets(self) -> list[int | None]:
+        """How far each source is behind the furthest; None for one that has been silent."""
+        return [None if high == BEGINNING else self.furthest - high for high in self.high]
+
+    def saw(
+        self,
+        source: int,
+        times: npt.NDArray[np.int64],
+        firsts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+    ) -> None:
+        """Take note of tuples in the order of their arrival, and of their windows `[first, end)`."""
+        highs = np.maximum.accumulate(np.maximum(times, self.furthest))
+        self.high[source] = max(self.high[source], int(times.max()))
+        known = self.covered[-1] if self.covered else (0, 0)
+        other = (firsts[1:] != firsts[:-1]) | (ends[1:] != ends[:-1])  # than the tuple before: the first of its windows
+        new = np.flatnonzero(np.append(True, other) & ((firsts < known[0]) | (ends > known[1])))
+        seen: set[tuple[int, int]] = set()
+        for first, end, high in zip(firsts[new].tolist(), ends[new].tolist(), highs[new].tolist(), strict=True):
+            if (first, end) not in seen:
+                self._open(first, end, high)
+                seen.add((first, end))
+
+    def _open(self, first: int, end: int, high: int) -> None:
+        at = first
+        for start, stop in [*self.covered, (end, end)]:
+            if at < min(start, end):
+                insort(self.opened, (at, min(start, end), high))
+            at = max(at, stop)
+        self.covered = unite([*self.covered, (first, end)])
+
+    def close(self, low: int) -> None:
+        """Measure the windows below `low`, and forget them."""
+        place = bisect_left(self.opened, (low,))
+        if place == 0:
+            return
+        _, end, high = self.opened[place - 1]
+        self.distance = self.furthest - high
+        self.opened[:place] = [(low, end, high)] if end > low else []
+        self.covered = [(max(start, low), end) for start, end in self.covered if end > low]
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """The watermarks and the distance, and the open windows."""
+        first, end, high = zip(*self.opened, strict=True) if self.opened else ((), (), ())
+        columns = [pa.array(each, pa.int64()) for each in (first, end, high)]
+        return {
+            "sources": pa.table({"high": [*self.high, self.distance]}),
+            "opened": pa.table(columns, ["first", "end", "high"]),
+        }
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over what was measured."""
+        *high, self.distance = tables["sources"]["high"].to_pylist()
+        self.high[: len(high)] = high
+        self.opened = [tuple(row.values()) for row in tables["opened"].to_pylist()]
+        self.covered = unite((first, end) for first, end, _ in self.opened)

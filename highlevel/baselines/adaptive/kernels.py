@@ -1,0 +1,153 @@
+"""The kernels of AdaptWID: holding tuples or adding them to partials.
+
+Arrays are as long as the caller let them grow: a kernel that finds no room stops at that row, says so in the state, and
+is called again from there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capture.native import kernel
+from highlevel.baselines.adaptive.layout import (
+    ACCUMULATORS,
+    EAGER,
+    END,
+    FIRST,
+    FREE,
+    GROUP,
+    GROUP_WORDS,
+    HEAD,
+    HELD,
+    LAST,
+    NEXT,
+    NONE,
+    PARTIALS,
+    TO_EAGER,
+    TUPLES,
+    VALUES,
+    VOLUME,
+    WANTED_PARTIALS,
+    WANTED_TUPLES,
+)
+from highlevel.baselines.adaptive.partial_kernels import add
+
+
+@kernel("i64(i64*, i64, i64, i64*)")
+def chain_tuples(tuples, width, rows, groups):  # type: ignore[no-untyped-def]
+    """Link the tuples of each group, whose heads are NONE; return the rows of the buffer."""
+    for row in range(rows):
+        head = tuples[row * width + GROUP] * GROUP_WORDS + HEAD
+        tuples[row * width + NEXT] = groups[head]
+        groups[head] = row
+    return rows
+
+
+@kernel(
+    "i64(i64*, i64*, i64*, i64*, f64*, i64, i64, i64*, i64*, f64*, i64, i64, i64*, f64*, i64, i64*, i64, i64*, i64, "
+    "i64*, i64)"
+)
+def take_tuples(  # type: ignore[no-untyped-def]
+    named, firsts, ends, values, values_float, begin, rows, groups, tuples, tuples_float, tuple_capacity, closed,
+    partials, partials_float, partial_capacity, slots, slot_count, ops, op_count, state, up,
+):  # fmt: skip
+    """Hold each row, or add it to its windows; return the row for which there was no room.
+
+    `values` is rows x op_count. A lazy group that holds more than `up` tuples becomes eager: its tuples move into their
+    windows from `closed` on. The `_float` pointers are the same memory seen as float64.
+    """
+    mask = np.uint64(slot_count - 1)
+    width = ACCUMULATORS + op_count
+    tuple_width = VALUES + op_count
+    for row in range(begin, rows):
+        group = named[row]
+        about = group * GROUP_WORDS
+        eager = groups[about + HEAD] == EAGER
+        if not eager and groups[about + VOLUME] + 1 <= up:
+            place = state[FREE]
+            if place >= 0:
+                state[FREE] = tuples[place * tuple_width + NEXT]
+            else:
+                place = state[TUPLES]
+                if place >= tuple_capacity:
+                    state[WANTED_TUPLES] = rows - row
+                    return row
+                state[TUPLES] += 1
+            at = place * tuple_width
+            tuples[at + GROUP] = group
+            tuples[at + FIRST] = firsts[row]
+            tuples[at + END] = ends[row]
+            tuples[at + NEXT] = groups[about + HEAD]
+            for op in range(op_count):
+                tuples[at + VALUES + op] = values[row * op_count + op]
+            groups[about + HEAD] = place
+            groups[about + VOLUME] += 1
+            state[HELD] += 1
+            continue
+        wanted = ends[row] - firsts[row]
+        place = groups[about + HEAD]
+        while place >= 0:
+            at = place * tuple_width
+            wanted += tuples[at + END] - max(tuples[at + FIRST], closed)
+            place = tuples[at + NEXT]
+        if state[PARTIALS] + wanted > partial_capacity:
+            state[WANTED_PARTIALS] = wanted
+            return row
+        place = groups[about + HEAD]
+        while place >= 0:
+            at = place * tuple_width
+            last = add(
+                partials, partials_float, width, slots, mask, state, ops, op_count, tuples, tuples_float, at + VALUES,
+                group, max(tuples[at + FIRST], closed), tuples[at + END],
+            )  # fmt: skip
+            partials[last * width + LAST] += 1
+            following = tuples[at + NEXT]
+            tuples[at + GROUP] = NONE
+            tuples[at + NEXT] = state[FREE]
+            state[FREE] = place
+            state[HELD] -= 1
+            place = following
+        if not eager:
+            groups[about + HEAD] = EAGER
+            state[TO_EAGER] += 1
+        last = add(
+            partials, partials_float, width, slots, mask, state, ops, op_count, values, values_float, row * op_count,
+            group, firsts[row], ends[row],
+        )  # fmt: skip
+        partials[last * width + LAST] += 1
+        groups[about + VOLUME] += 1
+    return rows
+
+
+@kernel("i64(i64*, f64*, i64, i64, i64, i64, i64*, i64*, f64*, i64, i64*, i64, i64*, i64, i64*)")
+def add_due(  # type: ignore[no-untyped-def]
+    tuples, tuples_float, begin, rows, low, high, groups, partials, partials_float, partial_capacity, slots, slot_count,
+    ops, op_count, state,
+):  # fmt: skip
+    """Add the tuples in the buffer to their windows `[low, high)`; return the row for which there was no room.
+
+    Those that have no other leave the buffer, so that nobody is held twice for the sake of a result. The links of the
+    tuples that stay are made anew afterwards.
+    """
+    mask = np.uint64(slot_count - 1)
+    tuple_width = VALUES + op_count
+    for row in range(begin, rows):
+        at = row * tuple_width
+        if tuples[at + GROUP] == NONE:
+            continue
+        first = max(tuples[at + FIRST], low)
+        end = min(tuples[at + END], high)
+        if first >= end:
+            continue
+        if state[PARTIALS] + end - first > partial_capacity:
+            state[WANTED_PARTIALS] = end - first
+            return row
+        add(
+            partials, partials_float, ACCUMULATORS + op_count, slots, mask, state, ops, op_count, tuples, tuples_float,
+            at + VALUES, tuples[at + GROUP], first, end,
+        )  # fmt: skip
+        if tuples[at + END] <= high:
+            groups[tuples[at + GROUP] * GROUP_WORDS + VOLUME] -= 1
+            tuples[at + GROUP] = NONE
+            state[HELD] -= 1
+    return rows

@@ -1,0 +1,102 @@
+"""AdaptWID over panes: windows from panes, as in Paned-WID, and only the panes adapt (Li 2008, §6.2, §6.3.5).
+
+    rows ──► panes (tumbling) ──► windows of pane results (sliding)
+             AdaptWID             WID
+
+A pane closes once, so what a group has in it is a list of tuples or a partial, and switching costs little; a window has
+at most RANGE/g items of a group, so there is nothing to adapt. g is the largest length that all windows are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
+from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER, Policy
+from highlevel.groups.key_words import Words
+from highlevel.sliding.wid_ranges import END_WID, FIRST_WID
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.punctuation import END, Item, Punctuation
+from lowlevel.subaggregates import SubAggregate
+
+PANES, WINDOWS = "panes/", "windows/"
+
+
+class PanedAdaptiveAggregate:
+    """Takes rows with the time column `time` and promises about it; gives windows, and promises of their ids.
+
+    Panes are numbered from the beginning of window 0; rows that are in no window are counted in `outside`.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[str],
+        subaggregates: Sequence[SubAggregate],
+        window: SlidingWindow,
+        sources: int = 1,
+        policy: Policy | None = None,
+        time: str = "ts",
+    ) -> None:
+        """Group by the columns `groups`; panes switch by `policy` (MemoryModel)."""
+        self.window, self.pane, self.time = window, window.pane, time
+        self.start = min(window.start(0), window.origin)
+        self.panes = AdaptiveAggregate(groups, subaggregates, self.pane, self.pane, sources, policy, time)
+        self.windows = AdaptiveAggregate(groups, subaggregates, window.range, window.slide, 1, ALWAYS_EAGER, time)
+        self.outside = 0
+
+    @property
+    def updates(self) -> int:
+        """Values added to partials of panes and of windows."""
+        return self.panes.updates + self.windows.updates
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of both levels."""
+        return self.panes.bytes + self.windows.bytes
+
+    def _wids(self, times: Words) -> tuple[Words, Words]:
+        """The windows `[first, end)` of some times."""
+        since = times - self.window.origin
+        first = np.maximum(since // self.window.slide, 0)
+        return first, np.maximum((since + self.window.range) // self.window.slide, 0)
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Add rows to their panes; nothing leaves."""
+        times = batch.column(self.time).to_numpy()
+        first, end = self._wids(times)
+        inside = first < end
+        if not inside.all():
+            self.outside += int(np.count_nonzero(~inside))
+            batch, times = batch.filter(pa.array(inside)), times[inside]
+        pane = (times - self.start) // self.pane
+        return self.panes.rows(port, _tagged(batch, pane, pane + 1))
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Close panes, add them to their windows, and close those."""
+        low = mark.low if mark.low == END else max(0, (mark.low - self.start) // self.pane)
+        for item in self.panes.punctuate(port, Punctuation(mark.link, low)):
+            if isinstance(item, Punctuation):
+                below = END if item.low == END else self.window.closed_before(self.start + item.low * self.pane)
+                yield from self.windows.punctuate(0, Punctuation(item.link, below))
+                continue
+            times = self.start + item.column("wid").to_numpy() * self.pane
+            tagged = _tagged(item.drop_columns(["wid"]), *self._wids(times))
+            yield from self.windows.rows(0, tagged.append_column(self.time, pa.array(times)))
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """The state of both levels."""
+        panes = {PANES + name: table for name, table in self.panes.snapshot().items()}
+        return panes | {WINDOWS + name: table for name, table in self.windows.snapshot().items()}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of a snapshot."""
+        for prefix, level in ((PANES, self.panes), (WINDOWS, self.windows)):
+            level.restore({name.removeprefix(prefix): each for name, each in tables.items() if name.startswith(prefix)})
+
+
+def _tagged(batch: pa.RecordBatch, first: Words, end: Words) -> pa.RecordBatch:
+    """Add the columns of a range of ids."""
+    return batch.append_column(FIRST_WID, pa.array(first)).append_column(END_WID, pa.array(end))

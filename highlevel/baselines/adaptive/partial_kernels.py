@@ -1,0 +1,76 @@
+"""Finding the partial of a group and window, and adding to it.
+
+Partials of 8 neighbouring windows of a group have neighbouring places in the index: a tuple is added to several.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capture.native import helper, kernel
+from highlevel.baselines.adaptive.layout import ACCUMULATORS, GROUP, LAST, NONE, PARTIALS, UPDATES, WID
+from lowlevel.table.entries import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM
+
+
+@helper
+def hash_of_partial(group, wid):  # type: ignore[no-untyped-def]
+    """Mix a group with a block of 8 windows; the window's place in its block is kept."""
+    mixed = (np.uint64(group) << np.uint64(40)) ^ np.uint64(wid >> 3)
+    mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(32)
+    return (mixed << np.uint64(3)) | np.uint64(wid & 7)
+
+
+@kernel("i64(i64*, i64, i64, i64*, i64)")
+def index_partials(partials, width, rows, slots, slot_count):  # type: ignore[no-untyped-def]
+    """Fill an empty index with the partials; return their number."""
+    mask = np.uint64(slot_count - 1)
+    for row in range(rows):
+        slot = hash_of_partial(partials[row * width + GROUP], partials[row * width + WID]) & mask
+        while slots[slot] >= 0:
+            slot = (slot + np.uint64(1)) & mask
+        slots[slot] = row
+    return rows
+
+
+@helper
+def add(  # type: ignore[no-untyped-def]
+    partials, partials_float, width, slots, mask, state, ops, op_count, values, values_float, at, group, first, end
+):  # fmt: skip
+    """Add the values at word `at` to the windows `[first, end)` of a group; return the row of the last partial."""
+    row = NONE
+    for wid in range(first, end):
+        slot = hash_of_partial(group, wid) & mask
+        row = slots[slot]
+        while row >= 0 and (partials[row * width + GROUP] != group or partials[row * width + WID] != wid):
+            slot = (slot + np.uint64(1)) & mask
+            row = slots[slot]
+        if row < 0:
+            row = state[PARTIALS]
+            state[PARTIALS] += 1
+            slots[slot] = row
+            place = row * width
+            partials[place + GROUP] = group
+            partials[place + WID] = wid
+            partials[place + LAST] = 0
+            for op in range(op_count):
+                partials[place + ACCUMULATORS + op] = values[at + op]
+            continue
+        place = row * width + ACCUMULATORS
+        for op in range(op_count):
+            kind = ops[op]
+            if kind == SUM:
+                partials[place + op] += values[at + op]
+            elif kind == MIN:
+                partials[place + op] = min(partials[place + op], values[at + op])
+            elif kind == MAX:
+                partials[place + op] = max(partials[place + op], values[at + op])
+            elif kind == MIN_FLOAT:
+                partials_float[place + op] = min(partials_float[place + op], values_float[at + op])
+            elif kind == MAX_FLOAT:
+                partials_float[place + op] = max(partials_float[place + op], values_float[at + op])
+            else:
+                partials_float[place + op] += values_float[at + op]
+    state[UPDATES] += end - first
+    return row

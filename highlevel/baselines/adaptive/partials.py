@@ -1,0 +1,60 @@
+"""The partials of AdaptWID, and the index by group and window."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from highlevel.baselines.adaptive.arrays import LEAST, replaced, resized, room
+from highlevel.baselines.adaptive.layout import ACCUMULATORS, NONE, PARTIALS
+from highlevel.baselines.adaptive.partial_kernels import index_partials
+from highlevel.groups.key_words import Words
+
+SLOT_BYTES = 16
+"""Two slots of an index, which is what a row of an array has."""
+
+
+class Partials:
+    """Rows in no order, and two slots of the index for each there is room for. Kernels write both."""
+
+    def __init__(self, values: int, state: Words) -> None:
+        """Hold none, of so many values; how many there are stands in the kernels' `state`."""
+        self.state = state
+        self.rows = np.empty((LEAST, ACCUMULATORS + values), np.int64)
+        self.index = _empty_index(LEAST)
+
+    @property
+    def count(self) -> int:
+        """Partials held."""
+        return int(self.state[PARTIALS])
+
+    @property
+    def held(self) -> Words:
+        """Their rows, in place."""
+        return self.rows[: self.count]
+
+    @property
+    def bytes_of_one(self) -> int:
+        """Bytes of a partial, its part of the index included."""
+        return 8 * self.rows.shape[1] + SLOT_BYTES
+
+    def grow(self, wanted: int) -> None:
+        """Have room for `wanted` more."""
+        rows = room(self.count + wanted)
+        self.rows = resized(self.rows, self.count, max(2 * len(self.rows), rows))
+        self.number_anew()
+
+    def keep(self, rows: Words) -> None:
+        """Hold these and no others."""
+        self.rows = replaced(self.rows, rows)
+        self.state[PARTIALS] = len(rows)
+        self.number_anew()
+
+    def number_anew(self) -> None:
+        """Make the index from the rows."""
+        self.index = _empty_index(len(self.rows))
+        index_partials(self.rows.reshape(-1), self.rows.shape[1], self.count, self.index, len(self.index))
+
+
+def _empty_index(rows: int) -> Words:
+    """Make an index for an array of `rows` rows."""
+    return np.full(2 * rows, NONE, np.int64)

@@ -1,0 +1,79 @@
+"""The state of AdaptWID as Arrow tables: its groups, the buffer of tuples, and the partials of each window.
+
+Tuples and partials name their group by its row in the table of groups; sub-aggregates are words, as the kernels keep
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.baselines.adaptive.layout import (
+    ACCUMULATORS,
+    EAGER,
+    END,
+    FIRST,
+    GROUP,
+    GROUP_WORDS,
+    HEAD,
+    LAST,
+    NONE,
+    VALUES,
+    VOLUME,
+    WID,
+)
+from highlevel.baselines.adaptive.store import Store
+from highlevel.groups.key_words import Words
+
+WINDOW = "window-"
+
+
+def tables_of(store: Store, names: Sequence[str]) -> dict[str, pa.Table]:
+    """Copy what a store holds; `names` are of the columns that it groups by."""
+    about = store.groups[: store.group_count]
+    groups = store.keys.columns()
+    names = [*names, ".volume", ".eager"]  # no names of SQL
+    tables = {
+        "groups": pa.table([*groups, pa.array(about[:, VOLUME]), pa.array(about[:, HEAD] == EAGER)], names),
+        "tuples": _table(store.held(), ["group", "first", "end"], [GROUP, FIRST, END], VALUES),
+    }
+    partials = store.partials.held
+    partials = partials[np.argsort(partials[:, WID], kind="stable")]
+    wids, places = np.unique(partials[:, WID], return_index=True)
+    for wid, rows in zip(wids.tolist(), np.split(partials, places[1:]), strict=False):
+        tables[f"{WINDOW}{wid}"] = _table(rows, ["group", "last"], [GROUP, LAST], ACCUMULATORS)
+    return tables
+
+
+def _table(rows: Words, names: list[str], places: list[int], values: int) -> pa.Table:
+    """Columns of rows of words; from word `values` on they are sub-aggregates."""
+    places = [*places, *range(values, rows.shape[1])]
+    names = [*names, *(f"value{number}" for number in range(rows.shape[1] - values))]
+    return pa.table([pa.array(np.ascontiguousarray(rows[:, place])) for place in places], names)
+
+
+def _rows(table: pa.Table, width: int, places: list[int], values: int) -> Words:
+    """Rows of words that `_table` made columns of."""
+    rows = np.zeros((table.num_rows, width), np.int64)
+    for place, column in zip([*places, *range(values, width)], table.columns, strict=True):
+        rows[:, place] = column.to_numpy()
+    return rows
+
+
+def from_tables(tables: dict[str, pa.Table], store: Store) -> None:
+    """Make an empty store hold what `tables_of` copied."""
+    *columns, volume, eager = [column.combine_chunks() for column in tables["groups"].columns]
+    groups = np.empty((len(volume), GROUP_WORDS), np.int64)
+    groups[:, VOLUME] = volume.to_numpy()
+    groups[:, HEAD] = np.where(eager.to_numpy(zero_copy_only=False), EAGER, NONE)
+    tuples = _rows(tables["tuples"], store.tuples.shape[1], [GROUP, FIRST, END], VALUES)
+    partials = [np.empty((0, store.partials.rows.shape[1]), np.int64)]
+    for name, table in tables.items():
+        if name.startswith(WINDOW):
+            rows = _rows(table, store.partials.rows.shape[1], [GROUP, LAST], ACCUMULATORS)
+            rows[:, WID] = int(name.removeprefix(WINDOW))
+            partials.append(rows)
+    store.take_over(columns, groups, tuples, np.concatenate(partials))

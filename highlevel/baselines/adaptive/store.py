@@ -1,0 +1,201 @@
+"""What AdaptWID holds: groups, the buffer of tuples, and partials.
+
+Arrays are as long as a power of two and hold rows of words; the index has two slots for each. An array of which less
+than a quarter is used after windows have closed is made smaller, so memory follows what is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.baselines.adaptive.arrays import LEAST, replaced, resized, room
+from highlevel.baselines.adaptive.kernels import add_due, chain_tuples, take_tuples
+from highlevel.baselines.adaptive.layout import (
+    EAGER,
+    FREE,
+    GROUP,
+    GROUP_WORDS,
+    HEAD,
+    HELD,
+    LAST,
+    NONE,
+    STATE_WORDS,
+    TUPLES,
+    VALUES,
+    VOLUME,
+    WANTED_PARTIALS,
+    WANTED_TUPLES,
+    WID,
+)
+from highlevel.baselines.adaptive.partials import SLOT_BYTES, Partials
+from highlevel.groups.key_words import Words
+from highlevel.groups.keys import Keys
+
+
+class Store:
+    """What AdaptWID holds of groups by columns of `kinds`. `ops` says how each value is added to an accumulator."""
+
+    def __init__(self, kinds: Sequence[pa.DataType], ops: Words) -> None:
+        """Begin with nothing."""
+        self.ops = ops
+        self.keys = Keys(kinds)
+        self.state = np.zeros(STATE_WORDS, np.int64)
+        self.state[FREE] = NONE
+        self.groups = np.empty((LEAST, GROUP_WORDS), np.int64)
+        self.tuples = np.empty((LEAST, VALUES + len(ops)), np.int64)
+        self.partials = Partials(len(ops), self.state)
+
+    @property
+    def group_count(self) -> int:
+        """Groups known."""
+        return self.keys.count
+
+    @property
+    def tuple_count(self) -> int:
+        """Tuples held."""
+        return int(self.state[HELD])
+
+    @property
+    def tuple_bytes(self) -> int:
+        """Bytes of a tuple in the buffer."""
+        return 8 * self.tuples.shape[1]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all groups (their keys, what is known of them, their part of the index), tuples and partials."""
+        group = 8 * (self.keys.ids.width + self.groups.shape[1]) + SLOT_BYTES
+        rows = self.group_count * group + self.tuple_count * self.tuple_bytes
+        return rows + self.partials.count * self.partials.bytes_of_one
+
+    def held(self) -> Words:
+        """Copy the rows of the buffer that hold a tuple."""
+        rows = self.tuples[: self.state[TUPLES]]
+        return rows[rows[:, GROUP] != NONE]
+
+    @property
+    def eager(self) -> npt.NDArray[np.bool_]:
+        """Which groups are eager."""
+        eager: npt.NDArray[np.bool_] = self.groups[: self.group_count, HEAD] == EAGER
+        return eager
+
+    def name(self, columns: Sequence[pa.Array], rows: int) -> Words:
+        """Return the number of each row's group; groups that are new get one."""
+        known = self.group_count
+        named = self.keys.of(columns, rows)
+        if self.group_count > len(self.groups):
+            self.groups = resized(self.groups, known, room(self.group_count))
+        self.groups[known : self.group_count] = 0, NONE  # VOLUME, HEAD
+        return named
+
+    def take(self, named: Words, firsts: Words, ends: Words, values: Words, closed: int, up: int) -> None:
+        """Hold rows, or add them to their windows `[firsts, ends)`; groups of more than `up` tuples become eager."""
+        done = 0
+        flat = values.reshape(-1)
+        while True:
+            tuples, partials = self.tuples.reshape(-1), self.partials.rows.reshape(-1)
+            done = take_tuples(
+                named, firsts, ends, flat, flat.view(np.float64), done, len(named), self.groups.reshape(-1), tuples,
+                tuples.view(np.float64), len(self.tuples), closed, partials, partials.view(np.float64),
+                len(self.partials.rows), self.partials.index, len(self.partials.index), self.ops, len(self.ops),
+                self.state, up,
+            )  # fmt: skip
+            if done == len(named):
+                return
+            self._makeroom()
+
+    def add_due(self, low: int, high: int) -> None:
+        """Add tuples of the buffer to their windows `[low, high)`, which are about to close.
+
+        Those of no other window are dropped; `close_gaps` has to follow.
+        """
+        done = 0
+        rows = int(self.state[TUPLES])
+        tuples, groups = self.tuples.reshape(-1), self.groups.reshape(-1)
+        while True:
+            partials = self.partials.rows.reshape(-1)
+            done = add_due(
+                tuples, tuples.view(np.float64), done, rows, low, high, groups, partials, partials.view(np.float64),
+                len(self.partials.rows), self.partials.index, len(self.partials.index), self.ops, len(self.ops),
+                self.state,
+            )  # fmt: skip
+            if done == rows:
+                return
+            self._makeroom()
+
+    def take_due(self, high: int) -> Words:
+        """Remove the partials of windows below `high`, and their tuples from the volume of groups; returns them."""
+        rows = self.partials.held
+        due = rows[:, WID] < high
+        taken = rows[due]
+        self._fewer_groups(taken[:, GROUP], taken[:, LAST])
+        self.partials.keep(rows[~due])
+        return taken
+
+    def close_gaps(self) -> None:
+        """Close the gaps that tuples left in the buffer."""
+        self._keep_tuples(self.held())
+
+    def settle(self, down: int) -> int:
+        """Make eager groups of fewer than `down` tuples lazy, but for the partials they have; returns how many.
+
+        A group without tuples has no partials either, and is as good as unknown.
+        """
+        groups = self.groups[: self.group_count]
+        empty = groups[:, VOLUME] == 0
+        calm = self.eager & (groups[:, VOLUME] < down) & ~empty
+        groups[calm | empty, HEAD] = NONE
+        self._forget(~empty)
+        return int(np.count_nonzero(calm))
+
+    def take_over(self, columns: Sequence[pa.Array], groups: Words, tuples: Words, partials: Words) -> None:
+        """Begin with these rows, numbered as they stand; groups say VOLUME, and EAGER or NONE."""
+        self.name(columns, len(groups))
+        self.groups[: len(groups)] = groups
+        self.tuples = np.empty((room(len(tuples)), tuples.shape[1]), np.int64)
+        self._keep_tuples(tuples)
+        self.partials.rows = np.empty((room(len(partials)), partials.shape[1]), np.int64)
+        self.partials.keep(partials)
+
+    def _forget(self, used: npt.NDArray[np.bool_]) -> None:
+        """Drop groups that are not used, where they are a quarter of all: the rest get new numbers."""
+        kept = int(np.count_nonzero(used))
+        if 4 * kept > 3 * len(used) or kept == len(used):
+            return
+        numbers = np.cumsum(used) - 1
+        tuples = self.tuples[: self.state[TUPLES]]  # no gaps: they have just been closed
+        for rows in (tuples, self.partials.held):
+            rows[:, GROUP] = numbers[rows[:, GROUP]]
+        groups = self.groups[: len(used)][used]
+        self.groups = resized(groups, kept, room(kept))
+        columns = self.keys.columns(np.flatnonzero(used))
+        self.keys = Keys(self.keys.kinds)
+        self.keys.of(columns, kept)
+        self.partials.number_anew()
+
+    def _fewer_groups(self, groups: Words, tuples: Words) -> None:
+        """Take numbers of tuples away from the volume of groups."""
+        if len(groups):
+            fewer = np.bincount(groups, tuples, self.group_count)
+            self.groups[: self.group_count, VOLUME] -= fewer.astype(np.int64)
+
+    def _makeroom(self) -> None:
+        """Let grow what a kernel found too small."""
+        wanted_tuples, wanted_partials = self.state[[WANTED_TUPLES, WANTED_PARTIALS]].tolist()
+        if wanted_tuples:
+            self.tuples = resized(self.tuples, int(self.state[TUPLES]), 2 * len(self.tuples))
+        if wanted_partials:
+            self.partials.grow(wanted_partials)
+        self.state[[WANTED_TUPLES, WANTED_PARTIALS]] = 0
+
+    def _keep_tuples(self, rows: Words) -> None:
+        """Hold these tuples and no others."""
+        self.tuples = replaced(self.tuples, rows)
+        self.state[[TUPLES, HELD]] = len(rows)
+        self.state[FREE] = NONE
+        heads = self.groups[: self.group_count, HEAD]
+        heads[heads != EAGER] = NONE
+        chain_tuples(self.tuples.reshape(-1), self.tuples.shape[1], len(rows), self.groups.reshape(-1))

@@ -1,0 +1,135 @@
+"""The kernels of the buffering aggregate: one scan over the buffer for each window, a row for each group it meets.
+
+Tuples lie in the order of their times, each value in an array of its own. Without groups a scan is one loop over
+contiguous numbers for each sub-aggregate; with groups each tuple finds its group's place in the output.
+"""
+
+from __future__ import annotations
+
+from capture.native import helper, kernel
+from lowlevel.table.entries import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM
+
+
+@helper
+def fold(values, values_float, begin, end, kind, out, out_float, at):  # type: ignore[no-untyped-def]
+    """Aggregate the values `[begin, end)`, at least one, into `out[at]`."""
+    if kind == SUM:
+        total = values[begin]
+        for place in range(begin + 1, end):
+            total += values[place]
+        out[at] = total
+    elif kind == MIN:
+        total = values[begin]
+        for place in range(begin + 1, end):
+            total = min(total, values[place])
+        out[at] = total
+    elif kind == MAX:
+        total = values[begin]
+        for place in range(begin + 1, end):
+            total = max(total, values[place])
+        out[at] = total
+    else:
+        found = values_float[begin]
+        for place in range(begin + 1, end):
+            value = values_float[place]
+            if kind == MIN_FLOAT:
+                found = min(found, value)
+            elif kind == MAX_FLOAT:
+                found = max(found, value)
+            else:
+                found += value
+        out_float[at] = found
+
+
+@helper
+def fold_groups(  # type: ignore[no-untyped-def]
+    named, values, values_float, capacity, begin, end, ops, op_count, places, base, wid, out, out_float, rows
+):  # fmt: skip
+    """Aggregate the tuples `[begin, end)` by group, from row `rows` of `out` on; return the rows then.
+
+    `places[group] - base` is the row of a group that this window has met; smaller ones are of windows before.
+    """
+    width = 2 + op_count
+    first = rows
+    for tuple_ in range(begin, end):
+        group = named[tuple_]
+        row = places[group] - base
+        if row < first:
+            row = rows
+            rows += 1
+            places[group] = base + row
+            out[row * width] = wid
+            out[row * width + 1] = group
+            for op in range(op_count):
+                out[row * width + 2 + op] = values[op * capacity + tuple_]
+            continue
+        for op in range(op_count):
+            kind = ops[op]
+            at = row * width + 2 + op
+            value = values[op * capacity + tuple_]
+            real = values_float[op * capacity + tuple_]
+            if kind == SUM:
+                out[at] += value
+            elif kind == MIN:
+                out[at] = min(out[at], value)
+            elif kind == MAX:
+                out[at] = max(out[at], value)
+            elif kind == MIN_FLOAT:
+                out_float[at] = min(out_float[at], real)
+            elif kind == MAX_FLOAT:
+                out_float[at] = max(out_float[at], real)
+            else:
+                out_float[at] += real
+    return rows
+
+
+@kernel(
+    "i64(i64*, i64*, i64*, f64*, i64, i64, i64, i64, i64, i64, i64, i64*, i64, i64, i64*, i64, i64*, f64*, i64, i64*)"
+)
+def scan_windows(  # type: ignore[no-untyped-def]
+    times, named, values, values_float, capacity, tail, origin, length, slide, low, grouped, ops, op_count, group_count,
+    places, base, out, out_float, out_capacity, state,
+):  # fmt: skip
+    """Write rows (wid, group, values…) of the windows `[state[0], low)`; return how many.
+
+    `times` are ascending, up to `tail`; `state` holds the next window, the first tuple that may be in it, and the
+    tuples that were looked at. The walk ends before a window that may have more rows than `out` has room for.
+    """
+    rows = 0
+    begin = state[1]
+    end = begin
+    width = 2 + op_count
+    wid = state[0]
+    while wid < low and begin < tail:
+        stop = origin + (wid + 1) * slide
+        start = stop - length
+        while begin < tail and times[begin] < start:
+            begin += 1
+        end = max(end, begin)
+        while end < tail and times[end] < stop:
+            end += 1
+        if begin == end:
+            if begin < tail:
+                wid = max(wid + 1, min(low, (times[begin] - origin) // slide))  # no window over a gap is looked at
+            continue
+        if rows + min(group_count, end - begin) > out_capacity:
+            break
+        state[2] += end - begin
+        if grouped:
+            rows = fold_groups(
+                named, values, values_float, capacity, begin, end, ops, op_count, places, base, wid, out, out_float,
+                rows,
+            )  # fmt: skip
+        else:
+            out[rows * width] = wid
+            out[rows * width + 1] = 0
+            for op in range(op_count):
+                at = rows * width + 2 + op
+                fold(values, values_float, op * capacity + begin, op * capacity + end, ops[op], out, out_float, at)
+            rows += 1
+        wid += 1
+    if begin == tail:
+        wid = max(wid, low)
+    state[0] = wid
+    state[1] = begin
+    return rows

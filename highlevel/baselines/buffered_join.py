@@ -1,0 +1,50 @@
+"""What the joins share that keep order by a buffer beside an OA-Join (Li 2008, §7.3)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from highlevel.baselines.sort_buffer import SortBuffer
+from highlevel.joins.oa_join import OAJoin
+from highlevel.joins.spec import JoinKind, JoinSpec, Progress
+
+WAITING = "waiting"
+"""Table of a snapshot beside those of the join: the rows of the buffer."""
+
+
+class BufferedJoin:
+    """An OA-Join that promises of the left's time, and a buffer of rows in the order of `buffered`."""
+
+    def __init__(self, spec: JoinSpec, buffered: str) -> None:
+        """Join by `spec`."""
+        self.join = OAJoin(spec, Progress.LEFT)
+        self.buffer = SortBuffer(buffered)
+
+    @property
+    def rows_held(self) -> int:
+        """Rows of the join, and those that wait."""
+        return self.join.rows_held + self.buffer.rows
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of them."""
+        return self.join.bytes + self.buffer.bytes
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """The state of the join, and the rows that wait."""
+        waiting = self.buffer.runs()
+        return self.join.snapshot() | ({WAITING: pa.Table.from_batches(waiting)} if waiting else {})
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of a snapshot."""
+        self.join.restore(tables)
+        for batch in tables[WAITING].to_batches() if WAITING in tables else []:
+            self.buffer.add(batch)
+
+
+def left_time(spec: JoinSpec) -> str:
+    """Return the name under which the left's time leaves, which order is kept by; every row must have one."""
+    if spec.kind in (JoinKind.RIGHT, JoinKind.FULL):
+        raise ValueError(f"a join in order of its left times has one in every row, got {spec.kind}")
+    (name,) = spec.progress_columns(Progress.LEFT)
+    return name

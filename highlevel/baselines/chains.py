@@ -1,0 +1,181 @@
+"""One side of an in-order join: rows in the order of their clock, chained by key, the oldest first.
+
+Order makes this cheap. Old rows are forgotten by moving one number, and chains begin where it points: so a walk begins
+at the first row that a probe can match, or next to it, and ends at the first that is too new.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from capture.native import kernel
+from highlevel.baselines.sort_buffer import SortBuffer
+from highlevel.groups.ids import NOBODY
+from highlevel.groups.key_words import Words
+
+LEAST = 1024
+"""Rows there is room for at first."""
+
+PAIRS = 65_536
+"""Pairs that a call of the kernel finds at most."""
+
+BEGIN = -2
+"""In place of a position: the walk of a row has not begun."""
+
+
+@kernel("i64(i64*, i64, i64, i64, i64, i64*, i64*)")
+def chain(named, begin, end, base, first, tails, after):  # type: ignore[no-untyped-def]
+    """Put the rows `[begin, end)` at the ends of their chains; row i is at position base + i. Returns their number.
+
+    A chain is a ring: behind its end is its beginning. One whose end is before the position `first` is over.
+    """
+    for place in range(begin, end):
+        tail = tails[named[place]]
+        after[place] = base + place
+        if tail >= first:
+            after[place] = after[tail - base]
+            after[tail - base] = base + place
+        tails[named[place]] = base + place
+    return end - begin
+
+
+@kernel("i64(i64*, i64*, i64*, i64, i64*, i64*, i64*, i64, i64, i64, i64*, i64*, i64*)")
+def walk(  # type: ignore[no-untyped-def]
+    named, lows, highs, rows, tails, after, clocks, base, first, room, out_rows, out_positions, state
+):  # fmt: skip
+    """Write pairs (row, position) of clocks in `[lows[row], highs[row]]`, positions from `first` on; return how many.
+
+    `state` holds the row and the position that the walk is at; it ends where there is no room for more. Chains begin at
+    `first` from then on.
+    """
+    found = 0
+    at = state[1]
+    for row in range(state[0], rows):
+        tail = tails[named[row]]
+        if tail < first:
+            continue
+        if at == BEGIN:
+            at = after[tail - base]
+            while at < first:
+                at = after[at - base]
+            after[tail - base] = at
+        while clocks[at - base] <= highs[row]:
+            if clocks[at - base] >= lows[row]:
+                if found == room:
+                    state[0] = row
+                    state[1] = at
+                    return found
+                out_rows[found] = row
+                out_positions[found] = at
+                found += 1
+            if at == tail:
+                break
+            at = after[at - base]
+        at = BEGIN
+    state[0] = rows
+    state[1] = BEGIN
+    return found
+
+
+class Chains:
+    """Rows with the column `clock`, which never goes back, and a number for the key of each."""
+
+    def __init__(self, clock: str) -> None:
+        """Hold nothing."""
+        self.buffer = SortBuffer(clock)
+        self.clocks: Words = np.empty(LEAST, np.int64)
+        self.named: Words = np.empty(LEAST, np.int64)
+        self.after: Words = np.empty(LEAST, np.int64)
+        self.tails: Words = np.empty(0, np.int64)
+        self.base = 0  # the position of the first place in the arrays
+        self.first = self.end = 0  # positions held
+
+    @property
+    def rows(self) -> int:
+        """Rows held."""
+        return self.end - self.first
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the rows held, and of what finds them: clock, key and next of each, and the end of each chain."""
+        return self.buffer.bytes + 8 * (3 * self.rows + len(self.tails))
+
+    def add(self, batch: pa.RecordBatch, clocks: Words, named: Words, keys: int) -> None:
+        """Take rows in, none older than those held; `named` are the numbers of their keys, all below `keys`."""
+        count = len(clocks)
+        if count == 0:
+            return
+        if self.end - self.base + count > len(self.clocks):
+            self._make_room(count)
+        new = slice(self.end - self.base, self.end - self.base + count)
+        self.clocks[new], self.named[new] = clocks, named
+        self.buffer.add(batch)
+        self.know(keys)
+        self._chain(new)
+        self.end += count
+
+    def know(self, keys: int) -> None:
+        """Have the end of a chain for each of so many keys."""
+        if keys > len(self.tails):
+            self.tails = np.append(self.tails, np.full(max(keys, len(self.tails) * 5 // 4) - len(self.tails), NOBODY))
+
+    def probe(self, named: Words, lows: Words, highs: Words) -> tuple[Words, Words]:
+        """Return the pairs of rows by their places in `named` and rows held by their places among those.
+
+        The clocks of the rows held are within `[lows, highs]`.
+        """
+        pairs = []
+        state = np.array([0, BEGIN], np.int64)
+        while state[0] < len(named):
+            rows, positions = np.empty((2, PAIRS), np.int64)
+            found = walk(
+                named, lows, highs, len(named), self.tails, self.after, self.clocks, self.base, self.first, PAIRS,
+                rows, positions, state,
+            )  # fmt: skip
+            pairs.append((rows[:found], positions[:found] - self.first))
+        rows, places = (np.concatenate(each) for each in zip(*pairs, strict=True)) if pairs else np.empty((2, 0), int)
+        return rows, places
+
+    def expire(self, bound: int) -> None:
+        """Forget the rows whose clock is below `bound`."""
+        held = self.clocks[self.first - self.base : self.end - self.base]
+        if len(held) and held[0] < bound:
+            self.first += int(np.searchsorted(held, bound))
+            self.buffer.cut(bound - 1)
+
+    def take(self, places: Words, names: list[str]) -> list[pa.Array]:
+        """Return columns of rows held."""
+        rows = pa.Table.from_batches(self.buffer.runs()).select(names).take(pa.array(places)).combine_chunks()
+        return [column.chunk(0) for column in rows.columns]
+
+    def keys_held(self) -> Words:
+        """Return the numbers of the keys of the rows held, in the order of the rows."""
+        return self.named[self.first - self.base : self.end - self.base]
+
+    def rename(self, became: Words, keys: int) -> None:
+        """Give keys other numbers, all below `keys`."""
+        held = slice(self.first - self.base, self.end - self.base)
+        self.named[held] = became[self.named[held]]
+        self._chain_anew(keys)
+
+    def _chain(self, places: slice) -> None:
+        chain(self.named, places.start, places.stop, self.base, self.first, self.tails, self.after)
+
+    def _chain_anew(self, keys: int) -> None:
+        self.tails = np.full(keys, NOBODY)
+        self._chain(slice(self.first - self.base, self.end - self.base))
+
+    def _make_room(self, rows: int) -> None:
+        """Move the rows to the front, of larger arrays where they fill half of them."""
+        held = slice(self.first - self.base, self.end - self.base)
+        capacity = len(self.clocks)
+        while 2 * (self.rows + rows) > capacity:
+            capacity *= 2
+        for name in ("clocks", "named"):
+            room = np.empty(capacity, np.int64)
+            room[: self.rows] = getattr(self, name)[held]
+            setattr(self, name, room)
+        self.after = np.empty(capacity, np.int64)
+        self.base = self.first
+        self._chain_anew(len(self.tails))  # what chains had before is not there any more

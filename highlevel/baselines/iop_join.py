@@ -1,0 +1,160 @@
+"""The in-order join: each input in order, rows leave its state by their age, and nothing is ever looked for twice.
+
+Its windows are over a *clock*, a column that says in which order rows come. Where that is their time, it is the join
+behind a sort of each input (`SortedJoin`), as fast as order makes it. Where it is when they arrived, it is what stream
+systems do that keep "the last RANGE of rows" of each input: right only while both inputs are in one global order. With
+one of them late, it pairs rows that are minutes apart and misses pairs that are not (Li 2008, §5.2.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.baselines.chains import Chains
+from highlevel.groups.key_words import Words
+from highlevel.groups.keys import Keys
+from highlevel.joins.join_input import JoinInput
+from highlevel.joins.spec import JoinKind, JoinSpec
+from highlevel.joins.window import Port
+from highlevel.operators.batch_columns import BatchColumns
+from highlevel.operators.meld import UNION
+from lowlevel.expressions.predicate import Condition
+from lowlevel.expressions.tree import columns_of
+from lowlevel.expressions.types import Type
+from lowlevel.punctuation import BEGINNING, Item, Punctuation
+
+FORGET = 4096
+"""Keys that nobody has any more are forgotten when there are half as many as rows, and half of this more."""
+
+
+class IopJoin:
+    """Joins pairs; ports 0 (left) and 1 (right). `clocks` name the columns of the left and the right, by default times.
+
+    Rows whose clock goes back are dropped, and counted in `late`; those with a NULL among their keys match
+    nobody. Promises are of the left's clock: both inputs promise by their order, and by punctuation.
+    """
+
+    def __init__(self, spec: JoinSpec, clocks: tuple[str, str] | None = None) -> None:
+        """Join by `spec`, which has to be of pairs alone."""
+        if spec.kind is not JoinKind.INNER:
+            raise ValueError(f"an in-order join is INNER, got {spec.kind}")
+        self.spec = spec
+        self.clocks = clocks or (spec.left.time, spec.right.time)
+        sides = (spec.left, spec.right)
+        self.columns = [[name for name, _ in side.columns] for side in sides]
+        self.stored = [
+            list(dict.fromkeys([clock, *names])) for clock, names in zip(self.clocks, self.columns, strict=True)
+        ]
+        self.inputs = [JoinInput(spec, port) for port in Port]
+        self.keys = Keys(self.inputs[0].kinds)
+        self.sides = [Chains(clock) for clock in self.clocks]
+        self.known = [BEGINNING, BEGINNING]
+        self.promised = BEGINNING
+        self.received = self.late = self.results = 0
+        self._residual = None if spec.residual is None else Condition(spec.residual)
+        residual = columns_of(spec.residual) if spec.residual is not None else []
+        self._macs = {column.name for column in residual if column.type is Type.MAC}
+
+    @property
+    def rows_held(self) -> int:
+        """Rows of both sides."""
+        return sum(side.rows for side in self.sides)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the rows, and of what finds them."""
+        return sum(side.bytes for side in self.sides) + (self.keys.bytes if self.spec.keys else 0)
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Pair rows with those held of the other side, and hold them."""
+        self.received += batch.num_rows
+        clocks = batch.column(self.clocks[port]).to_numpy()
+        ordered = clocks >= np.maximum.accumulate(np.maximum(clocks, self.known[port]))
+        if not ordered.all():
+            self.late += int(np.count_nonzero(~ordered))
+            batch, clocks = batch.filter(pa.array(ordered)), clocks[ordered]
+        if batch.num_rows == 0:
+            return
+        known = int(clocks[-1])
+        arrived, _ = self.inputs[port].read(batch)  # rows with a NULL among their keys are left out
+        batch, clocks = arrived.batch.select(self.stored[port]), arrived.batch.column(self.clocks[port]).to_numpy()
+        named = self._named(arrived.keys, batch.num_rows)
+        yield from self._pairs(Port(port), batch, named, *self.spec.window.meets(Port(port), clocks))
+        wanted = int(np.searchsorted(clocks, self.spec.window.expired(Port(port), self.known[1 - port])))
+        count = max(1, self.keys.count)
+        self.sides[port].add(batch.slice(wanted), clocks[wanted:], named[wanted:], count)
+        yield from self._reach(Port(port), known)
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Forget what no later row of this input meets."""
+        yield from self._reach(Port(port), mark.low)
+
+    def _reach(self, port: Port, known: int) -> Iterator[Item]:
+        self.known[port] = max(self.known[port], known)
+        other = Port(1 - port)
+        self.sides[other].expire(self.spec.window.expired(other, self.known[port]))
+        low = min(self.known[Port.LEFT], self.spec.window.expired(Port.LEFT, self.known[Port.RIGHT]))
+        if low > self.promised:
+            self.promised = low
+            yield Punctuation(UNION, low)
+
+    def _named(self, keys: Sequence[pa.Array], rows: int) -> Words:
+        """Return the numbers of keys; forget first those that nobody has, where they have become many."""
+        if not keys:
+            return np.zeros(rows, np.int64)
+        if 2 * self.keys.count > 3 * self.rows_held + FORGET:
+            became = np.zeros(self.keys.count, np.int64)
+            for side in self.sides:
+                became[side.keys_held()] = 1
+            used = np.flatnonzero(became)
+            became[used] = np.arange(len(used))
+            self.keys = self.keys.only(used)
+            for side in self.sides:
+                side.rename(became, len(used))
+        return self.keys.of(keys, rows)
+
+    def _pairs(self, port: Port, batch: pa.RecordBatch, named: Words, lows: Words, highs: Words) -> Iterator[Item]:
+        other = Port(1 - port)
+        if self.sides[other].rows == 0:
+            return
+        self.sides[other].know(max(1, self.keys.count))
+        rows, places = self.sides[other].probe(named, lows, highs)
+        if len(rows) == 0:
+            return
+        own = batch.select(self.columns[port]).take(pa.array(rows)).columns
+        others = self.sides[other].take(places, self.columns[other])
+        pairs = pa.RecordBatch.from_arrays([*own, *others] if port is Port.LEFT else [*others, *own], self.names)
+        if self._residual is not None:
+            pairs = pairs.filter(pa.array(self._residual.true_rows(BatchColumns(pairs, self._macs), pairs.num_rows)))
+        self.results += pairs.num_rows
+        if pairs.num_rows:
+            yield pairs
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns of pairs."""
+        return list(self.spec.pairs.names)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """What is known and promised, and the rows of both sides with their keys."""
+        tables = {"progress": pa.table({"known": [*self.known, self.promised]})}
+        for name, side in zip(("left", "right"), self.sides, strict=True):
+            if side.rows:
+                rows = pa.Table.from_batches(side.buffer.runs())
+                for place, key in enumerate(self.keys.columns(side.keys_held())):
+                    rows = rows.append_column(f".key{place}", key)
+                tables[name] = rows
+        return tables
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of a snapshot."""
+        *self.known, self.promised = tables["progress"]["known"].to_pylist()
+        for port, name in enumerate(("left", "right")):
+            for batch in tables[name].to_batches() if name in tables else []:
+                keys = [batch.column(f".key{place}") for place in range(len(self.spec.keys))]
+                named = self._named(keys, batch.num_rows)
+                clocks = batch.column(self.clocks[port]).to_numpy()
+                self.sides[port].add(batch.select(self.stored[port]), clocks, named, max(1, self.keys.count))

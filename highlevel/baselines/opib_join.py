@@ -1,0 +1,81 @@
+"""OPIB-Join: order preserved by a buffer in front of the join (Li 2008, §7.3).
+
+A row of the left waits until all that it may meet is there, and meets it then: so results come out in the order of
+left times. The right waits for the left that waits: for equal ranges and rates three ranges of rows are held, not two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.baselines.buffered_join import BufferedJoin, left_time
+from highlevel.baselines.sort_buffer import in_order
+from highlevel.joins.spec import JoinSpec, Port
+from lowlevel.punctuation import BEGINNING, GraphItem, Punctuation
+
+PROMISED = "promised"
+"""Table of a snapshot: what was promised of both sides."""
+
+
+class OpibJoin(BufferedJoin):
+    """Gives the rows of OA-Join, with its promises of the left's time, in the order of that."""
+
+    def __init__(self, spec: JoinSpec) -> None:
+        """Join by `spec`."""
+        self.time = left_time(spec)
+        super().__init__(spec, spec.left.time)
+        self.window = spec.window
+        self.bounds = [BEGINNING, BEGINNING]
+        self.received = self._late = 0
+
+    @property
+    def late(self) -> int:
+        """Rows that came behind a promise."""
+        return self.join.late + self._late
+
+    @property
+    def results(self) -> int:
+        """Rows that left."""
+        return self.join.results
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Delay rows of the left; hold those of the right."""
+        self.received += batch.num_rows
+        if port == Port.RIGHT:
+            yield from self.join.rows(port, batch)
+            return
+        late = batch.column(self.buffer.time).to_numpy() < self.bounds[Port.LEFT]
+        if late.any():
+            self._late += int(np.count_nonzero(late))
+            batch = batch.filter(pa.array(~late))
+        self.buffer.add(batch)
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[GraphItem]:
+        """Join the rows of the left that all they may meet is there for, in order."""
+        if mark.low <= self.bounds[port]:
+            return
+        self.bounds[port] = mark.low
+        if port == Port.RIGHT:
+            yield from self.join.punctuate(port, mark)
+        # No later row of the left is before this, and those before it meet nobody to come.
+        complete = min(self.bounds[Port.LEFT], self.window.expired(Port.LEFT, self.bounds[Port.RIGHT]))
+        if complete == BEGINNING:
+            return
+        found = []
+        for batch in self.buffer.take(complete - 1):
+            found += [item for item in self.join.rows(Port.LEFT, batch) if isinstance(item, pa.RecordBatch)]
+        if found:  # rows without a partner come behind pairs
+            yield in_order(found, self.time).batch
+        yield from self.join.punctuate(Port.LEFT, Punctuation(mark.link, complete))
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """The state of the join, the rows that wait, and what was promised of both sides."""
+        return super().snapshot() | {PROMISED: pa.table({"bound": self.bounds})}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of a snapshot."""
+        super().restore(tables)
+        self.bounds = tables[PROMISED]["bound"].to_pylist()

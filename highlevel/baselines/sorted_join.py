@@ -1,0 +1,72 @@
+"""Sort before join: a sort of each input, and the in-order join behind them.
+
+What disorder costs is paid in front: the late input waits for its slack or its promises, and what the other one sends
+in the meantime waits in the join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from highlevel.baselines.iop_join import IopJoin
+from highlevel.baselines.sort import SlackSort
+from highlevel.joins.spec import JoinSpec
+from highlevel.operators.state import restore_to, snapshot_of
+from lowlevel.punctuation import Item, Punctuation
+
+
+class SortedJoin:
+    """Joins two inputs that need not be in order; `slacks` of the left and the right, None to wait for promises."""
+
+    def __init__(self, spec: JoinSpec, slacks: tuple[int | None, int | None] = (None, None)) -> None:
+        """Join by `spec`."""
+        sides = (spec.left, spec.right)
+        self.sorts = [SlackSort(slack, side.time) for slack, side in zip(slacks, sides, strict=True)]
+        self.join = IopJoin(spec)
+
+    @property
+    def received(self) -> int:
+        """Rows that came."""
+        return sum(sort.received for sort in self.sorts)
+
+    @property
+    def late(self) -> int:
+        """Rows that came behind their slack, or a promise, and were dropped."""
+        return sum(sort.late for sort in self.sorts)
+
+    @property
+    def results(self) -> int:
+        """Pairs that left."""
+        return self.join.results
+
+    @property
+    def rows_held(self) -> int:
+        """Rows that wait for their order, and those of the join."""
+        return sum(sort.rows_held for sort in self.sorts) + self.join.rows_held
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of them."""
+        return sum(sort.bytes for sort in self.sorts) + self.join.bytes
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Sort rows; join those that leave."""
+        yield from self._joined(port, self.sorts[port].rows(0, batch))
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Join the rows that the promise lets leave the sort."""
+        yield from self._joined(port, self.sorts[port].punctuate(0, mark))
+
+    def _joined(self, port: int, items: Iterable[Item]) -> Iterator[Item]:
+        for item in items:
+            yield from self.join.punctuate(port, item) if isinstance(item, Punctuation) else self.join.rows(port, item)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """The state of all three."""
+        return snapshot_of([*self.sorts, self.join])
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of a snapshot."""
+        restore_to([*self.sorts, self.join], tables)

@@ -1,0 +1,261 @@
+"""Landmark windows: running totals per group since the origin, told at the end of each slide that had rows.
+
+Partials wait by slide until punctuation closes it; then the slides are taken into the totals one after another, the
+oldest first. So a gap of years costs nothing, and of the groups beyond the cap those are left out that come first in
+later slides, whatever the order of arrival.
+
+A late row is of a slide that is closed. It is left out of that window, and of others that were told before it came, and
+counted; but it is in all later ones as well, so it is taken into the totals with the next slides that close, ahead of
+them. A slide that was closed is never told, or told again, for a late row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from highlevel.groups.accumulator import Accumulator, words_of
+from highlevel.groups.ids import NOBODY
+from highlevel.groups.keys import Keys
+from highlevel.groups.merging import Accumulated, Rule, accumulated
+from highlevel.groups.table import merged
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.sliding.wid_ranges import Ranges, append, unite
+from highlevel.windows.kind import LandmarkWindow
+from lowlevel.punctuation import END, Item, Punctuation
+from lowlevel.subaggregates import INT_MAX, SubAggregate, count_of_rows
+
+
+class LandmarkTotals:
+    """Totals of the groups that came first, `cap` of them.
+
+    Where not all new groups of a batch have room, those with the smallest values have, column by column, IPv4 before
+    IPv6 and NULL last: which groups are kept depends on what the batches hold, and not on the order of their rows.
+    """
+
+    def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated], cap: int) -> None:
+        """Hold nothing; `schema` is that of the batches."""
+        self.groups = list(groups)
+        self.cap = cap
+        self.keys = Keys([schema.field(name).type for name in groups])
+        self.accumulators = [
+            Accumulator(each, [schema.field(name).type == pa.float64() for name in each.columns]) for each in what
+        ]
+        self._key_columns: list[pa.Array] = []
+
+    @property
+    def count(self) -> int:
+        """Groups held."""
+        return self.keys.count
+
+    @property
+    def bytes(self) -> int:
+        """Memory of groups and totals."""
+        words = sum(int(each.words.nbytes) for each in self.accumulators)
+        return self.keys.bytes + words + sum(int(each.nbytes) for each in self._key_columns)
+
+    def add(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Take in rows, each of another group; return which of them there was no room for."""
+        columns = [batch.column(name) for name in self.groups]
+        beyond = np.zeros(batch.num_rows, np.bool_)
+        room = self.cap - self.count
+        if batch.num_rows > room:
+            new = np.flatnonzero(self.keys.find(columns, batch.num_rows) == NOBODY)
+            if len(new) > room:
+                beyond[self._in_order(batch, new)[room:] if room else new] = True
+                batch = batch.filter(pa.array(~beyond))
+                columns = [batch.column(name) for name in self.groups]
+        ids = self.keys.of(columns, batch.num_rows)
+        for each in self.accumulators:
+            each.reserve(_room(self.count, each.words.shape[1]))
+            each.merge(ids, [words_of(batch.column(name).to_numpy()) for name in each.what.columns])
+        return beyond
+
+    def rows(self) -> pa.RecordBatch:
+        """Return a row per group: the groups, then the totals. A copy, whose columns of groups are shared with others.
+
+        The groups stand in the order in which they came.
+        """
+        if not self._key_columns or len(self._key_columns[0]) < self.count:
+            self._key_columns = self.keys.columns()
+        arrays = dict(zip(self.groups, self._key_columns, strict=True))
+        for each in self.accumulators:
+            for name, words, is_float in zip(each.what.columns, each.words, each.floats, strict=True):
+                values = words[: self.count].copy()
+                arrays[name] = pa.array(values.view(np.float64) if is_float else values)
+        return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
+
+    def _in_order(self, batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return some rows' places in the order of their groups."""
+        groups = batch.select(self.groups).take(pa.array(places))
+        columns: list[pa.Array] = []
+        for column in groups.columns:
+            # Addresses rise by version, then value: an IPv4 address is the shorter string of bytes.
+            columns += [pc.binary_length(column), column] if pa.types.is_binary(column.type) else [column]
+        table = pa.table(columns, [str(number) for number in range(len(columns))])
+        return places[pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names]).to_numpy()]
+
+
+def _room(count: int, had: int) -> int:
+    """Return for how many groups there is to be room: twice as many as before, where it is not enough."""
+    return had if count <= had else max(count, 2 * had)
+
+
+PARTIALS = "partials"
+"""Counts the partials behind a merged row; no column of that name is read."""
+
+CLOSED, TOTALS = "closed", "totals"
+"""Names of tables in a snapshot beside the slides."""
+
+MERGE_ROWS = 16_384
+"""Partials of a slide that may wait to be merged, beyond as many as it has groups."""
+
+
+class Slide:
+    """The partials of a slide that wait; merged when they have doubled."""
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self.batches: list[pa.RecordBatch] = []
+        self.rows = 0
+        self.merged_rows = 0
+
+
+class LandmarkAggregate:
+    """A `WindowOperator` for `RANGE ALL`. Partials of groups beyond the cap are counted and left out."""
+
+    def __init__(self, window: LandmarkWindow, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
+        """Group by the columns `groups`; merge each sub-aggregate by its rule in MERGE."""
+        self.window = window
+        self.groups = list(groups)
+        self.names = [*groups, *(sub.name for sub in subaggregates)]
+        self.what = accumulated(subaggregates)
+        self.slides: dict[int, Slide] = {}
+        self.totals: LandmarkTotals | None = None
+        self._restored: pa.Table | None = None  # the totals of a snapshot, as long as they are the same
+        self.closed = 0  # slides with a smaller number are
+        self.received = 0
+        self.outside = 0
+        self.late = 0
+        self.late_rows = 0
+        self.beyond_cap = 0
+        self.beyond_cap_rows = 0
+        self._told: Ranges = []
+        self._count_of_rows = count_of_rows(subaggregates)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the totals, and of the partials that wait."""
+        waiting = sum(int(batch.nbytes) for slide in self.slides.values() for batch in slide.batches)
+        return waiting + (0 if self.totals is None else self.totals.bytes)
+
+    def open_windows(self) -> Ranges:
+        """The ids of the windows whose last slide holds rows and is not closed."""
+        return unite((number, number + 1) for number in self.slides if number >= self.closed)
+
+    def take_closed(self) -> Ranges:
+        """The ids of the windows that were told since this was last asked."""
+        told, self._told = self._told, []
+        return told
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Store partials by slide."""
+        if batch.num_rows == 0:
+            return iter(())
+        self.received += batch.num_rows
+        numbers = batch.column("pane").to_numpy()
+        outside = int(np.count_nonzero(numbers < 0))
+        self.outside += outside
+        late = (numbers >= 0) & (numbers < self.closed)
+        self.late += int(np.count_nonzero(late))
+        if self._count_of_rows is not None:
+            self.late_rows += int(batch.column(self._count_of_rows).to_numpy()[late].sum())
+        if self.closed == INT_MAX:  # after the end there is no window that a row could be in
+            return iter(())
+        batch = batch.select(self.names).append_column(PARTIALS, pa.array(np.ones(len(numbers), np.int64)))
+        order = np.argsort(numbers, kind="stable")
+        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
+        for places in np.split(order[outside:], [cut - outside for cut in cuts.tolist() if cut > outside]):
+            if len(places):
+                # A copy: a slice would keep all of the batch in memory for as long as its last slide is open.
+                part = batch if len(places) == len(numbers) else batch.take(pa.array(places))
+                self._store(int(numbers[places[0]]), part)
+        return iter(())
+
+    def _store(self, number: int, batch: pa.RecordBatch) -> None:
+        slide = self.slides.setdefault(number, Slide())
+        slide.batches.append(batch)
+        slide.rows += batch.num_rows
+        if slide.rows > 2 * slide.merged_rows + MERGE_ROWS:
+            self._merge(slide)
+
+    def _merge(self, slide: Slide) -> pa.RecordBatch:
+        """Merge what waits, so that each group is there once."""
+        if slide.merged_rows < slide.rows or len(slide.batches) > 1:
+            what = [*self.what, Accumulated((PARTIALS,), Rule.SUM)]
+            slide.batches = [merged(slide.batches, self.groups, what)]
+            slide.rows = slide.merged_rows = slide.batches[0].num_rows
+        return slide.batches[0]
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Emit the totals after each slide that ends by the mark and has rows, and promise the end of the last."""
+        closed = INT_MAX if mark.low == END else (mark.low - self.window.origin) // self.window.slide
+        if closed <= self.closed:
+            return
+        for number in sorted(number for number in self.slides if number < closed):
+            totals = self._add(self._merge(self.slides.pop(number)))
+            if number >= self.closed:
+                append(self._told, number, number + 1)
+                yield self._bounded(number, totals.rows())
+        self.closed = closed
+        if mark.low == END:
+            self.totals = self._restored = None
+        yield mark if mark.low == END else Punctuation(mark.link, self.window.bounds(closed - 1)[1])
+
+    def _add(self, batch: pa.RecordBatch) -> LandmarkTotals:
+        """Take the merged partials of a slide into the totals."""
+        if self.totals is None:
+            self.totals = LandmarkTotals(batch.schema, self.groups, self.what, self.window.cap)
+        self._restored = None
+        beyond = self.totals.add(batch)
+        self.beyond_cap += int(batch.column(PARTIALS).to_numpy()[beyond].sum())
+        if self._count_of_rows is not None:
+            self.beyond_cap_rows += int(batch.column(self._count_of_rows).to_numpy()[beyond].sum())
+        return self.totals
+
+    def _bounded(self, number: int, totals: pa.RecordBatch) -> pa.RecordBatch:
+        bounds = [pa.array(np.full(totals.num_rows, bound)) for bound in self.window.bounds(number)]
+        columns = [*bounds, *(totals.column(name) for name in self.names)]
+        return pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *self.names])
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """How many slides are closed; the totals; a merged table for each slide that waits, named by its number.
+
+        Totals that nothing was added to are the very table that they were restored from.
+        """
+        tables = {CLOSED: pa.table({CLOSED: [self.closed]})}
+        if self._restored is not None:
+            tables[TOTALS] = self._restored
+        elif self.totals is not None:
+            tables[TOTALS] = pa.Table.from_batches([self.totals.rows()])
+        for number, slide in self.slides.items():
+            tables[str(number)] = pa.Table.from_batches([self._merge(slide)])
+        return tables
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of a snapshot."""
+        for name, table in tables.items():
+            if name == CLOSED:
+                self.closed = table[CLOSED][0].as_py()
+            elif name == TOTALS:
+                self.totals = LandmarkTotals(table.schema, self.groups, self.what, self.window.cap)
+                for batch in table.to_batches():
+                    self.totals.add(batch)
+                self._restored = table
+            else:
+                for batch in table.to_batches():
+                    self._store(int(name), batch)

@@ -1,0 +1,162 @@
+"""Partitioned windows of a number of rows: each partition numbers its own (Li 2008, §5.1.4; ranks from 0).
+
+    [RANGE 3 rows, SLIDE 2 rows, PA srcIP]     rows as they come   a b a a b a b a
+                                               their numbers       0 0 1 2 1 3 2 4
+    windows of a: [-1, 2) of 0 1, [1, 4) of 1 2 3, [3, 6) of 3 4;  of b: [-1, 2) of 0 1, [1, 4) of 1 2
+
+A window is final with the last row of its partition. With IDLE a partition of which a row comes that much later than
+the newest before it begins anew, with row 0: its windows so far are then final as they are. It is forgotten as soon as
+promises say that any row would be so late; this changes no result, only when it is known.
+
+Without columns all rows are one partition, and how many have come is a promise: no later window ends there or before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.groups.merging import accumulated
+from highlevel.operators.meld import UNION
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_INSTANCE, WINDOW_START
+from highlevel.partitions.lives import Lives
+from highlevel.partitions.open_panes import LIFE, PANE, WID, OpenPanes
+from highlevel.windows.kind import TupleWindow
+from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
+from lowlevel.subaggregates import SubAggregate
+
+PARTITIONS, OPEN = "partitions", "open"
+"""Tables of a snapshot."""
+
+
+class PartitionedAggregate:
+    """A `WindowOperator` over partials of single rows, in the order in which they come.
+
+    Bounds are numbers of rows. A partition may begin at any time, so of several nothing is promised but the end.
+    """
+
+    late = 0
+    late_rows = 0
+
+    def __init__(
+        self,
+        window: TupleWindow,
+        partition: Sequence[str],
+        groups: Sequence[str],
+        subaggregates: Sequence[SubAggregate],
+    ) -> None:
+        """Count rows for the values of the columns `partition`, which are some of `groups`."""
+        self.window = window
+        self.numbers = window.numbers
+        self.partition = list(partition)
+        self.within = [name for name in groups if name not in self.partition]
+        self.values = [sub.name for sub in subaggregates]
+        self.names = [*groups, *self.values]
+        self.panes = OpenPanes(self.numbers, self.within, accumulated(subaggregates))
+        self.lives: Lives | None = None
+        self.low = BEGINNING
+        self.received = 0
+        self.outside = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the partials held, and of what is counted."""
+        return self.panes.bytes + (0 if self.lives is None else self.lives.bytes)
+
+    def open_windows(self) -> int:
+        """How many windows hold rows and wait for more; each partition has its own."""
+        if self.lives is None:
+            return 0
+        ends = (self.lives.counts - 1 + self.window.range) // self.window.slide_rows
+        return int((ends - self.lives.reported)[self.lives.going_on].sum())
+
+    def take_closed(self) -> int:
+        """How many windows with rows became final since this was last asked."""
+        closed, self.panes.closed = self.panes.closed, 0
+        return closed
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Number rows in their partitions, and emit the windows that have become final."""
+        if batch.num_rows == 0:
+            return
+        self.received += batch.num_rows
+        columns = [batch.column(name) for name in self.partition]
+        if self.lives is None:
+            self.lives = Lives([column.type for column in columns], self.window.idle)
+        lives, ranks = self.lives.rank(columns, batch.column("pane").to_numpy())
+        kept = batch.select([*self.within, *self.values])
+        kept = kept.append_column(LIFE, pa.array(lives)).append_column(PANE, pa.array(ranks // self.numbers.pane))
+        first, end = self.window.wids(ranks)
+        inside = first < end
+        if not inside.all():  # SLIDE is greater than RANGE
+            kept = kept.filter(pa.array(inside))
+            self.outside += batch.num_rows - kept.num_rows
+        if kept.num_rows:
+            self.panes.add(kept, self.lives.reported)
+        before = int(self.lives.reported[0])
+        yield from self._close(self.lives)
+        if not self.partition and (wid := int(self.lives.reported[0])) > before:
+            yield Punctuation(UNION, wid * self.window.slide_rows)
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Forget partitions that are idle, at the end all, and emit their windows as they are."""
+        if mark.low <= self.low:
+            return
+        self.low = mark.low
+        if self.lives is not None and (mark.low == END or self.window.idle is not None):
+            if mark.low == END:
+                self.lives.end()
+            else:
+                self.lives.fall_silent(mark.low)
+            yield from self._close(self.lives)
+        if mark.low == END:
+            self.lives = None
+            yield mark
+
+    def _close(self, lives: Lives) -> Iterator[pa.RecordBatch]:
+        """Emit the windows that are final and not reported, and forget the lives that ended where they are many."""
+        final = np.maximum(lives.final(self.numbers), lives.reported)
+        for found in self.panes.close(lives.reported, final):
+            yield self._bounded(found, lives)
+        lives.report(final)
+        numbers = lives.forget()
+        if numbers is not None:
+            self.panes.renumber(numbers)
+
+    def _bounded(self, found: pa.RecordBatch, lives: Lives) -> pa.RecordBatch:
+        """Give windows their bounds, and lives the names of their partitions.
+
+        With IDLE several lives of a partition may close in one batch, and their windows have equal bounds. So
+        WINDOW_INSTANCE contains the number of the life.
+        """
+        wids, of = found.column(WID).to_numpy(), found.column(LIFE).to_numpy()
+        ends = (wids + 1) * self.window.slide_rows
+        named = dict(zip(self.partition, lives.partitions(of), strict=True))
+        columns = [named[name] if name in named else found.column(name) for name in self.names]
+        bounds = [pa.array(ends - self.window.range), pa.array(ends)]
+        rows = pa.RecordBatch.from_arrays([*bounds, *columns], [WINDOW_START, WINDOW_END, *self.names])
+        return rows if self.window.idle is None else rows.append_column(WINDOW_INSTANCE, found.column(LIFE))
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """The partitions that are counted; partials of open windows."""
+        if self.lives is None:
+            return {}
+        numbers = self.lives.forget(0)
+        if numbers is not None:
+            self.panes.renumber(numbers)
+        tables = {PARTITIONS: self.lives.snapshot(self.partition)}
+        held = self.panes.snapshot(self.lives.reported)
+        return tables if held is None else tables | {OPEN: pa.Table.from_batches([held])}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of a snapshot."""
+        if PARTITIONS not in tables:
+            return
+        kinds = [tables[PARTITIONS].schema.field(name).type for name in self.partition]
+        self.lives = Lives(kinds, self.window.idle)
+        self.lives.restore(tables[PARTITIONS], self.numbers)
+        for batch in tables[OPEN].to_batches() if OPEN in tables else ():
+            if batch.num_rows:
+                self.panes.add(batch, self.lives.reported)

@@ -1,0 +1,307 @@
+"""Sessions: intervals of partials merged per group where they are nearer than GAP, in any order of arrival.
+
+A partial of a pane of GAP holds rows of one session: any two are nearer than GAP. So it is an interval, from its
+smallest time to its largest, and a session is what intervals make that touch: each less than GAP from the next. A
+partial between two sessions joins them. What a session costs does not depend on how long it lasts.
+
+    a partial is late where all its rows are below the promise, it does not begin within an open session, and
+        it would have been of a session that was answered: it is less than GAP after the newest of its group; or
+        it would be a session of its own, which the promise says is over
+
+A row below the promise whose session is open is not late. A partial with a row that is not below the promise is never
+late: it begins a session, or joins one that is open, even where another row of it is near a session that was answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.groups.accumulator import Accumulator, words_of
+from highlevel.groups.key_words import Words
+from highlevel.groups.keys import Keys
+from highlevel.groups.merging import Accumulated, accumulated
+from highlevel.operators.session_kernels import FREE, NEVER, NOBODY, place_partials, take_final
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.windows.kind import SessionWindow
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
+from lowlevel.punctuation import BEGINNING, Item, Punctuation
+from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
+
+SMALLEST = 1024
+"""Sessions there is room for at first, and groups without one that may stay beyond as many as there are others."""
+
+REMEMBERED = 3
+"""Lengths of the gap after its last row for which an answered session can be one that a row would have been of."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionColumns:
+    """Columns of partials: the groups, the smallest and the largest time, ns, and what else is merged."""
+
+    groups: tuple[str, ...]
+    first: str
+    last: str
+    others: tuple[Accumulated, ...]
+
+
+class OpenSessions:
+    """One slot per session, in arrays; the kernels (`highlevel.operators.session_kernels`) say how slots hang together."""
+
+    def __init__(self, gap: int, columns: SessionColumns, schema: pa.Schema) -> None:
+        """Hold none; `schema` is that of the partials."""
+        self.gap = gap
+        self.columns = columns
+        self.low = BEGINNING
+        self.keys = Keys([schema.field(name).type for name in columns.groups])
+        self.accumulators = [
+            Accumulator(each, [schema.field(name).type == pa.float64() for name in each.columns])
+            for each in columns.others
+        ]
+        self.slots = np.full((5, 0), NOBODY)  # first, last, newer, older, group
+        self.groups = np.full((2, 0), NOBODY)  # a slot of the group, the last time that was answered
+        self._free = np.empty(0, np.int64)
+        self._free_count = np.zeros(1, np.int64)
+        self._least = FREE  # no session that is open has a smaller last time
+        self._many_groups = SMALLEST
+
+    @classmethod
+    def of(
+        cls, gap: int, columns: SessionColumns, sessions: pa.RecordBatch, answered: pa.RecordBatch, low: int
+    ) -> OpenSessions:
+        """Hold what `all` and `answered` returned, at the promise `low`."""
+        made = cls(gap, columns, sessions.schema)
+        if sessions.num_rows:
+            made.add(sessions)
+        if answered.num_rows:
+            ids = made.keys.of([answered.column(name) for name in columns.groups], answered.num_rows)
+            made._reserve(0)
+            made.groups[1, ids] = answered.column(columns.last).to_numpy()
+        made.low = low
+        made._many_groups += 2 * made.keys.count
+        return made
+
+    @property
+    def count(self) -> int:
+        """Sessions that are open."""
+        return int(self.slots.shape[1] - self._free_count[0])
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the state."""
+        arrays = (self.slots, self.groups, self._free, *(each.words for each in self.accumulators))
+        return self.keys.bytes + sum(int(each.nbytes) for each in arrays)
+
+    def add(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Take in partials, at least one; return which of them are late, which are left out."""
+        rows = batch.num_rows
+        ids = self.keys.of([batch.column(name) for name in self.columns.groups], rows)
+        begins, ends = (words_of(batch.column(name).to_numpy()) for name in (self.columns.first, self.columns.last))
+        self._reserve(rows)
+        open_before = self.count
+        slots = np.empty(rows, np.int64)
+        gone, into = np.empty((2, open_before + rows), np.int64)
+        joined = place_partials(
+            ids, begins, ends, rows, self.gap, self.low, *self.groups, *self.slots, self._free, self._free_count,
+            slots, gone, into,
+        )  # fmt: skip
+        late = slots == NOBODY
+        kept = None if not late.any() else np.flatnonzero(~late)
+        for each in self.accumulators:
+            values = [words_of(batch.column(name).to_numpy()) for name in each.what.columns]
+            if kept is None:
+                each.merge(slots, values)
+            elif len(kept):
+                each.merge(slots[kept], [words[kept] for words in values])
+        if joined:
+            for each in self.accumulators:
+                each.merge(into[:joined], [words[gone[:joined]] for words in each.words])
+            self._give_up(gone[:joined])
+        self._least = min(self._least, int(ends.min() if kept is None else ends[kept].min(initial=FREE)))
+        return late
+
+    def close(self, low: int) -> pa.RecordBatch | None:
+        """Take the promise that no later row is below `low`; return the sessions that end by it, in that order.
+
+        Columns: groups, first and last time, the others. None where there is no such session.
+        """
+        self.low = low
+        if self._least == FREE or self._least + self.gap > low:
+            return None
+        final, least = np.empty(self.count, np.int64), np.empty(1, np.int64)
+        _, last, newer, older, group_of = self.slots
+        found = take_final(last, len(last), self.gap, low, newer, older, group_of, *self.groups, final, least)
+        self._least = int(least[0])
+        if not found:
+            return None
+        final = final[:found]
+        final = final[np.argsort(last[final], kind="stable")]
+        rows = self._rows(final)
+        self._give_up(final)
+        return rows
+
+    def all(self) -> pa.RecordBatch:
+        """Return the sessions that are open; added to others they make the same."""
+        return self._rows(np.flatnonzero(self.slots[1] != FREE))
+
+    def answered(self) -> pa.RecordBatch:
+        """Return groups, and the last time of the newest session that was answered, where a row may be late for it."""
+        last = self.groups[1, : self.keys.count]
+        oldest = max(self.low - REMEMBERED * self.gap, NEVER)
+        ids = np.flatnonzero((last > oldest) | ((last != NEVER) & (self.groups[0, : self.keys.count] != NOBODY)))
+        columns = [*self.keys.columns(ids), pa.array(self.groups[1, ids])]
+        return pa.RecordBatch.from_arrays(columns, [*self.columns.groups, self.columns.last])
+
+    @property
+    def sparse(self) -> bool:
+        """Whether most of the memory is for groups that are over, or for sessions that were."""
+        return self.keys.count > self._many_groups or self.slots.shape[1] > 4 * (self.count + SMALLEST)
+
+    def _rows(self, slots: Words) -> pa.RecordBatch:
+        first, last, _, _, group_of = self.slots
+        arrays = dict(zip(self.columns.groups, self.keys.columns(group_of[slots]), strict=True))
+        arrays |= {self.columns.first: pa.array(first[slots]), self.columns.last: pa.array(last[slots])}
+        for each in self.accumulators:
+            for name, words, is_float in zip(each.what.columns, each.words, each.floats, strict=True):
+                values = words[slots]
+                arrays[name] = pa.array(values.view(np.float64) if is_float else values)
+        return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
+
+    def _reserve(self, rows: int) -> None:
+        """Have room for the groups seen, and for `rows` more sessions."""
+        known, wanted = self.groups.shape[1], self.keys.count
+        if wanted > known:
+            more = max(wanted - known, known // 2, SMALLEST)
+            self.groups = np.append(self.groups, np.full((2, more), NOBODY), axis=1)
+            self.groups[1, known:] = NEVER
+        free, slots = int(self._free_count[0]), self.slots.shape[1]
+        if rows > free:
+            more = max(rows - free, slots // 2, SMALLEST)
+            self.slots = np.append(self.slots, np.full((5, more), NOBODY), axis=1)
+            self.slots[1, slots:] = FREE
+            places = np.empty(slots + more, np.int64)  # room for all: any may be given up
+            places[:free] = self._free[:free]
+            places[free : free + more] = np.arange(slots + more - 1, slots - 1, -1)
+            self._free, self._free_count[0] = places, free + more
+            for each in self.accumulators:
+                each.reserve(slots + more)
+
+    def _give_up(self, slots: Words) -> None:
+        """Let others have some slots."""
+        self.slots[1, slots] = FREE
+        for each in self.accumulators:
+            each.words[:, slots] = np.array(each.starts)[:, None]
+        free = int(self._free_count[0])
+        self._free[free : free + len(slots)] = slots
+        self._free_count[0] = free + len(slots)
+
+
+TS = Column("ts", Type.TIME)
+"""What the sub-aggregates MIN and MAX that bound a partial are of."""
+
+LOW, OPEN, ANSWERED = "low", "open", "answered"
+"""Names of tables in a snapshot."""
+
+
+class SessionAggregate:
+    """A `WindowOperator` for sessions. Late partials are left out and counted; the session they miss is not emitted."""
+
+    def __init__(self, window: SessionWindow, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
+        """Group by the columns `groups`; among the sub-aggregates are MIN and MAX of ts."""
+        self.window = window
+        first, last = (_of_time(subaggregates, kind) for kind in (Kind.MIN, Kind.MAX))
+        others = (each for each in accumulated(subaggregates) if each.columns not in ((first,), (last,)))
+        self.columns = SessionColumns(tuple(groups), first, last, tuple(others))
+        self.names = [*groups, *(sub.name for sub in subaggregates)]
+        self.sessions: OpenSessions | None = None
+        self.low = BEGINNING
+        self.received = 0
+        self.outside = 0
+        self.late = 0
+        self.late_rows = 0
+        self._closed = 0
+        self._count_of_rows = count_of_rows(subaggregates)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the sessions held."""
+        return 0 if self.sessions is None else self.sessions.bytes
+
+    def open_windows(self) -> int:
+        """How many sessions are open; no two partitions have the same."""
+        return 0 if self.sessions is None else self.sessions.count
+
+    def take_closed(self) -> int:
+        """How many sessions became final since this was last asked."""
+        closed, self._closed = self._closed, 0
+        return closed
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Merge partials with the sessions that they touch."""
+        if batch.num_rows == 0:
+            return iter(())
+        self.received += batch.num_rows
+        late = self._sessions(batch.schema).add(batch)
+        missed = int(np.count_nonzero(late))
+        if missed:
+            self.late += missed
+            if self._count_of_rows is not None:
+                self.late_rows += int(batch.column(self._count_of_rows).to_numpy()[late].sum())
+        return iter(())
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Emit the sessions that end by the mark, in order of their ends, then pass it on if it has grown."""
+        if mark.low <= self.low:
+            return
+        self.low = mark.low
+        rows = None
+        if self.sessions is not None:
+            rows = self.sessions.close(mark.low)
+            if self.sessions.sparse:
+                self._hold(self.sessions.all(), self.sessions.answered())
+        if rows is not None:
+            self._closed += rows.num_rows
+            ends = rows.column(self.columns.last).to_numpy() + self.window.gap
+            bounds = [rows.column(self.columns.first), pa.array(ends)]
+            columns = [*bounds, *(rows.column(name) for name in self.names)]
+            yield pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *self.names])
+        yield mark
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """The promise; the open sessions, as partials; what was answered last, as far as late rows ask for it."""
+        tables = {LOW: pa.table({LOW: [self.low]})}
+        if self.sessions is not None:
+            tables[OPEN] = pa.Table.from_batches([self.sessions.all()])
+            tables[ANSWERED] = pa.Table.from_batches([self.sessions.answered()])
+        return tables
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of a snapshot."""
+        self.low = tables[LOW][LOW][0].as_py()
+        if OPEN in tables:
+            self._hold(_batch(tables[OPEN]), _batch(tables[ANSWERED]))
+
+    def _hold(self, sessions: pa.RecordBatch, answered: pa.RecordBatch) -> None:
+        self.sessions = OpenSessions.of(self.window.gap, self.columns, sessions, answered, self.low)
+
+    def _sessions(self, schema: pa.Schema) -> OpenSessions:
+        if self.sessions is None:
+            self.sessions = OpenSessions(self.window.gap, self.columns, schema)
+            self.sessions.low = self.low
+        return self.sessions
+
+
+def _of_time(subaggregates: Sequence[SubAggregate], kind: Kind) -> str:
+    """Return the name of MIN or MAX of ts."""
+    return next(sub.name for sub in subaggregates if sub.kind is kind and sub.argument == TS)
+
+
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    """Return a table as one batch."""
+    return pa.RecordBatch.from_arrays(
+        [pa.concat_arrays([pa.array([], column.type), *column.chunks]) for column in table.columns], table.column_names
+    )

@@ -1,0 +1,95 @@
+"""Long windows of a number of rows: rows are numbered as they come, and are in sliding windows over their numbers.
+
+    row          0 1 2 3 4 5 6 7 8 9 …      RANGE 6 rows, SLIDE 4 rows: panes of 2 rows
+    window 0     x x x x                    [-2, 4)   begins before the first row
+    window 1         x x x x x x            [2, 8)    final with row 7
+
+How many rows have come is all the progress there is: a window is final with its last row. Times only say when the input
+has ended, and then the windows are final that have not got all their rows.
+
+A window costs some calls here, and what one slide holds; in `highlevel.operators.partitioned`, which takes short ones,
+all partials of its RANGE but no call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.groups.merging import accumulated
+from highlevel.groups.table import merged
+from highlevel.operators.meld import UNION
+from highlevel.sliding.operator import SlidingAggregate
+from highlevel.sliding.wid_ranges import Ranges
+from highlevel.windows.kind import TupleWindow
+from lowlevel.punctuation import END, Item, Punctuation
+from lowlevel.subaggregates import SubAggregate
+
+LONG = 8192
+"""Rows of RANGE beyond which a window is cheaper here: measured, a call for each window against 0.2 us for each row."""
+
+NUMBERS = "numbers"
+"""The table of a snapshot that has the number of the next row."""
+
+
+class TupleAggregate:
+    """A `WindowOperator` over partials of single rows, in the order in which they come. Its promises are of numbers."""
+
+    late = 0
+    late_rows = 0
+
+    def __init__(self, window: TupleWindow, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
+        """Group by the columns `groups` within each window."""
+        self.window = window
+        self.columns = [*groups, *(sub.name for sub in subaggregates)]
+        self.by = ["pane", *groups]
+        self.what = accumulated(subaggregates)
+        self.sliding = SlidingAggregate(window.numbers, window.numbers.pane, groups, subaggregates)
+        self.received = 0
+        self.outside = 0
+        self.next = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the partials held."""
+        return self.sliding.bytes
+
+    def open_windows(self) -> Ranges:
+        """The ids of the windows that hold rows and wait for more."""
+        return self.sliding.open_windows()
+
+    def take_closed(self) -> Ranges:
+        """The ids of the windows that became final since this was last asked."""
+        return self.sliding.take_closed()
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Number rows, and emit the windows whose last row is among them."""
+        numbers = self.next + np.arange(batch.num_rows)
+        self.next += batch.num_rows
+        self.received += batch.num_rows
+        panes = pa.array(numbers // self.window.numbers.pane)
+        batch = batch.select(self.columns).append_column("pane", panes)
+        first, end = self.window.wids(numbers)
+        inside = first < end
+        if not inside.all():  # SLIDE is greater than RANGE
+            batch = batch.filter(pa.array(inside))
+            self.outside += len(numbers) - batch.num_rows
+        if batch.num_rows:
+            yield from self.sliding.rows(port, merged([batch], self.by, self.what))
+        yield from self.sliding.punctuate(port, Punctuation(UNION, self.next))
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """At the end, emit the windows that are open; other promises, which are of times, say nothing here."""
+        if mark.low == END:
+            yield from self.sliding.punctuate(port, mark)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """State of the windows, and the number of the next row."""
+        return self.sliding.snapshot() | {NUMBERS: pa.table({"next": [self.next]})}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of a snapshot."""
+        self.next = tables[NUMBERS]["next"][0].as_py()
+        self.sliding.restore({name: table for name, table in tables.items() if name != NUMBERS})

@@ -1,0 +1,82 @@
+"""AddUserColumns: what users' functions make of the merged sub-aggregates of final windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.operators.batch_columns import BatchColumns
+from highlevel.plan import QueryPlan
+from highlevel.user_column import AggregateError, UserColumn
+from lowlevel.expressions.columns import Mask, Vector
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.punctuation import Item, Punctuation
+
+
+class AddUserColumns:
+    """Adds a column for each use. Stateless."""
+
+    def __init__(self, plan: QueryPlan) -> None:
+        """Add the columns of `plan`."""
+        self.columns = plan.user_columns
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Compute the columns over all groups of the batch at once."""
+        for column in self.columns:
+            batch = batch.append_column(column.name, results_of(column, batch))
+        yield batch
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Pass on."""
+        yield mark
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Nothing to keep."""
+        return {}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Nothing to take over."""
+
+
+def results_of(column: UserColumn, batch: pa.RecordBatch) -> pa.Array:
+    """Return the results of the groups in `batch`.
+
+    A group of which a part is NULL has NULL, and the function does not see it. A result that is NaN, or masked, is
+    NULL. AggregateError where it returns no numbers or another number of them; what it raises passes.
+    """
+    rows = batch.num_rows
+    columns = BatchColumns(batch)
+    there: Mask = np.ones(rows, np.bool_)
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for part, expression in column.parts:
+        vector = evaluate(expression, columns)
+        assert isinstance(vector, Vector)
+        arrays[part] = np.broadcast_to(vector.data, rows)
+        if vector.valid is not None:
+            there = there & vector.valid
+    results = np.full(rows, np.nan)
+    if there.any():
+        given = {part: array[there] for part, array in arrays.items()}
+        try:
+            with np.errstate(all="ignore"):
+                told = column.finish(**given)
+        except Exception as failure:
+            failure.add_note(f"in the function that finishes {column.shown}")
+            raise
+        results[there] = _checked(column.shown, told, int(np.count_nonzero(there)))
+    return pa.array(results, mask=np.isnan(results))
+
+
+def _checked(shown: str, told: Any, groups: int) -> npt.NDArray[np.float64]:
+    """Return what a function returned as floats."""
+    found = np.ma.filled(np.ma.asarray(told, np.float64), np.nan) if np.ma.isMaskedArray(told) else np.asarray(told)
+    if found.dtype.kind not in "biuf":
+        raise AggregateError(f"{shown}: its function returned {type(told).__name__}, expected numbers")
+    if found.shape != (groups,):
+        got = "a single value" if found.ndim == 0 else f"an array of shape {found.shape}"
+        raise AggregateError(f"{shown}: its function returned {got}, expected one value for each of {groups} groups")
+    return found.astype(np.float64)

@@ -1,0 +1,68 @@
+"""Finish: HAVING, and the select list, over the groups of closed windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from highlevel.operators.batch_columns import BatchColumns
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.plan import QueryPlan
+from lowlevel.expressions.arrow import arrow_column
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.predicate import Condition
+from lowlevel.expressions.tree import Column
+from lowlevel.punctuation import BEGINNING, Item, Punctuation
+
+
+class Finish:
+    """Turns merged sub-aggregates into the rows the query asks for.
+
+    What is of a window that ends at or below what was promised is late; no other row is.
+    """
+
+    def __init__(self, plan: QueryPlan) -> None:
+        """Finish for `plan`."""
+        self.plan = plan
+        self.results = 0
+        self.low = BEGINNING
+        self._having = None if plan.having is None else Condition(plan.having)
+        self._macs = plan.macs
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Filter by HAVING and compute the select list."""
+        plan = self.plan
+        if self._having is not None:
+            kept = self._having.true_rows(BatchColumns(batch, self._macs), batch.num_rows)
+            batch = batch.filter(pa.array(kept))
+        if batch.num_rows == 0:
+            return
+        arrays: list[pa.Array] = []
+        if plan.windowed:
+            arrays = [batch.column(WINDOW_START), batch.column(WINDOW_END)]
+        columns = BatchColumns(batch, self._macs)
+        for output in plan.select:
+            if isinstance(output.expression, Column):
+                arrays.append(batch.column(output.expression.name))
+                continue
+            arrays.append(arrow_column(evaluate(output.expression, columns), batch.num_rows, output.expression.type))
+        if plan.emit_late:
+            arrays.append(pc.less_equal(batch.column(WINDOW_END), self.low))
+        self.results += batch.num_rows
+        yield pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Pass on."""
+        self.low = max(self.low, mark.low)
+        yield mark
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """What was promised, where rows may be late."""
+        return {"finish": pa.table({"low": [self.low]})} if self.plan.emit_late else {}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over what was promised."""
+        if "finish" in tables:
+            self.low = tables["finish"]["low"][0].as_py()

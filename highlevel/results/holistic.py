@@ -1,0 +1,181 @@
+"""What is told of the values of groups: vectorised over all groups of a batch.
+
+    count_distinct   number of different values
+    quantile(p)      position p * (n - 1) among the n values in their order, from 0; between two of them interpolated
+    mode             the most frequent value; of equals the smallest
+    entropy          -Σ p log2 p over the shares p of the values, in bits
+    top(k)           the k most frequent values as text, `value=count value=count`; of equals the smaller first
+
+Over no value count_distinct is 0 and the others are NULL.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from highlevel.detail import DetailFunction
+from lowlevel.expressions.arrow import to_text
+
+# How often each value stands in each group, sorted once for all that is told of it.
+#
+# group    0  0  0  1  1           values rise within a group; NULL is no value
+# value    a  b  d  a  c           totals 6 and 8
+# count    1  3  2  4  4
+
+
+Numbers = npt.NDArray[np.int64]
+
+
+class ValueCounts:
+    """Values of some groups with their counts.
+
+    Entry i says that in group `groups[i]` the value at place `places[i]` of `column` stands `counts[i]` times. Numbers
+    rise, IPv4 comes before IPv6, texts rise by their code points; NaN is one value, and the greatest.
+    """
+
+    def __init__(self, ids: Numbers, groups: int, column: pa.Array, counts: Numbers) -> None:
+        """Sort the values of `column`, row i being of group `ids[i]` (below `groups`) and standing for `counts[i]`."""
+        rows = np.flatnonzero((counts > 0) & np.asarray(column.is_valid()))
+        ranks = _ranks(column)[rows]
+        ids = ids[rows]
+        order = _order(ids, ranks, groups)
+        rows, ranks, ids = rows[order], ranks[order], ids[order]
+        starts = np.flatnonzero(np.append(True, (np.diff(ids) != 0) | (np.diff(ranks) != 0))[: len(ids)])
+        self.group_count = groups
+        self.column = column
+        self.groups = ids[starts]
+        self.places = rows[starts]
+        self.counts = np.add.reduceat(counts[rows], starts) if len(starts) else counts[:0]
+
+    @property
+    def totals(self) -> Numbers:
+        """How many rows of each group have a value."""
+        sums = np.append(0, np.cumsum(self.counts))
+        return sums[self.ends] - sums[self.begins]
+
+    @property
+    def begins(self) -> Numbers:
+        """The first entry of each group."""
+        return np.searchsorted(self.groups, np.arange(self.group_count))
+
+    @property
+    def ends(self) -> Numbers:
+        """The first entry behind each group."""
+        return np.searchsorted(self.groups, np.arange(self.group_count), side="right")
+
+    def by_frequency(self) -> Numbers:
+        """Return the entries group by group, the most frequent first; of equals the smaller value."""
+        return np.lexsort((-self.counts, self.groups))  # which leaves equals in the order they are in
+
+    def numbers(self) -> npt.NDArray[np.float64]:
+        """Return the values of the entries as floats."""
+        return self.column.take(pa.array(self.places)).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+
+
+def _order(ids: Numbers, ranks: Numbers, groups: int) -> Numbers:
+    """Return the order by group, then by value; of equals any."""
+    if len(ids) == 0:
+        return ids
+    least = int(ranks.min())
+    values = int(ranks.max()) - least + 1
+    if groups * values < 2**63:  # one word tells both, and one sort is a fraction of two
+        return np.argsort(ids * values + (ranks - least))
+    return np.lexsort((ranks, ids))
+
+
+def _ranks(column: pa.Array) -> Numbers:
+    """Return numbers in the order of the values: equal for equal ones; any number for a NULL."""
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_string(kind):
+        encoded = column.dictionary_encode()
+        values = encoded.dictionary
+        keys = {"value": values} if pa.types.is_string(kind) else {"size": pc.binary_length(values), "value": values}
+        order = pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys])
+        ranks = np.empty(len(values) + 1, np.int64)
+        ranks[order.to_numpy()] = np.arange(len(values))
+        ranks[-1] = len(values)
+        return ranks[encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)]
+    zero = pa.scalar(False if pa.types.is_boolean(kind) else 0, kind)
+    numbers = column.fill_null(zero).to_numpy(zero_copy_only=False)
+    # Floats have two zeros, and NaN that no comparison finds equal.
+    ranks = np.unique(numbers, return_inverse=True)[1] if numbers.dtype == np.float64 else numbers
+    return ranks.astype(np.int64, copy=False)
+
+
+def told(function: DetailFunction, parameter: float, values: ValueCounts) -> pa.Array:
+    """Return what `function` says of each group."""
+    match function:
+        case DetailFunction.COUNT_DISTINCT:
+            return pa.array(values.ends - values.begins)
+        case DetailFunction.QUANTILE:
+            return quantiles(values, parameter)
+        case DetailFunction.MODE:
+            return modes(values)
+        case DetailFunction.ENTROPY:
+            return entropies(values)
+        case DetailFunction.TOP:
+            return tops(values, int(parameter))
+
+
+def quantiles(values: ValueCounts, share: float) -> pa.Array:
+    """Return the quantile of each group, as Spark's `percentile` has it."""
+    totals = values.totals
+    empty = totals == 0
+    found = np.zeros(len(totals))
+    position = share * (totals - 1)
+    low, high = np.floor(position), np.ceil(position)
+    upto = np.cumsum(values.counts)
+    before = np.cumsum(totals) - totals
+    numbers = values.numbers()
+    if len(numbers):
+        last = len(numbers) - 1
+        smaller, greater = (
+            numbers[np.minimum(np.searchsorted(upto, before + rank.astype(np.int64), side="right"), last)]
+            for rank in (low, high)
+        )
+        with np.errstate(invalid="ignore"):  # infinities on both sides of a position
+            between = smaller + (greater - smaller) * (position - low)
+        same = (smaller == greater) | (low == high) | np.isinf(smaller)
+        found = np.where(same, smaller, between)
+    return pa.array(found, mask=empty)
+
+
+def modes(values: ValueCounts) -> pa.Array:
+    """Return the most frequent value of each group."""
+    return values.column.take(_firsts(values, values.by_frequency()))
+
+
+def _firsts(values: ValueCounts, order: npt.NDArray[np.int64]) -> pa.Array:
+    """Return the place of the first entry of each group in an order of the entries; NULL where it has none."""
+    begins, ends = values.begins, values.ends
+    places = np.append(values.places[order], 0)
+    return pa.array(places[np.minimum(begins, len(order))], mask=begins == ends)
+
+
+def entropies(values: ValueCounts) -> pa.Array:
+    """Return the entropy of each group."""
+    totals = values.totals
+    shares = values.counts / totals[values.groups]
+    bits = np.bincount(values.groups, -shares * np.log2(shares), values.group_count)
+    return pa.array(bits + 0.0, mask=totals == 0)  # the sum of one -0.0 is 0
+
+
+def tops(values: ValueCounts, most: int) -> pa.Array:
+    """Return the `most` most frequent values of each group."""
+    order = values.by_frequency()
+    begins = values.begins
+    order = order[np.arange(len(order)) - begins[values.groups] < most]
+    texts = spelled(values.column.take(pa.array(values.places[order])))
+    named = pc.binary_join_element_wise(texts, pa.array(values.counts[order]).cast(pa.string()), "=")
+    sizes = np.minimum(values.ends - begins, most)
+    offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), named), " ")
+    return pc.if_else(pa.array(sizes > 0), joined, pa.scalar(None, pa.string()))
+
+
+def spelled(column: pa.Array) -> pa.Array:
+    """Return values as texts."""
+    return to_text(column) if pa.types.is_binary(column.type) else column.cast(pa.string())

@@ -1,0 +1,93 @@
+"""SelectGroups: compares the groups of a window with each other.
+
+    heavy(p)   value >= p * the sum of the values of the window's groups, exactly where values are integers
+    top(k)     fewer than k groups of the window have a greater value: of equals at the last place all are in
+
+A group whose value is NULL, or NaN, has no part in sums and order, and is not selected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.operators.batch_columns import BatchColumns
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.plan import QueryPlan
+from highlevel.selection import Selection, SelectionKind
+from lowlevel.expressions.columns import Vector
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.punctuation import Item, Punctuation
+
+Chosen = npt.NDArray[np.bool_]
+Ids = npt.NDArray[np.int64]
+
+
+class SelectGroups:
+    """Adds the plan's selections to the groups of windows that are final. Stateless: a window comes in one batch."""
+
+    def __init__(self, plan: QueryPlan) -> None:
+        """Compare for `plan`."""
+        self.selections = plan.selections
+        self._macs = plan.macs
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Say of each group whether it is selected."""
+        bounds = np.stack([batch.column(name).to_numpy() for name in (WINDOW_END, WINDOW_START)])
+        windows = np.unique(bounds, axis=1, return_inverse=True)[1].reshape(-1)
+        columns = BatchColumns(batch, self._macs)
+        for selection in self.selections:
+            chosen = selected(selection, evaluate(selection.value, columns), windows)
+            batch = batch.append_column(selection.name, pa.array(chosen))
+        yield batch
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Pass on."""
+        yield mark
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Nothing to keep."""
+        return {}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Nothing to take over."""
+
+
+def selected(selection: Selection, value: Any, windows: Ids) -> Chosen:
+    """Return which groups are selected; `windows` has a number for the window of each."""
+    assert isinstance(value, Vector)
+    rows = len(windows)
+    values = np.broadcast_to(value.data, rows)
+    there = np.ones(rows, np.bool_) if value.valid is None else np.broadcast_to(value.valid, rows)
+    if values.dtype == np.float64:
+        there = there & ~np.isnan(values)
+    places = np.flatnonzero(there)
+    order = places[np.lexsort((values[places], windows[places]))]
+    chosen = np.zeros(rows, np.bool_)
+    if len(order):
+        compare = _heavy if selection.kind is SelectionKind.HEAVY else _top
+        chosen[order] = compare(selection.parameter, values[order], windows[order])
+    return chosen
+
+
+def _heavy(share: str, values: npt.NDArray[Any], windows: Ids) -> Chosen:
+    begins = np.flatnonzero(np.append(True, np.diff(windows) != 0))
+    totals = np.add.reduceat(values, begins)
+    if values.dtype == np.float64:
+        least = float(share) * totals
+    else:  # a share of an integer is no float: 7 % of 100 is 7, and not a little more
+        least = np.array([ceil(Fraction(share) * total) for total in totals.tolist()])
+    return values >= np.repeat(least, np.diff(np.append(begins, len(values))))
+
+
+def _top(most: str, values: npt.NDArray[Any], windows: Ids) -> Chosen:
+    ends = np.searchsorted(windows, windows, side="right")
+    changes = np.append((np.diff(windows) != 0) | (np.diff(values) != 0), True)
+    after_equals = (np.flatnonzero(changes) + 1)[np.append(0, np.cumsum(changes)[:-1])]
+    return ends - after_equals < int(most)

@@ -1,0 +1,210 @@
+"""Fold: partials of single values become partials with sketches, one for each pane and group.
+
+    pane  srcIP  destIP  count            pane  srcIP  sketch      count
+    1     A      X       5                1     A      of X, Y     7
+    1     A      Y       2         ──►    1     B      of X        1
+    1     B      X       1
+
+A pane's sketches leave when no older partial can come; until then there is one per group, and as many values as it
+has cost no more. What is late leaves at once, as a partial of its own. A sketch leaves behind a number that no other
+has, so that two that are equal by chance are never taken for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.detail import Folding
+from highlevel.groups.merging import Accumulated, accumulated
+from highlevel.groups.table import GroupTable
+from highlevel.plan import QueryPlan
+from highlevel.results.sketches import MAKERS, Sketch, values_for
+from highlevel.sliding.operator import SlidingAggregate
+from highlevel.sliding.wid_ranges import Ranges, unite
+from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
+
+NUMBER_BYTES = 8
+"""Bytes before a sketch: its number."""
+
+
+class FoldedPane:
+    """The groups of one pane: merged sub-aggregates, and a sketch for each of the foldings."""
+
+    def __init__(
+        self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated], foldings: Sequence[Folding]
+    ) -> None:
+        """Hold nothing; `schema` is that of the partials."""
+        self.table = GroupTable(schema, groups, what)
+        self.foldings = foldings
+        self.sketches: list[list[Sketch]] = [[] for _ in foldings]
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in partials of single values."""
+        ids = self._grow(batch)
+        for folding, sketches in zip(self.foldings, self.sketches, strict=True):
+            counts = batch.column(folding.count).to_numpy()
+            values = batch.column(folding.source)
+            rows = np.flatnonzero((counts > 0) & np.asarray(values.is_valid()))
+            rows = rows[np.argsort(ids[rows], kind="stable")]
+            given, counts = values_for(folding.function, values.take(pa.array(rows))), counts[rows]
+            for group, first, end in _runs(ids[rows]):
+                sketches[group].add(given[first:end], counts[first:end])
+
+    def merge(self, batch: pa.RecordBatch) -> None:
+        """Take in partials with sketches."""
+        ids = self._grow(batch)
+        for folding, sketches in zip(self.foldings, self.sketches, strict=True):
+            for group, data in zip(ids.tolist(), batch.column(folding.column).to_pylist(), strict=True):
+                sketches[group].merge(data[NUMBER_BYTES:])
+
+    def _grow(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Merge sub-aggregates, make room for sketches of new groups, and return the ids of the rows' groups."""
+        ids = self.table.merge(batch)
+        for folding, sketches in zip(self.foldings, self.sketches, strict=True):
+            sketches += [MAKERS[folding.function]() for _ in range(self.table.count - len(sketches))]
+        return ids
+
+    def to_arrow(self, number: int) -> pa.RecordBatch:
+        """Return a row per group; its sketches are numbered from `number` on."""
+        batch = self.table.to_arrow()
+        for folding, sketches in zip(self.foldings, self.sketches, strict=True):
+            numbered = [(number + place).to_bytes(NUMBER_BYTES, "little") for place in range(len(sketches))]
+            data = [head + sketch.to_bytes() for head, sketch in zip(numbered, sketches, strict=True)]
+            batch = batch.append_column(folding.column, pa.array(data, pa.binary()))
+        return batch
+
+
+def _runs(ids: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
+    """Return (id, first, end) for each run of equal ids; no run if there is no id, as of values that are all NULL."""
+    begins = np.flatnonzero(np.append(True, np.diff(ids) != 0)[: len(ids)])
+    ends = np.append(begins[1:], len(ids))[: len(begins)]
+    return list(zip(ids[begins].tolist(), begins.tolist(), ends.tolist(), strict=True))
+
+
+def told_of_sketches(
+    folding: Folding, parameter: float, ids: npt.NDArray[np.int64], groups: int, column: pa.Array
+) -> list[object]:
+    """Merge the sketches of each group, row i being of group `ids[i]`, and return what they say."""
+    sketches = [MAKERS[folding.function]() for _ in range(groups)]
+    for group, data in zip(ids.tolist(), column.to_pylist(), strict=True):
+        sketches[group].merge(data[NUMBER_BYTES:])
+    return [sketch.told(parameter) for sketch in sketches]
+
+
+PROMISED, PANE, INNER = "promised", "pane ", "windows "
+"""Names of tables in a snapshot, or what they begin with."""
+
+
+class FoldingWindows:
+    """A `WindowOperator` over time: holds a sketch per pane and group, and hands panes on when they are complete.
+
+    Of what is late for windows, folded partials are counted.
+    """
+
+    def __init__(self, plan: QueryPlan, inner: SlidingAggregate) -> None:
+        """Fold for `plan`, whose windows `inner` makes."""
+        self.inner = inner
+        self.foldings = plan.foldings
+        self.pane = plan.low.pane
+        self.origin = plan.low.origin
+        made = {folding.column for folding in plan.foldings}
+        self.groups = [name for name in plan.grain if name not in made]
+        self.what = accumulated(plan.low.subaggregates)
+        self.panes: dict[int, FoldedPane] = {}
+        self.low = BEGINNING
+        self.number = 0
+        self.received = 0
+
+    @property
+    def outside(self) -> int:
+        """Folded partials before the origin, or between windows."""
+        return self.inner.outside
+
+    @property
+    def late(self) -> int:
+        """Times a folded partial was left out of a window because that was final."""
+        return self.inner.late
+
+    @property
+    def late_rows(self) -> int:
+        """Rows behind such partials."""
+        return self.inner.late_rows
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of what is held, sketches as they would be written."""
+        sketches = (sketch for pane in self.panes.values() for some in pane.sketches for sketch in some)
+        tables = sum(pane.table.bytes for pane in self.panes.values())
+        return self.inner.bytes + tables + sum(len(sketch.to_bytes()) for sketch in sketches)
+
+    def open_windows(self) -> Ranges:
+        """The ids of the windows that hold partials and are not final."""
+        first, end = self.inner.window.wids(self.origin + np.array(sorted(self.panes), np.int64) * self.pane)
+        closed = self.inner.aggregate.closed
+        held = zip(np.maximum(first, closed).tolist(), end.tolist(), strict=True)
+        return unite([*self.inner.open_windows(), *((low, high) for low, high in held if low < high)])
+
+    def take_closed(self) -> Ranges:
+        """The ids of the windows that became final since this was last asked."""
+        return self.inner.take_closed()
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Fold partials into their panes."""
+        self.received += batch.num_rows
+        numbers = batch.column("pane").to_numpy()
+        for number in np.unique(numbers).tolist():
+            mine = numbers == number
+            part = batch if mine.all() else batch.filter(pa.array(mine))
+            if self._complete(number):
+                late = self._new(part.schema)
+                late.add(part)
+                yield from self._hand_on(number, late)
+                continue
+            if number not in self.panes:
+                self.panes[number] = self._new(part.schema)
+            self.panes[number].add(part)
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Hand on the panes that end by the mark, then the mark."""
+        self.low = max(self.low, mark.low)
+        for number in sorted(number for number in self.panes if self._complete(number)):
+            yield from self._hand_on(number, self.panes.pop(number))
+        yield from self.inner.punctuate(port, mark)
+
+    def _complete(self, number: int) -> bool:
+        return self.low == END or self.origin + (number + 1) * self.pane <= self.low
+
+    def _new(self, schema: pa.Schema) -> FoldedPane:
+        return FoldedPane(schema, self.groups, self.what, self.foldings)
+
+    def _hand_on(self, number: int, pane: FoldedPane) -> Iterator[Item]:
+        rows = pane.to_arrow(self.number)
+        self.number += rows.num_rows
+        rows = rows.append_column("pane", pa.array(np.full(rows.num_rows, number, np.int64)))
+        yield from self.inner.rows(0, rows)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """What was promised, a table for each pane, and the state of the windows."""
+        tables = {PROMISED: pa.table({"low": [self.low], "number": [self.number]})}
+        for number, pane in self.panes.items():
+            tables[f"{PANE}{number}"] = pa.Table.from_batches([pane.to_arrow(0)])
+        return tables | {INNER + name: table for name, table in self.inner.snapshot().items()}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of a snapshot."""
+        inner = {}
+        for name, table in tables.items():
+            if name == PROMISED:
+                self.low, self.number = table["low"][0].as_py(), table["number"][0].as_py()
+            elif name.startswith(PANE):
+                pane = self._new(table.schema)
+                for batch in table.to_batches():
+                    pane.merge(batch)
+                self.panes[int(name.removeprefix(PANE))] = pane
+            else:
+                inner[name.removeprefix(INNER)] = table
+        self.inner.restore(inner)

@@ -1,0 +1,33 @@
+"""The stages behind the operator of a query's windows: what each final window goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from highlevel.operators.operator import Operator
+from highlevel.plan import QueryPlan
+from highlevel.results.add_user_columns import AddUserColumns
+from highlevel.results.finish import Finish
+from highlevel.results.select_groups import SelectGroups
+from highlevel.results.summarise import Summarise
+
+
+def behind_windows(plan: QueryPlan) -> tuple[list[Operator], Finish]:
+    """Make the stages of a plan in their order, and the last of them."""
+    finish = Finish(plan)
+    details = [Summarise(plan)] if plan.details else []
+    selections = [SelectGroups(plan)] if plan.selections else []
+    user_columns = [AddUserColumns(plan)] if plan.user_columns else []
+    return [*details, *user_columns, *selections, finish], finish
+
+
+def through(stages: Sequence[Operator], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Take rows of final windows through stages, where no promises go."""
+    if not stages:
+        yield batch
+        return
+    for item in stages[0].rows(0, batch):
+        if isinstance(item, pa.RecordBatch):
+            yield from through(stages[1:], item)

@@ -1,0 +1,71 @@
+"""Summarise: of the rows that a group has in a window, one for each of its values, one row and what they say.
+
+    window  srcIP  destPort  count            window  srcIP  count  d0 = count_distinct(destPort)
+    1       A      80        5                1       A      7      2
+    1       A      443       2         ──►    1       B      1      1
+    1       B      80        1
+
+Sub-aggregates merge as they do everywhere. Where several arguments are asked about, rows are one for each combination
+of their values, and each argument is looked at by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from highlevel.groups.merging import accumulated
+from highlevel.groups.table import GroupTable
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_INSTANCE, WINDOW_START
+from highlevel.plan import QueryPlan
+from highlevel.results.holistic import ValueCounts, told
+from highlevel.results.sketched_windows import told_of_sketches
+from lowlevel.plan import ARROW_TYPES
+from lowlevel.punctuation import Item, Punctuation
+
+
+class Summarise:
+    """Adds the plan's details to the rows of windows that are final. Stateless: a window comes in one batch."""
+
+    def __init__(self, plan: QueryPlan) -> None:
+        """Summarise for `plan`."""
+        self.details = plan.details
+        self.foldings = plan.foldings
+        self.groups = [WINDOW_START, WINDOW_END, *plan.group_by]
+        self.what = accumulated(plan.low.subaggregates)
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Reduce the rows of each window and group to one."""
+        if batch.num_rows == 0:
+            return
+        instance = [WINDOW_INSTANCE] if WINDOW_INSTANCE in batch.schema.names else []
+        table = GroupTable(batch.schema, [*self.groups, *instance], self.what)
+        ids = table.merge(batch)
+        found = table.to_arrow()
+        foldings = {folding.column: folding for folding in self.foldings}
+        sorted_values: dict[tuple[str, str], ValueCounts] = {}
+        for detail in self.details:
+            if detail.key in foldings:
+                sketches = batch.column(detail.key)
+                results = told_of_sketches(foldings[detail.key], detail.parameter, ids, found.num_rows, sketches)
+                found = found.append_column(detail.name, pa.array(results, ARROW_TYPES[detail.type]))
+                continue
+            of = detail.key, detail.count
+            if of not in sorted_values:
+                counts = batch.column(detail.count).to_numpy()
+                sorted_values[of] = ValueCounts(ids, found.num_rows, batch.column(detail.key), counts)
+            values = told(detail.function, detail.parameter, sorted_values[of])
+            found = found.append_column(detail.name, values)
+        yield found
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Pass on."""
+        yield mark
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Nothing to keep."""
+        return {}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Nothing to take over."""

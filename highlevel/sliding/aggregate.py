@@ -1,0 +1,138 @@
+"""Aggregate: rolls partials up per window and group; punctuation closes each window once (WID; Li 2008, §6.1.2).
+
+The window id is one more grouping column, so arrival order is of no concern. State is kept per *range of window ids*:
+partials with the same `[first_wid, end_wid)` share a pile, and window w is the merge of the piles whose range holds w.
+For tumbling windows that is a pile per window; for sliding ones a pile per pane, and a partial is stored once however
+many windows it is in. Piles live in a map, so a gap of years between two of them costs nothing.
+
+Many short windows in one batch, such as milliseconds, have no piles: their partials stay together in sorted runs
+(`highlevel.sliding.scattered_partials`), and leave at punctuation with the rows of the piles of the same windows.
+
+How a window is made of its piles is chosen by cost (`highlevel.sliding.window_rows`), window by window: merged anew, or from the
+totals of the window before. Totals are never part of a snapshot: they follow from the piles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.sliding.piles import OpenPiles, Pile
+from highlevel.sliding.scattered_partials import FEW_ROWS, MANY_WINDOWS, WID, ScatteredPartials
+from highlevel.sliding.wid_ranges import END_WID, FIRST_WID, Ranges, unite
+from highlevel.sliding.window_rows import Strategy, WindowRows, with_ids
+from lowlevel.punctuation import Item, Punctuation
+from lowlevel.subaggregates import SubAggregate, count_of_rows
+
+__all__ = ["WID", "Aggregate"]
+
+CLOSED, SCATTERED = "closed", "scattered"
+"""Tables of a snapshot that are no pile: the last window id closed, and the scattered partials."""
+
+
+class Aggregate:
+    """Merges partials; closes windows at punctuation. Rows of the result: `wid`, the groups, the merged sub-aggregates.
+
+    A partial for a window that is already final is left out of that window and counted in `late`; it still reaches
+    its open windows. The rows behind it are counted in `late_rows` where a sub-aggregate counts rows. A window without
+    a partial is not emitted.
+    """
+
+    def __init__(self, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
+        """Group by the columns `groups`; merge each sub-aggregate by its rule in MERGE."""
+        self.groups = list(groups)
+        self.subaggregates = list(subaggregates)
+        self.columns = self.groups + [sub.name for sub in subaggregates]
+        self.window_rows = WindowRows(groups, subaggregates)
+        self.open = OpenPiles(groups, self.window_rows.what)
+        self.scattered = ScatteredPartials(groups, self.window_rows.what)
+        self.closed = 0  # every window with a smaller id is final
+        self.received = 0
+        self.late = 0
+        self.late_rows = 0
+        self.count_of_rows = count_of_rows(subaggregates)
+
+    @property
+    def strategy(self) -> Strategy:
+        """How the last window was made of its piles."""
+        return self.window_rows.strategy
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Store partials with their range of open windows."""
+        if batch.num_rows == 0:
+            return iter(())
+        self.received += batch.num_rows
+        first = batch.column(FIRST_WID).to_numpy()
+        end = batch.column(END_WID).to_numpy()
+        late = np.clip(np.minimum(end, self.closed) - first, 0, None)
+        if late.any():
+            self.late += int(late.sum())
+            if self.count_of_rows is not None:
+                self.late_rows += int(batch.column(self.count_of_rows).to_numpy()[late > 0].sum())
+        first = np.maximum(first, self.closed)
+        batch = batch.select(self.columns)
+        if first[0] == first[-1] and end[0] == end[-1] and (first == first[0]).all() and (end == end[0]).all():
+            self.open.store((int(first[0]), int(end[0])), batch)
+            return iter(())
+        order = np.lexsort((end, first))  # of this batch alone, to cut it into ranges
+        first, end = first[order], end[order]
+        cuts = np.flatnonzero((np.diff(first) != 0) | (np.diff(end) != 0)) + 1
+        if len(cuts) >= MANY_WINDOWS and len(first) <= FEW_ROWS * len(cuts) and (end <= first + 1).all():
+            still_open = end > first
+            if still_open.any():
+                self.scattered.add(with_ids(first[still_open], batch.take(pa.array(order[still_open]))))
+            return iter(())
+        for start, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(first)], strict=True):
+            # A copy: a slice would keep all of the batch in memory for as long as its slowest window is open.
+            self.open.store((int(first[start]), int(end[start])), batch.take(pa.array(order[start:stop])))
+        return iter(())
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Emit every window with an id below the mark, in order of their ids, then pass the mark on if it has grown."""
+        if mark.low <= self.closed:
+            return
+        scattered = self.scattered.take_below(mark.low)
+        if scattered:
+            yield from self.window_rows.with_scattered(scattered, self.open, self.closed, mark.low)
+        else:
+            yield from self.window_rows.of(self.open, self.closed, mark.low)
+        self.closed = mark.low
+        self.window_rows.leave(mark.low, self.open)
+        yield mark
+
+    def open_windows(self) -> Ranges:
+        """The ids of the windows that hold partials and are not final."""
+        return unite([*((max(first, self.closed), end) for first, end in self.open.piles), *self.scattered.windows()])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the partials held, and of the totals made of them."""
+        return self.open.bytes + self.scattered.bytes + self.window_rows.bytes
+
+    @property
+    def rows_held(self) -> int:
+        """Number of partials held."""
+        return self.scattered.rows + sum(pile.rows for pile in self.open.piles.values())
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """One merged table per range of window ids, `first-end`; one of scattered partials; the last id closed."""
+        tables = {CLOSED: pa.table({CLOSED: [self.closed]})}
+        scattered = self.scattered.snapshot()
+        if scattered is not None:
+            tables[SCATTERED] = scattered
+        for (first, end), pile in self.open.piles.items():
+            tables[f"{first}-{end}"] = pa.Table.from_batches(pile.at_rest())
+        return tables
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of a snapshot."""
+        for name, table in tables.items():
+            if name == CLOSED:
+                self.closed = table[CLOSED][0].as_py()
+            elif name == SCATTERED:
+                self.scattered.restore(table)
+            else:
+                first, end = (int(number) for number in name.split("-"))
+                self.open.put((first, end), Pile(self.groups, self.open.what, table.to_batches()))

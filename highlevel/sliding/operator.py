@@ -1,0 +1,135 @@
+"""Sliding and tumbling windows over time: Bucket and Aggregate, with times in place of window ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.groups.merging import accumulated
+from highlevel.groups.table import merged
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.sliding.aggregate import WID, Aggregate
+from highlevel.sliding.wid_ranges import END_WID, FIRST_WID, Bucket, Ranges, append_ids
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.punctuation import END, Item, Punctuation
+from lowlevel.subaggregates import SubAggregate
+
+MERGE_ROWS = 65_536
+"""Rows that are merged at a time: a flood of late rows, each of thousands of windows, is not laid out at once."""
+
+
+def supplements(
+    tagged: pa.RecordBatch, closed: int, groups: Sequence[str], subaggregates: Sequence[SubAggregate]
+) -> Iterator[pa.RecordBatch]:
+    """Merge the partials of one batch for each window below `closed` that they are in: `wid`, groups, sub-aggregates.
+
+    Bucket has given the partials their windows. Where they are many, what is added to a window comes in several parts.
+    """
+    first = tagged.column(FIRST_WID).to_numpy()
+    count = np.clip(np.minimum(tagged.column(END_WID).to_numpy(), closed) - first, 0, None)
+    late = np.flatnonzero(count)
+    if len(late) == 0:
+        return
+    partials = tagged.select([*groups, *(sub.name for sub in subaggregates)])
+    what = accumulated(subaggregates)
+    for some in np.split(late, np.flatnonzero(np.diff((np.cumsum(count[late]) - count[late]) // MERGE_ROWS)) + 1):
+        counts = count[some]
+        before = np.cumsum(counts) - counts
+        wids = np.arange(int(counts.sum())) + np.repeat(first[some] - before, counts)
+        rows = partials.take(pa.array(np.repeat(some, counts))).append_column(WID, pa.array(wids))
+        yield merged([rows], [WID, *groups], what)
+
+
+class SlidingAggregate:
+    """A `WindowOperator`: tags partials with window ids, rolls them up, and gives each window its bounds."""
+
+    def __init__(
+        self,
+        window: SlidingWindow,
+        pane: int,
+        groups: Sequence[str],
+        subaggregates: Sequence[SubAggregate],
+        emit_late: bool = False,
+    ) -> None:
+        """Merge partials of panes of `pane` ns by the columns `groups`.
+
+        With `emit_late` what is late for a window leaves at once, as rows of that window of their own, behind the
+        promise that there would be none; it is counted as late all the same.
+        """
+        self.window = window
+        self.emit_late = emit_late
+        self.bucket = Bucket(window, pane)
+        self.aggregate = Aggregate(groups, subaggregates)
+        self._closed: Ranges = []
+
+    @property
+    def received(self) -> int:
+        """Partials that came."""
+        return self.aggregate.received + self.bucket.outside
+
+    @property
+    def outside(self) -> int:
+        """Partials before the origin, or between windows."""
+        return self.bucket.outside
+
+    @property
+    def late(self) -> int:
+        """Times a partial was left out of a window because that was final."""
+        return self.aggregate.late
+
+    @property
+    def late_rows(self) -> int:
+        """Rows behind such partials."""
+        return self.aggregate.late_rows
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the partials held."""
+        return self.aggregate.bytes
+
+    def open_windows(self) -> Ranges:
+        """The ids of the windows that hold partials and are not final."""
+        return self.aggregate.open_windows()
+
+    def take_closed(self) -> Ranges:
+        """The ids of the windows that became final since this was last asked."""
+        closed, self._closed = self._closed, []
+        return closed
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Store partials with their windows."""
+        for tagged in self.bucket.rows(port, batch):
+            assert isinstance(tagged, pa.RecordBatch)
+            aggregate = self.aggregate
+            if self.emit_late:
+                for late in supplements(tagged, aggregate.closed, aggregate.groups, aggregate.subaggregates):
+                    yield self._timed(late)
+            yield from self.aggregate.rows(port, tagged)
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Emit every window that ends by the mark, and promise the end of the last."""
+        for in_wids in self.bucket.punctuate(port, mark):
+            assert isinstance(in_wids, Punctuation)
+            for item in self.aggregate.punctuate(port, in_wids):
+                if isinstance(item, pa.RecordBatch):
+                    append_ids(self._closed, item.column(WID).to_numpy())
+                yield self._timed(item)
+
+    def _timed(self, item: Item) -> Item:
+        if isinstance(item, Punctuation):
+            return item if item.low == END else Punctuation(item.link, self.window.end(item.low - 1))
+        ends = self.window.end(0) + item.column(WID).to_numpy() * self.window.slide
+        bounds = [pa.array(ends - self.window.range), pa.array(ends)]
+        columns = [*bounds, *(item.column(name) for name in item.schema.names if name != WID)]
+        names = [WINDOW_START, WINDOW_END, *(name for name in item.schema.names if name != WID)]
+        return pa.RecordBatch.from_arrays(columns, names)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """State of Aggregate."""
+        return self.aggregate.snapshot()
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Take over the state of Aggregate."""
+        self.aggregate.restore(tables)

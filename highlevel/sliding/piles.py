@@ -1,0 +1,142 @@
+"""A pile: the partials of one range of window ids, merged when they have become many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+
+import pyarrow as pa
+
+from highlevel.groups.merging import Accumulated
+from highlevel.groups.running_totals import Key
+from highlevel.groups.table import GroupTable, gathered
+
+MERGE_ROWS = 16_384
+"""Partials of a pile that may wait to be merged: fewer cost more in calls than in rows."""
+
+
+class Pile:
+    """Partials as they came, or in a table of groups once they are many, or in merged batches when they are at rest.
+
+    A pile at rest hands out the very batches that it was restored from, or that it handed out before, until it changes.
+    """
+
+    def __init__(self, groups: Sequence[str], what: Sequence[Accumulated], rest: Sequence[pa.RecordBatch] = ()) -> None:
+        """Merge by `groups`; `rest` are merged rows to begin with."""
+        self.groups = groups
+        self.what = what
+        self.waiting: list[pa.RecordBatch] = []
+        self.waiting_rows = 0
+        self.rest = list(rest)
+        self.table: GroupTable | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows that a merge has to look at."""
+        merged = sum(batch.num_rows for batch in self.rest) if self.table is None else self.table.count
+        return self.waiting_rows + int(merged)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the pile."""
+        table = 0 if self.table is None else self.table.bytes
+        return table + sum(int(batch.nbytes) for batch in (*self.waiting, *self.rest))
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in partials: columns `groups` and those of sub-aggregates."""
+        self.waiting.append(batch)
+        self.waiting_rows += batch.num_rows
+        if self.waiting_rows > MERGE_ROWS:
+            self._merge()
+
+    def _merge(self) -> GroupTable:
+        """Merge everything into the table."""
+        if self.table is None:
+            schema = (self.waiting or self.rest)[0].schema
+            self.table = GroupTable(schema, self.groups, self.what)
+            self.waiting[:0] = self.rest
+        for batch in gathered(self.waiting):
+            self.table.merge(batch)
+        self.waiting, self.waiting_rows, self.rest = [], 0, []
+        return self.table
+
+    def at_rest(self) -> list[pa.RecordBatch]:
+        """Return the rows with each group once, and keep them in place of all else."""
+        if self.waiting or self.table is not None:
+            self.rest = [self._merge().to_arrow()]
+            self.table = None
+        return self.rest
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """Return the rows, merged if they are many; the pile is at rest then."""
+        return self.at_rest() if self.table is not None else [*self.rest, *self.waiting]
+
+
+class OpenPiles:
+    """Piles in a map: what lies between two of them costs nothing, neither memory nor time.
+
+    A pile is `coming` until the first of its windows is reached, then `current` until the last is over. Nothing is
+    added to a current pile: partials for windows that were reached are late.
+    """
+
+    def __init__(self, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
+        """Hold nothing."""
+        self.groups = list(groups)
+        self.what = list(what)
+        self.piles: dict[Key, Pile] = {}
+        self.current_rows = 0
+        self._coming: list[Key] = []  # a heap
+        self._current: list[tuple[int, Key]] = []  # a heap by ends
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the piles."""
+        return sum(pile.bytes for pile in self.piles.values())
+
+    @property
+    def current(self) -> list[Key]:
+        """The ranges of the piles that the window reached is in."""
+        return [key for _, key in self._current]
+
+    @property
+    def current_count(self) -> int:
+        """How many they are."""
+        return len(self._current)
+
+    def store(self, key: Key, batch: pa.RecordBatch) -> None:
+        """Add partials of windows that have not been reached; an empty range has none."""
+        if key[0] < key[1] and batch.num_rows:
+            if key not in self.piles:
+                self.put(key, Pile(self.groups, self.what))
+            self.piles[key].add(batch)
+
+    def put(self, key: Key, pile: Pile) -> None:
+        """Add a pile for a range that has none."""
+        self.piles[key] = pile
+        heappush(self._coming, key)
+
+    def windows(self, first: int, low: int) -> Iterator[tuple[int, list[Key]]]:
+        """Yield the windows `[first, low)` that hold partials, in order, each with the piles that begin with it."""
+        wid = first
+        while True:
+            self.leave(wid)
+            if not self._current:
+                if not self._coming:
+                    return
+                wid = max(wid, self._coming[0][0])
+            if wid >= low:
+                return
+            reached = []
+            while self._coming and self._coming[0][0] <= wid:
+                key = heappop(self._coming)
+                heappush(self._current, (key[1], key))
+                self.current_rows += self.piles[key].rows
+                reached.append(key)
+            yield wid, reached
+            wid += 1
+
+    def leave(self, wid: int) -> None:
+        """Drop the current piles that end by window `wid`."""
+        while self._current and self._current[0][0] <= wid:
+            _, key = heappop(self._current)
+            self.current_rows -= self.piles.pop(key).rows

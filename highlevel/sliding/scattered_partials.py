@@ -1,0 +1,110 @@
+"""Partials of many short windows, kept in a few sorted runs instead of a pile for each window.
+
+A pile costs some tens of microseconds of Python, whatever it holds. Windows of a millisecond hold a few partials each,
+so their partials stay together: each batch is a run sorted by window id, and the windows below a watermark are a
+prefix of each run. Runs merge as in a log-structured merge tree: the last two when the last is at least half as long as
+the one before it. So there are O(log n) runs, and a row is copied O(log n) times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.groups.merging import Accumulated
+from highlevel.groups.table import merged, one_batch
+from highlevel.sliding.wid_ranges import Ranges, append_ids, unite
+
+WID = "wid"
+
+MANY_WINDOWS = 64
+"""Windows in one batch from which on its partials are kept together."""
+
+FEW_ROWS = 64
+"""Partials for each of these windows at most: piles merge more of them faster."""
+
+
+class ScatteredPartials:
+    """Rows of windows by `wid`, sorted in each run. Rows of one window and group are merged when their runs are."""
+
+    def __init__(self, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
+        """Merge by the window and `groups`."""
+        self.keys = [WID, *groups]
+        self.what = list(what)
+        self.runs: list[pa.RecordBatch] = []
+        self.room: list[int] = []
+        """For each run, the rows that its memory was made for."""
+
+    @property
+    def rows(self) -> int:
+        """Number of partials held."""
+        return sum(run.num_rows for run in self.runs)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the partials."""
+        sizes = zip(self.runs, self.room, strict=True)
+        return sum(int(run.nbytes) * room // run.num_rows for run, room in sizes)
+
+    def add(self, run: pa.RecordBatch) -> None:
+        """Take in rows sorted by their column `wid`."""
+        while self.runs and run.num_rows * 2 >= self.runs[-1].num_rows:
+            self.room.pop()
+            run = merged([in_order([self.runs.pop(), run])], self.keys, self.what)
+        self._append(run)
+
+    def take_below(self, low: int) -> list[pa.RecordBatch]:
+        """Remove the rows of windows with ids below `low`, and return them, sorted in each batch."""
+        taken = []
+        runs, rooms = self.runs, self.room
+        self.runs, self.room = [], []
+        for run, room in zip(runs, rooms, strict=True):
+            below = int(np.searchsorted(ids_of(run), low))
+            if below:
+                taken.append(run.slice(0, below))
+            if below < run.num_rows:
+                self._append(run.slice(below), room)
+        return taken
+
+    def _append(self, run: pa.RecordBatch, room: int = 0) -> None:
+        """Add a run; copy a slice when more than half of its memory is for rows that have left."""
+        if run.num_rows * 2 < room:
+            run, room = run.take(pa.array(np.arange(run.num_rows))), 0
+        self.runs.append(run)
+        self.room.append(room or run.num_rows)
+
+    def windows(self) -> Ranges:
+        """Return the ids of the windows that have rows."""
+        found: Ranges = []
+        for run in self.runs:
+            ranges: Ranges = []
+            append_ids(ranges, ids_of(run))
+            found += ranges
+        return unite(found)
+
+    def snapshot(self) -> pa.Table | None:
+        """Return all rows as one table, None if there are none."""
+        if len(self.runs) > 1:
+            self.restore(pa.Table.from_batches([merged([in_order(self.runs)], self.keys, self.what)]))
+        return pa.Table.from_batches(self.runs) if self.runs else None
+
+    def restore(self, table: pa.Table) -> None:
+        """Take over the rows of a snapshot."""
+        self.runs, self.room = [], []
+        self._append(one_batch(table.to_batches()))
+
+
+def ids_of(run: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the window ids of a run."""
+    return np.asarray(run.column(WID).to_numpy())
+
+
+def in_order(runs: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of sorted runs as one sorted batch."""
+    whole = one_batch(runs)
+    if len(runs) == 1:
+        return whole
+    return whole.take(pa.array(np.argsort(ids_of(whole), kind="stable")))  # a merge of runs, linear for a few

@@ -1,0 +1,102 @@
+"""Sets of window ids as disjoint half-open ranges: a day of one-second panes in one pair of numbers.
+
+Partitions of one query close the same windows. To count a window once, each partition says which, and ranges are
+united; a set of ids would have as many members as RANGE has slides, for every pane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.punctuation import END, Item, Punctuation
+
+# Bucket: tags each partial with the windows it belongs to (Li 2008, §6.1.1, with floors as its errata call for).
+#
+# A partial's pane lies whole inside or outside every window, since panes divide RANGE and SLIDE. So one half-open range
+# of window ids `[first_wid, end_wid)` says it all, and volume does not grow with the number of open windows.
+
+
+FIRST_WID = "first_wid"
+END_WID = "end_wid"
+
+
+class Bucket:
+    """Replaces `pane` by `first_wid, end_wid`, and times in punctuation by window ids. Stateless but for a counter."""
+
+    def __init__(self, window: SlidingWindow, pane: int) -> None:
+        """Tag partials of panes of `pane` ns with the ids of `window`."""
+        self.window = window
+        self.pane = pane
+        self.outside = 0
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Tag a batch; partials before the origin, or between windows (SLIDE greater than RANGE), are counted away."""
+        first, end = self.window.wids(self.window.origin + batch.column("pane").to_numpy() * self.pane)
+        tagged = batch.drop_columns(["pane"])
+        tagged = tagged.append_column(FIRST_WID, pa.array(first)).append_column(END_WID, pa.array(end))
+        inside = first < end
+        if not inside.all():
+            self.outside += int(len(inside) - np.count_nonzero(inside))
+            tagged = tagged.filter(pa.array(inside))
+        if tagged.num_rows:
+            yield tagged
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Round a time down to window ids: windows below are final."""
+        yield mark if mark.low == END else Punctuation(mark.link, self.window.closed_before(mark.low))
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Nothing to keep."""
+        return {}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Nothing to take over."""
+
+
+Ranges = list[tuple[int, int]]
+
+
+def unite(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Return the union, sorted and disjoint.
+
+    >>> unite([(5, 7), (1, 3), (2, 4), (4, 5)])
+    [(1, 7)]
+    """
+    united: Ranges = []
+    for first, end in sorted(ranges):
+        if united and first <= united[-1][1]:
+            united[-1] = united[-1][0], max(end, united[-1][1])
+        elif first < end:
+            united.append((first, end))
+    return united
+
+
+def append(ranges: Ranges, first: int, end: int) -> None:
+    """Add ids, none below the last that is there, in a time that does not depend on how many there are.
+
+    >>> ranges = [(1, 3)]
+    >>> append(ranges, 3, 4)
+    >>> append(ranges, 6, 7)
+    >>> ranges
+    [(1, 4), (6, 7)]
+    """
+    if ranges and ranges[-1][1] >= first:
+        first = ranges.pop()[0]
+    ranges.append((first, end))
+
+
+def append_ids(ranges: Ranges, ids: npt.NDArray[np.int64]) -> None:
+    """Add some rising ids, at least one, each as often as one likes, none below the last that is there."""
+    cuts = np.flatnonzero(np.diff(ids) > 1)
+    for first, last in zip(ids[[0, *cuts + 1]].tolist(), ids[[*cuts, -1]].tolist(), strict=True):
+        append(ranges, first, last + 1)
+
+
+def count(ranges: Iterable[tuple[int, int]]) -> int:
+    """Count the ids of disjoint ranges."""
+    return sum(end - first for first, end in ranges)

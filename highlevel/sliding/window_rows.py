@@ -1,0 +1,187 @@
+"""The rows of windows, made of piles in the cheapest way (`highlevel.sliding.window_rows`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.groups.merging import INVERTIBLE, Rule, accumulated
+from highlevel.groups.running_totals import Key, RunningTotals
+from highlevel.groups.table import merged, one_batch
+from highlevel.groups.two_stacks import TwoStacks
+from highlevel.sliding.piles import OpenPiles
+from highlevel.sliding.scattered_partials import WID, ids_of, in_order
+from lowlevel.expressions.types import Type
+from lowlevel.subaggregates import MERGE, SubAggregate
+
+# How Aggregate gets from one window to the next, by what it costs.
+#
+# Unit of cost: merging one row. A window of P piles with R rows costs `R + P * PILE_COST` when its piles are merged anew.
+# Keeping totals costs `TOTALS_COST` a window, and each pile a merge when it comes and one or two more until it has gone,
+# so `3 * R / P`. Tumbling windows, and small ones of few panes, are merged anew.
+
+
+PILE_COST = 200
+"""What each pile of a window costs beside its rows: a batch is looked at by Python, in some µs."""
+
+TOTALS_COST = 8_000
+"""What a window of totals costs beside rows: some calls of kernels, and a batch of results of its own."""
+
+
+class Strategy(StrEnum):
+    """How a window is made of the piles of partials that it holds."""
+
+    MERGE = "each window is merged from its panes"
+    RUNNING_TOTALS = "running totals: panes that come in are added, panes that go out subtracted"
+    TWO_STACKS = "two stacks of panes: of those going out, what is left is merged ahead"
+
+
+def incremental(subaggregates: Sequence[SubAggregate]) -> Strategy:
+    """Return the strategy for windows of many panes: what cannot be undone exactly is kept on stacks."""
+    undone = all(Rule(MERGE[sub.kind]) in INVERTIBLE and sub.type is Type.INT for sub in subaggregates)
+    return Strategy.RUNNING_TOTALS if undone else Strategy.TWO_STACKS
+
+
+def strategy_of(subaggregates: Sequence[SubAggregate], piles: int, rows: int) -> Strategy:
+    """Return the cheapest strategy for windows of so many piles and rows.
+
+    >>> from lowlevel.subaggregates import Kind
+    >>> count, least = SubAggregate("packets", Kind.COUNT), SubAggregate("least", Kind.MIN)
+    >>> [strategy_of([count], piles, 100_000).name for piles in (1, 60)]
+    ['MERGE', 'RUNNING_TOTALS']
+    >>> strategy_of([count, least], 60, 100_000).name
+    'TWO_STACKS'
+    """
+    if rows + piles * PILE_COST <= TOTALS_COST + 3 * rows // max(1, piles):
+        return Strategy.MERGE
+    return incremental(subaggregates)
+
+
+CLOSE_ROWS = 65_536
+"""Rows of small windows that are merged, or handed on, at a time: a batch costs as much as some thousands of rows."""
+
+ALONE_ROWS = 4096
+"""Rows of a pile from which on it is merged by itself, where a window has no other."""
+
+
+class WindowRows:
+    """Makes windows one after the other; of long ones it keeps the totals from one to the next.
+
+    Totals follow from the piles: they are no state of their own, and made anew after a restart.
+    """
+
+    def __init__(self, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
+        """Merge by `groups`."""
+        self.groups = list(groups)
+        self.subaggregates = list(subaggregates)
+        self.what = accumulated(subaggregates)
+        self.strategy = Strategy.MERGE
+        """That of the last window."""
+        self.totals: RunningTotals | TwoStacks | None = None
+        self._last: pa.RecordBatch | None = None  # the rows of the last window, where the next may have the same
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the totals."""
+        return 0 if self.totals is None else self.totals.bytes
+
+    def of(self, piles: OpenPiles, first: int, low: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the windows `[first, low)` in the order of their ids; of small ones several at a time."""
+        run: list[Window] = []
+        size = 0
+        for wid, reached in piles.windows(first, low):
+            self.strategy = strategy_of(self.subaggregates, piles.current_count, piles.current_rows)
+            if self.strategy is Strategy.MERGE:
+                self.totals = self._last = None
+                window = self._piled(wid, piles)
+            else:
+                window = Window(wid, [self._total(wid, reached, piles)], True)
+            if run and (window.merged != run[0].merged or size + window.rows > CLOSE_ROWS):
+                yield self._rows(run)
+                run, size = [], 0
+            run.append(window)
+            size += window.rows
+        if run:
+            yield self._rows(run)
+
+    def with_scattered(
+        self, scattered: Sequence[pa.RecordBatch], piles: OpenPiles, first: int, low: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the windows `[first, low)`, which have scattered partials and may have piles too."""
+        self.totals = self._last = None
+        self.strategy = Strategy.MERGE
+        batches = [*scattered]
+        for wid, _ in piles.windows(first, low):
+            for key in piles.current:
+                batches += [with_ids(np.full(batch.num_rows, wid), batch) for batch in piles.piles[key].batches()]
+        rows = in_order(batches)
+        ids = ids_of(rows)
+        start = 0
+        while start < len(ids):
+            # The rest of the window in which the last row of a full batch lies belongs to that batch.
+            stop = int(np.searchsorted(ids, ids[min(start + CLOSE_ROWS, len(ids)) - 1], side="right"))
+            yield merged([rows.slice(start, stop - start)], [WID, *self.groups], self.what)
+            start = stop
+
+    def leave(self, wid: int, piles: OpenPiles) -> None:
+        """Forget what ends by window `wid`, of piles and of totals."""
+        piles.leave(wid)
+        if piles.current_count == 0:
+            self.totals = self._last = None
+        elif self.totals is not None and self.totals.pass_on(wid):
+            self._last = None
+
+    def _piled(self, wid: int, piles: OpenPiles) -> Window:
+        """Return a window as its piles have it; a large pile that is alone is merged by itself."""
+        current = [piles.piles[key] for key in piles.current]
+        if len(current) == 1 and piles.current_rows >= ALONE_ROWS:
+            return Window(wid, current[0].at_rest(), True)
+        return Window(wid, [batch for pile in current for batch in pile.batches()], False)
+
+    def _total(self, wid: int, reached: list[Key], piles: OpenPiles) -> pa.RecordBatch:
+        """Bring the totals to a window, and return its rows."""
+        changed = self.totals is None or self.totals.pass_on(wid) or bool(reached)
+        if self.totals is None:
+            reached = sorted(piles.current)
+            schema = piles.piles[reached[0]].at_rest()[0].schema
+            kind = RunningTotals if self.strategy is Strategy.RUNNING_TOTALS else TwoStacks
+            self.totals = kind(schema, self.groups, self.what)
+        for key in reached:
+            self.totals.add(key, one_batch(piles.piles[key].at_rest()))
+        if changed or self._last is None:
+            self._last = self.totals.rows()
+        return self._last
+
+    def _rows(self, run: list[Window]) -> pa.RecordBatch:
+        """Return the rows of some windows that are all merged, or all to be merged."""
+        batches = [batch for window in run for batch in window.batches]
+        if len(run) == 1:
+            rows = one_batch(batches) if run[0].merged else merged(batches, self.groups, self.what)
+            return with_ids(np.full(rows.num_rows, run[0].wid), rows)
+        ids = np.repeat([window.wid for window in run], [window.rows for window in run])
+        rows = with_ids(ids, one_batch(batches))
+        return rows if run[0].merged else merged([rows], [WID, *self.groups], self.what)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window on its way out: its id, its rows, and whether each group stands in them once."""
+
+    wid: int
+    batches: list[pa.RecordBatch]
+    merged: bool
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return sum(batch.num_rows for batch in self.batches)
+
+
+def with_ids(ids: npt.NDArray[np.int64], rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Put the ids of their windows before rows."""
+    return pa.RecordBatch.from_arrays([pa.array(ids), *rows.columns], [WID, *rows.schema.names])

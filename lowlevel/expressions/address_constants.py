@@ -1,0 +1,23 @@
+"""Addresses and networks that stand in a query: whole integers, of which columns have halves (`lowlevel.expressions.columns`)."""
+
+from dataclasses import dataclass
+
+WIDTH = {4: 32, 6: 128}
+"""Bits of an address by IP version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An IP address literal: version 4 or 6 and its value as one integer."""
+
+    version: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A network: every address of `version` whose first `length` bits are those of `value`."""
+
+    version: int
+    value: int
+    length: int

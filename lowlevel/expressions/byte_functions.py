@@ -1,0 +1,99 @@
+"""Functions of byte strings that lie in a capture: a kernel for each, over the spans of a block."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.native import kernel, pointer
+from lowlevel.expressions.columns import BytesVector, Mask
+
+KEPT = 64
+"""Patterns whose shifts are kept, at most."""
+
+
+@kernel("i64(u8*, i64*, i64*, i64, u8*, i64, i64*, u8*)")
+def find_pattern(data, start, length, rows, pattern, size, shifts, found):  # type: ignore[no-untyped-def]
+    """Say in `found` (rows) whether `[start, start + length)` of `data` holds the pattern of `size` bytes; return rows.
+
+    The search is Horspool's: `shifts` (256) says for each byte how far the pattern may move when that byte stands
+    under its end. The spans are inside `data`.
+    """
+    for row in range(rows):
+        at = start[row]
+        last = at + length[row] - size
+        hit = 0
+        while at <= last:
+            place = size - 1
+            while place >= 0 and data[at + place] == pattern[place]:
+                place -= 1
+            if place < 0:
+                hit = 1
+                break
+            at += shifts[data[at + size - 1]]
+        found[row] = hit
+    return rows
+
+
+@kernel("i64(u8*, i64*, i64*, i64, u8*, i64, u8*)")
+def match_start(data, start, length, rows, pattern, size, found):  # type: ignore[no-untyped-def]
+    """Say in `found` (rows) whether the spans of `data` begin with the pattern of `size` bytes; return rows."""
+    for row in range(rows):
+        hit = 1 if length[row] >= size else 0
+        at = start[row]
+        place = 0
+        while hit and place < size:
+            if data[at + place] != pattern[place]:
+                hit = 0
+            place += 1
+        found[row] = hit
+    return rows
+
+
+@kernel("i64(u8*, i64*, i64*, i64*, i64, i64*, u8*)")
+def take_byte(data, start, length, offset, rows, value, present):  # type: ignore[no-untyped-def]
+    """Put the byte at `offset` (rows) of each span into `value` (rows); `present` says whether there is one."""
+    for row in range(rows):
+        inside = 0 <= offset[row] < length[row]
+        present[row] = 1 if inside else 0
+        value[row] = data[start[row] + offset[row]] if inside else 0
+    return rows
+
+
+@lru_cache(KEPT)
+def _shifts(pattern: bytes) -> npt.NDArray[np.int64]:
+    shifts = np.full(256, max(1, len(pattern)), np.int64)
+    for place, byte in enumerate(pattern[:-1]):
+        shifts[byte] = len(pattern) - 1 - place
+    return shifts
+
+
+def contains(vector: BytesVector, pattern: bytes) -> Mask:
+    """Return which byte strings hold `pattern`; every one holds the empty pattern."""
+    found = np.empty(len(vector.start), np.uint8)
+    find_pattern(
+        *_spans(vector), len(found), np.frombuffer(pattern or b"\0", np.uint8), len(pattern), _shifts(pattern), found
+    )
+    return found.view(np.bool_)
+
+
+def starts_with(vector: BytesVector, pattern: bytes) -> Mask:
+    """Return which byte strings begin with `pattern`."""
+    found = np.empty(len(vector.start), np.uint8)
+    match_start(*_spans(vector), len(found), np.frombuffer(pattern or b"\0", np.uint8), len(pattern), found)
+    return found.view(np.bool_)
+
+
+def byte_at(vector: BytesVector, offset: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Mask]:
+    """Return the byte at `offset`, one for all or one for each, and where there is one."""
+    rows = len(vector.start)
+    value = np.empty(rows, np.int64)
+    present = np.empty(rows, np.uint8)
+    take_byte(*_spans(vector), np.ascontiguousarray(np.broadcast_to(offset, rows)), rows, value, present)
+    return value, present.view(np.bool_)
+
+
+def _spans(vector: BytesVector) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    return pointer(vector.data, "u8"), np.ascontiguousarray(vector.start), np.ascontiguousarray(vector.length)

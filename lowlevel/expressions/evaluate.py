@@ -1,0 +1,289 @@
+"""Evaluate expressions over columns, whole batches at a time, with SQL's NULL.
+
+Logic is three-valued: NULL AND FALSE is FALSE, NULL OR TRUE is TRUE, and every other operation on a NULL is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from lowlevel.expressions import byte_functions, membership
+from lowlevel.expressions import columns as texts
+from lowlevel.expressions.address_constants import WIDTH, Address, Prefix
+from lowlevel.expressions.columns import (
+    AddressVector,
+    AnyVector,
+    BytesVector,
+    Columns,
+    Mask,
+    TextVector,
+    Vector,
+    shape_of,
+)
+from lowlevel.expressions.tree import (
+    ENDS,
+    AtEnd,
+    Binary,
+    Call,
+    Column,
+    Expression,
+    InList,
+    InPrefix,
+    InWatchlist,
+    IsNull,
+    Literal,
+    LongestPrefix,
+    Mean,
+    Present,
+    SeenWithin,
+    Unary,
+    Variance,
+)
+from lowlevel.expressions.types import COMPARISON, Function, Op, Type
+from lowlevel.watch.contents import Contents
+from lowlevel.watch.ranges import NONE, Numbers
+from lowlevel.watch.watched_file import WatchedFile
+
+
+def in_watchlist(vector: AnyVector, file: WatchedFile) -> Vector:
+    """Return which addresses or integers are in a list; NULL of NULL."""
+    contents = file.version.contents
+    if isinstance(vector, AddressVector):
+        return Vector(_found(vector, contents) != NONE, vector.valid)
+    assert isinstance(vector, Vector)
+    return Vector(contents.holds(vector.data), vector.valid)
+
+
+def longest_prefix(vector: AnyVector, file: WatchedFile) -> TextVector:
+    """Return the label of the longest prefix that each address is in; NULL where there is none, and of NULL."""
+    assert isinstance(vector, AddressVector)
+    version = file.version
+    found = _found(vector, version.contents)
+    valid: Mask = np.asarray(found != NONE)
+    ids = found if version.ids is None else np.append(version.ids, NONE)[found]
+    return TextVector(ids, version.names, valid if vector.valid is None else valid & vector.valid)
+
+
+def _found(vector: AddressVector, contents: Contents) -> Numbers:
+    assert contents.ranges is not None, "a list of addresses"
+    high = np.broadcast_to(vector.high, vector.low.shape)
+    found = contents.ranges.find(vector.version, high.reshape(-1), vector.low.reshape(-1))
+    return found.reshape(vector.low.shape)
+
+
+ZEROS = {Type.FLOAT: np.float64, Type.BOOL: np.bool_}
+"""What stands under a NULL constant, where it is no int64."""
+
+
+def evaluate(expression: Expression, columns: Columns) -> AnyVector:
+    """Evaluate a tree whose types have been checked when it was built."""
+    match expression:
+        case Column(name=name):
+            return columns[name]
+        case SeenWithin():
+            return columns[expression.column]
+        case Literal():
+            return _literal(expression)
+        case Unary(op, operand):
+            return _unary(op, _values(operand, columns))
+        case Binary(Op.AND | Op.OR as op, left, right):
+            return _logic(op, _values(left, columns), _values(right, columns))
+        case Binary(op, left, right) if op in COMPARISON:
+            return _compare(op, evaluate(left, columns), evaluate(right, columns))
+        case Binary(op, left, right):
+            return _arithmetic(op, _values(left, columns), _values(right, columns))
+        case InList(operand, values):
+            return _in_list(evaluate(operand, columns), values)
+        case InPrefix(operand, prefixes):
+            return _in_prefixes(evaluate(operand, columns), prefixes)
+        case InWatchlist(operand, file):
+            return in_watchlist(evaluate(operand, columns), file)
+        case LongestPrefix(operand, file):
+            return longest_prefix(evaluate(operand, columns), file)
+        case IsNull(operand):
+            vector = evaluate(operand, columns)
+            return Vector(np.zeros(shape_of(vector), np.bool_) if vector.valid is None else ~vector.valid)
+        case Call(function, operand, argument):
+            return _call(function, evaluate(operand, columns), argument, columns)
+        case AtEnd(operand):
+            vector, ends = evaluate(operand, columns), columns[ENDS]
+            assert isinstance(ends, Vector)
+            if isinstance(vector, Vector):
+                return Vector(vector.data, _both(vector.valid, ends.data))
+            return replace(vector, valid=_both(vector.valid, ends.data))
+        case Present(value, count):
+            vector = _values(value, columns)
+            return Vector(vector.data, _both(vector.valid, _values(count, columns).data > 0))
+        case Mean(total, count):
+            counts = _values(count, columns).data
+            present = counts > 0
+            totals = _values(total, columns).data.astype(np.float64)
+            return Vector(np.divide(totals, counts, out=np.zeros_like(totals), where=present), present)
+        case Variance(total, squares, count, sample, root):
+            counts = _values(count, columns).data
+            degrees = counts - sample
+            present = degrees > 0
+            totals = _values(total, columns).data.astype(np.float64)
+            apart = _values(squares, columns).data - totals * (totals / np.maximum(counts, 1))
+            found = np.maximum(apart, 0.0) / np.maximum(degrees, 1)  # rounding may leave less than nothing
+            return Vector(np.sqrt(found) if root else found, present)
+
+
+def _values(expression: Expression, columns: Columns) -> Vector:
+    vector = evaluate(expression, columns)
+    assert isinstance(vector, Vector)
+    return vector
+
+
+def _literal(literal: Literal) -> AnyVector:
+    value = literal.value
+    if isinstance(value, Address):
+        return AddressVector.of(value)
+    if isinstance(value, str):
+        return TextVector.of(value)
+    assert not isinstance(value, bytes)  # an argument of functions, which take it as it is
+    if value is None:
+        nowhere = np.zeros((), np.bool_)
+        if literal.type is Type.ADDRESS:
+            return AddressVector(np.array(0), np.zeros((), np.uint64), np.zeros((), np.uint64), nowhere)
+        if literal.type is Type.TEXT:
+            return TextVector(np.zeros((), np.int64), ("",), nowhere)
+        return Vector(np.zeros((), ZEROS.get(literal.type, np.int64)), nowhere)
+    return Vector(np.array(value))
+
+
+def _both(one: Mask | None, other: Mask | None) -> Mask | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _unary(op: Op, operand: Vector) -> Vector:
+    functions: dict[Op, Callable[[Any], Any]] = {Op.NOT: np.logical_not, Op.NEG: np.negative, Op.BIT_NOT: np.invert}
+    return Vector(functions[op](operand.data), operand.valid)
+
+
+def _logic(op: Op, left: Vector, right: Vector) -> Vector:
+    data = left.data & right.data if op is Op.AND else left.data | right.data
+    if left.valid is None and right.valid is None:
+        return Vector(data)
+    decides = np.False_ if op is Op.AND else np.True_
+    known_left = np.True_ if left.valid is None else left.valid
+    known_right = np.True_ if right.valid is None else right.valid
+    decided = (known_left & (left.data == decides)) | (known_right & (right.data == decides))
+    data = np.where(decided, decides, data)
+    return Vector(data, np.asarray((known_left & known_right) | decided))
+
+
+@np.errstate(over="ignore", invalid="ignore")  # integers wrap, floats become infinite; nobody needs a warning
+def _arithmetic(op: Op, left: Vector, right: Vector) -> Vector:
+    valid = _both(left.valid, right.valid)
+    functions: dict[Op, Callable[[Any, Any], Any]] = {
+        Op.ADD: np.add,
+        Op.SUB: np.subtract,
+        Op.MUL: np.multiply,
+        Op.BIT_AND: np.bitwise_and,
+        Op.BIT_OR: np.bitwise_or,
+        Op.BIT_XOR: np.bitwise_xor,
+        Op.SHIFT_LEFT: np.left_shift,
+        Op.SHIFT_RIGHT: np.right_shift,
+    }
+    if op in functions:
+        return Vector(functions[op](left.data, right.data), valid)
+    divisible = np.asarray(right.data != 0)
+    divisor = np.where(divisible, right.data, 1)
+    if np.float64 in (left.data.dtype, right.data.dtype):
+        data = np.true_divide(left.data, divisor) if op is Op.DIV else np.fmod(left.data, divisor)
+    else:
+        remainder = np.fmod(left.data, divisor)  # towards zero, with the dividend's sign, as in C and in SQL
+        data = (left.data - remainder) // divisor if op is Op.DIV else remainder
+    return Vector(data, _both(valid, divisible))
+
+
+def _compare(op: Op, left: AnyVector, right: AnyVector) -> Vector:
+    valid = _both(left.valid, right.valid)
+    if isinstance(left, TextVector) and isinstance(right, TextVector):
+        same = texts.equal(left, right)
+        return Vector(same if op is Op.EQ else ~same, valid)
+    if isinstance(left, AddressVector) and isinstance(right, AddressVector):
+        return Vector(_compare_addresses(op, left, right), valid)
+    functions: dict[Op, Callable[[Any, Any], Any]] = {
+        Op.EQ: np.equal,
+        Op.NE: np.not_equal,
+        Op.LT: np.less,
+        Op.LE: np.less_equal,
+        Op.GT: np.greater,
+        Op.GE: np.greater_equal,
+    }
+    assert isinstance(left, Vector)
+    assert isinstance(right, Vector)
+    return Vector(functions[op](left.data, right.data), valid)
+
+
+def _compare_addresses(op: Op, left: AddressVector, right: AddressVector) -> Any:
+    equal = (left.low == right.low) & (left.high == right.high) & (left.version == right.version)
+    if op is Op.EQ:
+        return equal
+    if op is Op.NE:
+        return ~equal
+    below = (left.version < right.version) | (
+        (left.version == right.version)
+        & ((left.high < right.high) | ((left.high == right.high) & (left.low < right.low)))
+    )
+    return {Op.LT: below, Op.LE: below | equal, Op.GT: ~(below | equal), Op.GE: ~below}[op]
+
+
+def _in_list(vector: AnyVector, values: tuple[Literal, ...]) -> Vector:
+    if isinstance(vector, TextVector):
+        return Vector(texts.holds(vector, membership.texts(values).__contains__), vector.valid)
+    if len(values) <= membership.FEW:
+        tests = [_compare(Op.EQ, vector, _literal(value)) for value in values]
+        return reduce(lambda one, other: _logic(Op.OR, one, other), tests)
+    if isinstance(vector, AddressVector):
+        return Vector(membership.ranges(values).hold(vector.version, vector.high, vector.low), vector.valid)
+    assert isinstance(vector, Vector)
+    return Vector(membership.values(values).hold(vector.data), vector.valid)
+
+
+def _in_prefixes(vector: AnyVector, prefixes: tuple[Prefix, ...]) -> Vector:
+    assert isinstance(vector, AddressVector)
+    if len(prefixes) > membership.FEW:
+        return Vector(membership.ranges(prefixes).hold(vector.version, vector.high, vector.low), vector.valid)
+    inside = reduce(lambda one, other: one | other, [_in_prefix(vector, prefix) for prefix in prefixes])
+    return Vector(np.asarray(inside), vector.valid)
+
+
+def _in_prefix(vector: AddressVector, prefix: Prefix) -> Any:
+    width = WIDTH[prefix.version]
+    mask = (2**width - 1) ^ (2 ** (width - prefix.length) - 1)
+    mask_high, mask_low = divmod(mask, 2**64)
+    high, low = divmod(prefix.value, 2**64)
+    inside = (vector.version == prefix.version) & ((vector.low & np.uint64(mask_low)) == np.uint64(low))
+    return inside & ((vector.high & np.uint64(mask_high)) == np.uint64(high)) if mask_high else inside
+
+
+def _call(function: Function, operand: AnyVector, argument: Expression | None, columns: Columns) -> Vector:
+    if isinstance(operand, TextVector):
+        if function is Function.LENGTH:
+            return Vector(texts.lengths(operand), operand.valid)
+        assert isinstance(argument, Literal)
+        part = str(argument.value)
+        test = (lambda name: part in name) if function is Function.CONTAINS else (lambda name: name.startswith(part))
+        return Vector(texts.holds(operand, test), operand.valid)
+    assert isinstance(operand, BytesVector)
+    if function is Function.LENGTH:
+        return Vector(operand.length, operand.valid)
+    if function is Function.BYTE:
+        assert argument is not None
+        offset = _values(argument, columns)
+        value, present = byte_functions.byte_at(operand, offset.data)
+        return Vector(value, _both(_both(operand.valid, offset.valid), present))
+    assert isinstance(argument, Literal)
+    assert isinstance(argument.value, bytes)
+    search = byte_functions.contains if function is Function.CONTAINS else byte_functions.starts_with
+    return Vector(search(operand, argument.value), operand.valid)

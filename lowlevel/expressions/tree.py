@@ -1,0 +1,297 @@
+"""Expressions over columns: the tree that queries compile to and both levels evaluate.
+
+The tree is plain immutable data, so that a plan can be pickled into a Spark task. It knows types and NULL-ability
+but not how it is evaluated: `lowlevel.expressions.evaluate` does that over numpy columns.
+
+Here are columns, constants, operators and functions, what all expressions are together, and what walks over them. What
+serves one purpose is a file of its own: predicates about a value, look-ups in files, filter joins, aggregates that are
+finished, rows that are spread over panes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from lowlevel.expressions.address_constants import Address, Prefix
+from lowlevel.expressions.types import COMPARISON, FUNCTION_TYPES, LOGICAL, Function, Op, Type
+from lowlevel.watch.watched_file import WatchedFile
+
+
+@dataclass(frozen=True, slots=True)
+class SeenWithin:
+    """`seen_within(duration, this = that AND …, condition)`: whether a row that came before had the key of this one.
+
+    `matches` are equalities joined by AND, whose left sides are of this row and whose right sides of the one before;
+    `condition`, where there is one, is about that row, which is at most `duration` (ns) older than this. It is told by
+    whoever sees all rows (`lowlevel.filter_join`), as a `column` of its own. NULL where a left side is.
+    """
+
+    duration: int
+    matches: Expression
+    condition: Expression | None = None
+    type: ClassVar[Type] = Type.BOOL
+
+    @property
+    def nullable(self) -> bool:
+        """Whether a part of the key may be NULL."""
+        return self.matches.nullable
+
+    @property
+    def column(self) -> str:
+        """Name of the column that says of each row whether it has."""
+        return repr(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """`value` where `count` > 0, else NULL."""
+
+    value: Expression
+    count: Expression
+    nullable: ClassVar[bool] = True
+
+    @property
+    def type(self) -> Type:
+        """Type of the value."""
+        return self.value.type
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """`total` / `count` as FLOAT, NULL where `count` is 0."""
+
+    total: Expression
+    count: Expression
+    type: ClassVar[Type] = Type.FLOAT
+    nullable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Variance:
+    """Variance of `count` numbers of sum `total` and sum of squares `squares` (FLOAT), or its square `root`.
+
+    Of a `sample` it is divided by count - 1. NULL where it would be divided by 0. The two sums are large and their
+    difference small where numbers are far from 0 beside how far they are apart: digits are lost then.
+    """
+
+    total: Expression
+    squares: Expression
+    count: Expression
+    sample: bool
+    root: bool
+    type: ClassVar[Type] = Type.FLOAT
+    nullable: ClassVar[bool] = True
+
+
+SHARE = "share of "
+"""What the name of a column begins with where not a row's value is meant but what a pane has of it."""
+
+ENDS = "the row ends"
+"""The column that says which pane a row ends in."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtEnd:
+    """`operand` in the pane where a row ends, NULL in the others."""
+
+    operand: Expression
+    nullable: ClassVar[bool] = True
+
+    @property
+    def type(self) -> Type:
+        """Type of the value."""
+        return self.operand.type
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Whether the value of `operand` is one of several; NULL where it is."""
+
+    operand: Expression
+    type: ClassVar[Type] = Type.BOOL
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the value may be NULL."""
+        return self.operand.nullable
+
+
+@dataclass(frozen=True, slots=True)
+class InList(Membership):
+    """`operand IN (v1, v2, …)` over literals of the operand's type; none of them NULL."""
+
+    values: tuple[Literal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InPrefix(Membership):
+    """`address IN '10.0.0.0/8'`, or in any of several prefixes."""
+
+    prefixes: tuple[Prefix, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """`operand IS NULL`, which is never NULL itself."""
+
+    operand: Expression
+    type: ClassVar[Type] = Type.BOOL
+    nullable: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class InWatchlist(Membership):
+    """`in_list(operand, 'file')`: whether an address or an integer is in the list."""
+
+    file: WatchedFile
+
+
+@dataclass(frozen=True, slots=True)
+class LongestPrefix:
+    """`getlpmid(address, 'file')`: the label of the longest prefix in a file that the address is in, NULL without."""
+
+    operand: Expression
+    file: WatchedFile
+    type: ClassVar[Type] = Type.TEXT
+    nullable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A named input column. `bits` is the width an integer column needs (0..2**bits-1), 64 when unknown."""
+
+    name: str
+    type: Type
+    nullable: bool = False
+    bits: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant; `value` None is NULL of that type."""
+
+    value: int | float | bool | str | bytes | Address | None
+    type: Type
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the value may be NULL."""
+        return self.value is None
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """NOT, minus or bitwise complement of one operand."""
+
+    op: Op
+    operand: Expression
+
+    @property
+    def type(self) -> Type:
+        """Type of the result."""
+        if self.op is Op.NOT:
+            return Type.BOOL
+        return Type.INT if self.operand.type is Type.TIME else self.operand.type
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the value may be NULL."""
+        return self.operand.nullable
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Two operands and an operator, checked for types by whoever builds the tree."""
+
+    op: Op
+    left: Expression
+    right: Expression
+
+    @property
+    def type(self) -> Type:
+        """Type of the result: FLOAT if an operand is. A time ± an integer is a time, a difference of times is not."""
+        if self.op in COMPARISON or self.op in LOGICAL:
+            return Type.BOOL
+        types = self.left.type, self.right.type
+        if Type.FLOAT in types:
+            return Type.FLOAT
+        later = self.op in (Op.ADD, Op.SUB) and types == (Type.TIME, Type.INT)
+        return Type.TIME if later or (self.op is Op.ADD and types == (Type.INT, Type.TIME)) else Type.INT
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the value may be NULL; division makes a NULL of its own, unless by a constant other than 0."""
+        by_constant = isinstance(self.right, Literal) and bool(self.right.value)
+        divides = self.op in (Op.DIV, Op.MOD) and not by_constant
+        return self.left.nullable or self.right.nullable or divides
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of BYTES or TEXT: `length(x)`, `contains(x, y)` and `starts_with(x, y)` with a constant y of x's type.
+
+    `byte(x, n)` is the byte at offset n of BYTES, NULL where x has no such byte.
+    """
+
+    function: Function
+    operand: Expression
+    argument: Expression | None = None
+
+    @property
+    def type(self) -> Type:
+        """Type of the result."""
+        return FUNCTION_TYPES[self.function]
+
+    @property
+    def nullable(self) -> bool:
+        """NULL of NULL, and beyond the end."""
+        return self.operand.nullable or self.function is Function.BYTE
+
+
+Expression = (
+    Column
+    | Literal
+    | Unary
+    | Binary
+    | InList
+    | InPrefix
+    | InWatchlist
+    | LongestPrefix
+    | SeenWithin
+    | IsNull
+    | Present
+    | Mean
+    | Variance
+    | Call
+    | AtEnd
+)
+
+
+def bits_of(expression: Expression) -> int:
+    """Return how many bits the integers of an expression need, 0..2**bits-1; 64 where that is not known."""
+    if isinstance(expression, Column):
+        return expression.bits
+    if isinstance(expression, Call):
+        return 8 if expression.function is Function.BYTE else 32
+    return 64
+
+
+def computed_column(name: str, expression: Expression) -> Column:
+    """Return the column called `name` that the values of an expression make."""
+    return Column(name, expression.type, expression.nullable, bits_of(expression))
+
+
+def columns_of(expression: Expression) -> Iterator[Column]:
+    """Every column of the tree, depth first, repeats included."""
+    return (part for part in parts_of(expression) if isinstance(part, Column))
+
+
+def parts_of(expression: Expression) -> Iterator[Expression]:
+    """Every expression in the tree, itself first, depth first, repeats included."""
+    yield expression
+    for field in fields(expression):
+        child = getattr(expression, field.name)
+        if isinstance(child, Expression):
+            yield from parts_of(child)

@@ -1,0 +1,89 @@
+"""The types that values of a query have."""
+
+from enum import StrEnum
+
+
+class Type(StrEnum):
+    """The types of GSQL values. A TIME is int64 ns since the epoch, a MAC 48 bits; BYTES occur in predicates only."""
+
+    INT = "integer"
+    TIME = "time"
+    FLOAT = "float"
+    BOOL = "boolean"
+    ADDRESS = "address"
+    TEXT = "text"
+    MAC = "mac"
+    BYTES = "bytes"
+
+
+INTEGERS = (Type.INT, Type.TIME)
+"""The types whose values are int64: equal values of both are the same bits."""
+
+NUMBERS = (Type.INT, Type.FLOAT, Type.TIME)
+"""The types that are computed with, and compared with each other."""
+
+
+def same_values(left: Type, right: Type) -> bool:
+    """Return whether values of two types are equal if their bits are: one type, or both integers."""
+    return left is right or (left in INTEGERS and right in INTEGERS)
+
+
+def key_type(left: Type, right: Type) -> Type | None:
+    """Return the type in which two keys of a join are compared; None if they cannot be.
+
+    >>> key_type(Type.TIME, Type.INT), key_type(Type.INT, Type.FLOAT), key_type(Type.TEXT, Type.INT)
+    (<Type.INT: 'integer'>, <Type.FLOAT: 'float'>, None)
+    """
+    if left is right:
+        return left
+    if left in INTEGERS and right in INTEGERS:
+        return Type.INT
+    return Type.FLOAT if left in NUMBERS and right in NUMBERS else None
+
+
+class Op(StrEnum):
+    """Operators by their SQL spelling. `/` on two integers divides towards zero; by zero it is NULL."""
+
+    ADD = "+"
+    SUB = "-"
+    MUL = "*"
+    DIV = "/"
+    MOD = "%"
+    BIT_AND = "&"
+    BIT_OR = "|"
+    BIT_XOR = "^"
+    SHIFT_LEFT = "<<"
+    SHIFT_RIGHT = ">>"
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    AND = "AND"
+    OR = "OR"
+    NOT = "NOT"
+    NEG = "NEG"
+    BIT_NOT = "~"
+
+
+class Function(StrEnum):
+    """Functions of bytes and texts by their SQL names."""
+
+    LENGTH = "length"
+    CONTAINS = "contains"
+    STARTS_WITH = "starts_with"
+    BYTE = "byte"
+
+
+FUNCTION_TYPES: dict[Function, Type] = {
+    Function.LENGTH: Type.INT,
+    Function.CONTAINS: Type.BOOL,
+    Function.STARTS_WITH: Type.BOOL,
+    Function.BYTE: Type.INT,
+}
+
+ARITHMETIC = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD})
+BITWISE = frozenset({Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR, Op.SHIFT_LEFT, Op.SHIFT_RIGHT})
+COMPARISON = frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE})
+LOGICAL = frozenset({Op.AND, Op.OR})

@@ -1,0 +1,320 @@
+"""What one filter join remembers of one stream of rows: keys and when each was last seen, in fixed memory.
+
+Exact as long as no key was given up: then a row has seen a key if, and only if, a row that came before it told it with
+a time not below its own less the duration. A key may be given up where more than WAYS keys meet in a bucket; the oldest
+of them is. `alive` counts those that were within the duration of the newest time then: each may be missed by
+rows to come, which then take as unseen what was seen, never the other way about. `over` counts those that were not:
+only a row that comes late can miss them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.column_matrix import LINE_WORDS
+from capture.metrics import Samples
+from capture.native import helper, kernel
+from capture.prefetch import prefetch
+from lowlevel.expressions.columns import AddressVector, AnyVector, Columns, Mask, Vector
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.predicate import Condition
+from lowlevel.expressions.tree import Binary, Expression, SeenWithin, parts_of
+from lowlevel.expressions.types import Op, Type
+from lowlevel.metrics import FILTER_JOIN_BYTES, FILTER_JOIN_EVICTIONS, FILTER_JOIN_KEYS
+from lowlevel.plan import LowLevelPlan
+from lowlevel.rows.readers import Rows
+from lowlevel.subaggregates import INT_MIN
+
+# The kernel of the filter join: one pass over rows in the order in which they came, asking and remembering.
+#
+# Memory is buckets of WAYS entries, each a time and the words of a key. A key has one bucket, chosen by its hash, and is
+# there with the newest time at which it was seen. Entries of a bucket are filled from its first on and never emptied, so
+# the first empty one ends a search.
+
+
+WAYS = 8
+"""Entries of a bucket."""
+
+AHEAD = 32
+"""Rows whose buckets are asked for together, two of them each."""
+
+EMPTY = INT_MIN
+"""The time of an entry that holds nothing."""
+
+NEWEST, HELD, ALIVE, OVER = range(4)
+"""What is kept beside: the newest time remembered; entries; evictions of keys within the duration of it, and others."""
+
+TALLIES = 4
+
+
+@helper
+def bucket_of(words, rows, row, count, mask):  # type: ignore[no-untyped-def]
+    """Return the bucket of the key of a row, the words of which lie `rows` apart."""
+    mixed = np.uint64(0x9E3779B97F4A7C15)
+    for word in range(count):
+        mixed = (mixed ^ np.uint64(words[word * rows + row])) * np.uint64(0xFF51AFD7ED558CCD)
+        mixed ^= mixed >> np.uint64(32)
+    return np.int64(mixed & np.uint64(mask))
+
+
+@helper
+def find_key(entries, home, width, words, rows, row):  # type: ignore[no-untyped-def]
+    """Return where the key of a row stands in the bucket at `home`, else where it is empty, else -1."""
+    for way in range(WAYS):
+        at = home + way * width
+        if entries[at] == EMPTY:
+            return at
+        same = True
+        for word in range(width - 1):
+            if entries[at + 1 + word] != words[word * rows + row]:
+                same = False
+                break
+        if same:
+            return at
+    return -1
+
+
+@helper
+def oldest_entry(entries, home, width):  # type: ignore[no-untyped-def]
+    """Return where the entry with the smallest time stands in a full bucket."""
+    oldest = home
+    for way in range(1, WAYS):
+        if entries[home + way * width] < entries[oldest]:
+            oldest = home + way * width
+    return oldest
+
+
+@kernel("i64(i64*, i64, i64, i64*, u8*, i64*, u8*, i64*, i64, i64, i64*, u8*, i64*)")
+def recall(  # type: ignore[no-untyped-def]
+    entries, mask, width, asked, ask, told, tell, times, rows, duration, homes, seen, tally
+):  # fmt: skip
+    """Say in `seen` of each of `rows` whether its key was told before, at a time not below its own less `duration`.
+
+    `entries` is (mask + 1) * WAYS entries of `width` words, the first of which is a time. `asked` and `told` are the
+    words (width - 1 times `rows`) of the key that a row asks for and of the one that it tells; rows without `ask`
+    have seen nothing, rows without `tell` tell nothing. A row tells after it has asked. `homes` has room for 2 * AHEAD,
+    `tally` for TALLIES. Where a bucket is full, the oldest of its keys and the new one is given up. Returns `rows`.
+    """
+    newest = tally[NEWEST]
+    words = width - 1
+    for begin in range(0, rows, AHEAD):
+        end = min(rows, begin + AHEAD)
+        for row in range(begin, end):
+            place = 2 * (row - begin)
+            if ask[row]:
+                homes[place] = bucket_of(asked, rows, row, words, mask) * WAYS * width
+                prefetch(entries, homes[place])
+                prefetch(entries, homes[place] + LINE_WORDS)
+            if tell[row]:
+                homes[place + 1] = bucket_of(told, rows, row, words, mask) * WAYS * width
+                prefetch(entries, homes[place + 1])
+                prefetch(entries, homes[place + 1] + LINE_WORDS)
+        for row in range(begin, end):
+            place = 2 * (row - begin)
+            time = times[row]
+            seen[row] = 0
+            if ask[row]:
+                at = find_key(entries, homes[place], width, asked, rows, row)
+                least = time - duration if time > EMPTY + duration else EMPTY + 1
+                seen[row] = np.uint8(at >= 0 and entries[at] >= least)
+            if tell[row]:
+                newest = max(newest, time)
+                home = homes[place + 1]
+                at = find_key(entries, home, width, told, rows, row)
+                if at >= 0 and entries[at] != EMPTY:
+                    entries[at] = max(entries[at], time)
+                    continue
+                if at >= 0:
+                    tally[HELD] += 1
+                else:
+                    at = oldest_entry(entries, home, width)
+                    lost = min(entries[at], time)
+                    edge = newest - duration if newest > EMPTY + duration else EMPTY
+                    tally[ALIVE if lost >= edge else OVER] += 1
+                    if time < entries[at]:
+                        continue
+                entries[at] = time
+                for word in range(words):
+                    entries[at + 1 + word] = told[word * rows + row]
+    tally[NEWEST] = newest
+    return rows
+
+
+# Keys of a filter join as words, the same for equal keys whichever columns they are made of.
+#
+# An integer is one word. An address is two, and the versions of all addresses of a key are one more: 10.0.0.1 is not
+# ::a00:1.
+
+
+VERSION_BITS = 3
+"""Of an address in the word of versions."""
+
+Words = npt.NDArray[np.int64]
+
+
+def words_of(key: Sequence[Expression]) -> int:
+    """Return how many words a key takes."""
+    addresses = sum(part.type is Type.ADDRESS for part in key)
+    return len(key) + addresses + (addresses > 0)
+
+
+def key_words(key: Sequence[Expression], columns: Columns, rows: int) -> tuple[Words, Mask]:
+    """Return the words of each row's key, a row of the result for each word, and where no part of it is NULL."""
+    words = np.zeros((words_of(key), rows), np.int64)
+    valid = np.ones(rows, np.bool_)
+    at, addresses = 0, 0
+    for part in key:
+        vector = evaluate(part, columns)
+        if isinstance(vector, AddressVector):
+            words[at] = vector.low.view(np.int64)
+            words[at + 1] = vector.high.view(np.int64)
+            words[-1] |= np.asarray(vector.version, np.int64) << (VERSION_BITS * addresses)
+            at, addresses = at + 2, addresses + 1
+        else:
+            assert isinstance(vector, Vector)
+            words[at] = vector.data
+            at += 1
+        if vector.valid is not None:
+            valid &= vector.valid
+    return words, valid
+
+
+KEYS = 1 << 18
+"""Keys that are kept of each filter join on a link, at most."""
+
+
+class Memory:
+    """Remembers for one `seen_within`. Not thread safe."""
+
+    def __init__(self, join: SeenWithin, keys: int = KEYS) -> None:
+        """Make room for `keys` keys, a power of two and at least WAYS."""
+        self.join = join
+        pairs = list(_pairs(join.matches))
+        self.asked = [one for one, _ in pairs]
+        self.told = [other for _, other in pairs]
+        self.condition = None if join.condition is None else Condition(join.condition)
+        self.width = 1 + words_of(self.asked)
+        self.mask = keys // WAYS - 1
+        self.entries = np.zeros(keys * self.width, np.int64)
+        self.entries[:: self.width] = EMPTY
+        self.homes = np.zeros(2 * AHEAD, np.int64)
+        self.tally = np.zeros(TALLIES, np.int64)
+        self.tally[NEWEST] = EMPTY
+
+    @property
+    def held(self) -> int:
+        """Keys that are remembered."""
+        return int(self.tally[HELD])
+
+    @property
+    def alive(self) -> int:
+        """Keys that were given up and might have been asked for."""
+        return int(self.tally[ALIVE])
+
+    @property
+    def over(self) -> int:
+        """Keys that were given up, and that only late rows could have asked for."""
+        return int(self.tally[OVER])
+
+    @property
+    def bytes(self) -> int:
+        """Memory held."""
+        return self.entries.nbytes
+
+    def recall(self, columns: Columns, rows: int) -> Vector:
+        """Return which of the next rows have seen their key, NULL where a part of it is; and remember theirs."""
+        times = columns["ts"]
+        assert isinstance(times, Vector)
+        asked, ask = key_words(self.asked, columns, rows)
+        told, tell = key_words(self.told, columns, rows)
+        if self.condition is not None:
+            tell &= self.condition.true_rows(columns, rows)
+        seen = np.empty(rows, np.bool_)
+        recall(
+            *(self.entries, self.mask, self.width, asked.reshape(-1), ask.view(np.uint8), told.reshape(-1)),
+            *(tell.view(np.uint8), np.ascontiguousarray(times.data), rows, self.join.duration, self.homes),
+            *(seen.view(np.uint8), self.tally),
+        )
+        return Vector(seen, None if ask.all() else ask)
+
+
+def bytes_of(join: SeenWithin) -> int:
+    """Return the memory that a `seen_within` takes on a link."""
+    return 8 * KEYS * (1 + words_of([one for one, _ in _pairs(join.matches)]))
+
+
+def _pairs(matches: Expression) -> list[tuple[Expression, Expression]]:
+    """Return what is to be equal: of the row that asks, and of the one before."""
+    assert isinstance(matches, Binary)
+    if matches.op is Op.AND:
+        return _pairs(matches.left) + _pairs(matches.right)
+    return [(matches.left, matches.right)]
+
+
+def filter_joins(plans: Iterable[LowLevelPlan]) -> list[SeenWithin]:
+    """Return every different `seen_within` of some plans."""
+    wheres = [plan.where for plan in plans if plan.where is not None]
+    return list(dict.fromkeys(part for where in wheres for part in parts_of(where) if isinstance(part, SeenWithin)))
+
+
+def memory_of(plans: Iterable[LowLevelPlan]) -> int:
+    """Return the bytes that the filter joins of plans take on a link, each by kind of rows."""
+    kinds: dict[object, list[LowLevelPlan]] = {}
+    for plan in plans:
+        kinds.setdefault((plan.kind, plan.sampling), []).append(plan)
+    return sum(bytes_of(join) for of_kind in kinds.values() for join in filter_joins(of_kind))
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledRows:
+    """Rows with what they have seen."""
+
+    count: int
+    earliest: int
+    columns: Columns
+    arrivals: npt.NDArray[np.int64] | None
+
+
+class Recalling:
+    """Takes all rows of one kind on a link, in the order in which they come. Not thread safe."""
+
+    def __init__(self, plans: Iterable[LowLevelPlan]) -> None:
+        """Make the memories of plans of one kind."""
+        self.memories = [Memory(join) for join in filter_joins(plans)]
+
+    def add(self, rows: Rows) -> Rows:
+        """Return the next rows with a column for each filter join."""
+        if not self.memories:
+            return rows
+        seen = {memory.join.column: memory.recall(rows.columns, rows.count) for memory in self.memories}
+        return RecalledRows(rows.count, rows.earliest, _Beside(rows.columns, seen), rows.arrivals)
+
+    def add_samples(self, samples: Samples, link: str, kind: str) -> None:
+        """Add what was counted, all filter joins together."""
+        if self.memories:
+            samples.set(FILTER_JOIN_KEYS, sum(memory.held for memory in self.memories), link, kind)
+            samples.set(FILTER_JOIN_BYTES, sum(memory.bytes for memory in self.memories), link, kind)
+            samples.add(FILTER_JOIN_EVICTIONS, sum(memory.alive for memory in self.memories), link, kind, "alive")
+            samples.add(FILTER_JOIN_EVICTIONS, sum(memory.over for memory in self.memories), link, kind, "over")
+
+
+class _Beside(Mapping[str, AnyVector]):
+    """Columns, and a few more."""
+
+    def __init__(self, columns: Columns, more: Mapping[str, AnyVector]) -> None:
+        self._columns = columns
+        self._more = more
+
+    def __getitem__(self, name: str) -> AnyVector:
+        return self._more[name] if name in self._more else self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._columns
+        yield from self._more
+
+    def __len__(self) -> int:
+        return len(self._columns) + len(self._more)

@@ -1,0 +1,104 @@
+"""How many slots tables may have, so that all of them together stay within a budget of memory.
+
+A plan has a table for each tuple of IP versions of its address keys that occurs (`lowlevel.table.keys`). The budget holds for
+all that can occur: addresses of one header have one version, 4 or 6, and where there may be no such header, none.
+
+    source and destination of a packet          4 4 | 6 6                      2 tables
+    source of the outer and of the inner one    4 0 | 4 4 | 4 6 | 6 0 | …      6 tables
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+from capture.files.blocks import BLOCK_RECORDS
+from lowlevel.expressions.tree import Expression, columns_of
+from lowlevel.expressions.types import Type
+from lowlevel.node.filter_join import memory_of
+from lowlevel.plan import LowLevelPlan
+from lowlevel.table.flushing import Flushing, Policy
+from lowlevel.table.flushing_table import make_table
+from lowlevel.table.keys import KeyLayout
+from lowlevel.table.sharing import SharedPlan, share
+from lowlevel.table.spread import PIECE_WORDS
+
+FEWEST = 1 << 10
+"""Slots below which a table is of no use: the budget is refused."""
+
+MOST = 1 << 26
+"""Slots above which more would not be asked for, whatever the budget."""
+
+
+def slots_within(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
+    """Return the slots of each table, the largest power of two with which all tables of `plans` fit `memory` bytes.
+
+    ValueError, which says how much is needed, where not even FEWEST do.
+    """
+    tables, fixed, per_slot = _taken(plans, flushing)
+    if fixed + per_slot * FEWEST > memory:
+        needed = fixed + per_slot * FEWEST
+        raise ValueError(
+            f"got {memory:,} bytes for {tables} tables, expected at least {needed:,}: each has buffers for the "
+            f"packets of a block, and {FEWEST:,} slots"
+        )
+    slots = FEWEST
+    while per_slot and slots < MOST and fixed + per_slot * 2 * slots <= memory:
+        slots *= 2
+    return slots
+
+
+def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
+    """Return the memory of all tables that `plans` can have."""
+    _, fixed, per_slot = _taken(plans, flushing)
+    return fixed + per_slot * slots
+
+
+def _taken(plans: Sequence[LowLevelPlan], flushing: Flushing) -> tuple[int, int, int]:
+    """Return how many tables can be made, and the bytes of all together: in any case, and for each slot they have.
+
+    Plans that share a table are counted once, those without one not at all.
+    """
+    shared = share([plan for plan in plans if plan.reduced], feeding=flushing.policy is Policy.AT_ONCE)
+    costs = [
+        _cost(KeyLayout(each.plan.keys, versions), each.plan, flushing)
+        for each in shared
+        for versions in possible_versions(each.plan)
+    ]
+    beside = memory_of(plans) + sum(_laid_out(each) for each in shared)
+    return len(costs), beside + sum(fixed for fixed, _ in costs), sum(per_slot for _, per_slot in costs)
+
+
+def _laid_out(shared: SharedPlan) -> int:
+    """Return what is there beside a table, bytes: panes of what feeds it, or pieces of cut rows."""
+    if shared.feeder is not None:
+        return 8 * BLOCK_RECORDS
+    return PIECE_WORDS * 8 * BLOCK_RECORDS if shared.plan.spread else 0
+
+
+def possible_versions(plan: LowLevelPlan) -> list[tuple[int, ...]]:
+    """Return every tuple of versions that the address keys of one row may have."""
+    addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
+    headers = [_header(plan.kind, address) for address in addresses]
+    distinct = list(dict.fromkeys(headers))
+    choices = [(4, 6) if plan.kind == "packets" and header == "outer" else (0, 4, 6) for header in distinct]
+    return [tuple(of[distinct.index(header)] for header in headers) for of in product(*choices)]
+
+
+def _header(kind: str, address: Expression) -> str:
+    """Name what an address is read from: those of one header have one version, others are on their own."""
+    names = sorted(column.name for column in columns_of(address))
+    if len(names) == 1 and kind in ("packets", "frames", "samples"):
+        if names[0] in ("srcIP", "destIP"):
+            return "outer"
+        if names[0] in ("inner.srcIP", "inner.destIP"):
+            return "inner"
+    return " ".join(names)
+
+
+def _cost(layout: KeyLayout, plan: LowLevelPlan, flushing: Flushing) -> tuple[int, int]:
+    """Return what a table takes in any case, and what for each slot, in bytes: told by two small ones."""
+    tables = (make_table(layout.words, plan.subaggregates, slots, BLOCK_RECORDS, flushing) for slots in (1024, 2048))
+    small, large = (table.bytes for table in tables)
+    each = (large - small) // 1024
+    return small - 1024 * each, each

@@ -1,0 +1,259 @@
+"""The low-level node of one link: one pass over its blocks feeds every query on it, of all kinds of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from capture.files.blocks import BLOCK_RECORDS, Block
+from capture.files.capture import AnyCapture
+from capture.files.stream import StreamedCapture
+from capture.metrics import BYTES_READ, FILES_DAMAGED, RECORDS_READ, Samples
+from capture.units import SECOND
+from lowlevel.metrics import (
+    LULL_PROMISES,
+    PROMISE_LAG,
+    ROWS_ACCEPTED,
+    ROWS_AFTER_ARRIVAL,
+    ROWS_BELOW_PROMISE,
+    ROWS_FILTERED,
+    ROWS_FROM_THE_FUTURE,
+    ROWS_FROM_THE_PAST,
+    ROWS_NOT_SPREAD,
+    TABLE_BURST,
+    TABLE_BYTES,
+    TABLE_COLLISIONS,
+    TABLE_DIRECT,
+    TABLE_EVICTIONS,
+    TABLE_FLUSHED,
+    TABLE_FORCED,
+    TABLE_PANES,
+    TABLE_RESIDENT,
+    TABLE_SWEPT,
+)
+from lowlevel.node.filter_join import Recalling
+from lowlevel.node.freed_memory import keep_freed_memory
+from lowlevel.node.watching import Watching
+from lowlevel.plan import LowLevelPlan
+from lowlevel.promises.knowledge import EXACT, Knowledge
+from lowlevel.promises.promise import Promise
+from lowlevel.punctuation import BEGINNING, END, Described, Item, Punctuation
+from lowlevel.rows.readers import RowReader, Rows, make_reader
+from lowlevel.table.flushing import AT_ONCE, Flushing, Policy
+from lowlevel.table.query_tables import QueryTables
+from lowlevel.table.reducer import QueryReducer, make_reducer
+from lowlevel.table.sharing import SharedPlan, share, share_conditions
+from lowlevel.table.table import Tally
+
+TABLE_SLOTS = 1 << 18
+"""Slots of each table unless told otherwise: 11 MB with buffers for a pair of IPv4 addresses and two sub-aggregates."""
+
+
+@dataclass(slots=True)
+class Stream:
+    """The rows of one kind on a link: who reads and who remembers them, the tables they feed, and what they promise.
+
+    A promise below `due` ends no pane of any table that has not ended yet.
+    """
+
+    kind: str
+    reader: RowReader
+    recalling: Recalling
+    tables: list[tuple[QueryReducer, SharedPlan]]
+    promise: Promise
+    due: int = BEGINNING + 1
+
+    def declare(self, block: Block) -> None:
+        """Promise what is declared behind a block: a file's scan, where a row's ts is its record's, and the end."""
+        if self.reader.exact_low or block.low == END:
+            self.promise.declare(block.low)
+
+
+class Node:
+    """Turns blocks of a capture into partials and punctuation, for each of several plans.
+
+    Memory is fixed by `slots`, the widths of the plans' entries and `capacity` (records in a block). Not thread safe.
+    """
+
+    def __init__(
+        self,
+        link: str,
+        file: AnyCapture,
+        plans: Sequence[LowLevelPlan],
+        slots: int = TABLE_SLOTS,
+        capacity: int = BLOCK_RECORDS,
+        promise: Knowledge = EXACT,
+        flushing: Flushing = AT_ONCE,
+        files: Sequence[Path] = (),
+    ) -> None:
+        """Serve `plans` on one link; `capacity` is the largest number of records in a block.
+
+        `promise` is what is known of the order of each kind of rows; rows that come later than that are late.
+        `files` are all files of the link, if it has several: flows look for templates in them.
+        `flushing` says how entries of old panes leave the tables. The process keeps memory that it frees from then on.
+        """
+        keep_freed_memory()
+        self.link = link
+        self.at_once = flushing.policy is Policy.AT_ONCE
+        self.follows = promise.by_rows or not self.at_once  # how far the link has come is not told by any one row
+        tables: list[tuple[QueryReducer, SharedPlan]] = []
+        for shared in share(plans, feeding=self.at_once):
+            query = make_reducer(link, shared.plan, slots, capacity, flushing)
+            if shared.feeder is not None:
+                feeder = tables[shared.feeder][0]
+                assert isinstance(feeder, QueryTables)
+                assert isinstance(query, QueryTables)
+                feeder.feed(query)
+            tables.append((query, shared))
+        share_conditions(query for query, _ in tables)
+        of_number = {sharer.number: query for query, shared in tables for sharer in shared.sharers}
+        self.queries = [of_number[number] for number in range(len(plans))]  # one that is shared is there several times
+        self.streams = []
+        for kind, sampling in dict.fromkeys((plan.kind, plan.sampling) for plan in plans) or [("packets", None)]:
+            fed = [each for each in tables if (each[0].plan.kind, each[0].plan.sampling) == (kind, sampling)]
+            columns = frozenset({"ts"}).union(*(query.plan.columns for query, _ in fed))
+            reader = make_reader(kind, link, file, columns, capacity, sampling, files)
+            recalling = Recalling(query.plan for query, _ in fed)
+            self.streams.append(Stream(kind, reader, recalling, fed, promise.make()))
+        self.described = [Described(plan.pane, plan.origin) for plan in plans]
+        live = isinstance(file, StreamedCapture) and file.live
+        self.watching = Watching(plans, live)
+        self.records = 0
+        self.bytes = 0
+
+    def process(self, block: Block) -> Iterator[tuple[int, Item]]:
+        """Take in one block; yields (number of the plan, item). Punctuation comes after the partials it covers."""
+        self.records += block.records
+        self.bytes += block.end - block.start
+        with self.watching.block():
+            for stream in self.streams:
+                yield from self._add(stream, stream.reader.read(block))
+                if block.low == END:
+                    yield from self._add(stream, stream.reader.finish())
+                stream.declare(block)
+                yield from self._progress(stream)
+
+    def finish(self) -> Iterator[tuple[int, Item]]:
+        """Take in the records that wait for templates of the link's other files: to be called at the capture's end."""
+        with self.watching.block():
+            for stream in self.streams:
+                yield from self._add(stream, stream.reader.finish())
+
+    def _add(self, stream: Stream, read: Iterator[Rows]) -> Iterator[tuple[int, Item]]:
+        """Feed rows to the tables of their stream."""
+        for each in read:
+            rows = stream.recalling.add(each)
+            if rows.earliest < stream.promise.low:
+                stream.due = BEGINNING + 1  # what is late leaves at once
+            if self.follows:
+                stream.promise.advance(rows)
+            newest = END if self.at_once else stream.promise.newest
+            for query, shared in stream.tables:
+                for batch in query.add(rows, newest):
+                    yield from shared.handed_out(batch)
+
+    def tick(self, now: int) -> Iterator[tuple[int, Item]]:
+        """Take it that at `now` (ns) nothing was there to be read; yields what then becomes known and due.
+
+        To be called on an empty poll alone, with the time at which it began (`lowlevel.promises.lull`).
+        """
+        for stream in self.streams:
+            stream.promise.tick(now)
+            yield from self._progress(stream, idle=True)
+
+    def end_block(self) -> Iterator[tuple[int, Item]]:
+        """Take it that a block of the source has ended (`lowlevel.promises.promise`); yields what then becomes known."""
+        for stream in self.streams:
+            stream.promise.end_block()
+            yield from self._progress(stream)
+
+    def progress(self, low: int) -> Iterator[tuple[int, Item]]:
+        """Pass on the promise that no later row of any kind has a ts below `low`, rounded down to each plan's panes."""
+        for stream in self.streams:
+            stream.promise.declare(low)
+            yield from self._progress(stream)
+
+    @property
+    def newest(self) -> int:
+        """The newest time, ns, that is believed of the link's rows; BEGINNING where none is, or nobody needs it."""
+        return max(stream.promise.newest for stream in self.streams)
+
+    def _progress(self, stream: Stream, idle: bool = False) -> Iterator[tuple[int, Item]]:
+        low = stream.promise.low
+        if stream.reader.waits:  # records that wait may be as old as any: the watermark waits for them
+            return
+        if low == BEGINNING or (self.at_once and low < stream.due and not idle):
+            return
+        for query, shared in stream.tables:
+            for batch in query.complete(low, idle):
+                yield from shared.handed_out(batch)
+            for sharer in shared.sharers:
+                mark = self.described[sharer.number].news(query.low)
+                if mark is not None:
+                    yield sharer.number, Punctuation(self.link, mark)
+        stream.due = min((self._due(shared) for _, shared in stream.tables), default=END)
+
+    def _due(self, shared: SharedPlan) -> int:
+        """Return the next promise by which something leaves: any, where pieces of rows are of panes that have ended."""
+        if shared.plan.spread:
+            return BEGINNING + 1
+        return min(self.described[sharer.number].due for sharer in shared.sharers)
+
+    def flush(self) -> Iterator[tuple[int, Item]]:
+        """Empty the tables without a promise: the end of a byte range, not of the link."""
+        for stream in self.streams:
+            for query, shared in stream.tables:
+                for batch in query.empty():
+                    yield from shared.handed_out(batch)
+
+    def samples(self, names: Sequence[str], damage: str | None = None) -> Samples:
+        """Return the counters so far; `names` are the plans' queries, `damage` how the file ended if badly."""
+        samples = Samples()
+        samples.add(RECORDS_READ, self.records, self.link)
+        samples.add(BYTES_READ, self.bytes, self.link)
+        if damage:
+            samples.add(FILES_DAMAGED, 1, self.link, damage)
+        self.watching.add_samples(samples, self.link)
+        for stream in self.streams:
+            samples.update(stream.reader.samples())
+            stream.recalling.add_samples(samples, self.link, stream.kind)
+            if self.follows:
+                self._add_promise(samples, stream)
+        tallies: dict[
+            QueryReducer, Tally
+        ] = {}  # of tables that are shared: one, and bytes under the first query's name
+        for name, query in zip(names, self.queries, strict=True):
+            samples.add(ROWS_ACCEPTED, query.accepted, name, self.link)
+            samples.add(ROWS_FILTERED, query.filtered, name, self.link)
+            first = query not in tallies
+            if first:
+                tallies[query] = query.tally
+            self._add_tally(samples, tallies[query], name)
+            if not (self.at_once and query.plan.reduced):
+                samples.add(TABLE_DIRECT, tallies[query].direct, name, self.link)
+            if query.spreader is not None:
+                samples.add(ROWS_NOT_SPREAD, query.spreader.too_long, name, self.link)
+            samples.add(TABLE_BYTES, query.bytes if first else 0, name, self.link)  # a query may have several tables
+        return samples
+
+    def _add_tally(self, samples: Samples, tally: Tally, name: str) -> None:
+        samples.add(TABLE_COLLISIONS, tally.collisions, name, self.link)
+        samples.add(TABLE_EVICTIONS, tally.evicted, name, self.link)
+        samples.add(TABLE_FLUSHED, tally.flushed, name, self.link)
+        if not self.at_once:
+            samples.add(TABLE_SWEPT, tally.swept, name, self.link)
+            samples.add(TABLE_FORCED, tally.forced, name, self.link)
+        samples.set(TABLE_RESIDENT, tally.resident, name, self.link)
+        samples.set(TABLE_PANES, tally.panes, name, self.link)
+        samples.set(TABLE_BURST, tally.burst, name, self.link)
+
+    def _add_promise(self, samples: Samples, stream: Stream) -> None:
+        promise, labels = stream.promise, (self.link, stream.kind)
+        samples.add(ROWS_FROM_THE_FUTURE, promise.future, *labels)
+        samples.add(ROWS_FROM_THE_PAST, promise.past, *labels)
+        samples.add(ROWS_AFTER_ARRIVAL, promise.after_arrival, *labels)
+        samples.add(ROWS_BELOW_PROMISE, promise.below, *labels)
+        samples.add(LULL_PROMISES, promise.lulls, *labels)
+        if BEGINNING not in (promise.low, promise.newest) and promise.low != END:
+            samples.set(PROMISE_LAG, max(0, promise.newest - promise.low) / SECOND, *labels)

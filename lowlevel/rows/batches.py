@@ -1,0 +1,69 @@
+"""A capture's rows as Arrow batches: for looking, and for other tools. Queries never go this way."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from capture.files.blocks import BLOCK_RECORDS, Block
+from capture.files.capture import AnyCapture, Capture, open_capture
+from capture.files.scan import scan
+from lowlevel.expressions.arrow import arrow_column
+from lowlevel.expressions.tree import Column
+from lowlevel.kinds import columns_of_kind
+from lowlevel.plan import ARROW_TYPES
+from lowlevel.rows.readers import Rows, make_reader
+
+
+def row_batches(path: Path, columns: Iterable[str] | None = None, kind: str = "packets") -> Iterator[pa.RecordBatch]:
+    """Decode a capture's rows of one kind, a batch or more per block, in file order.
+
+    Addresses are 4 or 16 bytes, MACs 6, payloads what they are; an absent field is NULL. Names of columns are taken
+    without regard to case; by default they are those of docs/guide/columns.md. Raises ValueError for an unknown one,
+    InputError for a file that is no capture; warns (RuntimeWarning) of one that is damaged, whose whole
+    records are read.
+    """
+    wanted = named_columns(kind, columns)
+    file = open_capture(path)
+    reader = make_reader(kind, path.stem, file, {"ts", *(column.name for column in wanted)}, BLOCK_RECORDS)
+    return (row_batch(rows, wanted) for block in _blocks(file) for rows in reader.read(block))
+
+
+def _blocks(file: AnyCapture) -> Iterator[Block]:
+    """Yield the blocks of any capture, and warn at the end where it is damaged."""
+    records = 0
+    if isinstance(file, Capture):
+        index = scan(file)
+        yield from index.blocks
+        damage, records = index.damage, index.records
+    else:
+        for block in file.blocks():
+            if block is not None:
+                records += block.records
+                yield block
+        damage = file.damage
+    if damage:
+        text = f"{file.path}: {damage.replace('_', ' ')}, after {records} whole records"
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def named_columns(kind: str, names: Iterable[str] | None) -> list[Column]:
+    """Find columns of a kind of rows by their names; None means all that go without a layer or an element's name."""
+    found = columns_of_kind(kind)
+    columns = []
+    for name in found.shown if names is None else names:
+        column = found.column(name)
+        if column is None:
+            raise ValueError(f"no column of {kind} is named {name}; the columns are {', '.join(found.shown)}")
+        columns.append(column)
+    return columns
+
+
+def row_batch(rows: Rows, columns: Sequence[Column]) -> pa.RecordBatch:
+    """Copy some columns of rows into one batch."""
+    arrays = [arrow_column(rows.columns[column.name], rows.count, column.type) for column in columns]
+    fields = [pa.field(column.name, ARROW_TYPES[column.type]) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

@@ -1,0 +1,233 @@
+"""The reader of the kind `flows`: the exports in a capture, or in a file of nothing else, and the records in them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.files.blocks import Block
+from capture.files.capture import AnyCapture
+from capture.files.messages import ExportFormat, list_messages
+from capture.flows.announcements import OtherFiles
+from capture.flows.columns import FLOW_COLUMNS
+from capture.flows.decoder import Datagrams, FlowDecoder, Flows
+from capture.flows.elements import DataType, element_named
+from capture.flows.export_datagrams import choose_exports
+from capture.flows.kernels.datagrams import JOB_ARRIVAL, JOB_LENGTH, JOB_ROWS, JOB_START
+from capture.flows.kernels.values import END, RATE_DEN, RATE_NUM, START
+from capture.flows.sampling import HandRates, Sampling
+from capture.flows.sessions import Session
+from capture.flows.steps import CORRECTED, TIMES
+from capture.flows.stored_templates import load_beside
+from capture.flows.templates import Definition
+from capture.metrics import FLOW_DATAGRAMS_REFUSED, Samples
+from capture.packets.decoder import Decoder
+from lowlevel.expressions.columns import AddressVector, AnyVector, Mask, TextVector, Vector
+
+Numbers = npt.NDArray[np.int64]
+
+
+class FlowColumns(Mapping[str, AnyVector]):
+    """The columns of some flow records of a link, those that were asked for. Valid as long as the records are."""
+
+    def __init__(self, link: str, flows: Flows) -> None:
+        """Wrap decoded records."""
+        self._link = link
+        self._flows = flows
+        self._made: dict[str, AnyVector] = {}
+
+    def __getitem__(self, name: str) -> AnyVector:
+        """Return a column by its name in the catalogue."""
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def _make(self, name: str) -> AnyVector:
+        flows = self._flows
+        if name == "link":
+            return TextVector.of(self._link)
+        if name in TIMES:
+            return Vector(flows.row(START if TIMES[name] == "start_ts" else END))
+        if name in CORRECTED:
+            raw = self[CORRECTED[name]]
+            assert isinstance(raw, Vector)
+            return Vector(corrected(raw.data, flows.row(RATE_NUM), flows.row(RATE_DEN)), raw.valid)
+        if name == "sampling_rate":
+            num, den = flows.row(RATE_NUM), flows.row(RATE_DEN)
+            return Vector((num + den // 2) // den, num > 0)
+        if name == "ip_version":
+            source, destination = (flows.row(flows.places.rows[each]) for each in ("srcIP", "destIP"))
+            version = np.where(source != 0, source, destination)
+            return Vector(version, version != 0)
+        row = flows.places.rows[name]
+        spec = flows.places.specs[name]
+        valid = self._valid(row)
+        match spec.type:
+            case "address":
+                return self._address(row, valid)
+            case "text":
+                element = element_named(name)
+                as_text = element is not None and element.type is DataType.STRING
+                names = flows.texts.texts() if as_text else flows.texts.octets()
+                numbers = flows.row(row) if valid is None else np.where(valid, flows.row(row), 0)
+                return TextVector(names.places[numbers], names.names, valid)
+            case "float":
+                return Vector(flows.row(row).view(np.float64), valid)
+            case "boolean":
+                return Vector(flows.row(row) == 1, valid)
+        return Vector(flows.row(row), valid)
+
+    def _valid(self, row: int) -> Mask | None:
+        there = self._flows.there(row)
+        return None if there.all() else there
+
+    def _address(self, row: int, valid: Mask | None) -> AddressVector:
+        version, high, low = (self._flows.row(row + part) for part in range(3))
+        if valid is None and (version == 4).all():
+            return AddressVector.of_ipv4(low)
+        return AddressVector(version, high.view(np.uint64), low.view(np.uint64), valid)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the core columns; elements are there where they were asked for."""
+        return iter(FLOW_COLUMNS)
+
+    def __len__(self) -> int:
+        """Count the core columns."""
+        return len(FLOW_COLUMNS)
+
+
+def corrected(raw: Numbers, num: Numbers, den: Numbers) -> Numbers:
+    """Multiply counters by their rates, rounded to the nearest; a rate of 0 packets of 1 is none.
+
+    >>> corrected(np.array([3, 5, 7]), np.array([100, 0, 5]), np.array([1, 1, 2])).tolist()
+    [300, 5, 18]
+    """
+    if (num <= 1).all() and (den == 1).all():
+        return raw
+    rate = np.where(num == 0, den, num)
+    # Whole multiples of the denominator first: only a result that does not fit 64 bits does overflow.
+    return raw // den * rate + (raw % den * rate + den // 2) // den
+
+
+CARRIER = ("ts", "srcIP", "srcPort", "destPort", "protocol", "payload")
+"""What is decoded of the packets that may carry exports."""
+
+ARRIVAL = "arrival_ts"
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRows:
+    """Some flow records of one block."""
+
+    count: int
+    earliest: int
+    columns: FlowColumns
+    arrivals: npt.NDArray[np.int64] | None
+
+
+class FlowReader:
+    """Rows of the kind `flows`. Their ts is the flow's end, so that a block's `low` says nothing about them.
+
+    The capture's time of the datagram is their arrival. A file of bare messages has none but the exporter's own.
+    What a datagram means hangs on those before it: **one reader reads all blocks of a capture, in order**.
+    """
+
+    exact_low = False
+
+    def __init__(
+        self,
+        link: str,
+        capture: AnyCapture,
+        columns: Collection[str],
+        capacity: int,
+        sampling: HandRates | None = None,
+        recording: OtherFiles | None = None,
+    ) -> None:
+        """Read `columns` of blocks of up to `capacity` records, by the templates stored beside the capture, if any.
+
+        `sampling` are rates that stand whatever exporters announce. `recording` are the other files of the
+        link, if it has several: they may announce templates that this file lacks (`lowlevel.flow_recording`).
+        """
+        self.link = link
+        self.capture = capture
+        self.carrier = Decoder(capture, CARRIER, capacity)
+        self.arrive = not isinstance(capture.format, ExportFormat)
+        wanted = [*columns, ARRIVAL] if self.arrive else columns
+        self.decoder = FlowDecoder(wanted, capacity, dict(sampling) if isinstance(sampling, tuple) else sampling)
+        self.jobs = np.zeros((JOB_ROWS, capacity), np.int64)
+        self.refused = np.zeros(1, np.int64)
+        load_beside(capture.path, self.decoder)
+        self.recording = recording
+        self.waits = False
+        if self.recording is not None:
+            self.decoder.missing = self._missing
+
+    def read(self, block: Block) -> Iterator[FlowRows]:
+        """Decode one block."""
+        for flows in self.decoder.decode(self.capture.data, self._datagrams(block)):
+            yield self._rows(flows)
+        self.waits = self.recording is not None and len(self.decoder.waiting) > 0
+
+    def finish(self) -> Iterator[FlowRows]:
+        """Read what still waits at the end of the file, by templates that later files of the link announce."""
+        self.waits = False
+        if self.recording is None or not len(self.decoder.waiting):
+            return
+        for announced in self.recording.later():
+            for session in self._waiting_sessions():
+                self._learn_rates(session, announced.sampling.get(session.key), announced.started.get(session.key))
+            found = ((key, template, definition) for (key, template), definition in announced.first.items())
+            for flows in self.decoder.read_waiting(found):
+                yield self._rows(flows)
+            if not len(self.decoder.waiting):
+                return
+
+    def _rows(self, flows: Flows) -> FlowRows:
+        arrivals = flows.row(flows.places.rows[ARRIVAL]) if self.arrive else None
+        return FlowRows(flows.rows, int(flows.row(END).min()), FlowColumns(self.link, flows), arrivals)
+
+    def _waiting_sessions(self) -> list[Session]:
+        numbers = dict.fromkeys(session for session, _ in self.decoder.waiting.templates_missing())
+        return [self.decoder.sessions.by_number[number] for number in numbers]
+
+    def _missing(self, session: Session, template: int) -> Definition | None:
+        """Return the definition of a template that earlier files of the link announced last."""
+        assert self.recording is not None
+        self._learn_rates(session, *self.recording.rates(session.key))
+        return self.recording.earlier(session.key, template)
+
+    def _learn_rates(self, session: Session, sampling: Sampling | None, started: int | None) -> None:
+        """Take over what other files say of a session that has not said it itself in this one."""
+        if sampling is not None and not session.sampling.default and not session.sampling.keyed:
+            session.sampling = Sampling(sampling.default, dict(sampling.keyed))
+            self.decoder.sessions.sampled(session)
+        if started is not None and session.started is None:
+            self.decoder.sessions.started(session, started)
+
+    def _datagrams(self, block: Block) -> Datagrams:
+        if isinstance(self.capture.format, ExportFormat):
+            data = self.capture.data
+            count = list_messages(
+                data, block.start, block.end, len(data), self.jobs[JOB_START], self.jobs[JOB_LENGTH],
+                self.jobs[JOB_ARRIVAL],
+            )  # fmt: skip
+            return Datagrams(self.jobs, count)
+        packets = self.carrier.decode(block)
+        names = (
+            "protocol", "destPort", "payload_offset", "payload_length", "ts", "ip_version", "src_high", "src_low",
+            "srcPort",
+        )  # fmt: skip
+        columns = [packets.field(name) for name in names]
+        count = choose_exports(
+            self.capture.data, *columns, packets.rows, self.jobs.reshape(-1), self.jobs.shape[1], self.refused
+        )
+        return Datagrams(self.jobs, count)
+
+    def samples(self) -> Samples:
+        """Return what became of datagrams, sets and templates, and what their sequence numbers tell."""
+        samples = self.decoder.samples(self.link)
+        samples.add(FLOW_DATAGRAMS_REFUSED, int(self.refused[0]), self.link, "not_plausible")
+        return samples

@@ -1,0 +1,129 @@
+"""Decoded packets as the columns that expressions name, made when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.files.capture import AnyCapture
+from capture.files.formats import FileFormat
+from capture.packets.columns import ColumnSpec
+from capture.packets.decoder import Packets
+from capture.packets.fields import NULL, PHYSICAL
+from lowlevel.expressions.columns import (
+    AddressVector,
+    AnyVector,
+    BytesVector,
+    Names,
+    SettledColumns,
+    TextVector,
+    Vector,
+)
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Interfaces:
+    """The names of a capture's interfaces, several of which may be called the same."""
+
+    def __init__(self, capture: AnyCapture) -> None:
+        """Name those of `capture`, whose list may still grow, and is another one with each file that is followed."""
+        self._capture = capture
+        self._names = Names()
+        self._format: FileFormat | None = None
+        self._ids = np.empty(0, np.int64)  # of the name of each interface
+
+    def texts(self, numbers: Numbers) -> TextVector:
+        """Return the names of the interfaces with these numbers."""
+        form = self._capture.format
+        known = form.interface_names
+        if form is not self._format:
+            self._format, self._ids = form, self._ids[:0]
+        if len(known) > len(self._ids):
+            new = [self._names.add(name) for name in known[len(self._ids) :]]
+            self._ids = np.concatenate([self._ids, np.array(new, np.int64)])
+        return TextVector(self._ids[numbers], self._names.texts)
+
+
+class PacketColumns(SettledColumns):
+    """The columns of one decoded block of a link. Valid as long as the block's buffers are."""
+
+    def __init__(
+        self, link: str, packets: Packets, capture: AnyCapture, specs: Mapping[str, ColumnSpec], interfaces: Interfaces
+    ) -> None:
+        """Wrap a block; `specs` are the columns of its kind of rows."""
+        self._link = link
+        self._packets = packets
+        self._capture = capture
+        self._specs = specs
+        self._interfaces = interfaces
+        self._made: dict[str, AnyVector] = {}
+        self._versions: dict[str, Numbers] = {}  # addresses of one header share theirs
+
+    def __getitem__(self, name: str) -> AnyVector:
+        """Return a column by its name in the catalogue."""
+        if name not in self._made:
+            self._made[name] = self._make(self._specs[name])
+        return self._made[name]
+
+    def _make(self, spec: ColumnSpec) -> AnyVector:
+        parts = PHYSICAL.get(spec.name, (spec.name,))
+        match spec.type:
+            case "text":
+                if spec.name == "link":
+                    return TextVector.of(self._link)
+                return self._interfaces.texts(self._packets.field(spec.name))
+            case "address":
+                return self._address(parts, spec.nullable)
+            case "bytes":
+                start, length = (self._packets.field(each) for each in parts)
+                valid = start != NULL
+                return BytesVector(self._capture.data, np.where(valid, start, 0), np.where(valid, length, 0), valid)
+        data = self._packets.field(parts[0])
+        if not spec.nullable:
+            return Vector(data)
+        if parts[0].endswith("ip_version"):
+            return Vector(data, data > 0)
+        return Vector(data, data != NULL, NULL)
+
+    def _address(self, parts: Sequence[str], nullable: bool) -> AddressVector:
+        if self._packets.only_ipv4:
+            return AddressVector.of_ipv4(self._packets.field(parts[2]))
+        version = self._versions.setdefault(parts[0], self._packets.field(parts[0]))
+        high, low = (self._packets.field(each).view(np.uint64) for each in parts[1:])
+        return AddressVector(version, high, low, version != 0 if nullable else None)
+
+    @property
+    def memory(self) -> Numbers:
+        """The decoder's buffers."""
+        return self._packets.matrix
+
+    @property
+    def only_ipv4(self) -> bool:
+        """Whether every address is of IPv4."""
+        return self._packets.only_ipv4
+
+    def integers(self, name: str) -> tuple[Numbers, bool] | None:
+        """Return a column of integers or MACs, and whether -1 is NULL in it; None for any other column."""
+        spec = self._specs[name]
+        part = PHYSICAL.get(name, (name,))[0]
+        if spec.type not in ("integer", "time", "mac") or (spec.nullable and part.endswith("ip_version")):
+            return None
+        return self._packets.field(part), spec.nullable
+
+    def halves(self, name: str) -> tuple[Numbers, Numbers] | None:
+        """Return the higher and the lower half of a column of addresses, of which IPv4 has the lower; else None."""
+        if self._specs[name].type != "address":
+            return None
+        _, high, low = PHYSICAL[name]
+        return self._packets.field(high), self._packets.field(low)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the catalogue."""
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        """Count the catalogue's columns."""
+        return len(self._specs)

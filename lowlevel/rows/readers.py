@@ -1,0 +1,189 @@
+"""What reads a link for the low level: a reader for each kind of rows, blocks in and columns out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.files.blocks import Block
+from capture.files.capture import AnyCapture
+from capture.files.interfaces import RETIMED
+from capture.flows.sampling import HandRates
+from capture.metrics import (
+    DECODED_BY_FALLBACK,
+    PACKETS_DECODED,
+    RECORDS_SKIPPED,
+    REFUSED_BY_FALLBACK,
+    TIMES_REPLACED,
+    Samples,
+)
+from capture.packets.columns import FRAME_COLUMNS, PACKET_COLUMNS
+from capture.packets.decoder import Decoder
+from capture.packets.fallback import Fallback
+from capture.packets.fields import SKIPPED
+from lowlevel.expressions.columns import Columns
+from lowlevel.kinds import KINDS
+from lowlevel.rows.packet_columns import Interfaces, PacketColumns
+
+
+@dataclass(frozen=True, slots=True)
+class PacketRows:
+    """The packets or frames of one block."""
+
+    count: int
+    earliest: int
+    columns: PacketColumns
+    arrivals: None = None
+
+
+class FrameReader:
+    """Rows of the kind `frames`: each record is one. Its ts is the record's, so that a block's `low` holds for rows."""
+
+    exact_low = True
+    kind = "frames"
+    every_frame = True
+    specs = FRAME_COLUMNS
+
+    def __init__(self, link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> None:
+        """Read `columns` of blocks of up to `capacity` records."""
+        self.link = link
+        self.capture = capture
+        self.fallback = Fallback()
+        self.decoder = Decoder(capture, columns, capacity, self.every_frame, self.fallback)
+        self.interfaces = Interfaces(capture)
+        self.rows = 0
+
+    def read(self, block: Block) -> Iterator[PacketRows]:
+        """Decode one block."""
+        packets = self.decoder.decode(block)
+        self.rows += packets.rows
+        columns = PacketColumns(self.link, packets, self.capture, self.specs, self.interfaces)
+        yield PacketRows(packets.rows, block.first, columns)
+
+    waits = False
+
+    def finish(self) -> Iterator[PacketRows]:
+        """Return nothing: every record is a row of its own."""
+        return iter(())
+
+    def samples(self) -> Samples:
+        """Return by cause how many times are not the capture's, and what the fall-back decoder counted.
+
+        Every record is a row, and the node counts them.
+        """
+        samples = Samples()
+        for header, count in self.fallback.decoded.items():
+            samples.add(DECODED_BY_FALLBACK, count, self.link, header)
+        for cause, count in self.fallback.refused.items():
+            if count:
+                samples.add(REFUSED_BY_FALLBACK, count, self.link, cause)
+        for cause, count in zip(RETIMED, self.decoder.retimed.tolist(), strict=True):
+            if count:
+                samples.add(TIMES_REPLACED, count, self.link, self.kind, cause)
+        return samples
+
+
+class PacketReader(FrameReader):
+    """Rows of the kind `packets`: records that hold an IP packet with readable addresses."""
+
+    kind = "packets"
+    every_frame = False
+    specs = PACKET_COLUMNS
+
+    def samples(self) -> Samples:
+        """Return how many records became rows, and by cause how many did not; and what FrameReader does."""
+        samples = super().samples()
+        samples.add(PACKETS_DECODED, self.rows, self.link)
+        for cause, count in zip(SKIPPED, self.decoder.skipped.tolist(), strict=True):
+            samples.add(RECORDS_SKIPPED, count, self.link, cause)
+        return samples
+
+
+class Rows(Protocol):
+    """Some rows of one kind, as columns. Valid until the reader is asked for the next."""
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        ...
+
+    @property
+    def earliest(self) -> int:
+        """A bound, ns: no row has a smaller ts."""
+        ...
+
+    @property
+    def arrivals(self) -> npt.NDArray[np.int64] | None:
+        """When each row was seen to arrive, ns, by another clock than its ts; None where there is none."""
+        ...
+
+    @property
+    def columns(self) -> Columns:
+        """The columns asked for, of `count` values each or constant. `ts` is a `Vector` of `count` int64 values."""
+        ...
+
+
+class RowReader(Protocol):
+    """Turns the blocks of one capture, in order, into rows of one kind. Not thread safe.
+
+    It is made with the link's name, the capture, the names of the columns wanted (`ts` among them) and `capacity`: the
+    largest number of records in a block, and the largest `count` of rows it may hand out at once.
+    """
+
+    @property
+    def exact_low(self) -> bool:
+        """Whether a block's `low` holds for rows: no later row's ts is below it."""
+        ...
+
+    def read(self, block: Block) -> Iterator[Rows]:
+        """Decode one block."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether records wait for the other files of the link, so that rows of any ts may follow."""
+        ...
+
+    def finish(self) -> Iterator[Rows]:
+        """Read what waits, at the end of the capture; after it nothing waits."""
+        ...
+
+    def samples(self) -> Samples:
+        """Return what was counted so far, beyond the records and bytes that the node counts."""
+        ...
+
+
+def make_reader(
+    kind: str,
+    link: str,
+    capture: AnyCapture,
+    columns: Collection[str],
+    capacity: int,
+    sampling: HandRates | None = None,
+    files: Sequence[Path] = (),
+) -> RowReader:
+    """Make the reader of one kind; ValueError where there is none.
+
+    `sampling` and `files`, all files of the link if it has several, are for flows only.
+    """
+    match kind:
+        case "packets":
+            return PacketReader(link, capture, columns, capacity)
+        case "frames":
+            return FrameReader(link, capture, columns, capacity)
+        case "flows":
+            from lowlevel.flow_recording import Recording
+            from lowlevel.rows.flows import FlowReader
+
+            recording = Recording(capture.path, files) if len(files) > 1 else None
+            return FlowReader(link, capture, columns, capacity, sampling, recording)
+        case "samples":
+            from lowlevel.rows.samples import SampleReader
+
+            return SampleReader(link, capture, columns, capacity)
+    raise ValueError(f"no reader makes rows of the kind {kind}; the kinds are {', '.join(KINDS)}")

@@ -1,0 +1,137 @@
+"""The reader of the kind `samples`: the sFlow datagrams in a capture, and the packets that were sampled in them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.files.blocks import Block
+from capture.files.capture import AnyCapture
+from capture.metrics import Samples
+from capture.packets.decoder import Decoder, Packets
+from capture.sflow.columns import NULL, OF_THE_SAMPLE, SAMPLE_COLUMNS
+from capture.sflow.decoder import SampleDecoder
+from capture.sflow.lister import Datagrams, Listed, SampleLister, choose_datagrams
+from capture.sflow.samples import PORT
+from lowlevel.expressions.columns import AddressVector, AnyVector, Vector
+from lowlevel.rows.packet_columns import Interfaces, PacketColumns
+
+Numbers = npt.NDArray[np.int64]
+
+CARRIER = ("ts", "srcIP", "destPort", "protocol", "payload", "interface")
+"""What is decoded of the packets that may carry datagrams."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """The datagrams of one block, and who sent them on which interface of the capture."""
+
+    datagrams: Datagrams
+    exporter: AddressVector
+    interfaces: Numbers
+
+
+class SampleColumns(Mapping[str, AnyVector]):
+    """The columns of some listed samples. Valid as long as the buffers are that they were read into."""
+
+    def __init__(self, packets: PacketColumns, listed: Listed, carried: Carried, interfaces: Interfaces) -> None:
+        """Put the sampled packets, what their samples say and the datagrams that carried them together."""
+        self._packets = packets
+        self._listed = listed
+        self._carried = carried
+        self._interfaces = interfaces
+        self._made: dict[str, AnyVector] = {}
+
+    def __getitem__(self, name: str) -> AnyVector:
+        """Return a column by its name in the catalogue."""
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def _make(self, name: str) -> AnyVector:
+        if name == "interface":
+            return self._interfaces.texts(self._carried.interfaces[self._listed.field("datagram")])
+        if name not in OF_THE_SAMPLE:
+            return self._packets[name]
+        if name == "exporter":
+            sender, datagram = self._carried.exporter, self._listed.field("datagram")
+            return AddressVector(sender.version[datagram], sender.high[datagram], sender.low[datagram])
+        if name == "agent":
+            version, high, low = (self._listed.field(f"agent_{part}") for part in ("version", "high", "low"))
+            return AddressVector(version, high.view(np.uint64), low.view(np.uint64), version != 0)
+        data = self._listed.field(name)
+        return Vector(data, data != NULL if OF_THE_SAMPLE[name].nullable else None)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the catalogue."""
+        return iter(SAMPLE_COLUMNS)
+
+    def __len__(self) -> int:
+        """Count the catalogue's columns."""
+        return len(SAMPLE_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRows:
+    """Some samples of one block."""
+
+    count: int
+    earliest: int
+    columns: SampleColumns
+    arrivals: None = None
+
+
+class SampleReader:
+    """Rows of the kind `samples`. Their ts is that of the record they came in, so that a block's `low` holds for them.
+
+    Sequences are followed from block to block: **one reader reads neighbouring blocks of a capture, in order**.
+    """
+
+    exact_low = True
+
+    def __init__(self, link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> None:
+        """Read `columns` of blocks of up to `capacity` records."""
+        self.link = link
+        self.capture = capture
+        self.carrier = Decoder(capture, CARRIER, capacity)
+        self.lister = SampleLister(capacity)
+        self.decoder = SampleDecoder(capture, columns, capacity)
+        self.interfaces = Interfaces(capture)
+        self.chosen = np.empty(capacity, np.int64)
+
+    def read(self, block: Block) -> Iterator[SampleRows]:
+        """Decode one block."""
+        carried = self._carried(self.carrier.decode(block))
+        for listed in self.lister.list(self.capture.data, carried.datagrams):
+            packets = PacketColumns(
+                self.link, self.decoder.decode_listed(listed), self.capture, SAMPLE_COLUMNS, self.interfaces
+            )
+            yield SampleRows(listed.rows, block.first, SampleColumns(packets, listed, carried, self.interfaces))
+
+    def _carried(self, packets: Packets) -> Carried:
+        """Find the datagrams among decoded packets."""
+        offsets, lengths = packets.field("payload_offset"), packets.field("payload_length")
+        count = choose_datagrams(
+            self.capture.data, packets.field("protocol"), packets.field("destPort"), offsets, lengths, packets.rows,
+            PORT, self.chosen,
+        )  # fmt: skip
+        chosen = self.chosen[:count]
+        version, high, low = (packets.field(name)[chosen] for name in ("ip_version", "src_high", "src_low"))
+        return Carried(
+            Datagrams(offsets[chosen], lengths[chosen], packets.field("ts")[chosen]),
+            AddressVector(version, high.view(np.uint64), low.view(np.uint64)),
+            packets.field("interface")[chosen],
+        )
+
+    waits = False
+
+    def finish(self) -> Iterator[SampleRows]:
+        """Return nothing: a sample needs no template."""
+        return iter(())
+
+    def samples(self) -> Samples:
+        """Return what became of datagrams and samples, and what their sequence numbers tell."""
+        return self.lister.samples(self.link)

@@ -1,0 +1,234 @@
+"""The table whose entries of a pane leave together, when it is asked for: buckets of eight slots with tags.
+
+An entry stands in any of the eight slots of its group's bucket. Another one that finds them full evicts the entry in
+its own home slot. Which slot it is, a word of tags says (`lowlevel.table.entries`): of the table, which is larger than the
+processor's own caches, a packet needs the one line of its entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.native import kernel, pointer
+from lowlevel.subaggregates import INT_MAX, SubAggregate
+from lowlevel.table.entries import (
+    AHEAD,
+    ANY,
+    BUCKET,
+    append_entry,
+    begin_entry,
+    find_tagged,
+    first_of,
+    free,
+    hash_keys,
+    holds_key,
+    home_of,
+    mark_of,
+    next_rows,
+    tag_of,
+    tagged,
+    take_in,
+    write_tag,
+)
+from lowlevel.table.table import Table, Tally
+
+
+@kernel(
+    "i64(i64*, f64*, u64*, i64, i64, i64, i64*, i64*, i64, i64*, i64*, i64*, f64*, i64*, i64*, u8*, i64, i64, i64, "
+    "i64, u64*, i64*, i64*, i64, i64*)"
+)
+def update_table(  # type: ignore[no-untyped-def]
+    slots, slots_float, tags, slot_count, width, key_words, ops, starts, op_count, words, word_at, args, args_float,
+    arg_at, times, chosen, choose, rows, pane_length, origin, hashes, homes, out, out_rows, tally,
+):  # fmt: skip
+    """Add packets to the table; return how many rows `out` holds then.
+
+    `slots` is slot_count (a power of two, at least BUCKET) x width, `tags` a word for each bucket. The column of key
+    word w begins at `words[word_at[w]]`, that of an argument at `args[arg_at[op]]`, wherever that is; `times` are ts in
+    ns; all of them have `rows` values. Where `choose`, only packets with `chosen` = 1 count. Evicted entries are
+    appended to `out`, which has room for out_rows + rows. `starts` are the words of a new entry before its first
+    packet. `hashes` has room for AHEAD, `homes` for 3 x AHEAD. `tally` counts entries that began where their home slot
+    was taken, and entries that filled an empty slot. The `_float` pointers are the same memory seen as float64.
+    """
+    if rows == 0:
+        return out_rows
+    collisions = np.int64(0)
+    inserted = np.int64(0)
+    buckets = np.uint64(slot_count // BUCKET - 1)
+    least = times[0]
+    most = times[0]
+    for row in range(rows):
+        least = min(least, times[row])
+        most = max(most, times[row])
+    pane = (least - origin) // pane_length
+    pane_start = origin + pane * pane_length
+    pane_end = pane_start + pane_length
+    of_one_pane = most < pane_end
+    for number in range(AHEAD):
+        homes[AHEAD + number] = pane
+    end = 0
+    while end < rows:
+        begin = end
+        found, end = next_rows(homes, chosen, choose, begin, rows)
+        if not of_one_pane:
+            for number in range(found):
+                time = times[homes[number]]
+                if time < pane_start or time >= pane_end:
+                    pane = (time - origin) // pane_length
+                    pane_start = origin + pane * pane_length
+                    pane_end = pane_start + pane_length
+                homes[AHEAD + number] = pane
+        for number in range(found):
+            hashes[number] = np.uint64(homes[AHEAD + number]) * np.uint64(0x9E3779B97F4A7C15)
+        hash_keys(hashes, homes, found, key_words, words, word_at, begin, choose)
+        find_tagged(slots, tags, buckets, width, hashes, homes, found)
+        taken = 0  # packets whose arguments are in their entries
+        for number in range(found):
+            row = homes[number]
+            pane_of_row = homes[AHEAD + number]
+            at = homes[2 * AHEAD + number]
+            if at >= 0 and slots[at] == pane_of_row and holds_key(slots, at, key_words, words, word_at, row):
+                continue
+            mixed = hashes[number]
+            tag = tag_of(mixed)
+            bucket = np.int64(mixed & buckets)
+            held = tags[bucket]
+            home = home_of(mixed)
+            same = tagged(held, tag)
+            known = False
+            while same != np.uint64(0) and not known:
+                at = (bucket * BUCKET + np.int64(first_of(same))) * width
+                known = slots[at] == pane_of_row and holds_key(slots, at, key_words, words, word_at, row)
+                same &= same - np.uint64(1)
+            if not known:
+                place = first_of(free(held, home))
+                at = (bucket * BUCKET + np.int64(place)) * width
+                if held & mark_of(place) != np.uint64(0):
+                    take_in(
+                        slots, slots_float, 1 + key_words, ops, op_count, args, args_float, arg_at, homes, taken,
+                        number,
+                    )  # fmt: skip
+                    taken = number
+                    out_rows = append_entry(slots, width, at, out, out_rows)
+                    collisions += 1
+                else:
+                    inserted += 1
+                    collisions += place != home
+                write_tag(tags, bucket, place, tag)
+                begin_entry(slots, at, pane_of_row, key_words, words, word_at, row, starts, op_count)
+            homes[2 * AHEAD + number] = at
+        take_in(slots, slots_float, 1 + key_words, ops, op_count, args, args_float, arg_at, homes, taken, found)
+    tally[0] += collisions
+    tally[1] += inserted
+    return out_rows
+
+
+@kernel("i64(i64*, u64*, i64, i64, i64, i64*, i64, i64*)")
+def flush_table(slots, tags, slot_count, width, before, out, room, hand):  # type: ignore[no-untyped-def]
+    """Move entries whose pane is below `before` to `out`, whose `room` is BUCKET of them at least; return how many.
+
+    It is done bucket by bucket from `hand[0]` on, which becomes the next bucket: that behind the last where all is
+    done. `hand[1]` becomes the smallest pane that stayed, if that is smaller.
+    """
+    rows = 0
+    bucket = hand[0]
+    smallest = hand[1]
+    while bucket < slot_count // BUCKET and rows + BUCKET <= room:
+        held = tags[bucket]
+        full = held & np.uint64(ANY)
+        while full != np.uint64(0):
+            place = first_of(full)
+            full &= full - np.uint64(1)
+            at = (bucket * BUCKET + np.int64(place)) * width
+            if slots[at] < before:
+                rows = append_entry(slots, width, at, out, rows)
+                held &= ~(np.uint64(0xFF) << (place << np.uint64(3)))
+            else:
+                smallest = min(smallest, slots[at])
+        tags[bucket] = held
+        bucket += 1
+    hand[0] = bucket
+    hand[1] = smallest
+    return rows
+
+
+class TaggedTable(Table):
+    """As its base. Memory is `slots * (width * 8 + 1)` bytes, plus room for what is evicted or leaves at a time."""
+
+    def __init__(self, key_words: int, subaggregates: Sequence[SubAggregate], slots: int, capacity: int) -> None:
+        """Make a table of `slots` (a power of two, at least BUCKET) for batches of up to `capacity` packets."""
+        super().__init__(key_words, subaggregates, slots, capacity, BUCKET, max(capacity, BUCKET))
+        self.evicted_before = 0  # entries that were evicted and have been taken
+        self.flushed = 0
+        self.burst = 0
+        self.oldest = INT_MAX  # no entry that the last flush left has a smaller pane
+        self.counted = np.zeros(2, np.int64)  # collisions, and entries that filled an empty slot
+        self.hand = np.zeros(2, np.int64)  # of a flush: the next bucket, the smallest pane that stayed
+        self._counted = pointer(self.counted, "i64")
+
+    def update(
+        self,
+        times: npt.NDArray[np.int64],
+        chosen: npt.NDArray[np.uint8] | None,
+        pane: int,
+        origin: int,
+        limit: int = INT_MAX,
+    ) -> None:
+        """Add the packets whose key words and arguments stand in `words` and `args`. `evictions_due` first.
+
+        No packet says which pane is current: `limit` is for others.
+        """
+        self.evicted_rows = update_table.at(
+            self._slots, self._slots, self._tags, len(self.slots), self.width, self.key_words, self._ops, self._starts,
+            len(self.ops), self._words, self._word_at, self._args, self._args, self._arg_at, pointer(times, "i64"),
+            self._all if chosen is None else pointer(chosen, "u8"), chosen is not None,
+            len(times), pane, origin, self._hashes_at, self._homes_at, self._evicted, self.evicted_rows, self._counted,
+        )  # fmt: skip
+
+    def take_evicted(self) -> npt.NDArray[np.int64]:
+        """Hand out the evicted entries, rows of the table's words; valid until the next update or flush."""
+        taken = super().take_evicted()
+        self.evicted_before += len(taken)
+        return taken
+
+    def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
+        """Hand out every entry of a pane below `before`, some at a time; each valid until the next is asked for.
+
+        `take_evicted` first. When the last one has been asked for, `oldest` is the smallest pane that stays.
+        """
+        self.hand[:] = 0, INT_MAX
+        left = 0
+        while self.hand[0] < len(self.tags):
+            rows = flush_table(
+                self._slots, self._tags, len(self.slots), self.width, before, self._evicted, len(self.evicted),
+                self.hand,
+            )  # fmt: skip
+            left += rows
+            self.flushed += rows
+            if rows:
+                yield self.evicted[:rows]
+        self.oldest = int(self.hand[1])
+        self.burst = max(self.burst, left)
+
+    @property
+    def residents(self) -> npt.NDArray[np.int64]:
+        """A copy of the entries that are in the table."""
+        return self.slots[self.tags.view(np.uint8) != 0]
+
+    @property
+    def tally(self) -> Tally:
+        """The counters so far; it looks at all slots, to tell the panes that they are of."""
+        collisions, inserted = self.counted.tolist()
+        panes = self.slots[:, 0][self.tags.view(np.uint8) != 0]
+        several = len(panes) > 0 and panes.min() != panes.max()
+        return Tally(
+            collisions=collisions,
+            evicted=self.evicted_before + self.evicted_rows,
+            flushed=self.flushed,
+            burst=self.burst,
+            resident=inserted - self.flushed,
+            panes=len(np.unique(panes)) if several else min(1, len(panes)),
+        )

@@ -1,0 +1,310 @@
+"""The entries of the fixed-size tables, as their kernels see them: where they are, what they hold, how they begin.
+
+The tables are larger than the processor's own caches, so packets are taken AHEAD at a time: the memory of all their
+slots is asked for, then their entries are found, then each sub-aggregate is brought up to date in all of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capture.native import helper
+from capture.prefetch import prefetch
+from lowlevel.expressions.types import Type
+from lowlevel.subaggregates import INT_MAX, INT_MIN, Kind, SubAggregate
+
+COUNT, SUM, MIN, MAX, SUM_FLOAT, MIN_FLOAT, MAX_FLOAT, BIT_AND, BIT_OR, BIT_XOR = range(10)
+EARLIEST, FIRST, FIRST_FLOAT, LATEST, LAST, LAST_FLOAT = range(10, 16)
+
+OPCODES: dict[tuple[Kind, Type], int] = {
+    (Kind.COUNT, Type.INT): SUM,  # over the 0/1 column that says where the argument is present
+    (Kind.SUM, Type.INT): SUM,
+    (Kind.MIN, Type.INT): MIN,
+    (Kind.MAX, Type.INT): MAX,
+    (Kind.SUM, Type.FLOAT): SUM_FLOAT,
+    (Kind.MIN, Type.FLOAT): MIN_FLOAT,
+    (Kind.MAX, Type.FLOAT): MAX_FLOAT,
+    (Kind.BIT_AND, Type.INT): BIT_AND,
+    (Kind.BIT_OR, Type.INT): BIT_OR,
+    (Kind.BIT_XOR, Type.INT): BIT_XOR,
+    (Kind.EARLIEST, Type.INT): EARLIEST,
+    (Kind.FIRST, Type.INT): FIRST,
+    (Kind.FIRST, Type.FLOAT): FIRST_FLOAT,
+    (Kind.LATEST, Type.INT): LATEST,
+    (Kind.LAST, Type.INT): LAST,
+    (Kind.LAST, Type.FLOAT): LAST_FLOAT,
+}
+"""How a slot's word takes in an argument; `count(*)` alone takes none and is COUNT."""
+
+IDENTITIES: dict[int, int | float] = {
+    SUM: 0,
+    MIN: INT_MAX,
+    MAX: INT_MIN,
+    SUM_FLOAT: 0.0,
+    MIN_FLOAT: float("inf"),
+    MAX_FLOAT: float("-inf"),
+    BIT_AND: -1,
+    BIT_OR: 0,
+    BIT_XOR: 0,
+    EARLIEST: INT_MAX,
+    FIRST: INT_MAX,
+    FIRST_FLOAT: float("inf"),
+    LATEST: INT_MIN,
+    LAST: INT_MIN,
+    LAST_FLOAT: float("-inf"),
+}
+"""What an absent (NULL) argument is replaced by: the value that changes nothing."""
+
+
+def start(kind: int) -> int:
+    """Return the word, as an integer, of a sub-aggregate that has taken in nothing."""
+    identity = IDENTITIES.get(kind, 0)
+    return int(np.array(identity, np.float64).view(np.int64)) if isinstance(identity, float) else identity
+
+
+def opcode(sub: SubAggregate) -> int:
+    """Return how the kernel updates this sub-aggregate."""
+    return COUNT if sub.argument is None else OPCODES[sub.kind, sub.type]
+
+
+# Tags: one byte for each slot of a table, which says whether the slot is full and, nearly always, whose it is.
+#
+# Eight slots are a bucket, and their tags one word, so that one look at a word that is likely in a cache of the
+# processor's own finds the one slot of eight to look at, without a branch (as in Google's Swiss tables, with a word in
+# place of a vector). A full slot's tag is 0x80 and seven bits of its group's hash; an empty one's is 0.
+#
+#     word    00 00 9c 00 81 d2 00 9c        tag 9c: slots 0 and 5 may be it        slots 1, 4, 6 and 7 are empty
+#     slot     7  6  5  4  3  2  1  0
+#
+# Marks are words with 0x80 in the byte of each slot that is meant.
+
+
+BUCKET = 8
+"""Slots of a bucket."""
+
+ANY = 0x8080808080808080
+"""The marks of all slots of a bucket."""
+
+EACH = 0x0101010101010101
+"""A byte times this is a word of eight such bytes."""
+
+OTHERS = 0x7F7F7F7F7F7F7F7F
+
+PLACES = 0x0001020304050607
+"""Times a power of 256, with exponent n, its highest byte is n."""
+
+
+@helper
+def tag_of(mixed):  # type: ignore[no-untyped-def]
+    """Return the tag of a group from the highest bits of its hash."""
+    return (mixed >> np.uint64(56)) | np.uint64(0x80)
+
+
+@helper
+def home_of(mixed):  # type: ignore[no-untyped-def]
+    """Return the slot of its bucket, 0..7, that a group prefers."""
+    return (mixed >> np.uint64(40)) & np.uint64(7)
+
+
+@helper
+def mark_of(place):  # type: ignore[no-untyped-def]
+    """Return the mark of the slot `place` (uint64, 0..7)."""
+    return np.uint64(0x80) << (place << np.uint64(3))
+
+
+@helper
+def tagged(held, tag):  # type: ignore[no-untyped-def]
+    """Mark the slots whose tag is `tag`; `held` are the tags of a bucket."""
+    differing = held ^ (tag * np.uint64(EACH))
+    return ~(((differing & np.uint64(OTHERS)) + np.uint64(OTHERS)) | differing | np.uint64(OTHERS))
+
+
+@helper
+def free(held, home):  # type: ignore[no-untyped-def]
+    """Mark where a group that is not in a bucket goes: its home where that is empty, or no slot is, else the empty."""
+    empty = ~held & np.uint64(ANY)
+    mark = mark_of(home)
+    return mark if (empty & mark) != np.uint64(0) or empty == np.uint64(0) else empty
+
+
+@helper
+def first_of(marks):  # type: ignore[no-untyped-def]
+    """Return the lowest slot, 0..7, that is marked; 0 where none is."""
+    lowest = marks & (~marks + np.uint64(1))
+    return ((lowest >> np.uint64(7)) * np.uint64(PLACES)) >> np.uint64(56)
+
+
+AHEAD = 64
+"""Packets whose slots are asked for together; their cache lines fit into any cache."""
+
+
+@helper
+def mix(mixed, word):  # type: ignore[no-untyped-def]
+    """Mix a word of a key into a hash."""
+    mixed = (mixed ^ np.uint64(word)) * np.uint64(0xFF51AFD7ED558CCD)
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+@helper
+def take_in_at(slots, slots_float, kind, at, time, value, value_float):  # type: ignore[no-untyped-def]
+    """Keep a value with its time, in the word before it, where they come before what is kept, or after."""
+    precedes = time < slots[at - 1] if kind in (FIRST, FIRST_FLOAT) else time > slots[at - 1]
+    if time == slots[at - 1]:
+        if kind == FIRST:
+            precedes = value < slots[at]
+        elif kind == LAST:
+            precedes = value > slots[at]
+        elif kind == FIRST_FLOAT:
+            precedes = value_float < slots_float[at]
+        else:
+            precedes = value_float > slots_float[at]
+    if precedes:
+        slots[at - 1] = time
+        slots[at] = value
+
+
+@helper
+def take_in(  # type: ignore[no-untyped-def]
+    slots, slots_float, first, ops, op_count, args, args_float, arg_at, homes, begin, end
+):  # fmt: skip
+    """Update the entries at `homes[2 * AHEAD + number]`, for numbers in `[begin, end)`, with their rows' arguments.
+
+    An entry's sub-aggregates stand from its word `first` on.
+    """
+    for op in range(op_count):
+        kind = ops[op]
+        base = arg_at[op]
+        if kind == COUNT:
+            for number in range(begin, end):
+                slots[homes[2 * AHEAD + number] + first + op] += 1
+        elif kind == SUM:
+            for number in range(begin, end):
+                slots[homes[2 * AHEAD + number] + first + op] += args[base + homes[number]]
+        elif kind == MIN:
+            for number in range(begin, end):
+                at = homes[2 * AHEAD + number] + first + op
+                slots[at] = min(slots[at], args[base + homes[number]])
+        elif kind == MAX:
+            for number in range(begin, end):
+                at = homes[2 * AHEAD + number] + first + op
+                slots[at] = max(slots[at], args[base + homes[number]])
+        elif kind == SUM_FLOAT:
+            for number in range(begin, end):
+                slots_float[homes[2 * AHEAD + number] + first + op] += args_float[base + homes[number]]
+        elif kind == MIN_FLOAT:
+            for number in range(begin, end):
+                at = homes[2 * AHEAD + number] + first + op
+                slots_float[at] = min(slots_float[at], args_float[base + homes[number]])
+        elif kind == MAX_FLOAT:
+            for number in range(begin, end):
+                at = homes[2 * AHEAD + number] + first + op
+                slots_float[at] = max(slots_float[at], args_float[base + homes[number]])
+        elif kind == BIT_AND:
+            for number in range(begin, end):
+                slots[homes[2 * AHEAD + number] + first + op] &= args[base + homes[number]]
+        elif kind == BIT_OR:
+            for number in range(begin, end):
+                slots[homes[2 * AHEAD + number] + first + op] |= args[base + homes[number]]
+        elif kind == BIT_XOR:
+            for number in range(begin, end):
+                slots[homes[2 * AHEAD + number] + first + op] ^= args[base + homes[number]]
+        elif kind not in (EARLIEST, LATEST):
+            for number in range(begin, end):
+                at = homes[2 * AHEAD + number] + first + op
+                place = base + homes[number]
+                time = args[arg_at[op - 1] + homes[number]]
+                take_in_at(slots, slots_float, kind, at, time, args[place], args_float[place])
+
+
+@helper
+def holds_key(slots, at, key_words, words, word_at, row):  # type: ignore[no-untyped-def]
+    """Whether the key of the entry at word `at` is that of a row; its pane is for the caller to compare."""
+    if key_words == 1:
+        return slots[at + 1] == words[word_at[0] + row]
+    if key_words == 2:
+        return (slots[at + 1] == words[word_at[0] + row]) & (slots[at + 2] == words[word_at[1] + row])
+    same = True
+    for word in range(key_words):
+        if slots[at + 1 + word] != words[word_at[word] + row]:
+            same = False
+            break
+    return same
+
+
+@helper
+def begin_entry(  # type: ignore[no-untyped-def]
+    slots, at, pane, key_words, words, word_at, row, starts, op_count
+):  # fmt: skip
+    """Write an entry of a pane with the key of a row at word `at`, as it is before its first packet."""
+    slots[at] = pane
+    for word in range(key_words):
+        slots[at + 1 + word] = words[word_at[word] + row]
+    for op in range(op_count):
+        slots[at + 1 + key_words + op] = starts[op]
+
+
+@helper
+def append_entry(slots, width, at, out, out_rows):  # type: ignore[no-untyped-def]
+    """Append the entry at word `at` to `out`; returns the rows of `out` then."""
+    for word in range(width):
+        out[out_rows * width + word] = slots[at + word]
+    return out_rows + 1
+
+
+@helper
+def next_rows(homes, chosen, choose, begin, rows):  # type: ignore[no-untyped-def]
+    """Write the next AHEAD rows from `begin` on that are `chosen` to `homes`; return how many, and where to go on."""
+    end = min(rows, begin + AHEAD)
+    found = np.int64(end - begin)
+    if choose:
+        end = begin
+        found = np.int64(0)
+        while end < rows and found < AHEAD:
+            homes[found] = end
+            found += chosen[end]
+            end += 1
+    else:
+        for number in range(found):
+            homes[number] = begin + number
+    return found, end
+
+
+@helper
+def hash_keys(hashes, homes, found, key_words, words, word_at, begin, choose):  # type: ignore[no-untyped-def]
+    """Mix the key of each of `found` rows in `homes` into its hash; they are those from `begin` on unless `choose`."""
+    for word in range(key_words):
+        if choose:
+            for number in range(found):
+                hashes[number] = mix(hashes[number], words[word_at[word] + homes[number]])
+        else:
+            for number in range(found):
+                hashes[number] = mix(hashes[number], words[word_at[word] + begin + number])
+
+
+@helper
+def find_tagged(slots, tags, buckets, width, hashes, homes, found):  # type: ignore[no-untyped-def]
+    """Write where each entry may be to `homes[2 * AHEAD + number]`: a word of `slots`, or -1 where no tag is its own.
+
+    The memory is asked for, of a new entry's slot as well. `buckets` is their number less one.
+    """
+    straddles = (width & (width - 1)) != 0  # an entry may lie in two cache lines
+    for number in range(found):
+        prefetch(tags, np.int64(hashes[number] & buckets))
+    for number in range(found):
+        mixed = hashes[number]
+        bucket = mixed & buckets
+        held = tags[np.int64(bucket)]
+        same = tagged(held, tag_of(mixed))
+        place = first_of(same if same != np.uint64(0) else free(held, home_of(mixed)))
+        at = np.int64(bucket * np.uint64(BUCKET) + place) * width
+        prefetch(slots, at)
+        if straddles:
+            prefetch(slots, at + width - 1)
+        homes[2 * AHEAD + number] = at if same != np.uint64(0) else -1  # an empty slot may hold what has left
+
+
+@helper
+def write_tag(tags, bucket, place, tag):  # type: ignore[no-untyped-def]
+    """Make `tag` that of the slot `place` (uint64) of a bucket; 0 says that it is empty."""
+    shift = place << np.uint64(3)
+    tags[bucket] = (tags[bucket] & ~(np.uint64(0xFF) << shift)) | (tag << shift)

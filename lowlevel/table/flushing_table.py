@@ -1,0 +1,163 @@
+"""A table whose old entries leave bit by bit, beside the packets and at promises (`lowlevel.table.flushing`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.native import pointer
+from lowlevel.subaggregates import INT_MAX, INT_MIN, SubAggregate
+from lowlevel.table.bucket_flush_kernel import update_tagged_flushing
+from lowlevel.table.bucket_table import TaggedTable
+from lowlevel.table.entries import BUCKET
+from lowlevel.table.flush_kernels import (
+    BURST,
+    COLLISIONS,
+    CURRENT,
+    DIRECT,
+    EMPTY,
+    EVICTED,
+    FLUSHED,
+    FORCED,
+    IOP_SLOW,
+    IOP_TWO_SLOT,
+    LAZY,
+    OLD,
+    PACED,
+    RESIDENT,
+    SLOW,
+    SWEPT,
+    WORDS,
+    settle_table,
+    update_flushing,
+)
+from lowlevel.table.flushing import Flushing, Policy
+from lowlevel.table.table import Table, Tally
+
+CODES = {
+    Policy.IOP_SLOW: IOP_SLOW,
+    Policy.IOP_TWO_SLOT: IOP_TWO_SLOT,
+    Policy.LAZY: LAZY,
+    Policy.SLOW: SLOW,
+    Policy.PACED: PACED,
+}
+"""How the kernels know the policies; AT_ONCE is a table without them."""
+
+IOP_PROBES = {Policy.IOP_SLOW: 1, Policy.IOP_TWO_SLOT: 2}
+"""Slots that a packet looks at, where the policy says so itself."""
+
+SETTLING = 64
+"""Promises without packets after which PACED's hand is over all slots."""
+
+
+class FlushingTable(Table):
+    """As its base, but `take_evicted` hands out whatever has left, in its order. Not thread safe."""
+
+    def __init__(
+        self,
+        key_words: int,
+        subaggregates: Sequence[SubAggregate],
+        slots: int,
+        capacity: int,
+        flushing: Flushing,
+        probes: int | None = None,
+    ) -> None:
+        """Make a table of `slots` (a power of two) for batches of up to `capacity` packets.
+
+        `probes` are the slots that a packet looks at one by one; left out, as many as the policy says itself, else
+        those of a bucket, by their tags. ValueError for AT_ONCE.
+        """
+        if flushing.policy not in CODES:
+            raise ValueError(f"got {flushing.policy}, expected any of {', '.join(CODES)}: no entry leaves bit by bit")
+        self.probes = probes or IOP_PROBES.get(flushing.policy, BUCKET)
+        self.tagged = probes is None and flushing.policy not in IOP_PROBES
+        super().__init__(key_words, subaggregates, slots, capacity, self.probes, slots + capacity)
+        self.slots[:] = EMPTY
+        self.flushing = flushing
+        self.code = CODES[flushing.policy]
+        self.panes = flushing.disorder + 1
+        self.counts = np.zeros(1 << (self.panes - 1).bit_length(), np.int64)
+        self.mask = len(self.counts) - 1
+        self.state = np.zeros(WORDS, np.int64)
+        self.state[CURRENT] = EMPTY
+        self._counts = pointer(self.counts, "i64")
+        self._state = pointer(self.state, "i64")
+
+    def update(
+        self,
+        times: npt.NDArray[np.int64],
+        chosen: npt.NDArray[np.uint8] | None,
+        pane: int,
+        origin: int,
+        limit: int = INT_MAX,
+    ) -> None:
+        """Add packets, as the base does; those of panes above `limit` open none. `evictions_due` first."""
+        kernel, found_by = (update_tagged_flushing, self._hashes_at) if self.tagged else (update_flushing, self.probes)
+        self.evicted_rows = kernel.at(
+            self._slots, self._slots, self._tags, len(self.slots), self.width, self.key_words, self._ops, self._starts,
+            len(self.ops), self._words, self._word_at, self._args, self._args, self._arg_at, pointer(times, "i64"),
+            self._all if chosen is None else pointer(chosen, "u8"), chosen is not None,
+            len(times), pane, origin, found_by, self._homes_at, self._evicted, self.evicted_rows,
+            limit, self.code, self.flushing.every, self._counts, self.panes, self.mask, self._state,
+        )  # fmt: skip
+
+    def settle(self, pane: int, before: int = INT_MIN) -> None:
+        """Open `pane` without a packet, unless a later one is open; what the bound asks for leaves.
+
+        So does what the hand finds in some slots, where the policy is PACED, and every entry of a pane below `before`.
+        `evictions_due` first.
+        """
+        visits = max(1, len(self.slots) // SETTLING) if self.code == PACED else 0
+        self.evicted_rows = settle_table.at(
+            self._slots, self._tags, len(self.slots), self.width, pane, before, visits, self.code, self._counts,
+            self.panes, self.mask, self._state, self._evicted, self.evicted_rows,
+        )  # fmt: skip
+
+    def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
+        """Hand out what has left, and then every entry of a pane below `before`: all together."""
+        self.settle(INT_MIN, before)
+        yield self.take_evicted()
+
+    @property
+    def residents(self) -> npt.NDArray[np.int64]:
+        """A copy of the entries that are in the table."""
+        return self.slots[self.slots[:, 0] != EMPTY]
+
+    @property
+    def smallest(self) -> int:
+        """The smallest pane of a resident entry, INT_MAX without one."""
+        current = int(self.state[CURRENT])
+        panes = range(current - self.panes + 1, current + 1)
+        return next((pane for pane in panes if self.counts[pane & self.mask]), INT_MAX)
+
+    @property
+    def tally(self) -> Tally:
+        """The counters so far."""
+        word = self.state.tolist()
+        return Tally(
+            collisions=word[COLLISIONS],
+            evicted=word[EVICTED],
+            flushed=word[FLUSHED],
+            swept=word[SWEPT],
+            forced=word[FORCED],
+            direct=word[DIRECT],
+            burst=word[BURST],
+            resident=word[RESIDENT],
+            panes=int(np.count_nonzero(self.counts)),
+        )
+
+    @property
+    def old(self) -> int:
+        """Entries of panes before the current one."""
+        return int(self.state[OLD])
+
+
+def make_table(
+    key_words: int, subaggregates: Sequence[SubAggregate], slots: int, capacity: int, flushing: Flushing
+) -> TaggedTable | FlushingTable:
+    """Make the table that a policy asks for."""
+    if flushing.policy is Policy.AT_ONCE:
+        return TaggedTable(key_words, subaggregates, slots, capacity)
+    return FlushingTable(key_words, subaggregates, slots, capacity, flushing)

@@ -1,0 +1,311 @@
+"""The tables of one query on one link, and the partials that leave them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lowlevel.expressions.columns import SHARE, AddressVector, ChosenRows, Columns, Mask, SettledColumns, Vector
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.predicate import Condition
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
+from lowlevel.plan import LowLevelPlan
+from lowlevel.punctuation import BEGINNING, END
+from lowlevel.rows.readers import Rows
+from lowlevel.subaggregates import INT_MAX, INT_MIN
+from lowlevel.table.bucket_table import TaggedTable
+from lowlevel.table.feeding import Projection
+from lowlevel.table.flushing import AT_ONCE, Flushing, Policy
+from lowlevel.table.flushing_table import FlushingTable, make_table
+from lowlevel.table.inputs import Inlet, is_plain
+from lowlevel.table.keys import KeyLayout, codes_of, whole_words
+from lowlevel.table.spread import Spreader
+from lowlevel.table.table import Table, Tally, together
+
+COUNTED = 8**5
+"""Codes up to which they are counted: those of five addresses of different headers."""
+
+VERSIONS = (0, 4, 6)
+"""Of an address: 0 is NULL."""
+
+Versions = tuple[int, ...]
+"""IP versions of a plan's address keys, in their order."""
+
+
+class QueryTables:
+    """Reduces rows to partials for one query, in a table for each tuple of versions of the addresses among its keys.
+
+    Not thread safe. Memory: the tables, made when the first row of their versions comes; few tuples occur together.
+    """
+
+    def __init__(self, link: str, plan: LowLevelPlan, slots: int, capacity: int, flushing: Flushing = AT_ONCE) -> None:
+        """Prepare for batches of up to `capacity` rows of `link`; `flushing` says how old entries leave."""
+        self.link = link
+        self.plan = plan
+        self.slots = slots
+        self.capacity = capacity
+        self.flushing = flushing
+        self._link_column = pa.array([], pa.string())
+        self.tables: dict[Versions, tuple[KeyLayout, Table]] = {}
+        self.inlets: dict[Versions, Inlet] = {}
+        self.where = None if plan.where is None else Condition(plan.where)
+        self.spreader = Spreader(plan.pane, plan.origin, capacity) if plan.spread else None
+        self.addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
+        self.plain_addresses = all(isinstance(expression, Column) for expression in self.addresses)
+        self.plain = is_plain(plan)
+        self.oldest = INT_MAX  # no resident entry of tables that are flushed at once has a smaller pane
+        self.limit = INT_MAX  # no row opens a later pane
+        self.handed_out = INT_MIN, INT_MIN  # the current pane and the smallest that could stay, when entries last left
+        self.low = BEGINNING
+        self.is_fed = False  # its rows are what leaves another table
+        self.fed: list[QueryTables] = []
+        self.projections: dict[Versions, Projection] = {}  # by the versions of the feeder's tables
+        self.panes = np.empty(0, np.int64)  # of entries that are taken in from the feeder
+        self.waiting: list[pa.RecordBatch] = []  # partials that have left and are to be handed out
+        self.accepted = 0
+        self.filtered = 0
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the tables made so far, and of what rows and entries are laid out in for them."""
+        spread = 0 if self.spreader is None or self.is_fed else self.spreader.buffers.nbytes
+        return spread + self.panes.nbytes + sum(table.bytes for _, table in self.tables.values())
+
+    @property
+    def tally(self) -> Tally:
+        """What the tables made so far have counted."""
+        return together(table.tally for _, table in self.tables.values())
+
+    def feed(self, other: QueryTables) -> None:
+        """From now on book what leaves these tables in those of `other` (`lowlevel.table.feeding`), which only counts rows.
+
+        Whatever is asked of both is to be asked here first: then what is promised of these holds of what comes there.
+        ValueError where entries leave bit by bit.
+        """
+        if self.flushing.policy is not Policy.AT_ONCE or other.flushing.policy is not Policy.AT_ONCE:
+            raise ValueError(
+                f"got tables flushed {self.flushing.policy} and {other.flushing.policy}, expected {Policy.AT_ONCE}: "
+                "entries that leave late would stay twice as long"
+            )
+        other.is_fed = True
+        other.spreader = self.spreader
+        self.fed.append(other)
+
+    def add(self, rows: Rows, newest: int = END) -> Iterable[pa.RecordBatch]:
+        """Take in some rows; entries may leave, which are to be iterated over before anything else is asked.
+
+        `newest` (ns) is how far the link is believed to have come: where entries leave bit by bit, no row beyond it
+        says that their panes are old.
+        """
+        count = rows.count
+        if count > self.capacity:
+            raise ValueError(
+                f"got {count} rows at once, expected at most {self.capacity}: tables have no room for more"
+            )
+        self.limit = INT_MAX if newest == END else max(INT_MIN, (newest - self.plan.origin) // self.plan.pane)
+        chosen = None if self.where is None or count == 0 else self.where.true_rows(rows.columns, count)
+        accepted = count if chosen is None else int(np.count_nonzero(chosen))
+        self.accepted += accepted
+        self.filtered += count - accepted
+        if accepted == 0 or self.is_fed:
+            return self._waited()
+        if self.spreader is not None:
+            return self._pieces(self.spreader, rows, chosen)
+        columns = rows.columns
+        if (
+            chosen is not None
+            and accepted * SHARE <= count
+            and not (self.plain and isinstance(columns, SettledColumns))
+        ):
+            columns, chosen = ChosenRows(columns, np.flatnonzero(chosen)), None
+        times = columns["ts"]
+        assert isinstance(times, Vector)
+        self._book(columns, times.data, rows.earliest, chosen)
+        return self._waited()
+
+    def _pieces(self, spreader: Spreader, rows: Rows, chosen: Mask | None) -> Iterator[pa.RecordBatch]:
+        """Book the chosen rows, cut into pieces: there may be so many that entries have to leave in between."""
+        for pieces in spreader.cut(rows.columns, rows.count, chosen):
+            self._book(pieces.columns, pieces.times, pieces.earliest, None)
+            yield from self._waited()
+
+    def _book(self, columns: Columns, times: npt.NDArray[np.int64], earliest: int, chosen: Mask | None) -> None:
+        """Put rows into the panes of their `times`, none of which is below `earliest`."""
+        self.oldest = min(self.oldest, (earliest - self.plan.origin) // self.plan.pane)
+        for versions, of_versions in self._parted(columns, chosen):
+            layout, table = self._table(versions)
+            if table.evictions_due:
+                self.waiting += self._partials(layout, table, table.take_evicted())
+            self.inlets[versions].lay_out(columns, len(times))
+            everyone = None if of_versions is None else of_versions.view(np.uint8)
+            table.update(times, everyone, self.plan.pane, self.plan.origin, self.limit)
+
+    def _parted(self, columns: Columns, chosen: Mask | None) -> Iterator[tuple[Versions, Mask | None]]:
+        """Part the chosen rows by the versions of their address keys."""
+        if self.plain_addresses and isinstance(columns, SettledColumns) and columns.only_ipv4:
+            yield (4,) * len(self.addresses), chosen
+            return
+        found = []
+        for expression in self.addresses:
+            vector = evaluate(expression, columns)
+            assert isinstance(vector, AddressVector)
+            found.append(vector.version)
+        # Addresses of one header share their column of versions; and most batches are all of one version.
+        distinct = list({id(column): column for column in found}.values())
+        only = {id(column): _only(column) for column in distinct}
+        if None not in only.values():
+            yield tuple(only[id(column)] or 0 for column in found), chosen
+            return
+        if len(distinct) == 1:
+            for version in VERSIONS:
+                here = distinct[0] == version if chosen is None else chosen & (distinct[0] == version)
+                if here.any():
+                    yield (version,) * len(found), here
+            return
+        codes = distinct[0]
+        for column in distinct[1:]:
+            codes = codes * 8 + column
+        for code in _occurring(codes if chosen is None else codes[chosen]):
+            here = codes == code
+            digits = {}
+            for column in reversed(distinct):
+                code, digits[id(column)] = divmod(code, 8)
+            yield tuple(digits[id(column)] for column in found), here if chosen is None else chosen & here
+
+    def _table(self, versions: Versions) -> tuple[KeyLayout, Table]:
+        if versions not in self.tables:
+            layout = KeyLayout(self.plan.keys, versions)
+            table = make_table(layout.words, self.plan.subaggregates, self.slots, self.capacity, self.flushing)
+            if self.is_fed:
+                table.take_entries()
+            self.tables[versions] = layout, table
+            self.inlets[versions] = Inlet(self.plan, layout, table)
+        return self.tables[versions]
+
+    def take_in(self, finer: LowLevelPlan, layout: KeyLayout, leaving: npt.NDArray[np.int64]) -> None:
+        """Book what leaves a table of a finer plan; the partials for which it makes room here wait to be asked for."""
+        versions = tuple(layout.versions)
+        if versions not in self.projections:
+            of_key = {key.expression: version for key, version in zip(layout.keys, versions, strict=True)}
+            own, table = self._table(tuple(of_key[expression] for expression in self.addresses))
+            if len(self.panes) == 0:
+                self.panes = np.empty(self.capacity, np.int64)
+            self.projections[versions] = Projection(finer, layout, self.plan, own, table)
+        projection = self.projections[versions]
+        own, table = projection.rows, projection.table
+        for begin in range(0, len(leaving), table.capacity):
+            if table.evictions_due:
+                self.waiting += self._partials(own, table, table.take_evicted())
+            some = leaving[begin : begin + table.capacity]
+            self.oldest = min(self.oldest, projection.fill(some, self.panes))
+            table.update(self.panes[: len(some)], None, 1, 0)  # panes of 1 from 0: a pane is its own time
+
+    def _waited(self) -> Sequence[pa.RecordBatch]:
+        """Hand out what has been waiting."""
+        if not self.waiting:
+            return ()
+        waited, self.waiting = self.waiting, []
+        return waited
+
+    def complete(self, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
+        """Take in the promise that no later row is below `low`; END empties the tables. `self.low` is then what holds.
+
+        It is `low`, or less where entries of earlier panes stay behind. They do not where all leave at once, nor where
+        the link is `idle`: nothing waits to be read, so no packet waits for a flush.
+        """
+        yield from self._waited()
+        if low == END:
+            yield from self.empty()
+        else:
+            pane = (low - self.plan.origin) // self.plan.pane
+            if self.flushing.policy is Policy.AT_ONCE:
+                yield from self._flush(pane)
+            else:
+                yield from self._settle(pane, idle)
+                low = min(low, self.plan.origin + min(pane, self._smallest) * self.plan.pane)
+        self.low = max(self.low, low)
+
+    def empty(self) -> Iterator[pa.RecordBatch]:
+        """Let every entry leave, without a promise."""
+        yield from self._waited()
+        self.oldest = INT_MAX
+        for layout, table in self.tables.values():
+            yield from self._partials(layout, table, table.take_evicted())
+            for entries in table.flush(INT_MAX):
+                yield from self._partials(layout, table, entries)
+
+    def _flush(self, pane: int) -> Iterator[pa.RecordBatch]:
+        """Let every entry of a pane below `pane` leave at once."""
+        if pane <= self.oldest:
+            return
+        oldest = INT_MAX
+        for layout, table in self.tables.values():
+            yield from self._partials(layout, table, table.take_evicted())
+            for entries in table.flush(pane):
+                yield from self._partials(layout, table, entries)
+            assert isinstance(table, TaggedTable)
+            oldest = min(oldest, table.oldest)
+        self.oldest = oldest
+
+    def _settle(self, pane: int, idle: bool) -> Iterator[pa.RecordBatch]:
+        """Let leave what the bound, or the hand, asks for; hand it out where a promise may follow that covers it."""
+        current = pane if self.limit == INT_MAX else max(pane, self.limit)
+        for layout, table in self._flushing_tables():
+            if table.evictions_due:
+                yield from self._partials(layout, table, table.take_evicted())
+            table.settle(current, pane if idle else INT_MIN)
+        state = current, min(pane, self._smallest)
+        if state == self.handed_out and not idle:
+            return
+        self.handed_out = state
+        for layout, table in self._flushing_tables():
+            yield from self._partials(layout, table, table.take_evicted())
+
+    def _flushing_tables(self) -> Iterator[tuple[KeyLayout, FlushingTable]]:
+        for layout, table in self.tables.values():
+            assert isinstance(table, FlushingTable)
+            yield layout, table
+
+    @property
+    def _smallest(self) -> int:
+        """The smallest pane of an entry in tables whose entries leave bit by bit, INT_MAX without one."""
+        return min((table.smallest for _, table in self._flushing_tables()), default=INT_MAX)
+
+    def _partials(self, layout: KeyLayout, table: Table, entries: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        """Turn entries of a table into one batch of partials."""
+        if len(entries) == 0:
+            return
+        for other in self.fed:
+            other.take_in(self.plan, layout, entries)
+        first = 1 + table.key_words
+        end = first + len(self.plan.subaggregates)
+        pane, *values = codes_of(entries, [*whole_words(0, 1), *whole_words(first, end)])
+        columns = [self._links(len(entries)), pa.array(pane), *layout.unpack(entries, 1)]
+        for sub, words in zip(self.plan.subaggregates, values, strict=True):
+            columns.append(pa.array(words.view(np.float64) if sub.type is Type.FLOAT else words))
+        yield pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
+
+    def _links(self, count: int) -> pa.Array:
+        """Return a column of the link's name: the beginning of the longest there has been."""
+        if len(self._link_column) < count:
+            self._link_column = pa.repeat(pa.scalar(self.link), count)
+        return self._link_column.slice(0, count)
+
+
+def _only(versions: npt.NDArray[np.int64]) -> int | None:
+    """Return the version that all are of, None where they differ."""
+    if versions.ndim == 0:
+        return int(versions)
+    first = int(versions[0])
+    return first if (versions == first).all() else None
+
+
+def _occurring(codes: npt.NDArray[np.int64]) -> list[int]:
+    """Return the codes that occur; counting is ten times faster than sorting while codes are small."""
+    small = int(codes.max(initial=0)) <= COUNTED
+    found = np.flatnonzero(np.bincount(codes)) if small else np.unique(codes)
+    return [int(code) for code in found]

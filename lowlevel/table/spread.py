@@ -1,0 +1,214 @@
+"""Rows that last from start_ts to ts, cut into pieces: one for each pane that a row is in, counters divided among them.
+
+    pane            |          p          |        p + 1        |        p + 2        |
+    row                        [start ··················· end)
+    offset from its start       0         lo = hi             d
+
+A row of d ns with V bytes has `V * hi // d - V * lo // d` of them in the pane that covers `[lo, hi)` of it. The terms
+of neighbouring pieces cancel, so that the shares add up to V exactly, whatever the panes; no share is off by more than
+1. A row without length, or whose start is behind its end, is one piece.
+
+Only sums of counters are divided. Any other aggregate sees a row once, whole, in the piece it ends in (`AtEnd`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.native import helper, kernel
+from lowlevel.expressions.columns import AnyVector, Columns, Mask, Vector, taken
+from lowlevel.expressions.tree import ENDS, SHARE
+
+MOST_PIECES = 10_000
+"""Pieces of one row, at most: a row of more panes is one piece, at its end, and counted. Such a start is a clock that
+was wrong, or a window far too short."""
+
+COUNTERS = re.compile(
+    r"(raw_)?(packets|bytes)|\w+(Delta|Total)Count|(reverse)?(initiator|responder)(Octets|Packets)", re.IGNORECASE
+)
+"""Names of the columns that count what happened during a row."""
+
+PIECE_WORDS = 5
+"""Words of a piece."""
+
+ROW, PANE, WHOLE = range(3)
+"""Words of the state: the row to go on with, its next pane (from its first), and the rows too long to be cut."""
+
+
+def is_counter(column: str) -> bool:
+    """Whether a column counts what happened during a row, and so can be divided."""
+    return COUNTERS.fullmatch(column) is not None
+
+
+@helper
+def multiply_divide(value, part, whole):  # type: ignore[no-untyped-def]
+    """Return `value * part // whole` of uint64 with part <= whole: the product is taken in 128 bits."""
+    bits = np.uint64(32)
+    lower = np.uint64(0xFFFFFFFF)
+    one = np.uint64(1)
+    value_low, value_high = value & lower, value >> bits
+    part_low, part_high = part & lower, part >> bits
+    cross, other = value_low * part_high, value_high * part_low
+    middle = (value_low * part_low >> bits) + (cross & lower) + (other & lower)
+    low = value_low * part_low & lower | middle << bits
+    high = value_high * part_high + (cross >> bits) + (other >> bits) + (middle >> bits)
+    if high == 0:
+        return low // whole
+    # Long division, a bit at a time. `high` stays below `whole`, which is below 2**63: the quotient is at most `value`.
+    for _ in range(64):
+        high = high << one | low >> np.uint64(63)
+        low = low << one
+        if high >= whole:
+            high -= whole
+            low |= one
+    return low
+
+
+@kernel("i64(i64*, i64*, u8*, i64, i64, i64, i64, i64, i64*, i64*, i64*, i64*, i64*, i64*, i64)")
+def cut_rows(  # type: ignore[no-untyped-def]
+    starts, ends, chosen, choose, rows, pane_length, origin, most, state, row_of, pane_of, low, high, length, capacity
+):
+    """Cut rows into pieces until there are `capacity` or the rows end; return how many pieces.
+
+    Where `choose`, only rows with `chosen` = 1. Piece i is of row `row_of[i]`, in pane `pane_of[i]`, and covers the
+    offsets `[low[i], high[i])` of that row's `length[i]` ns; the last of a row has high = length. `state` (3 words)
+    says where to go on. All five have room for `capacity`.
+    """
+    pieces = 0
+    row = state[ROW]
+    while row < rows and pieces < capacity:
+        if choose and not chosen[row]:
+            row += 1
+            continue
+        end = ends[row]
+        duration = np.int64(0)
+        if starts[row] < end:
+            # The difference of two int64 fits uint64, whatever the times.
+            lasted = np.uint64(end) - np.uint64(starts[row])
+            if lasted // np.uint64(pane_length) < np.uint64(most):
+                duration = np.int64(lasted)
+            else:
+                state[WHOLE] += 1
+        start = end - duration
+        first = (start - origin) // pane_length
+        panes = (end - (1 if duration else 0) - origin) // pane_length - first + 1
+        while state[PANE] < panes and pieces < capacity:
+            pane = first + state[PANE]
+            begin = origin + pane * pane_length
+            row_of[pieces] = row
+            pane_of[pieces] = pane
+            low[pieces] = max(0, begin - start)
+            high[pieces] = min(duration, begin + pane_length - start)
+            length[pieces] = duration
+            pieces += 1
+            state[PANE] += 1
+        if state[PANE] == panes:
+            state[PANE] = 0
+            row += 1
+    state[ROW] = row
+    return pieces
+
+
+@kernel("i64(i64*, i64*, i64*, i64*, i64*, i64, i64*)")
+def share_values(values, row_of, low, high, length, pieces, out):  # type: ignore[no-untyped-def]
+    """Put into `out` (pieces) what each piece has of its row's value; return pieces."""
+    for piece in range(pieces):
+        value = values[row_of[piece]]
+        if length[piece] == 0:
+            out[piece] = value
+            continue
+        size = np.uint64(-value) if value < 0 else np.uint64(value)
+        whole = np.uint64(length[piece])
+        upper = multiply_divide(size, np.uint64(high[piece]), whole)
+        lower = multiply_divide(size, np.uint64(low[piece]), whole)
+        share = np.int64(upper - lower)
+        out[piece] = -share if value < 0 else share
+    return pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Pieces of rows. `times` are the starts of their panes; `earliest` is the least of them."""
+
+    count: int
+    earliest: int
+    times: npt.NDArray[np.int64]
+    columns: Columns
+
+
+class PieceColumns(Mapping[str, AnyVector]):
+    """Columns of rows as their pieces have them: whole under their names, divided under SHARE and their names.
+
+    ENDS says which piece is the last of its row.
+    """
+
+    def __init__(self, rows: Columns, row_of: npt.NDArray[np.int64], spans: list[npt.NDArray[np.int64]]) -> None:
+        """`spans` are low, high and length of each piece."""
+        self._rows = rows
+        self._row_of = row_of
+        self._spans = spans
+        self._made: dict[str, AnyVector] = {}
+
+    def __getitem__(self, name: str) -> AnyVector:
+        """Return a column."""
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def _make(self, name: str) -> AnyVector:
+        if name == ENDS:
+            return Vector(self._spans[1] == self._spans[2])
+        if not name.startswith(SHARE):
+            return taken(self._rows[name], self._row_of)
+        whole = self._rows[name.removeprefix(SHARE)]
+        assert isinstance(whole, Vector)
+        shares = np.empty(len(self._row_of), np.int64)
+        values = np.ascontiguousarray(whole.data)
+        share_values(values, self._row_of, *self._spans, len(shares), shares)
+        return Vector(shares, None if whole.valid is None else whole.valid[self._row_of])
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the columns of the rows."""
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._rows)
+
+
+class Spreader:
+    """Cuts the rows of one query, in slices of a fixed number of pieces. Not thread safe."""
+
+    def __init__(self, pane: int, origin: int, capacity: int) -> None:
+        """Cut at the panes of `pane` ns from `origin`; up to `capacity` pieces at a time."""
+        self.pane = pane
+        self.origin = origin
+        self.too_long = 0
+        self.buffers = np.empty((PIECE_WORDS, capacity), np.int64)
+
+    def cut(self, columns: Columns, rows: int, chosen: Mask | None) -> Iterator[Pieces]:
+        """Yield the pieces of the chosen rows; each slice is valid until the next."""
+        start, end = columns["start_ts"], columns["ts"]
+        assert isinstance(start, Vector)
+        assert isinstance(end, Vector)
+        ends = np.ascontiguousarray(end.data)
+        starts = start.data if start.valid is None else np.where(start.valid, start.data, ends)
+        starts = np.ascontiguousarray(np.broadcast_to(starts, rows))
+        mask = np.ones(1, np.uint8) if chosen is None else chosen.view(np.uint8)
+        state = np.zeros(3, np.int64)
+        while state[ROW] < rows:
+            count = cut_rows(
+                starts, ends, mask, chosen is not None, rows, self.pane, self.origin, MOST_PIECES, state,
+                *self.buffers, self.buffers.shape[1],
+            )  # fmt: skip
+            if count == 0:
+                break
+            row_of, pane_of, *spans = (np.ascontiguousarray(buffer[:count]) for buffer in self.buffers)
+            times = self.origin + pane_of * self.pane
+            yield Pieces(count, int(times.min()), times, PieceColumns(columns, row_of, spans))
+        self.too_long += int(state[WHOLE])
