@@ -1,8 +1,9 @@
 """Several queries in one pass over the packets, and wide keys: decode + table on one core, with all counters on.
 
 Every query is fed by one decoding of a block. Queries that keep the same groups share a table as well
-(`lowlevel.table.sharing`); the five different ones cannot, but three of them are fed from the 5-tuple's (`lowlevel.table.feeding`).
-What a query costs besides is seen side by side: the workloads take turns, so that what others do to the machine, they
+(`lowlevel.table.sharing`); the five different ones cannot, but three of them are fed from the 5-tuple's
+(`lowlevel.table.feeding`). What a query costs besides is seen side by side: the workloads take turns, so that what
+others do to the machine, they
 do to all. The yardstick is one query by address pair over the same packets, in the same turn.
 """
 

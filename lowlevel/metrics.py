@@ -50,7 +50,7 @@ LINK_STATE = Metric(
     "wiretide_node_links", "gauge", ("state",), "Links of the node by state: running, ended, stopped or failed."
 )
 
-NODE_METRICS_METRICS = (
+NODE_METRICS = (
     RECORDS_SHED,
     SAMPLING_RATE,
     SAMPLING_ASKED,

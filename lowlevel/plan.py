@@ -45,8 +45,9 @@ class LowLevelPlan:
     `pane` is the length in ns of the intervals that partials are kept for, counted from `origin`: pane p is `[origin
     + p*pane, origin + (p+1)*pane)`. The `link` is a column of every partial, never a key of the table: a table serves
     one link. `kind` says what rows it reads: `packets`, `frames`, `flows` or `samples`. With `spread` a row is cut
-    at the panes from its start_ts to its ts (`lowlevel.table.spread`), else it is in the pane of its ts. `sampling` are rates
-    of flow exporters that were set by hand. Where it is not `reduced`, there is no table: each row that is kept leaves
+    at the panes from its start_ts to its ts (`lowlevel.table.spread`), else it is in the pane of its ts. `sampling`
+    are rates of flow exporters that were set by hand. Where it is not `reduced`, there is no table: each row that is
+    kept leaves
     as a partial of its own, in the order of arrival, in a pane of 1 ns. With `in_arrival_order` that order means
     something: rows of one capture are read by one reader.
     """

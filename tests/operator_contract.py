@@ -1,4 +1,4 @@
-"""The contract of `highlevel.operators.operator`, checked for any operator on any grammatical interleaving of its inputs.
+"""The Operator contract, checked for any operator on any grammatical interleaving of its inputs.
 
 What it can catch, beside wrong results: a row behind a punctuation that covers it, punctuation that goes back, is
 swallowed or is said twice, results that depend on the order of arrival, state that outlives its windows, and state

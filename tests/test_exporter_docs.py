@@ -10,7 +10,7 @@ from dashboards.prometheus.exporter import HTTP_METRICS, Exporter
 from dashboards.prometheus.exporter import METRICS as DASHBOARD_METRICS
 from highlevel.metrics import METRICS as HIGH_METRICS
 from lowlevel.metrics import METRICS as LOW_METRICS
-from lowlevel.metrics import NODE_METRICS_METRICS as NODE_METRICS
+from lowlevel.metrics import NODE_METRICS
 from queries.gsql import compile_query
 
 TEXT = (Path(__file__).resolve().parent.parent / "docs" / "guide" / "metrics.md").read_text("utf-8")

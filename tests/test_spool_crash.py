@@ -19,8 +19,8 @@ import pytest
 
 from lowlevel.punctuation import Punctuation
 from lowlevel.spool import segment
-from lowlevel.spool.folder import COMMITTED_NAME as NAME
 from lowlevel.spool.folder import (
+    COMMITTED_NAME,
     Committed,
     SegmentFormatError,
     SegmentLostError,
@@ -233,7 +233,7 @@ def test_a_commit_that_is_cut_or_changed_at_any_byte_is_refused_and_the_next_one
     three_segments(tmp_path)
     reader = SpoolReader(tmp_path)
     reader.commit(1)
-    path = tmp_path / NAME
+    path = tmp_path / COMMITTED_NAME
     whole = path.read_bytes()
     random = Random(2)
     damaged = [whole[:length] for length in range(len(whole))]
@@ -251,11 +251,11 @@ def test_a_commit_that_is_cut_or_changed_at_any_byte_is_refused_and_the_next_one
         assert reader.segments() == [0, 1, 2]
     reader.commit(1)
     assert read_committed(tmp_path) == Committed(1, 5)
-    path.with_name(f"{NAME}.part").write_bytes(whole[:5])  # of a commit that a crash has stopped
+    path.with_name(f"{COMMITTED_NAME}.part").write_bytes(whole[:5])  # of a commit that a crash has stopped
     assert reader.committed == 1
     reader.commit(2)
     assert read_committed(tmp_path) == Committed(2, 9)
-    assert not path.with_name(f"{NAME}.part").exists()
+    assert not path.with_name(f"{COMMITTED_NAME}.part").exists()
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])

@@ -37,8 +37,8 @@ from capture.native import helper, kernel, pointer
 
 # Receiving where there is no recvmmsg (macOS): one datagram with each call.
 #
-# The time is that of reading and not of arrival, and the local address the one that the socket is bound to: for a socket
-# on all addresses that is 0.0.0.0 or ::.
+# The time is that of reading and not of arrival, and the local address the one that the socket is bound to: for a
+# socket on all addresses that is 0.0.0.0 or ::.
 
 
 class LoopReceiver:

@@ -14,8 +14,9 @@ from capture.native import helper, kernel
 
 # Files of bare export datagrams: messages of NetFlow and IPFIX back to back, as a collector received them.
 #
-# An IPFIX file (RFC 5655) is one, and so is the payload of a datagram saved by itself. Such a file says neither who sent
-# a message nor when it came: its time is that of its header, its sender NULL. NetFlow v5, v7 and IPFIX say how long a
+# An IPFIX file (RFC 5655) is one, and so is the payload of a datagram saved by itself. Such a file says neither who
+# sent a message nor when it came: its time is that of its header, its sender NULL. NetFlow v5, v7 and IPFIX say how
+# long a
 # message is. One of v9 does not: it goes on, set by set, until a header follows, whose version is the number of no set,
 # or zeros to fill it up. The last message of a file has what is left of it, however much it says it should.
 
@@ -44,7 +45,6 @@ class ExportFormat:
         self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
     ) -> int:
         """Walk whole messages, as RecordFormat says; `data` is the whole file."""
-
         return walk_messages(data, end, len(data), records, len(rows), rows.reshape(-1), state.words)
 
 

@@ -40,8 +40,8 @@ def index_of(rows: npt.NDArray[np.int64], damage: str | None) -> Index:
 
 # The scan of one capture in pieces that several threads walk at once; joined they are the scan of the whole.
 #
-# `capture.files.split` says how a piece finds its first record, and why the walks prove each other. What was walked from
-# a wrong guess is walked again, when the pieces are joined; the index is exact in any case.
+# `capture.files.split` says how a piece finds its first record, and why the walks prove each other. What was walked
+# from a wrong guess is walked again, when the pieces are joined; the index is exact in any case.
 
 
 Progress = Callable[[int], None]

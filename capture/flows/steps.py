@@ -200,12 +200,12 @@ class Compiler:
     def sampling(self) -> None:
         """How a record says it was sampled; what comes later counts more."""
         self.flags |= SAMPLED
-        for element, kind in ((10, INTERFACE), (48, SAMPLER), (302, SELECTOR)):
-            if self.has(element):
-                self.add(values.RATE_KEY, values.RATE_NUM, element, limit=kind)
-        for element in (50, 34):
-            if self.has(element):
-                self.add(values.RATE, values.RATE_NUM, element)
+        for number, kind in ((10, INTERFACE), (48, SAMPLER), (302, SELECTOR)):
+            if self.has(number):
+                self.add(values.RATE_KEY, values.RATE_NUM, number, limit=kind)
+        for number in (50, 34):
+            if self.has(number):
+                self.add(values.RATE, values.RATE_NUM, number)
         for pair in (
             ((305, values.RATE_PART), (306, values.RATE_SPACE)),
             ((309, values.RATE_PART), (310, values.RATE_POPULATION)),

@@ -42,8 +42,8 @@ from capture.packets.link_headers import (
 #     flags and version   C checksum  R routing (RFC 1701)  K key  S sequence number  ...  A acknowledgment  version (3)
 #     protocol            an EtherType; 0x6558 Ethernet, 0x880B PPP, 0x88BE ERSPAN I and II, 0x22EB ERSPAN III
 #
-# ERSPAN I has neither a sequence number in GRE nor a header of its own; II has 8 bytes, III has 12, and 8 more where its
-# last bit says so. The id of a tunnel is the key, PPTP's call, ERSPAN's session.
+# ERSPAN I has neither a sequence number in GRE nor a header of its own; II has 8 bytes, III has 12, and 8 more where
+# its last bit says so. The id of a tunnel is the key, PPTP's call, ERSPAN's session.
 
 
 CHECKSUM, ROUTING, KEY, SEQUENCE, ACKNOWLEDGMENT, VERSION_BITS = 0x8000, 0x4000, 0x2000, 0x1000, 0x0080, 0x0007
@@ -122,8 +122,8 @@ def erspan_inside(buf, at, end, version, header):  # type: ignore[no-untyped-def
 #
 # A data message of version 3 does not say how long its cookie is (0, 4 or 8 bytes), whether the default sublayer of 4
 # bytes follows, nor what it carries: the ends agreed on it before. So an inside is believed only where one IP packet is
-# possible: behind the session id and 0, 4, 8 or 12 bytes, with or without an Ethernet header, one that ends exactly with
-# the message. Of several Ethernet headers that lead to it, each a VLAN tag shorter, the longest is taken.
+# possible: behind the session id and 0, 4, 8 or 12 bytes, with or without an Ethernet header, one that ends exactly
+# with the message. Of several Ethernet headers that lead to it, each a VLAN tag shorter, the longest is taken.
 
 
 TYPE, LENGTH, L2TP_SEQUENCE, OFFSET = 0x8000, 0x4000, 0x0800, 0x0200

@@ -71,8 +71,9 @@ from capture.sflow.columns import (
 #
 # A sub-agent numbers its datagrams, and a data source its flow samples; both count up by one, modulo 2**32. A table of
 # fixed size remembers the last number of each, and which of the REORDER numbers up to it are missing. A number ahead of
-# the next one leaves a gap. One less than REORDER behind was counted as missing and came late (reordered), or it was not
-# missing: it came twice, or is from before the first one that was seen (repeated). One further behind, or any after the
+# the next one leaves a gap. One less than REORDER behind was counted as missing and came late (reordered), or it was
+# not missing: it came twice, or is from before the first one that was seen (repeated). One further behind, or any
+# after the
 # agent's uptime fell by more than RESTART, is a new beginning. What never came is what is missing less what was
 # reordered, which is never more.
 

@@ -18,6 +18,7 @@ from dashboards.prometheus.server import serve
 from dashboards.stop_signals import stopping
 from lowlevel.metrics import (
     LINK_STATE,
+    NODE_METRICS,
     PARTIALS_LEFT,
     RECORDS_SHED,
     SPOOL_ROWS_DROPPED,
@@ -25,7 +26,6 @@ from lowlevel.metrics import (
     SPOOL_SEGMENTS_WRITTEN,
 )
 from lowlevel.metrics import METRICS as LOW_METRICS
-from lowlevel.metrics import NODE_METRICS_METRICS as NODE_METRICS
 from queries.bindings import check_names
 from queries.pipeline_file import PipelineFile
 

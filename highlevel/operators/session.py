@@ -50,7 +50,7 @@ class SessionColumns:
 
 
 class OpenSessions:
-    """One slot per session, in arrays; the kernels (`highlevel.operators.session_kernels`) say how slots hang together."""
+    """One slot per session, in arrays, linked by the kernels of `highlevel.operators.session_kernels`."""
 
     def __init__(self, gap: int, columns: SessionColumns, schema: pa.Schema) -> None:
         """Hold none; `schema` is that of the partials."""

@@ -8,8 +8,8 @@ many windows it is in. Piles live in a map, so a gap of years between two of the
 Many short windows in one batch, such as milliseconds, have no piles: their partials stay together in sorted runs
 (`highlevel.sliding.scattered_partials`), and leave at punctuation with the rows of the piles of the same windows.
 
-How a window is made of its piles is chosen by cost (`highlevel.sliding.window_rows`), window by window: merged anew, or from the
-totals of the window before. Totals are never part of a snapshot: they follow from the piles.
+How a window is made of its piles is chosen by cost (`highlevel.sliding.window_rows`), window by window: merged anew,
+or from the totals of the window before. Totals are never part of a snapshot: they follow from the piles.
 """
 
 from __future__ import annotations

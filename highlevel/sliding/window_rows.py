@@ -21,9 +21,10 @@ from lowlevel.subaggregates import MERGE, SubAggregate
 
 # How Aggregate gets from one window to the next, by what it costs.
 #
-# Unit of cost: merging one row. A window of P piles with R rows costs `R + P * PILE_COST` when its piles are merged anew.
-# Keeping totals costs `TOTALS_COST` a window, and each pile a merge when it comes and one or two more until it has gone,
-# so `3 * R / P`. Tumbling windows, and small ones of few panes, are merged anew.
+# Unit of cost: merging one row. A window of P piles with R rows costs `R + P * PILE_COST` when its piles are merged
+# anew. Keeping totals costs `TOTALS_COST` a window, and each pile a merge when it comes and one or two more until it
+# has
+# gone, so `3 * R / P`. Tumbling windows, and small ones of few panes, are merged anew.
 
 
 PILE_COST = 200

@@ -92,9 +92,9 @@ class WindowKind(Protocol):
 #
 #     extent(w) = { t : o <= t < o + (w+1)*s }        wids(t) = { w : w >= (t-o)//s }, an infinite set
 #
-# Only a window whose last slide has rows is reported: others would repeat what the one before them said, through gaps of
-# years. It is reported with every group seen so far, so a group's windows depend on the rows of all. Groups are kept for
-# ever, so there is a bound on how many.
+# Only a window whose last slide has rows is reported: others would repeat what the one before them said, through gaps
+# of years. It is reported with every group seen so far, so a group's windows depend on the rows of all. Groups are kept
+# for ever, so there is a bound on how many.
 
 
 MOST_GROUPS = 1_000_000

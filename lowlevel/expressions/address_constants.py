@@ -1,4 +1,4 @@
-"""Addresses and networks that stand in a query: whole integers, of which columns have halves (`lowlevel.expressions.columns`)."""
+"""Address and network constants of a query, as whole integers; columns hold their halves."""
 
 from dataclasses import dataclass
 

@@ -122,8 +122,8 @@ def taken(vector: AnyVector, places: npt.NDArray[np.int64]) -> AnyVector:
 
 # The columns of a batch at some of its rows, taken when they are asked for.
 #
-# Where a predicate lets few rows pass, keys and arguments of those alone are evaluated and packed; everything behind sees
-# a smaller batch.
+# Where a predicate lets few rows pass, keys and arguments of those alone are evaluated and packed; everything behind
+# sees a smaller batch.
 
 
 SHARE = 4

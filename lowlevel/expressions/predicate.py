@@ -21,8 +21,8 @@ from lowlevel.subaggregates import INT_MAX, INT_MIN
 #     tcp_flags & 2 <> 2     not 2 <= tcp_flags & 2 <= 2
 #     len > 1000             1001 <= len
 #
-# Step by step such a condition makes a column for the bits, one for the comparison, one for what is not NULL and one for
-# all of it together, each of which is written to memory and read again.
+# Step by step such a condition makes a column for the bits, one for the comparison, one for what is not NULL and one
+# for all of it together, each of which is written to memory and read again.
 
 
 NULL = -1

@@ -31,9 +31,10 @@ from lowlevel.subaggregates import INT_MIN
 
 # The kernel of the filter join: one pass over rows in the order in which they came, asking and remembering.
 #
-# Memory is buckets of WAYS entries, each a time and the words of a key. A key has one bucket, chosen by its hash, and is
-# there with the newest time at which it was seen. Entries of a bucket are filled from its first on and never emptied, so
-# the first empty one ends a search.
+# Memory is buckets of WAYS entries, each a time and the words of a key. A key has one bucket, chosen by its hash, and
+# is there with the newest time at which it was seen. Entries of a bucket are filled from its first on and never
+# emptied,
+# so the first empty one ends a search.
 
 
 WAYS = 8

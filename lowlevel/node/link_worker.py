@@ -2,7 +2,8 @@
 
 Nothing here waits for whoever reads the spool. What a full spool does not take waits in a list, which holds no more
 than the tables did; until it is empty no block is reduced. A link that is on a wire sheds meanwhile, and where its ring
-fills (`lowlevel.node.shedding`). One whose packets stay where they are, a file or a folder that is followed, is left unread.
+fills (`lowlevel.node.shedding`). One whose packets stay where they are, a file or a folder that is followed, is left
+unread.
 
 Such an input can be read again, and is, from where it was left: whenever a segment is due, the tables are emptied and
 the segment is cut, with the place that the input has been reduced to in its head. All rows before that place are then

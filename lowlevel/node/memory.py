@@ -1,7 +1,8 @@
 """How many slots tables may have, so that all of them together stay within a budget of memory.
 
-A plan has a table for each tuple of IP versions of its address keys that occurs (`lowlevel.table.keys`). The budget holds for
-all that can occur: addresses of one header have one version, 4 or 6, and where there may be no such header, none.
+A plan has a table for each tuple of IP versions of its address keys that occurs (`lowlevel.table.keys`). The budget
+holds for all that can occur: addresses of one header have one version, 4 or 6, and where there may be no such header,
+none.
 
     source and destination of a packet          4 4 | 6 6                      2 tables
     source of the outer and of the inner one    4 0 | 4 4 | 4 6 | 6 0 | …      6 tables

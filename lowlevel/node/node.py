@@ -163,7 +163,7 @@ class Node:
             yield from self._progress(stream, idle=True)
 
     def end_block(self) -> Iterator[tuple[int, Item]]:
-        """Take it that a block of the source has ended (`lowlevel.promises.promise`); yields what then becomes known."""
+        """Record that a block of the source has ended (`lowlevel.promises.promise`), and yield the new punctuation."""
         for stream in self.streams:
             stream.promise.end_block()
             yield from self._progress(stream)

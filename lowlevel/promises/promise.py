@@ -97,9 +97,10 @@ class Promise:
 #     ts   |  3 1 4 2 2  |  5 4 7 6  |  9 8 8 …        ties where blocks touch are allowed
 #                ▲ P(4) behind it ▲ P(7)
 #
-# So comes what is purged at intervals: a router's flow cache, a rotated file. No slack fits: a small one loses rows, one
-# of a block's length is right at its end only. What is needed is to know **where a block ends**. Rows alone do not tell:
-# inside a block times jump backwards all the while, and where the next begins they may not jump at all. The end is
+# So comes what is purged at intervals: a router's flow cache, a rotated file. No slack fits: a small one loses rows,
+# one of a block's length is right at its end only. What is needed is to know **where a block ends**. Rows alone do not
+# tell: inside a block times jump backwards all the while, and where the next begins they may not jump at all. The end
+# is
 #
 # * what the source says (`end_block`): of a followed folder, each file is a block;
 # * with a `length`, whatever the source says, a time of the next segment: the block of times
@@ -132,8 +133,9 @@ class Blocks(Promise):
 
 # Exact: the source knows what follows, or nobody does.
 #
-# Of a file the scan has found the smallest time behind each block (`capture.files.scan`), which is the definition of the
-# low watermark itself; what is declared is all that is promised. A source that declares nothing promises at its end.
+# Of a file the scan has found the smallest time behind each block (`capture.files.scan`), which is the definition of
+# the low watermark itself; what is declared is all that is promised. A source that declares nothing promises at its
+# end.
 
 
 class Exact(Promise):
@@ -149,8 +151,8 @@ class Exact(Promise):
 # * it is at most n places behind its place in the order of time, which ties share;
 # * it and its place in that order are at most n places apart, in either direction.
 #
-# Each implies the first, by which a row below the (n+1)-th largest so far, having n+1 newer ones before it, cannot come.
-# The largest of all but the last n rows would hold under the second alone.
+# Each implies the first, by which a row below the (n+1)-th largest so far, having n+1 newer ones before it, cannot
+# come. The largest of all but the last n rows would hold under the second alone.
 
 
 MOST_ROWS = 1 << 20
@@ -207,8 +209,8 @@ class LateByTime(Promise):
 
 # Ordered: no row is older than one before it.
 #
-# The promise is the last value itself, and strict: rows that tie with it may follow. Reading it as "everything up to the
-# last value has arrived" would be wrong at every tie.
+# The promise is the last value itself, and strict: rows that tie with it may follow. Reading it as "everything up to
+# the last value has arrived" would be wrong at every tie.
 
 
 class Ordered(LateByTime):

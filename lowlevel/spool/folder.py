@@ -109,8 +109,8 @@ def numbers(folder: Path) -> list[int]:
 
 # How far the reader has got: one small file that is replaced as a whole.
 #
-# Replacing takes a block of the disk, and a full disk has none, though it waits for just this to get room. So the writer
-# keeps a block in a file of its own, for the reader to let go.
+# Replacing takes a block of the disk, and a full disk has none, though it waits for just this to get room. So the
+# writer keeps a block in a file of its own, for the reader to let go.
 
 
 COMMITTED_NAME = "committed"

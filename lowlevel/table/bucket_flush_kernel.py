@@ -57,7 +57,8 @@ def update_tagged_flushing(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Add packets to the table, and let old entries leave; return how many rows `out` holds.
 
-    As `lowlevel.table.flush_kernels.update_flushing` does, with `tags` and `hashes` as in `lowlevel.table.bucket_table`.
+    As `lowlevel.table.flush_kernels.update_flushing` does, with `tags` and `hashes` as in
+    `lowlevel.table.bucket_table`.
     """
     first = 1 + key_words
     buckets = np.uint64(slot_count // BUCKET - 1)

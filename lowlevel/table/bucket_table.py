@@ -1,8 +1,8 @@
 """The table whose entries of a pane leave together, when it is asked for: buckets of eight slots with tags.
 
 An entry stands in any of the eight slots of its group's bucket. Another one that finds them full evicts the entry in
-its own home slot. Which slot it is, a word of tags says (`lowlevel.table.entries`): of the table, which is larger than the
-processor's own caches, a packet needs the one line of its entry.
+its own home slot. Which slot it is, a word of tags says (`lowlevel.table.entries`): of the table, which is larger
+than the processor's own caches, a packet needs the one line of its entry.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Entries of a finer table as the rows of a coarser one (`lowlevel.table.feeding`): keys are laid out anew, panes joined.
+"""Tables fed from finer tables: entries that leave the finer table are rows of the coarser one.
 
 entry of the finer table    pane 17 | srcIP destIP | srcPort destPort protocol | count  bytes
 row for the coarser one     pane  2 |              protocol srcIP              |        bytes
@@ -23,12 +23,14 @@ from lowlevel.table.table import Table
 #
 #     finer      GROUP BY srcIP, destIP, srcPort, destPort, protocol   panes of 10 s   takes in every packet
 #     coarser    GROUP BY srcIP, destIP                                panes of 60 s   every entry that leaves the finer
-#     coarsest   GROUP BY destIP                                       panes of 60 s   every entry that leaves the coarser
+#     coarsest   GROUP BY destIP                                       panes of 60 s   every entry that leaves the
+# coarser
 #
 # Gigascope's authors feed queries from *phantoms* in the same way (Zhang, Koudas, Ooi, Srivastava 2005). A table can be
-# fed from another one of the same rows (kind, predicate, sampling) whose keys contain its own, in any order, whose panes
-# its own are made of, and that keeps its sub-aggregates; they merge as between the levels, counts by addition. Where rows
-# are spread over panes, pieces are counted, so panes must be the same.
+# fed from another one of the same rows (kind, predicate, sampling) whose keys contain its own, in any order, whose
+# panes its own are made of, and that keeps its sub-aggregates; they merge as between the levels, counts by addition.
+# Where
+# rows are spread over panes, pieces are counted, so panes must be the same.
 #
 # A table that packets feed **keeps a sub-aggregate for another's sake** (`widened`) as long as it has MOST_KEPT of them
 # at the most: every packet pays for a longer entry, but less than for finding its entry in one more table.
@@ -36,8 +38,8 @@ from lowlevel.table.table import Table
 # Tables whose entries leave bit by bit are not fed: an entry that leaves the finer one at the bound would stay in the
 # coarser one for as long again.
 #
-# Among several the one with the fewest keys feeds, as fewest entries leave it. Two plans that could feed each other keep
-# the same groups: the first feeds. So no table ever feeds itself.
+# Among several the one with the fewest keys feeds, as fewest entries leave it. Two plans that could feed each other
+# keep the same groups: the first feeds. So no table ever feeds itself.
 
 
 ALONE = frozenset({Kind.COUNT, Kind.SUM, Kind.MIN, Kind.MAX})

@@ -26,7 +26,8 @@ from capture.prefetch import prefetch
 from lowlevel.subaggregates import INT_MIN
 from lowlevel.table.entries import AHEAD, append_entry, begin_entry, holds_key, mix, take_in, write_tag
 
-# What a table whose old entries leave bit by bit (`lowlevel.table.flushing`) knows of itself: words that its kernels share.
+# What a table whose old entries leave bit by bit (`lowlevel.table.flushing`) knows of itself: words that its kernels
+# share.
 #
 # | word | is |
 # | --- | --- |

@@ -81,7 +81,7 @@ class QueryTables:
         return together(table.tally for _, table in self.tables.values())
 
     def feed(self, other: QueryTables) -> None:
-        """From now on book what leaves these tables in those of `other` (`lowlevel.table.feeding`), which only counts rows.
+        """Pass the entries that leave these tables to those of `other`, which then only counts rows.
 
         Whatever is asked of both is to be asked here first: then what is promised of these holds of what comes there.
         ValueError where entries leave bit by bit.

@@ -19,8 +19,8 @@ from capture.native import helper, kernel
 #     10.1.0.0/16   b          ├── b ──┤
 #     ranges        none  │  a │   b   │       a        │ none
 #
-# Only where a range begins is kept: it ends where the next begins. The first begins at address 0. n prefixes make 2n + 1
-# ranges at most.
+# Only where a range begins is kept: it ends where the next begins. The first begins at address 0. n prefixes make 2n
+# + 1 ranges at most.
 
 
 NONE = -1
