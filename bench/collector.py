@@ -143,8 +143,9 @@ def _peer(program: str, data: Path, count: int) -> tuple[str, ...]:
 
 def records(path: Path) -> int:
     """Count the records of a capture."""
-    from capture.files.capture import Capture, open_capture
+    from capture.files.capture import Capture
     from capture.files.scan import scan
+    from capture.open import open_capture
 
     opened = open_capture(path)
     assert isinstance(opened, Capture), "what a collector writes can be mapped"

@@ -29,9 +29,9 @@ from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION, address_pairs, cached, warm
-from capture.files.capture import open_capture
 from capture.files.decompressed import CODECS, SLICE, STEP, Codec
 from capture.files.stream import StreamedCapture
+from capture.open import open_capture
 from highlevel.inline import InlineRun, Input
 from queries.gsql import compile_query
 

@@ -73,8 +73,8 @@ def _row(name: str, rate: Figure, rates: dict[str, Figure], record: float) -> tu
 def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], int]:
     """Seconds of each step, `runs` times each and by turns, and how many were made again."""
     from capture.files.blocks import BLOCK_RECORDS
-    from capture.files.capture import open_mapped
     from capture.files.scan import scan
+    from capture.open import open_mapped
     from capture.packets.decoder import Decoder
     from highlevel.inline import InlineRun, Input
     from lowlevel.node.node import Node

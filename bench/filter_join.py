@@ -68,8 +68,8 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], list[tuple[f
     """Seconds of the processor of each query, `runs` times and by turns; share, keys and what was missed of them."""
     import numpy as np
 
-    from capture.files.capture import open_mapped
     from capture.files.scan import scan
+    from capture.open import open_mapped
     from lowlevel.expressions.columns import Vector
     from lowlevel.expressions.tree import Binary, Column, SeenWithin
     from lowlevel.expressions.types import Op, Type

@@ -29,9 +29,9 @@ from bench.command import wiretide
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import cached
-from capture.files.capture import open_mapped
 from capture.files.scan import scan
 from capture.generate import Profile
+from capture.open import open_mapped
 from highlevel.inline import InlineRun, Input
 from highlevel.metrics import SPOOL_SEGMENTS_READ
 from highlevel.plan import QueryPlan

@@ -15,8 +15,8 @@ SLOTS = 1 << 14
 
 def items_of(path: Path) -> list[Item]:
     """All items of a node over a capture: batches of partials, and the punctuation behind them."""
-    from capture.files.capture import open_mapped
     from capture.files.scan import scan
+    from capture.open import open_mapped
     from lowlevel.node.node import Node
     from queries.gsql import compile_groups
 

@@ -21,8 +21,9 @@ from bench.setting import Setting
 from bench.traffic import MILLION, address_pairs, cached, warm
 from bench.undisturbed import step, undisturbed
 from capture.files.blocks import BLOCK_RECORDS, Index
-from capture.files.capture import Capture, open_mapped
+from capture.files.capture import Capture
 from capture.files.scan import scan
+from capture.open import open_mapped
 from capture.packets.decoder import Decoder
 from highlevel.plan import QueryPlan
 from lowlevel.node.node import Node

@@ -78,8 +78,8 @@ def low_level(path: Path, runs: int) -> dict[str, float]:
 
     The least of each block of packets: both do the same with it, whatever others do to the machine meanwhile.
     """
-    from capture.files.capture import open_mapped
     from capture.files.scan import scan
+    from capture.open import open_mapped
     from lowlevel.node.node import Node
     from queries.gsql import compile_groups
 

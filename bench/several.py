@@ -101,8 +101,8 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
 
     Raises RuntimeError where a query did not see every packet: what was measured would be no answer.
     """
-    from capture.files.capture import open_mapped
     from capture.files.scan import scan
+    from capture.open import open_mapped
     from lowlevel.node.node import Node
     from lowlevel.table.query_tables import QueryTables
     from queries.gsql import compile_groups

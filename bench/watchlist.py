@@ -110,8 +110,8 @@ def measure(
 
     All are seconds of the processor. Loading takes turns with splitting.
     """
-    from capture.files.capture import open_mapped
     from capture.files.scan import scan
+    from capture.open import open_mapped
     from lowlevel.node.node import Node
     from lowlevel.watch.contents import Form, read_contents
     from queries.gsql import compile_groups

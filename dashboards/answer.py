@@ -161,7 +161,7 @@ def answer(
         raise ValueError(
             f"got threads, a slack, a lull or something to follow with the engine {on}, expected them with {INLINE}"
         )
-    from capture.files.capture import open_finite
+    from capture.open import open_finite
     from highlevel.spark.batch import BatchRun
     from highlevel.spark.java import require_java
     from highlevel.spark.session import close, session

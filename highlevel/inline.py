@@ -14,10 +14,11 @@ import pyarrow as pa
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
 from capture.files.byte_source import STANDARD_INPUT
-from capture.files.capture import AnyCapture, Capture, allow_open_files, open_capture
+from capture.files.capture import AnyCapture, Capture
 from capture.files.stream import StreamedCapture
 from capture.metrics import FLOW_SESSIONS, FLOW_SETS_WAITING, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
+from capture.open import allow_open_files, open_capture
 from highlevel.ahead import ahead
 from highlevel.arrival_order import check_one_input
 from highlevel.graph.pipeline import GraphPipeline

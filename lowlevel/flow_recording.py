@@ -27,11 +27,12 @@ import numpy as np
 
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS, END_OF_FILE, MORE, NO_PROMISE, ROW, Block, WalkState
-from capture.files.capture import AnyCapture, Capture, open_finite
+from capture.files.capture import AnyCapture, Capture
 from capture.flows.announcements import Announcements
 from capture.flows.sampling import Sampling
 from capture.flows.sessions import SessionKey
 from capture.flows.templates import Definition
+from capture.open import open_finite
 from lowlevel.rows.flows import FlowReader
 
 FIRST_RECORDS = 64

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from capture.files.capture import Capture, open_capture
+from capture.files.capture import Capture
 from capture.files.scan import scan
 from capture.flows.elements import ALIASES, Element, element
+from capture.open import open_capture
 from lowlevel.rows.flows import FlowReader
 from tests.flow_rows import Sent
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from capture.files.blocks import Index
-from capture.files.capture import open_capture
 from capture.files.scan import scan
+from capture.open import open_capture
 from capture.packets.columns import COLUMNS, FRAME_COLUMNS, PACKET_COLUMNS
 from capture.packets.decoder import Decoder, Packets
 from capture.packets.fields import INNER, PHYSICAL, SKIPPED

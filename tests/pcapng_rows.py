@@ -7,9 +7,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from capture.files.capture import open_capture
 from capture.files.interfaces import RETIMED
 from capture.files.scan import scan
+from capture.open import open_capture
 from capture.packets.decoder import Decoder
 from tests.packet_rows import ALL_COLUMNS, decode_file, rows_of
 from tests.pcap_bytes import pcap_bytes

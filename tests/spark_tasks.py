@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from capture.files.capture import open_finite
+from capture.open import open_finite
 from highlevel.graph.plan import AnyPlan
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan

@@ -7,8 +7,9 @@ from pathlib import Path
 from random import Random
 
 from capture.files.blocks import Block
-from capture.files.capture import Capture, open_capture
+from capture.files.capture import Capture
 from capture.files.scan import scan
+from capture.open import open_capture
 from highlevel.graph.plan import AnyPlan, named_leaves
 from highlevel.inline import Input
 from highlevel.plan import LeafPlan

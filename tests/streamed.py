@@ -7,10 +7,11 @@ from pathlib import Path
 
 from capture.files.blocks import NO_PROMISE
 from capture.files.byte_source import FileBytes
-from capture.files.capture import Capture, open_capture
+from capture.files.capture import Capture
 from capture.files.read_ahead import CHUNK
 from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
+from capture.open import open_capture
 from tests.capture_oracle import parse_pcap
 
 Record = tuple[bytes, int, int]

@@ -21,11 +21,11 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.blocks import Block
-from capture.files.capture import open_capture
 from capture.files.followed import FollowedCapture
 from capture.files.positions import positions
 from capture.generate import Profile, generate
 from capture.metrics import RECORDS_READ
+from capture.open import open_capture
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 from lowlevel.metrics import (

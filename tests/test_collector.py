@@ -43,10 +43,10 @@ from capture.collector.metrics import (
 )
 from capture.collector.recvmmsg import supported
 from capture.collector.settings import Settings
-from capture.files.capture import open_capture
 from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
 from capture.metrics import Samples
+from capture.open import open_capture
 from dashboards.output.console import compile_kernels
 from tests import in_ns
 from tests.capture_process import POLL_SECONDS, POLLS, collector

@@ -21,10 +21,10 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
-from capture.files.capture import open_capture, open_mapped
 from capture.files.decompressed import CODECS, SLICE, STEP
 from capture.files.read_ahead import CHUNK
 from capture.files.stream import StreamedCapture
+from capture.open import open_capture, open_mapped
 from tests.compressed_bytes import COMPRESS, skippable, slowly
 from tests.fuzz.compressed import Trickle
 from tests.fuzz.compressed import content as content_of
@@ -262,7 +262,7 @@ def test_xz_that_asks_for_too_much_memory_is_refused(tmp_path: Path) -> None:
 
 BOMB = """
 import resource, sys
-from capture.files.capture import open_capture
+from capture.open import open_capture
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 small, large = map(open_capture, sys.argv[1:])

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from capture.files.blocks import BLOCK_RECORDS
-from capture.files.capture import open_capture
 from capture.files.scan import scan
+from capture.open import open_capture
 from capture.packets.columns import FRAME_COLUMNS
 from capture.packets.decoder import Decoder
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import capture.packets.decoder
-from capture.files.capture import open_capture
 from capture.files.scan import scan
+from capture.open import open_capture
 from capture.packets.decoder import Decoder
 from capture.packets.fields import FIELDS, PHYSICAL, ROWS
 from capture.packets.records import decode_pcap

@@ -22,7 +22,6 @@ import pytest
 import capture.packets.decoder
 import wiretide
 from capture.errors import InputError
-from capture.files.capture import open_capture
 from capture.files.scan import scan
 from capture.metrics import (
     DECODED_BY_FALLBACK,
@@ -32,6 +31,7 @@ from capture.metrics import (
     REFUSED_BY_FALLBACK,
     Samples,
 )
+from capture.open import open_capture
 from capture.packets.candidates import HEADERS, LINK_TYPES
 from capture.packets.decoder import Decoder
 from capture.packets.fallback import REFUSED, Fallback

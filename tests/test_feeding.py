@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from capture.files.capture import open_mapped
 from capture.files.scan import scan
+from capture.open import open_mapped
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan

@@ -10,8 +10,8 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
-from capture.files.capture import open_capture
 from capture.files.scan import scan
+from capture.open import open_capture
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
 from lowlevel.expressions.tree import SeenWithin

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from capture.files.capture import Capture, open_capture
+from capture.files.capture import Capture
 from capture.files.scan import scan
+from capture.open import open_capture
 from lowlevel.promises.guard import AGREEING
 from lowlevel.promises.knowledge import parse_knowledge
 from lowlevel.promises.promise import Promise

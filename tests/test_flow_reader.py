@@ -21,12 +21,13 @@ from scapy.packet import Raw
 
 from capture.errors import InputError
 from capture.files.blocks import ROW, WalkState
-from capture.files.capture import Capture, open_capture
+from capture.files.capture import Capture
 from capture.files.messages import ExportFormat, list_messages, walk_messages
 from capture.files.scan import scan
 from capture.flows.export_datagrams import PORTS, choose_exports
 from capture.flows.kernels.datagrams import JOB_ROWS
 from capture.metrics import FILES_DAMAGED, FLOW_DATAGRAMS, FLOW_DATAGRAMS_REFUSED, FLOW_RECORDS, Samples
+from capture.open import open_capture
 from highlevel.inline import InlineRun, Input
 from lowlevel.rows.flows import FlowReader
 from lowlevel.rows.readers import PacketReader

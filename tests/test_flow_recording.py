@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from capture.files.capture import Capture, open_capture
+from capture.files.capture import Capture
 from capture.files.scan import scan
 from capture.metrics import FLOW_SETS_WAITING, Samples
+from capture.open import open_capture
 from highlevel.inline import InlineRun, Input
 from queries.gsql import compile_query
 from tests.netflow_bytes import Spec, a_set, ipfix, template, v9, v9_options

@@ -20,12 +20,12 @@ from random import Random
 import pytest
 
 from capture.errors import InputError
-from capture.files.capture import open_capture
 from capture.files.followed import FollowedCapture
 from capture.files.positions import FilePosition, positions
 from capture.files.rotation import Place
 from capture.files.stream import StreamedCapture
 from capture.metrics import FILES_DAMAGED, FILES_FOLLOWED, FILES_REFUSED, FILES_REPLACED
+from capture.open import open_capture
 from tests.compressed_bytes import COMPRESS
 from tests.pcap_bytes import pcap_bytes
 from tests.pcapng_bytes import enhanced, interface, section

@@ -25,11 +25,11 @@ import wiretide
 from bench.frame_sender import udp_frame
 from bench.veth import Pair, inside, ip, veth_pair, why_no_veth
 from capture.errors import InputError
-from capture.files.capture import open_capture
 from capture.live import ring as ring_module
 from capture.live.hardware import HARDWARE, Hardware
 from capture.live.interface import GONE, InterfaceCapture
 from capture.metrics import INTERFACE_DOWN, INTERFACE_DROPPED, INTERFACE_RECEIVED, INTERFACE_TRUNCATED
+from capture.open import open_capture
 from tests.ring_bytes import completed_frames
 
 pytestmark = [
@@ -257,7 +257,7 @@ def test_an_interface_that_is_not_there_is_named_with_those_that_are(pair: Pair)
 def test_who_may_not_is_told_what_is_missing() -> None:
     code = """
 import os
-from capture.files.capture import open_capture
+from capture.open import open_capture
 import capture.live.interface
 from capture.errors import InputError
 os.setuid(65534)

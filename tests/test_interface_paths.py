@@ -6,10 +6,10 @@ import pytest
 
 from capture.collector.settings import SettingError
 from capture.errors import InputError
-from capture.files.capture import open_capture, open_finite
 from capture.interface_path import InterfaceSettings, is_interface, parse_interface
 from capture.live import packet_socket
 from capture.metrics import INTERFACE_DOWN, INTERFACE_DROPPED, INTERFACE_UNREADABLE, RECORDS_READ, Samples
+from capture.open import open_capture, open_finite
 from dashboards.output.run_warnings import run_warnings
 from highlevel.readings import Reading
 from queries.bindings import bind_files, bind_streams, check_streams

@@ -22,9 +22,9 @@ from typing import BinaryIO
 import pytest
 
 from capture.errors import InputError
-from capture.files.capture import open_capture
 from capture.files.stream import StreamedCapture
 from capture.generate import three_links
+from capture.open import open_capture
 from highlevel.inline import EXACT, LIVE_SLACK, InlineRun, Input
 from highlevel.metrics import LATE_ROWS
 from highlevel.pipeline import number_of

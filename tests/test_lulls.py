@@ -19,8 +19,8 @@ import pyarrow as pa
 import pytest
 
 from capture.files.blocks import Block
-from capture.files.capture import open_capture
 from capture.files.stream import StreamedCapture
+from capture.open import open_capture
 from highlevel.inline import EXACT, InlineRun, Input
 from highlevel.lanes import Port
 from highlevel.metrics import LATE_ROWS

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pytest
 
 from capture.files.blocks import Index
-from capture.files.capture import open_capture
 from capture.files.scan import scan
 from capture.metrics import BYTES_READ, FILES_DAMAGED, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED
+from capture.open import open_capture
 from capture.packets.columns import FRAME_COLUMNS
 from lowlevel.expressions.columns import shape_of
 from lowlevel.expressions.tree import Binary, Column, Literal

@@ -13,8 +13,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from capture.files.capture import open_capture
 from capture.files.scan import scan
+from capture.open import open_capture
 from lowlevel.metrics import (
     TABLE_BURST,
     TABLE_DIRECT,

@@ -13,8 +13,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from capture.files.capture import open_mapped
 from capture.files.scan import scan
+from capture.open import open_mapped
 from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan
 from lowlevel.promises.knowledge import parse_knowledge

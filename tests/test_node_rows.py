@@ -11,7 +11,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from capture.files.capture import open_capture
+from capture.open import open_capture
 from highlevel.inline import Input
 from highlevel.plan import QueryPlan
 from highlevel.windows.kind import TupleWindow

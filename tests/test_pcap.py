@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from capture.errors import InputError
-from capture.files.capture import open_capture
 from capture.files.pcap import PcapFormat, parse_header
+from capture.open import open_capture
 from tests.capture_oracle import read_pcap
 from tests.packet_rows import decode_file
 from tests.pcap_bytes import NS, pcap_bytes
@@ -122,7 +122,8 @@ def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
     source = f"""
 import os, sys
 file = {str(path)!r}
-from capture.files.capture import Capture, open_capture
+from capture.files.capture import Capture
+from capture.open import open_capture
 from capture.errors import InputError
 os.chdir(os.path.dirname(file))
 if os.geteuid() == 0:

@@ -16,10 +16,10 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.blocks import ROW, WalkState
-from capture.files.capture import open_capture
 from capture.files.interfaces import LATEST
 from capture.files.pcapng import scan_pcapng
 from capture.files.scan import scan
+from capture.open import open_capture
 from capture.packets import decoder as decoder_module
 from capture.packets.decoder import Decoder
 from tests.packet_rows import rows_of

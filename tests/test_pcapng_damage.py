@@ -16,10 +16,10 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.blocks import ROW, WalkState
-from capture.files.capture import open_capture
 from capture.files.interfaces import MAX_INTERFACES
 from capture.files.pcapng import MAX_BLOCK, PcapngFormat
 from capture.files.scan import scan
+from capture.open import open_capture
 from tests.pcapng_bytes import block, custom, enhanced, interface, obsolete, options, section, simple
 from tests.pcapng_oracle import parse_pcapng
 from tests.pcapng_rows import read_file

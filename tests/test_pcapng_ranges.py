@@ -15,10 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from capture.files.capture import Capture, open_capture
+from capture.files.capture import Capture
 from capture.files.scan import scan
 from capture.files.split import joined, split
 from capture.metrics import TIMES_REPLACED
+from capture.open import open_capture
 from capture.packets.decoder import Decoder
 from highlevel.inline import InlineRun, Input
 from highlevel.spark import byte_ranges

@@ -12,8 +12,9 @@ from random import Random
 import pytest
 
 from capture.files.blocks import END_OF_FILE, Index
-from capture.files.capture import Capture, open_capture
+from capture.files.capture import Capture
 from capture.files.scan import PiecewiseScan, scan
+from capture.open import open_capture
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.test_scan import disordered
 from tests.test_split import imitating_frames

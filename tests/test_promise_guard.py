@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capture.files.blocks import NO_PROMISE, Block
-from capture.files.capture import open_mapped
 from capture.files.scan import scan
+from capture.open import open_mapped
 from highlevel.pipeline import Pipeline
 from lowlevel.metrics import ROWS_FROM_THE_FUTURE, ROWS_FROM_THE_PAST
 from lowlevel.node.node import Node

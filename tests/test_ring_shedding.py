@@ -17,8 +17,8 @@ import pytest
 
 from bench.veth import Pair, inside, veth_pair, why_no_veth
 from capture.files.blocks import Block
-from capture.files.capture import open_capture
 from capture.metrics import INTERFACE_DROPPED, INTERFACE_RECEIVED, RECORDS_READ, Samples
+from capture.open import open_capture
 from dashboards.output.console import compile_kernels
 from lowlevel.metrics import RECORDS_SHED
 from lowlevel.node.link_worker import Capturing

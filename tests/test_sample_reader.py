@@ -25,7 +25,6 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Raw
 
-from capture.files.capture import open_capture
 from capture.files.scan import scan
 from capture.metrics import (
     METRICS,
@@ -34,6 +33,7 @@ from capture.metrics import (
     SFLOW_SEQUENCES,
     Samples,
 )
+from capture.open import open_capture
 from capture.packets.columns import FRAME_COLUMNS
 from capture.packets.fields import COUNTS, ROWS
 from capture.sflow.columns import OF_THE_SAMPLE, SAMPLE_COLUMNS

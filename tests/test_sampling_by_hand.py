@@ -10,8 +10,8 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw
 
-from capture.files.capture import open_capture
 from capture.files.scan import scan
+from capture.open import open_capture
 from lowlevel.node.node import Node
 from queries.gsql import compile_query
 from queries.sampling import parse_rates

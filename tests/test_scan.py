@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from capture.files.blocks import END_OF_FILE, Block, Index
-from capture.files.capture import open_capture
 from capture.files.pcap import FILE_HEADER, scan_blocks
 from capture.files.scan import scan
+from capture.open import open_capture
 from tests.capture_oracle import read_pcap
 from tests.pcap_bytes import NS, pcap_bytes
 

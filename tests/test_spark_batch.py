@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from capture.errors import InputError
-from capture.files.capture import open_capture
+from capture.open import open_capture
 from highlevel.inline import InlineRun, Input
 from highlevel.metrics import LATE_PARTIALS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.plan import QueryPlan

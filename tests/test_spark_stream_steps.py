@@ -13,9 +13,9 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from capture.files.capture import open_capture
 from capture.files.scan import scan
 from capture.metrics import PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
+from capture.open import open_capture
 from capture.packets.fields import SKIPPED
 from highlevel.graph.plan import AnyPlan
 from highlevel.inline import InlineRun, Input

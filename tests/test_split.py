@@ -13,10 +13,11 @@ from random import Random
 
 import pytest
 
-from capture.files.capture import Capture, open_capture
+from capture.files.capture import Capture
 from capture.files.pcap import FILE_HEADER
 from capture.files.scan import scan
 from capture.files.split import CHAIN, ByteRange, RangeScan, cuts, guess, guess_boundary, joined, split
+from capture.open import open_capture
 from tests.pcap_bytes import NS, pcap_bytes
 
 START = 1_700_000_000 * NS

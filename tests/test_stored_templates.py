@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from capture.errors import InputError
-from capture.files.capture import Capture, open_capture
+from capture.files.capture import Capture
 from capture.files.rotation import TEMPLATES as NAME
 from capture.flows.decoder import FlowDecoder
 from capture.flows.stored_templates import FORMAT, load, load_beside, save
 from capture.flows.templates import Bounds
+from capture.open import open_capture
 from lowlevel.rows.flows import FlowReader
 from tests.flow_rows import decoded
 from tests.netflow_bytes import Spec, a_set, ipfix, ipfix_options, template, v9, v9_options

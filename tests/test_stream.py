@@ -19,9 +19,9 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.blocks import Block
-from capture.files.capture import open_capture, open_mapped
 from capture.files.read_ahead import BUFFERS, CHUNK, HEADROOM
 from capture.files.stream import StreamedCapture
+from capture.open import open_capture, open_mapped
 from capture.packets.decoder import Decoder
 from tests.compressed_bytes import COMPRESS
 from tests.pcap_bytes import pcap_bytes
@@ -240,7 +240,7 @@ def test_a_reader_that_gives_up_ends_its_thread(tmp_path: Path) -> None:
 
 READ_STANDARD_INPUT = """
 from capture.errors import InputError
-from capture.files.capture import open_capture
+from capture.open import open_capture
 try:
     capture = open_capture("-")
     print(sum(block.records for block in capture.blocks() if block), capture.size, capture.damage)

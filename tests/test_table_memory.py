@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from capture.files.blocks import BLOCK_RECORDS
-from capture.files.capture import open_capture
 from capture.files.scan import scan
+from capture.open import open_capture
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.memory import FEWEST, bytes_at_most, possible_versions, slots_within
 from lowlevel.node.node import Node

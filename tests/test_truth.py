@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from capture.files.capture import open_capture
 from capture.files.scan import scan
+from capture.open import open_capture
 from capture.packets.link_layers import LINK_TYPES
 from tests.packet_rows import decode_file
 from tests.pcap_bytes import NS

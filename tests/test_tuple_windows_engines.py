@@ -234,7 +234,7 @@ def test_spark_batch_says_and_counts_the_same(name: str, spark, capture: Path, m
 
 def test_what_a_task_hands_on_is_put_back_into_its_order(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
-    from capture.files.capture import open_finite
+    from capture.open import open_finite
     from highlevel.spark import byte_ranges
     from highlevel.spark.batch import Merger
     from highlevel.spark.feeds import Feeds

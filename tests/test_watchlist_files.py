@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from capture.errors import InputError
-from capture.files.capture import open_capture
 from capture.files.scan import scan
 from capture.metrics import Samples
+from capture.open import open_capture
 from highlevel.inline import InlineRun, Input
 from highlevel.plan import QueryPlan
 from lowlevel.expressions.columns import TextVector

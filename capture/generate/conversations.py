@@ -1,4 +1,4 @@
-"""When conversations of application protocols and tunnels take place; `capture.generate.protocols` makes their packets.
+"""Times of conversations of application protocols and tunnels (their packets: `capture.generate.protocols`).
 
 Conversation n of a kind begins at a random place of the n-th slot of a piece, as packets of the background do. Its
 packets stay inside its piece, hence outside lulls. Everything depends on the seed of the profile, the kind and n alone.
@@ -6,7 +6,6 @@ packets stay inside its piece, hence outside lulls. Everything depends on the se
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -72,30 +71,3 @@ def starts(pieces: Sequence[Piece], rate: float, chance: random.Random) -> Itera
 def conversation_count(pieces: Sequence[Piece], rate: float) -> int:
     """Return how many conversations `starts` yields."""
     return round(sum(rate * (piece.end - piece.start) / SECOND for piece in pieces))
-
-
-def frames(
-    conversations: Sequence[Conversations], pieces: Sequence[Piece], seed: int, link_type: int, origin: int
-) -> Iterator[Frame]:
-    """Yield the packets of all conversations in the order of their times, which are from `origin`, ns since 1970.
-
-    Only the conversations that are going on are in memory. Raises `MissingPackageError` without scapy.
-    """
-    from capture.generate.protocols import packets_of
-
-    def begins(position: int, each: Conversations) -> Iterator[tuple[int, int, int, int, str]]:
-        chance = random.Random(f"{seed}/{position}/{each.kind}")
-        for number, (start, end) in enumerate(starts(pieces, each.rate, chance)):
-            yield start, position, number, end, each.kind
-
-    waiting: list[tuple[int, int, int, int, bytes]] = []
-    for start, position, number, end, kind in heapq.merge(*map(begins, range(len(conversations)), conversations)):
-        while waiting and waiting[0][0] < start:
-            time, *_, frame = heapq.heappop(waiting)
-            yield time, frame
-        chance = random.Random(f"{seed}/{position}/{kind}/{number}")
-        for place, (offset, frame) in enumerate(packets_of(kind, chance, link_type, origin + start)):
-            heapq.heappush(waiting, (min(start + offset, end - 1), position, number, place, frame))
-    while waiting:
-        time, *_, frame = heapq.heappop(waiting)
-        yield time, frame

@@ -8,7 +8,8 @@ package.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import heapq
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from random import Random
@@ -22,7 +23,8 @@ from scapy.layers.l2 import GRE, Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, Raw
 
-from capture.generate.conversations import LINK_TYPES
+from capture.generate.conversations import LINK_TYPES, Conversations, Frame, starts
+from capture.generate.timeline import Piece
 from capture.units import SECOND
 
 MS = 1_000_000
@@ -300,3 +302,29 @@ def packets_of(kind: str, chance: Random, link_type: int, began: int) -> Iterato
     exchange = _Exchange(chance, link_type, began)
     _MAKERS[kind](exchange)
     yield from exchange.packets
+
+
+def frames(
+    conversations: Sequence[Conversations], pieces: Sequence[Piece], seed: int, link_type: int, origin: int
+) -> Iterator[Frame]:
+    """Yield the packets of all conversations in the order of their times, which are from `origin`, ns since 1970.
+
+    Only the conversations that are going on are in memory.
+    """
+
+    def begins(position: int, each: Conversations) -> Iterator[tuple[int, int, int, int, str]]:
+        chance = Random(f"{seed}/{position}/{each.kind}")
+        for number, (start, end) in enumerate(starts(pieces, each.rate, chance)):
+            yield start, position, number, end, each.kind
+
+    waiting: list[tuple[int, int, int, int, bytes]] = []
+    for start, position, number, end, kind in heapq.merge(*map(begins, range(len(conversations)), conversations)):
+        while waiting and waiting[0][0] < start:
+            time, *_, frame = heapq.heappop(waiting)
+            yield time, frame
+        chance = Random(f"{seed}/{position}/{kind}/{number}")
+        for place, (offset, frame) in enumerate(packets_of(kind, chance, link_type, origin + start)):
+            heapq.heappush(waiting, (min(start + offset, end - 1), position, number, place, frame))
+    while waiting:
+        time, *_, frame = heapq.heappop(waiting)
+        yield time, frame

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from capture.generate.attacks import overlay
 from capture.generate.background import Background
-from capture.generate.conversations import Frame, frames
+from capture.generate.conversations import Frame
 from capture.generate.packets import RECORD_HEADER, Encoder, Traffic
 from capture.generate.pcap_file import TICK, complete_file, file_header, write_all
 from capture.generate.profile import MAX_TIME, Profile
@@ -123,6 +123,8 @@ class _ConversationRecords:
         self._frames: Iterator[Frame] = iter(())
         if profile.conversations:
             require_scapy("traffic of application protocols and tunnels")
+            from capture.generate.protocols import frames  # imports scapy
+
             self._frames = frames(profile.conversations, profile.pieces, profile.seed, profile.link_type, self._origin)
         self._next = next(self._frames, None)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from capture.errors import WiretideError
-from capture.files.capture import open_capture
 from capture.files.positions import positions
 from capture.files.stream import StreamedCapture
+from capture.open import open_capture
 from capture.units import SECOND
 from dashboards.output.console import spelled_bytes
 from dashboards.wire_text import escaped

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from capture.files.capture import open_finite
 from capture.metrics import (
     BYTES_READ,
     FILES_DAMAGED,
@@ -24,6 +23,7 @@ from capture.metrics import (
     Samples,
 )
 from capture.metrics import METRICS as CAPTURE_METRICS
+from capture.open import open_finite
 from capture.private_files import open_private
 from dashboards.monitors.spool_lines import spool_lines, spool_table
 from dashboards.monitors.window_lines import window_lines

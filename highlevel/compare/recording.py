@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS, Block
-from capture.files.capture import AnyCapture, Capture, open_finite
+from capture.files.capture import AnyCapture, Capture
 from capture.files.scan import scan
+from capture.open import open_finite
 from highlevel.compare.placed import ROW, Placed, PlacedColumns
 from highlevel.graph.leaf import Leaf
 from highlevel.inline import Input

@@ -22,9 +22,10 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from capture.files.capture import Capture, allow_open_files, open_finite
+from capture.files.capture import Capture
 from capture.files.split import ByteRange, joined
 from capture.metrics import Samples
+from capture.open import allow_open_files, open_finite
 from highlevel.arrival_order import check_one_input
 from highlevel.graph.plan import AnyPlan
 from highlevel.inline import ALL_METRICS, Input

@@ -22,11 +22,12 @@ import pyarrow as pa
 
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS, NO_SECTION
-from capture.files.capture import AnyCapture, Capture, open_mapped
+from capture.files.capture import AnyCapture, Capture
 from capture.files.formats import FileFormat
 from capture.files.pcap import PcapFormat
 from capture.files.split import ByteRange, RangeScan, cuts, guess, split
 from capture.files.stream import StreamedCapture
+from capture.open import open_mapped
 from highlevel.inline import files_of
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.reading import COUNTERS, ArrivalRow, Taken, batch_of, leaf_rows

@@ -21,9 +21,10 @@ from pathlib import Path
 from capture.errors import InputError
 from capture.files.blocks import CUTS, Index
 from capture.files.byte_source import WAIT, FileBytes, open_source
-from capture.files.capture import Capture, open_finite
+from capture.files.capture import Capture
 from capture.files.decompressed import Decompressed
 from capture.files.read_ahead import CHUNK
+from capture.open import open_finite
 from capture.private_files import make_private_folder, replacing
 from highlevel.inline import Input
 from highlevel.spark.checked_files import read_document, write_document

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from capture.files.blocks import BLOCK_RECORDS
-from capture.files.capture import allow_open_files, open_finite
+from capture.open import allow_open_files, open_finite
 from highlevel.inline import Input
 from highlevel.spark.byte_ranges import Task, exact_tasks, opened, size_of
 from highlevel.spark.compiled import compile_kernels

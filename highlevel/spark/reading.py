@@ -25,9 +25,9 @@ import pyarrow as pa
 
 from capture.errors import InputError
 from capture.files.blocks import Block
-from capture.files.capture import open_mapped
 from capture.files.formats import FileFormat
 from capture.metrics import Samples
+from capture.open import open_mapped
 from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.dealing import dealing_of
 from highlevel.spark.feeds import Feeds, PortOf

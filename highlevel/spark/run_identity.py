@@ -10,8 +10,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from capture.files.capture import Capture, open_mapped
+from capture.files.capture import Capture
 from capture.files.read_ahead import CHUNK
+from capture.open import open_mapped
 from highlevel.graph.group_nodes import PairGroups, Windowed
 from highlevel.graph.plan import AnyPlan
 from highlevel.plan import QueryPlan

@@ -22,9 +22,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from capture.files.blocks import Index
-from capture.files.capture import Capture, open_mapped
+from capture.files.capture import Capture
 from capture.files.formats import FileFormat
 from capture.files.scan import scan
+from capture.open import open_mapped
 from highlevel.spark.admission import UNREAD, Admission, low_at, split_run
 from highlevel.spark.decompressed_inputs import with_damage
 from highlevel.spark.feeds import Feeds

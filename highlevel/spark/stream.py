@@ -31,8 +31,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
-from capture.files.capture import open_finite
 from capture.metrics import Samples
+from capture.open import open_finite
 from capture.private_files import check_private_folder, make_private_folder
 from highlevel.arrival_order import check_one_input
 from highlevel.graph.plan import AnyPlan, leaves_of

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS, Block
-from capture.files.capture import open_finite
 from capture.files.split import ByteRange
 from capture.files.stream import StreamedCapture
+from capture.open import open_finite
 
 
 class StreamScan:

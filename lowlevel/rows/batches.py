@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from capture.files.blocks import BLOCK_RECORDS, Block
-from capture.files.capture import AnyCapture, Capture, open_capture
+from capture.files.capture import AnyCapture, Capture
 from capture.files.scan import scan
+from capture.open import open_capture
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.tree import Column
 from lowlevel.kinds import columns_of_kind
