@@ -32,7 +32,7 @@ from bench.traffic import MILLION, address_pairs, cached, warm
 from capture.files.decompressed import CODECS, SLICE, STEP, Codec
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from queries.gsql import compile_query
 
 if sys.version_info >= (3, 14):

@@ -76,7 +76,7 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], int]:
     from capture.files.scan import scan
     from capture.open import open_mapped
     from capture.packets.decoder import Decoder
-    from highlevel.inline import InlineRun, Input
+    from highlevel.inline.engine import InlineRun, Input
     from lowlevel.node.node import Node
     from queries.gsql import compile_groups
 

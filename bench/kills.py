@@ -32,9 +32,9 @@ from bench.traffic import cached
 from capture.files.scan import scan
 from capture.generate import Profile
 from capture.open import open_mapped
-from highlevel.inline import InlineRun, Input
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import SPOOL_SEGMENTS_READ
-from highlevel.plan import QueryPlan
 from highlevel.spark.result_files import read_results
 from highlevel.spark.totals import TotalsFiles
 from lowlevel.node.node import Node

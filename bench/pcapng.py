@@ -25,7 +25,7 @@ from capture.files.capture import Capture
 from capture.files.scan import scan
 from capture.open import open_mapped
 from capture.packets.decoder import Decoder
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
 from lowlevel.node.node import Node
 from queries.gsql import compile_groups
 

@@ -23,7 +23,7 @@ from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION, address_pairs, cached, warm
 from bench.undisturbed import Took, step, undisturbed
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from queries.gsql import compile_groups
 
 if TYPE_CHECKING:

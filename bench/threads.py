@@ -114,7 +114,7 @@ def both_at_once(processes: Executor, path: Path, packets: int) -> float:
 
 def answer(path: Path, packets: int, threads: int) -> Answered:
     """Answer once; raises RuntimeError where the packets of the answer are not those of the capture."""
-    from highlevel.inline import InlineRun, Input
+    from highlevel.inline.engine import InlineRun, Input
     from queries.gsql import compile_query
 
     engine = InlineRun([compile_query(PAIRS)], [Input("link", path)], threads=threads)

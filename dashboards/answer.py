@@ -15,15 +15,15 @@ from capture.errors import InputError
 from capture.metrics import Samples
 from dashboards.output.run_warnings import nothing_readable, run_warnings
 from dashboards.stop_signals import stopping
-from highlevel.graph.plan import AnyPlan
-from highlevel.inline import InlineRun, Input
-from highlevel.readings import Reading
+from highlevel.inline.engine import InlineRun, Input
+from highlevel.inline.readings import Reading
+from highlevel.plan.plan import AnyPlan
 from lowlevel.promises.lull import LullRule
 
 if TYPE_CHECKING:
     from capture.flows.sampling import HandRates
-    from highlevel.graph.plan import AnyPlan
-    from highlevel.inline import Input
+    from highlevel.inline.engine import Input
+    from highlevel.plan.plan import AnyPlan
     from lowlevel.promises.lull import LullRule
 
 

@@ -8,9 +8,9 @@ from capture.files.pcapng import PcapngFormat
 from capture.files.stream import StreamedCapture
 from capture.files.tpacket import RingFormat
 from capture.native import Kernel
-from highlevel.graph.join_node import Join
-from highlevel.graph.plan import GraphPlan
-from highlevel.inline import InlineRun
+from highlevel.inline.engine import InlineRun
+from highlevel.plan.nodes import Join
+from highlevel.plan.plan import GraphPlan
 from lowlevel.expressions.types import Type
 
 OF_KINDS = {

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from capture.metrics import Metric
+from collections.abc import Iterable
+
+from capture.metrics import Metric, Samples
+from capture.units import SECOND
+from lowlevel.punctuation import BEGINNING, END
 
 PARTIALS_RECEIVED = Metric(
     "wiretide_partials_received_total", "counter", ("query",), "Partials that reached the high level, or single rows."
@@ -196,3 +200,19 @@ SPOOL_METRICS = (
 """What is said of spools that are read."""
 
 METRICS = (*PIPELINE_METRICS, *GRAPH_METRICS, *SPOOL_METRICS, SPARK_RESTARTS)
+
+
+def set_progress(samples: Samples, query: str, bounds: Iterable[tuple[str, int]], newest: int) -> None:
+    """Set the gauges of each link to the smallest of its `bounds`, (link, ns); of one without or at its end, to none.
+
+    `newest` is the largest time seen on any link, ns.
+    """
+    lows: dict[str, int] = {}
+    for link, bound in bounds:
+        lows[link] = min(bound, lows.get(link, END))
+    for link, low in lows.items():
+        samples.pop((LOW_WATERMARK.name, (query, link)), None)
+        samples.pop((PUNCTUATION_LAG.name, (query, link)), None)
+        if low not in (BEGINNING, END):
+            samples.set(LOW_WATERMARK, low / SECOND, query, link)
+            samples.set(PUNCTUATION_LAG, max(0, newest - low) / SECOND, query, link)

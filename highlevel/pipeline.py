@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from capture.metrics import Samples
-from highlevel.link_progress import set_progress
+from highlevel.aggregation import QueryPlan
 from highlevel.metrics import (
     LATE_PARTIALS,
     LATE_ROWS,
@@ -19,15 +19,15 @@ from highlevel.metrics import (
     STATE_BYTES,
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
+    set_progress,
 )
 from highlevel.operators.meld import Meld
 from highlevel.operators.operator import Operator
 from highlevel.operators.state import restore_to, snapshot_of
 from highlevel.operators.window_operator import beyond_cap
-from highlevel.plan import QueryPlan
+from highlevel.plan.operators.windowed import make_window_operator
 from highlevel.results.stages import behind_windows
 from highlevel.sliding.wid_ranges import Ranges, count
-from highlevel.window_operators import make_window_operator
 from lowlevel.punctuation import Item, Punctuation
 
 

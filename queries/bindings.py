@@ -15,9 +15,8 @@ from capture.files.byte_source import STANDARD_INPUT
 from capture.files.decompressed import SUFFIXES
 from capture.files.rotation import TEMPLATES
 from capture.interface_path import interface_name, is_interface
-from highlevel.arrival_order import check_one_input
-from highlevel.graph.plan import AnyPlan, leaves_of
-from highlevel.inline import Input
+from highlevel.inline.engine import Input, check_one_input
+from highlevel.plan.plan import AnyPlan, leaves_of
 from lowlevel.kinds import KINDS
 
 

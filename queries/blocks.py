@@ -11,13 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from highlevel.graph.group_nodes import PairGroups, Windowed
-from highlevel.graph.leaf import PANE, Leaf
-from highlevel.graph.nodes import Node
-from highlevel.graph.plan import GraphPlan, below
-from highlevel.graph.row_nodes import Apply, Progressing
+from highlevel.aggregation import Output, QueryPlan
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.plan import Output, QueryPlan
+from highlevel.plan.nodes import PANE, Apply, Leaf, Node, PairGroups, Progressing, Windowed
+from highlevel.plan.plan import GraphPlan, below
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type

@@ -16,12 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from capture.flows.sampling import HandRates
-from highlevel.graph.group_nodes import PairGroups, Windowed
-from highlevel.graph.nodes import Node
-from highlevel.graph.plan import GraphPlan
-from highlevel.graph.row_nodes import Apply, Distinct, Progressing
+from highlevel.aggregation import Output, QueryPlan
 from highlevel.joins.spec import JoinKind
-from highlevel.plan import Output, QueryPlan
+from highlevel.plan.nodes import Apply, Distinct, Node, PairGroups, Progressing, Windowed
+from highlevel.plan.plan import GraphPlan
 from lowlevel.expressions.tree import Expression
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import TIME_OF

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from highlevel.detail import FOLDED, Detail, DetailFunction, Folding, result_type
-from highlevel.plan import LINK
+from highlevel.aggregation import FOLDED, LINK, Detail, DetailFunction, Folding, result_type
 from highlevel.windows.kind import SessionWindow, SlidingWindow, WindowKind
 from lowlevel.expressions.tree import Column, Expression, Literal, columns_of
 from lowlevel.expressions.types import NUMBERS, Type

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from capture.flows.sampling import HandRates
-from highlevel.detail import DetailFunction
-from highlevel.graph.plan import GraphPlan
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import DetailFunction, QueryPlan
+from highlevel.plan.plan import GraphPlan
 from highlevel.sliding.window_rows import incremental
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.types import Type

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from highlevel.graph.deals import substituted
-from highlevel.graph.group_nodes import PairGroups, Windowed
-from highlevel.graph.join_node import Join
-from highlevel.graph.leaf import PANE, Leaf
-from highlevel.graph.nodes import Node
-from highlevel.graph.plan import GraphPlan
-from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
+from highlevel.aggregation import QueryPlan
 from highlevel.joins.spec import Band, JoinKind, Progress
-from highlevel.plan import QueryPlan
+from highlevel.plan.nodes import PANE, Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
+from highlevel.plan.partitioning import substituted
+from highlevel.plan.plan import GraphPlan
 from lowlevel.expressions.tree import Expression, columns_of
 from lowlevel.kinds import columns_of_kind
 from queries.explain import high_lines, line, rates_text, remembering_lines, watched_lines

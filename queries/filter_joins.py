@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 
-from highlevel.graph.group_nodes import Windowed
-from highlevel.graph.leaf import Leaf
-from highlevel.graph.plan import AnyPlan, GraphPlan
+from highlevel.plan.nodes import Leaf, Windowed
+from highlevel.plan.plan import AnyPlan, GraphPlan
 from lowlevel.durations import parse_duration
 from lowlevel.expressions.tree import Binary, Expression, Literal, SeenWithin, columns_of, parts_of
 from lowlevel.expressions.types import INTEGERS, Op, Type, same_values

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, cast
 
-from highlevel.detail import Detail, Folding
-from highlevel.plan import BOUNDS, LATE, Output, QueryPlan
-from highlevel.selection import Selection
+from highlevel.aggregation import BOUNDS, LATE, Detail, Folding, Output, QueryPlan, Selection
 from highlevel.windows.kind import WHOLE_INPUT, SessionWindow
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of, computed_column
 from lowlevel.expressions.types import Op, Type

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from capture.flows.sampling import HandRates
-from highlevel.graph.plan import GraphPlan
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
+from highlevel.plan.plan import GraphPlan
 from lowlevel.layers import Layer
 from queries.clauses import read_clauses
 from queries.compiler import Compiler

@@ -15,10 +15,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from highlevel.graph.join_node import Join
-from highlevel.graph.nodes import Node
-from highlevel.graph.row_nodes import Select
 from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Progress, Side, Tumbling
+from highlevel.plan.nodes import Join, Node, Select
 from lowlevel.expressions.tree import Binary, Column, Expression, IsNull, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from highlevel.plan import BOUNDS
+from highlevel.aggregation import BOUNDS
 from lowlevel.expressions.tree import Column, Expression, Literal
 from queries.errors import QueryError
 from queries.grammar import Item

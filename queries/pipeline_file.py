@@ -37,10 +37,10 @@ from pathlib import Path
 from typing import Any
 
 from capture.errors import InputError
-from highlevel.graph.group_nodes import Windowed
-from highlevel.graph.plan import AnyPlan, named_leaves
-from highlevel.inline import Input
-from highlevel.plan import LeafPlan, QueryPlan
+from highlevel.aggregation import LeafPlan, QueryPlan
+from highlevel.inline.engine import Input
+from highlevel.plan.nodes import Windowed
+from highlevel.plan.plan import AnyPlan, named_leaves
 from lowlevel.layers import Layer
 from queries.bindings import bind_streams, bound_kinds, check_streams
 from queries.errors import QueryError

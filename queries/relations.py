@@ -9,10 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from highlevel.graph.leaf import PANE, Leaf
-from highlevel.graph.nodes import Node
-from highlevel.graph.row_nodes import Apply, Progressing, Select, Union
-from highlevel.plan import LINK, Output
+from highlevel.aggregation import LINK, Output
+from highlevel.plan.nodes import PANE, Apply, Leaf, Node, Progressing, Select, Union
 from lowlevel.expressions.tree import Binary, Call, Column, Expression, IsNull, columns_of, computed_column
 from lowlevel.expressions.types import Op, Type, same_values
 from lowlevel.kinds import columns_of_kind

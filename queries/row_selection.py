@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from highlevel.graph.row_nodes import Progressing
-from highlevel.plan import Output
+from highlevel.aggregation import Output
+from highlevel.plan.nodes import Progressing
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
 from queries.binder import Binder

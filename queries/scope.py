@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from capture.units import SECOND
-from highlevel.plan import BOUNDS
+from highlevel.aggregation import BOUNDS
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
 from queries.names import Names

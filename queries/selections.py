@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from highlevel.selection import Selection, SelectionKind
+from highlevel.aggregation import Selection, SelectionKind
 from highlevel.windows.kind import SessionWindow, TupleWindow, WindowKind
 from lowlevel.expressions.tree import Column, Expression, Literal
 from lowlevel.expressions.types import NUMBERS, Type

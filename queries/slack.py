@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from highlevel.inline import EXACT
+from highlevel.inline.engine import EXACT
 from lowlevel.durations import parse_duration
 from lowlevel.promises.knowledge import parse_lull as parse_threshold
 from lowlevel.promises.lull import LullRule, TraceClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from highlevel.graph.group_nodes import Windowed
+from highlevel.plan.nodes import Windowed
 from queries.blocks import Block
 from queries.errors import QueryError
 from queries.relations import BlockRelation, LinkRelation, Relation, union_of

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from highlevel.user_column import RESULT, AggregateError, Finish, UserColumn
+from highlevel.aggregation import RESULT, AggregateError, Finish, UserColumn
 from lowlevel.expressions.tree import Column, Expression
 from lowlevel.expressions.types import Type
 from queries.errors import QueryError

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
 from lowlevel.expressions.types import Type
 from lowlevel.kinds import columns_of_kind
 from lowlevel.rows.batches import row_batches

@@ -7,7 +7,7 @@ import pyarrow as pa
 from prometheus_client import generate_latest
 
 from dashboards.prometheus.exporter import Exporter
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
 from queries.gsql import compile_query
 
 SECOND = 10**9

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from highlevel.graph.join_node import Join
-from highlevel.graph.leaf import Leaf
-from highlevel.graph.nodes import Node
-from highlevel.graph.row_nodes import Apply, Progressing, Select
+from highlevel.aggregation import Output, QueryPlan
 from highlevel.joins.spec import JoinKind, JoinSpec, JoinWindow, Progress, Side
-from highlevel.plan import Output, QueryPlan
+from highlevel.plan.nodes import Apply, Join, Leaf, Node, Progressing, Select
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from highlevel.graph.group_nodes import PairGroups, Windowed
-from highlevel.graph.join_node import Join
-from highlevel.graph.leaf import Leaf
-from highlevel.graph.nodes import Node
-from highlevel.graph.plan import GraphPlan
-from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
 from highlevel.joins.spec import Band
+from highlevel.plan.nodes import Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
+from highlevel.plan.plan import GraphPlan
 from lowlevel.expressions.tree import Expression
 from queries.expression_text import expression_text
 from queries.gsql import compile_query

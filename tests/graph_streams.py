@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from highlevel.graph.operator import GraphItem, GraphOperator, lows_of
+from highlevel.plan.operators.operator import GraphItem, GraphOperator, lows_of
 from lowlevel.punctuation import BEGINNING, END, JointPunctuation, Punctuation
 from tests.operator_contract import through_ipc
 

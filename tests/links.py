@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 from random import Random
 
-from highlevel.inline import Input
+from highlevel.inline.engine import Input
 from tests.pcap_bytes import NS, Record, pcap_bytes
 
 START = 1_700_000_000 * NS

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from highlevel.inline import Input
+from highlevel.inline.engine import Input
 from highlevel.spark import stream
 from highlevel.spark.host import Host
 from highlevel.spark.session import close, session

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from capture.open import open_finite
-from highlevel.graph.plan import AnyPlan
-from highlevel.inline import Input
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import Input
+from highlevel.plan.plan import AnyPlan
 from highlevel.spark import byte_ranges
 from highlevel.spark.batch import Merger
 from highlevel.spark.feeds import Feeds

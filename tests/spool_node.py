@@ -10,9 +10,9 @@ from capture.files.blocks import Block
 from capture.files.capture import Capture
 from capture.files.scan import scan
 from capture.open import open_capture
-from highlevel.graph.plan import AnyPlan, named_leaves
-from highlevel.inline import Input
-from highlevel.plan import LeafPlan
+from highlevel.aggregation import LeafPlan
+from highlevel.inline.engine import Input
+from highlevel.plan.plan import AnyPlan, named_leaves
 from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING
 from lowlevel.spool.fingerprint import fingerprint

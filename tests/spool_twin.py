@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from highlevel.inline import InlineRun, Input
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.pipeline import Pipeline
-from highlevel.plan import QueryPlan
 from lowlevel.punctuation import Punctuation
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.reader import SpoolReader

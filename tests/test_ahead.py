@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from highlevel.ahead import ahead
+from highlevel.inline.schedule import ahead
 
 
 def threads() -> set[str]:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from capture.errors import InputError, WiretideError
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from queries.bindings import bind_files, bind_streams, check_streams, expand, link_names
 from queries.gsql import compile_query
 from tests import small_captures

@@ -26,8 +26,8 @@ from capture.files.positions import positions
 from capture.generate import Profile, generate
 from capture.metrics import RECORDS_READ
 from capture.open import open_capture
-from highlevel.inline import Input
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import Input
 from lowlevel.metrics import (
     ITEMS_WAITING,
     PARTIALS_LEFT,

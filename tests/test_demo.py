@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 import pytest
 
 from dashboards.commands.demo import EVERY, LINKS, QUERIES
-from highlevel.inline import InlineRun, Input
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import InlineRun, Input
 from lowlevel.expressions.arrow import to_text
 from queries.catalogue import CATALOGUE
 from queries.gsql import compile_query

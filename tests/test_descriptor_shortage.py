@@ -23,7 +23,7 @@ from capture.collector.metrics import DATAGRAMS, FILES, UNWRITTEN
 from capture.collector.metrics import FILES_RETRIED as COLLECTOR_RETRIED
 from capture.metrics import FILES_REFUSED, FILES_RETRIED
 from dashboards.output.console import compile_kernels
-from highlevel.inline import Input
+from highlevel.inline.engine import Input
 from lowlevel.metrics import SPOOL_RETRIES, SPOOL_ROWS_DROPPED
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.folder import Committed, SpoolFullError, write_committed

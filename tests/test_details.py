@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.detail import DetailFunction
-from highlevel.inline import InlineRun
+from highlevel.aggregation import DetailFunction
+from highlevel.inline.engine import InlineRun
 from highlevel.pipeline import Pipeline
 from highlevel.results.holistic import ValueCounts, told
 from highlevel.slide_by_tuple import extent

@@ -30,8 +30,8 @@ from dashboards.monitors.pipeline import Monitor
 from dashboards.monitors.window_lines import window_lines
 from dashboards.output.files import Format, write_results
 from dashboards.prometheus.exporter import Exporter
-from highlevel.graph.plan import AnyPlan
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
+from highlevel.plan.plan import AnyPlan
 from queries.aggregates import BOUNDED
 from queries.details import DETAILED
 from queries.errors import QueryError

@@ -37,7 +37,7 @@ from capture.packets.decoder import Decoder
 from capture.packets.fallback import REFUSED, Fallback
 from capture.packets.fields import CANDIDATES, SKIPPED
 from capture.packets.records import decode_pcap
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from queries.gsql import compile_query
 from tests.command_line import environment, run
 from tests.packet_rows import BOTH_LAYERS, rows_of

@@ -12,8 +12,8 @@ from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
 from capture.files.scan import scan
 from capture.open import open_capture
-from highlevel.inline import InlineRun, Input
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import InlineRun, Input
 from lowlevel.expressions.tree import SeenWithin
 from lowlevel.metrics import FILTER_JOIN_BYTES, FILTER_JOIN_EVICTIONS, FILTER_JOIN_KEYS
 from lowlevel.node.filter_join import KEYS, filter_joins, memory_of

@@ -7,8 +7,8 @@ from ipaddress import ip_address
 
 import pyarrow as pa
 
+from highlevel.aggregation import QueryPlan
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.plan import QueryPlan
 from highlevel.results.finish import Finish
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.plan import ARROW_TYPES

@@ -28,7 +28,7 @@ from capture.flows.export_datagrams import PORTS, choose_exports
 from capture.flows.kernels.datagrams import JOB_ROWS
 from capture.metrics import FILES_DAMAGED, FLOW_DATAGRAMS, FLOW_DATAGRAMS_REFUSED, FLOW_RECORDS, Samples
 from capture.open import open_capture
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from lowlevel.rows.flows import FlowReader
 from lowlevel.rows.readers import PacketReader
 from queries.gsql import compile_query

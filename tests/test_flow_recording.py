@@ -20,7 +20,7 @@ from capture.files.capture import Capture
 from capture.files.scan import scan
 from capture.metrics import FLOW_SETS_WAITING, Samples
 from capture.open import open_capture
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from queries.gsql import compile_query
 from tests.netflow_bytes import Spec, a_set, ipfix, template, v9, v9_options
 from tests.netflow_captures import NetflowTruth

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import LATE_PARTIALS
 from queries.gsql import compile_query
 from tests.netflow_bytes import v5, v5_record

@@ -16,13 +16,9 @@ from typing import NamedTuple
 
 import pytest
 
-from highlevel import schedule
-from highlevel.graph.group_nodes import PairGroups, Windowed
-from highlevel.graph.leaf import Leaf
-from highlevel.graph.nodes import Node
-from highlevel.graph.plan import AnyPlan, GraphPlan
-from highlevel.graph.row_nodes import Apply, Distinct, Progressing, Select, Union
-from highlevel.inline import InlineRun, Input
+from highlevel.aggregation import Output
+from highlevel.inline import schedule
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.joins.spec import Band, JoinKind, Progress, Tumbling
 from highlevel.metrics import (
     JOIN_PAIRS,
@@ -33,7 +29,8 @@ from highlevel.metrics import (
     PARTIALS_RECEIVED,
     RESULT_ROWS,
 )
-from highlevel.plan import Output
+from highlevel.plan.nodes import Apply, Distinct, Leaf, Node, PairGroups, Progressing, Select, Union, Windowed
+from highlevel.plan.plan import AnyPlan, GraphPlan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Binary, Column
 from lowlevel.expressions.types import Op, Type

@@ -12,12 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from highlevel.graph.group_nodes import Windowed
-from highlevel.graph.nodes import Node
-from highlevel.graph.plan import AnyPlan, GraphPlan
-from highlevel.graph.row_nodes import Union
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.joins.spec import Band, JoinKind
+from highlevel.plan.nodes import Node, Union, Windowed
+from highlevel.plan.plan import AnyPlan, GraphPlan
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.plan import Key
 from lowlevel.promises.lull import LullRule, TraceClock

@@ -13,17 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.graph.distinct import DistinctOperator
-from highlevel.graph.group_nodes import PairGroups, Windowed
-from highlevel.graph.leaf import Leaf
-from highlevel.graph.nodes import Node
-from highlevel.graph.operator import low_of_one, lows_of
-from highlevel.graph.operators import make_operator
-from highlevel.graph.pair_groups import PairGroupsOperator
-from highlevel.graph.row_nodes import Apply, Distinct, Progressing, Select, Union
-from highlevel.graph.union import UnionOperator
-from highlevel.graph.windowed import WindowedOperator
-from highlevel.plan import Output, QueryPlan
+from highlevel.aggregation import Output, QueryPlan
+from highlevel.plan.nodes import Apply, Distinct, Leaf, Node, PairGroups, Progressing, Select, Union, Windowed
+from highlevel.plan.operators.distinct import DistinctOperator
+from highlevel.plan.operators.operator import low_of_one, lows_of
+from highlevel.plan.operators.pair_groups import PairGroupsOperator
+from highlevel.plan.operators.union import UnionOperator
+from highlevel.plan.operators.windowed import WindowedOperator
+from highlevel.plan.pipeline import make_operator
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type

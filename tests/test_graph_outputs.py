@@ -17,15 +17,11 @@ from dashboards.monitors.window_lines import window_lines
 from dashboards.output.files import Format, write_results
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import index_page
-from highlevel.graph import joined  # noqa: F401  # declares the kernels of joins
-from highlevel.graph.group_nodes import Windowed
-from highlevel.graph.leaf import Leaf
-from highlevel.graph.nodes import Node
-from highlevel.graph.plan import GraphPlan
-from highlevel.graph.row_nodes import Distinct
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.joins.spec import Band, JoinKind
 from highlevel.metrics import METRICS, RESULT_ROWS
+from highlevel.plan.nodes import Distinct, Leaf, Node, Windowed
+from highlevel.plan.plan import GraphPlan
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.plan import Key
 from queries.bindings import bind_files, check_streams

@@ -16,16 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from highlevel.graph.group_nodes import PairGroups, Windowed
-from highlevel.graph.leaf import Leaf
-from highlevel.graph.nodes import Node
-from highlevel.graph.operator import lows_of
-from highlevel.graph.pipeline import GraphPipeline
-from highlevel.graph.plan import GraphPlan
-from highlevel.graph.row_nodes import Apply, Distinct, Progressing, Union
+from highlevel.aggregation import Output
 from highlevel.joins.spec import Band, JoinKind, Progress, Tumbling
 from highlevel.metrics import GRAPH_METRICS, LOW_WATERMARK, PIPELINE_METRICS, WINDOWS_CLOSED
-from highlevel.plan import Output
+from highlevel.plan.nodes import Apply, Distinct, Leaf, Node, PairGroups, Progressing, Union, Windowed
+from highlevel.plan.operators.operator import lows_of
+from highlevel.plan.pipeline import GraphPipeline
+from highlevel.plan.plan import GraphPlan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type

@@ -4,9 +4,9 @@ import pickle
 
 import pytest
 
-from highlevel.graph.plan import GraphPlan
+from highlevel.aggregation import QueryPlan
 from highlevel.joins.spec import Boundary
-from highlevel.plan import QueryPlan
+from highlevel.plan.plan import GraphPlan
 from queries.errors import QueryError
 from queries.gsql import compile_query
 from queries.known_queries import NamedQuery

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.address_constants import Prefix
 from lowlevel.expressions.tree import Binary, Column, Expression, InPrefix, Literal, Mean, Present

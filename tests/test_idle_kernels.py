@@ -8,7 +8,7 @@ import pytest
 from capture import native
 from capture.native import Kernel
 from dashboards.idle_kernels import IdleKernels
-from highlevel.inline import InlineRun
+from highlevel.inline.engine import InlineRun
 from lowlevel.rows import flows as flow_reader
 from lowlevel.rows import samples as sample_reader
 from queries.bindings import bind_files

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from highlevel.detail import DetailFunction
-from highlevel.inline import InlineRun, Input
+from highlevel.aggregation import DetailFunction
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.windows.kind import TupleWindow
 from queries.gsql import compile_query
 from tests import small_captures

@@ -26,11 +26,11 @@ import pytest
 from capture.generate import Profile, generate, three_links
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED
 from capture.packets.link_layers import LINK_TYPES
-from highlevel import inline
-from highlevel.inline import ALL_METRICS, InlineRun, Input
+from highlevel.inline import engine as inline
+from highlevel.inline.engine import ALL_METRICS, InlineRun, Input
+from highlevel.inline.lanes import TableShares, most_at_once, shared_slots
 from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
 from highlevel.pipeline import number_of
-from highlevel.table_sizes import TableShares, most_at_once, shared_slots
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.rows.batches import row_batches
 from queries.bindings import bind_files, bind_streams

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dashboards.output.files import Format, write_results
-from highlevel.inline import InlineRun
+from highlevel.inline.engine import InlineRun
 from queries.bindings import bind_files
 from queries.gsql import compile_query
 from tests.small_captures import icmp, udp, write

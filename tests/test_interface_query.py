@@ -23,7 +23,7 @@ from bench.ring import catches
 from bench.veth import Pair, inside, ip, veth_pair, why_no_veth
 from capture.metrics import INTERFACE_DROPPED, RECORDS_READ
 from dashboards.output.console import compile_kernels
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from queries.gsql import compile_query
 from queries.slack import parse_lull
 from tests.command_line import environment

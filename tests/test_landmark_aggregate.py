@@ -17,7 +17,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.operators import landmark as landmark_aggregate
 from highlevel.operators.landmark import LandmarkAggregate
 from highlevel.operators.window_operator import WINDOW_END, CappedOperator, beyond_cap

@@ -12,10 +12,10 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel.inline import InlineRun
+from highlevel.aggregation import LATE, QueryPlan
+from highlevel.inline.engine import InlineRun
 from highlevel.metrics import LATE_ROWS
 from highlevel.pipeline import Pipeline
-from highlevel.plan import LATE, QueryPlan
 from highlevel.sliding import operator as late_windows
 from lowlevel.punctuation import END, Punctuation
 from queries.bindings import bind_files

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from highlevel.inline import InlineRun, Input
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import InlineRun, Input
 from lowlevel.expressions.types import Type
 from tests.column_queries import answer, comparable, plans
 from tests.pcap_bytes import NS, pcap_bytes

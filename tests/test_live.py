@@ -25,10 +25,10 @@ from capture.errors import InputError
 from capture.files.stream import StreamedCapture
 from capture.generate import three_links
 from capture.open import open_capture
-from highlevel.inline import EXACT, LIVE_SLACK, InlineRun, Input
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import EXACT, LIVE_SLACK, InlineRun, Input
 from highlevel.metrics import LATE_ROWS
 from highlevel.pipeline import number_of
-from highlevel.plan import QueryPlan
 from lowlevel.metrics import ROWS_ACCEPTED
 from queries.bindings import bind_files
 from queries.gsql import compile_query

@@ -21,11 +21,9 @@ import pytest
 from capture.files.blocks import Block
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture
-from highlevel.inline import EXACT, InlineRun, Input
-from highlevel.lanes import Port
+from highlevel.inline.engine import EXACT, InlineRun, Input
+from highlevel.inline.lanes import LiveLane, Port, TableShares
 from highlevel.metrics import LATE_ROWS
-from highlevel.stream_lanes import LiveLane
-from highlevel.table_sizes import TableShares
 from lowlevel.metrics import LULL_PROMISES, PROMISE_LAG, ROWS_ACCEPTED, ROWS_BELOW_PROMISE
 from lowlevel.promises.lull import LullRule, TraceClock
 from lowlevel.punctuation import END, Punctuation

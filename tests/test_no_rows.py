@@ -14,8 +14,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel.graph.plan import AnyPlan
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
+from highlevel.plan.plan import AnyPlan
 from queries.gsql import compile_query
 from tests import small_captures
 from tests.pcap_bytes import NS, pcap_bytes

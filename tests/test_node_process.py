@@ -23,7 +23,7 @@ import wiretide
 from capture.errors import InputError, WiretideError
 from capture.generate import Profile, generate
 from dashboards.output.console import compile_kernels
-from highlevel.inline import Input
+from highlevel.inline.engine import Input
 from lowlevel.punctuation import Punctuation
 from lowlevel.spool.folder import numbers
 from lowlevel.spool.reader import SpoolReader

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from capture.open import open_capture
-from highlevel.inline import Input
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import Input
 from highlevel.windows.kind import TupleWindow
 from lowlevel.metrics import ROWS_ACCEPTED, TABLE_BYTES, TABLE_DIRECT, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.node.memory import bytes_at_most, slots_within

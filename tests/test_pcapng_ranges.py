@@ -21,7 +21,7 @@ from capture.files.split import joined, split
 from capture.metrics import TIMES_REPLACED
 from capture.open import open_capture
 from capture.packets.decoder import Decoder
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.spark import byte_ranges
 from highlevel.spark.byte_ranges import exact_tasks, guessed_tasks
 from queries.gsql import compile_query

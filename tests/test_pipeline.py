@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from capture.units import SECOND
+from highlevel.aggregation import QueryPlan
 from highlevel.metrics import (
     LATE_PARTIALS,
     LATE_ROWS,
@@ -25,7 +26,6 @@ from highlevel.metrics import (
     WINDOWS_OPEN,
 )
 from highlevel.pipeline import Pipeline
-from highlevel.plan import QueryPlan
 from highlevel.sliding import piles as pile
 from highlevel.sliding import window_rows
 from lowlevel.punctuation import BEGINNING, END, Punctuation

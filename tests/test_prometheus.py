@@ -18,7 +18,7 @@ from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import PACKETS_DECODED, RECORDS_SKIPPED, Samples
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import serve
-from highlevel.inline import ALL_METRICS, InlineRun, Input
+from highlevel.inline.engine import ALL_METRICS, InlineRun, Input
 from highlevel.metrics import LOW_WATERMARK
 from highlevel.metrics import METRICS as HIGH_METRICS
 from lowlevel.metrics import METRICS as LOW_METRICS

@@ -22,7 +22,7 @@ import pytest
 from capture.errors import InputError
 from dashboards.output.files import Format, Times, open_output, write_results
 from dashboards.output.table import HEADER_EVERY, MEASURED_ROWS
-from highlevel.plan import BOUNDS
+from highlevel.aggregation import BOUNDS
 from highlevel.results.user_types import readable, readable_schema
 
 SCHEMA = pa.schema(

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from highlevel.inline import Input
+from highlevel.inline.engine import Input
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.decompressed_inputs import decompressed
 from highlevel.spark.errors import FolderError

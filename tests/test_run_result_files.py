@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import wiretide
-from highlevel.inline import InlineRun
+from highlevel.inline.engine import InlineRun
 from highlevel.results.user_types import TIMESTAMP, readable
 from highlevel.spark.result_files import read_results, result_file, write_results
 from queries.bindings import bind_files

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from capture.metrics import FILES_REFUSED, FLOW_SESSIONS, FLOW_SETS_WAITING, RECORDS_READ, Samples
 from dashboards.output.run_warnings import nothing_readable, run_warnings
-from highlevel.inline import InlineRun
+from highlevel.inline.engine import InlineRun
+from highlevel.inline.readings import Reading
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP
-from highlevel.readings import Reading
 from queries.bindings import bind_streams
 from queries.gsql import compile_query
 from tests.netflow_bytes import a_set, ipfix, template

@@ -21,8 +21,8 @@ from scapy.packet import Raw
 
 from capture.metrics import SFLOW_SAMPLES, SFLOW_SEQUENCES
 from dashboards.output.files import Format, write_results
-from highlevel.inline import InlineRun, Input
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.spark.result_files import read_results
 from queries.bindings import bind_files
 from queries.gsql import compile_query

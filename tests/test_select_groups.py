@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from highlevel.aggregation import Selection, SelectionKind
 from highlevel.results.select_groups import selected
-from highlevel.selection import Selection, SelectionKind
 from lowlevel.expressions.columns import Vector
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type

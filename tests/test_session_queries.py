@@ -18,7 +18,7 @@ import pytest
 
 from capture.generate.profile import Profile
 from capture.generate.write import generate
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import (
     LATE_ROWS,
     PARTIALS_BEYOND_CAP,

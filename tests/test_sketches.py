@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.detail import DetailFunction, Folding
+from highlevel.aggregation import DetailFunction, Folding
 from highlevel.pipeline import Pipeline
 from highlevel.results.sketched_windows import FoldedPane, told_of_sketches
 from highlevel.results.sketches import MAKERS, Quantiles, values_for

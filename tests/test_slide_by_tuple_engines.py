@@ -16,9 +16,9 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel.inline import InlineRun, Input
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import LATE_ROWS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
-from highlevel.plan import QueryPlan
 from queries.explain import explain
 from queries.gsql import compile_query
 from tests import small_captures

@@ -12,9 +12,9 @@ import pytest
 
 from capture.errors import InputError
 from capture.open import open_capture
-from highlevel.inline import InlineRun, Input
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import LATE_PARTIALS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
-from highlevel.plan import QueryPlan
 from highlevel.spark import byte_ranges
 from highlevel.spark.byte_ranges import RangeReader, exact_tasks, guessed_tasks, open_as_seen
 from highlevel.spark.feeds import Feeds

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from capture.errors import InputError
-from highlevel.inline import InlineRun, Input
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.spark.result_files import read_results
 from queries.gsql import compile_query
 from tests.column_queries import comparable, plans

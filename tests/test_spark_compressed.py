@@ -14,7 +14,7 @@ import pytest
 
 from capture.errors import InputError
 from capture.metrics import FILES_DAMAGED, RECORDS_READ, Samples
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.spark.decompressed_inputs import decompressed, mapped_inputs
 from highlevel.spark.errors import FolderError
 from queries.gsql import compile_query

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from capture.metrics import PACKETS_DECODED
-from highlevel.inline import InlineRun, Input
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.spark import result_files
 from queries.gsql import compile_query
 from tests.links import START, packet, write_links

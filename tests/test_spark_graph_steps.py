@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from capture.metrics import RECORDS_READ
-from highlevel.graph.plan import GraphPlan
-from highlevel.graph.stages import cut
+from highlevel.aggregation import QueryPlan
 from highlevel.metrics import LATE_ROWS, OPERATOR_ROWS_HELD, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
-from highlevel.plan import QueryPlan
+from highlevel.plan.fragments import cut
+from highlevel.plan.plan import GraphPlan
 from highlevel.spark.totals import Totals
 from lowlevel.punctuation import END
 from queries.gsql import compile_query

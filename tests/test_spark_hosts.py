@@ -21,9 +21,9 @@ import pyarrow as pa
 import pytest
 
 from capture.metrics import Samples
-from highlevel import window_operators
-from highlevel.inline import Input
+from highlevel.inline.engine import Input
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
+from highlevel.plan.operators import windowed as window_operators
 from highlevel.sliding import window_rows as strategy
 from highlevel.sliding.wid_ranges import count
 from highlevel.spark.closed_windows import Counted, finished_windows

@@ -9,7 +9,7 @@ import pytest
 from capture.errors import InputError
 from capture.metrics import RECORDS_READ, Samples
 from capture.private_files import UnsafeFolderError
-from highlevel.inline import Input
+from highlevel.inline.engine import Input
 from highlevel.spark.errors import FolderError
 from queries.gsql import compile_query
 from tests.links import write_links

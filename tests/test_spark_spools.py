@@ -15,7 +15,7 @@ import pytest
 
 from capture.errors import InputError
 from dashboards.monitors.pipeline import Monitor
-from highlevel.inline import Input
+from highlevel.inline.engine import Input
 from highlevel.metrics import (
     PARTIALS_RECEIVED,
     SPOOL_PARTIALS_PASSED_OVER,

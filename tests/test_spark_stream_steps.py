@@ -17,8 +17,7 @@ from capture.files.scan import scan
 from capture.metrics import PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
 from capture.open import open_capture
 from capture.packets.fields import SKIPPED
-from highlevel.graph.plan import AnyPlan
-from highlevel.inline import InlineRun, Input
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import (
     LATE_PARTIALS,
     PARTIALS_BEYOND_CAP,
@@ -29,6 +28,7 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
+from highlevel.plan.plan import AnyPlan
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
 from highlevel.spark.packing import unpack

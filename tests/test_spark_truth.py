@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from highlevel.inline import Input
+from highlevel.inline.engine import Input
 from highlevel.spark.batch import run_batch
 from highlevel.spark.stream import StreamRun
 from queries.gsql import compile_query

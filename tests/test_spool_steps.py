@@ -13,8 +13,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel.graph.plan import AnyPlan
-from highlevel.inline import Input
+from highlevel.inline.engine import Input
 from highlevel.metrics import (
     PARTIALS_RECEIVED,
     SPOOL_NEWEST,
@@ -26,6 +25,7 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_READ,
     SPOOL_SEGMENTS_WITHOUT_QUERY,
 )
+from highlevel.plan.plan import AnyPlan
 from highlevel.spark.estimates import ESTIMATED, with_estimates
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host

@@ -14,7 +14,7 @@ from highlevel.operators.partitioned import PartitionedAggregate
 from highlevel.operators.tuples import LONG, NUMBERS, TupleAggregate
 from highlevel.operators.window_operator import WINDOW_END, WindowOperator
 from highlevel.pipeline import number_of
-from highlevel.window_operators import make_window_operator
+from highlevel.plan.operators.windowed import make_window_operator
 from highlevel.windows.kind import TupleWindow
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 from capture.errors import InputError
-from highlevel import schedule
-from highlevel.inline import InlineRun, Input
+from highlevel.aggregation import QueryPlan
+from highlevel.inline import schedule
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import LATE_ROWS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
-from highlevel.plan import QueryPlan
 from highlevel.windows.kind import TupleWindow
 from lowlevel.metrics import TABLE_DIRECT
 from queries.explain import explain

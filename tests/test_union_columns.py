@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from highlevel.graph.plan import GraphPlan
+from highlevel.plan.plan import GraphPlan
 from lowlevel.expressions.tree import columns_of
 from queries.gsql import compile_query
 from tests import in_ns

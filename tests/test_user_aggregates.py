@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import wiretide
-from highlevel.inline import InlineRun
-from highlevel.user_column import AggregateError
+from highlevel.aggregation import AggregateError
+from highlevel.inline.engine import InlineRun
 from queries.errors import QueryError
 from queries.explain import explain
 from queries.gsql import compile_query

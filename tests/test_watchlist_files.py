@@ -22,8 +22,8 @@ from capture.errors import InputError
 from capture.files.scan import scan
 from capture.metrics import Samples
 from capture.open import open_capture
-from highlevel.inline import InlineRun, Input
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import InlineRun, Input
 from lowlevel.expressions.columns import TextVector
 from lowlevel.expressions.evaluate import in_watchlist, longest_prefix
 from lowlevel.expressions.tree import Column, InWatchlist, LongestPrefix, columns_of, parts_of

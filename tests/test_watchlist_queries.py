@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from highlevel.inline import InlineRun, Input
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import InlineRun, Input
 from lowlevel.expressions.tree import InWatchlist
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.table.feeding import feeders

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
 from highlevel.windows.kind import LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow, WindowKind
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type

@@ -13,8 +13,8 @@ from random import Random
 
 import pyarrow as pa
 
+from highlevel.aggregation import Output, QueryPlan
 from highlevel.operators.session import TS
-from highlevel.plan import Output, QueryPlan
 from highlevel.windows.kind import MOST_GROUPS, AnyWindow, LandmarkWindow, SessionWindow, SlidingWindow, TupleWindow
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type

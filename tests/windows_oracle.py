@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
 from lowlevel.punctuation import END
 from tests.lowlevel_oracle import Row, aggregate, value
 

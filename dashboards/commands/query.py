@@ -17,7 +17,7 @@ from dashboards.output.files import BINARY, COMPRESSED, SUFFIXES, Format, Times
 from lowlevel.layers import Layer
 
 if TYPE_CHECKING:
-    from highlevel.inline import Input
+    from highlevel.inline.engine import Input
 
 
 def bound_names(pairs: list[str]) -> dict[str, list[str]]:

@@ -15,9 +15,8 @@ from capture.open import open_capture
 from capture.units import SECOND
 from dashboards.output.console import spelled_bytes
 from dashboards.wire_text import escaped
-from highlevel.arrival_order import check_one_input
-from highlevel.inline import Input
-from highlevel.plan import LeafPlan
+from highlevel.aggregation import LeafPlan
+from highlevel.inline.engine import Input, check_one_input
 from lowlevel.node.link_worker import Capturing
 from lowlevel.node.memory import bytes_at_most, slots_within
 from lowlevel.node.node import Node

@@ -32,9 +32,9 @@ from dashboards.output.table import aligned
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import OPTION, Server, serve
 from dashboards.wire_text import lines_escaped
-from highlevel.graph.plan import AnyPlan
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
+from highlevel.plan.plan import AnyPlan
 from highlevel.results.user_types import internal
 from lowlevel.metrics import METRICS as LOW_METRICS
 from queries.pipeline_file import PipelineFile

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dashboards.monitors.node_links import fed_links, is_many, spool_bounds, table_slots
 from dashboards.output.console import spelled_bytes
-from highlevel.inline import Input
-from highlevel.plan import LeafPlan
+from highlevel.aggregation import LeafPlan
+from highlevel.inline.engine import Input
 from lowlevel.node.memory import bytes_at_most, possible_versions
 from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.table.flushing import Flushing, Policy

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from capture.units import SECOND
 from dashboards.wire_text import escaped
-from highlevel.graph.plan import AnyPlan
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
+from highlevel.plan.plan import AnyPlan
 from highlevel.results.user_types import readable
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type

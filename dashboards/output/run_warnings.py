@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from capture.metrics import RECORDS_READ, RECORDS_SKIPPED, REFUSED_BY_FALLBACK, Samples
 from capture.packets.fallback import EXTRA, NOT_INSTALLED
 from capture.packets.link_layers import supported_link_types
-from highlevel.graph.plan import AnyPlan, GraphPlan
+from highlevel.inline.readings import UNSUPPORTED, Reading
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP
-from highlevel.readings import UNSUPPORTED, Reading
+from highlevel.plan.plan import AnyPlan, GraphPlan
 from lowlevel.metrics import LULL_PROMISES
 
 _INSTALL = f"dpkt is not installed: pip install 'wiretide[{EXTRA}]'"

@@ -20,8 +20,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from capture.metrics import LabelledName, Metric, Samples
 from dashboards.prometheus.names import Names
 from dashboards.prometheus.query_series import QuerySeries, Shown
-from highlevel.graph.plan import AnyPlan
-from highlevel.plan import LATE, QueryPlan
+from highlevel.aggregation import LATE, QueryPlan
+from highlevel.plan.plan import AnyPlan
 from lowlevel.punctuation import BEGINNING, END
 
 

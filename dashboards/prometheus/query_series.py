@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dashboards.prometheus.names import Names, label_name, prometheus_name
-from highlevel.plan import Output, QueryPlan
+from highlevel.aggregation import Output, QueryPlan
 from lowlevel.expressions.arrow import to_text
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, Present, Unary, columns_of
 from lowlevel.expressions.types import Op, Type

@@ -34,7 +34,7 @@ from prometheus_client import make_wsgi_app
 from capture.descriptors import is_shortage
 from dashboards.http_counts import HttpCounts
 from dashboards.prometheus.exporter import Exporter
-from highlevel.graph.plan import AnyPlan
+from highlevel.plan.plan import AnyPlan
 
 
 def index_page(plans: Sequence[AnyPlan]) -> bytes:

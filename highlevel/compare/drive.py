@@ -14,10 +14,10 @@ from highlevel.compare.held import held, held_bytes, late
 from highlevel.compare.question import Question, times_of_pairs
 from highlevel.compare.recording import Numbers
 from highlevel.compare.variants import Variant
-from highlevel.graph.join_node import Join
-from highlevel.graph.operator import GraphOperator, Mark
-from highlevel.graph.pipeline import GraphPipeline
 from highlevel.operators.window_operator import WINDOW_END
+from highlevel.plan.nodes import Join
+from highlevel.plan.operators.operator import GraphOperator, Mark
+from highlevel.plan.pipeline import GraphPipeline
 from lowlevel.punctuation import GraphItem
 
 

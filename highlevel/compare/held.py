@@ -5,7 +5,7 @@ from __future__ import annotations
 from highlevel.baselines.buffering import BufferingAggregate
 from highlevel.baselines.slack import SlackAggregate
 from highlevel.compare.ordered import OfParts
-from highlevel.graph.windowed import WindowedOperator
+from highlevel.plan.operators.windowed import WindowedOperator
 from highlevel.sliding.aggregate import Aggregate
 from highlevel.sliding.operator import SlidingAggregate
 

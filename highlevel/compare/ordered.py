@@ -15,16 +15,14 @@ from highlevel.baselines.opob_join import OpobJoin
 from highlevel.baselines.slack import Lateness, SlackAggregate
 from highlevel.baselines.sort import SlackSort
 from highlevel.compare.question import times_of_pairs
-from highlevel.graph.as_partials import AsPartials
-from highlevel.graph.group_nodes import Windowed
-from highlevel.graph.join_node import Join
-from highlevel.graph.leaf import PANE
-from highlevel.graph.operator import Mark
 from highlevel.joins.spec import MAX_TS, MIN_TS, Port, Progress
 from highlevel.operators.meld import UNION
 from highlevel.operators.operator import Operator
 from highlevel.operators.state import Part, restore_to, snapshot_of
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.plan.nodes import PANE, Join, Windowed
+from highlevel.plan.operators.operator import Mark
+from highlevel.plan.operators.row_partials import AsPartials
 from highlevel.results.stages import behind_windows
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, GraphItem, Item, JointPunctuation, Punctuation

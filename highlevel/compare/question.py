@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from capture.errors import WiretideError
-from highlevel.graph.group_nodes import Windowed
-from highlevel.graph.join_node import Join
-from highlevel.graph.leaf import PANE, Leaf
-from highlevel.graph.nodes import Node
-from highlevel.graph.plan import AnyPlan, GraphPlan
-from highlevel.graph.row_nodes import Apply, Select, Union
+from highlevel.aggregation import BOUNDS, Output, QueryPlan
 from highlevel.joins.spec import JoinKind, JoinSpec, Side, Tumbling
-from highlevel.plan import BOUNDS, Output, QueryPlan
+from highlevel.plan.nodes import PANE, Apply, Join, Leaf, Node, Select, Union, Windowed
+from highlevel.plan.plan import AnyPlan, GraphPlan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Column
 from lowlevel.subaggregates import count_of_rows

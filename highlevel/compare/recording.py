@@ -15,8 +15,8 @@ from capture.files.capture import AnyCapture, Capture
 from capture.files.scan import scan
 from capture.open import open_finite
 from highlevel.compare.placed import ROW, Placed, PlacedColumns
-from highlevel.graph.leaf import Leaf
-from highlevel.inline import Input
+from highlevel.inline.engine import Input
+from highlevel.plan.nodes import Leaf
 from lowlevel.expressions.columns import Vector
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type

@@ -15,13 +15,9 @@ from highlevel.compare.ordered import (
     opob_join,
 )
 from highlevel.compare.question import Question
-from highlevel.graph.group_nodes import Windowed
-from highlevel.graph.join_node import Join
-from highlevel.graph.leaf import Leaf
-from highlevel.graph.nodes import Node
-from highlevel.graph.operator import GraphOperator
-from highlevel.graph.pipeline import GraphPipeline
-from highlevel.graph.row_nodes import Union
+from highlevel.plan.nodes import Join, Leaf, Node, Union, Windowed
+from highlevel.plan.operators.operator import GraphOperator
+from highlevel.plan.pipeline import GraphPipeline
 
 Replaced = Callable[[Node, int], GraphOperator | None]
 """Makes what stands in for the operator of a node with so many ports; None where nothing does."""

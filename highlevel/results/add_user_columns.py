@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from highlevel.aggregation import AggregateError, QueryPlan, UserColumn
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.plan import QueryPlan
-from highlevel.user_column import AggregateError, UserColumn
 from lowlevel.expressions.columns import Mask, Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.punctuation import Item, Punctuation

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from highlevel.aggregation import QueryPlan
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.plan import QueryPlan
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.predicate import Condition

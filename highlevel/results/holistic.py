@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from highlevel.detail import DetailFunction
+from highlevel.aggregation import DetailFunction
 from lowlevel.expressions.arrow import to_text
 
 # How often each value stands in each group, sorted once for all that is told of it.

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from highlevel.aggregation import QueryPlan, Selection, SelectionKind
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.plan import QueryPlan
-from highlevel.selection import Selection, SelectionKind
 from lowlevel.expressions.columns import Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.punctuation import Item, Punctuation

@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.detail import Folding
+from highlevel.aggregation import Folding, QueryPlan
 from highlevel.groups.merging import Accumulated, accumulated
 from highlevel.groups.table import GroupTable
-from highlevel.plan import QueryPlan
 from highlevel.results.sketches import MAKERS, Sketch, values_for
 from highlevel.sliding.operator import SlidingAggregate
 from highlevel.sliding.wid_ranges import Ranges, unite

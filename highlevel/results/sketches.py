@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.detail import DetailFunction
+from highlevel.aggregation import DetailFunction
 from highlevel.results.holistic import spelled
 
 REGISTERS_LOG2 = 12

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from highlevel.aggregation import QueryPlan
 from highlevel.operators.operator import Operator
-from highlevel.plan import QueryPlan
 from highlevel.results.add_user_columns import AddUserColumns
 from highlevel.results.finish import Finish
 from highlevel.results.select_groups import SelectGroups

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from highlevel.aggregation import QueryPlan
 from highlevel.groups.merging import accumulated
 from highlevel.groups.table import GroupTable
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_INSTANCE, WINDOW_START
-from highlevel.plan import QueryPlan
 from highlevel.results.holistic import ValueCounts, told
 from highlevel.results.sketched_windows import told_of_sketches
 from lowlevel.plan import ARROW_TYPES

@@ -26,9 +26,9 @@ from capture.files.capture import Capture
 from capture.files.split import ByteRange, joined
 from capture.metrics import Samples
 from capture.open import allow_open_files, open_finite
-from highlevel.arrival_order import check_one_input
-from highlevel.graph.plan import AnyPlan
-from highlevel.inline import ALL_METRICS, Input
+from highlevel.aggregation import QueryPlan
+from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
+from highlevel.inline.readings import Reading, reading_of
 from highlevel.metrics import (
     LATE_PARTIALS,
     LATE_ROWS,
@@ -39,8 +39,7 @@ from highlevel.metrics import (
     ROWS_BEYOND_CAP,
     WINDOWS_CLOSED,
 )
-from highlevel.plan import QueryPlan
-from highlevel.readings import Reading, reading_of
+from highlevel.plan.plan import AnyPlan
 from highlevel.sliding.wid_ranges import count, unite
 from highlevel.spark.byte_ranges import (
     RangeReader,

@@ -28,7 +28,7 @@ from capture.files.pcap import PcapFormat
 from capture.files.split import ByteRange, RangeScan, cuts, guess, split
 from capture.files.stream import StreamedCapture
 from capture.open import open_mapped
-from highlevel.inline import files_of
+from highlevel.inline.engine import files_of
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.reading import COUNTERS, ArrivalRow, Taken, batch_of, leaf_rows
 from highlevel.spark.stream_task import StreamScan, StreamTask

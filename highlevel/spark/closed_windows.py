@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from highlevel.aggregation import BOUNDS, QueryPlan
 from highlevel.groups.merging import accumulated
 from highlevel.groups.table import merged
 from highlevel.operators.meld import UNION
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START, beyond_cap
-from highlevel.plan import BOUNDS, QueryPlan
+from highlevel.plan.operators.windowed import make_window_operator
 from highlevel.results.stages import behind_windows, through
 from highlevel.sliding.wid_ranges import Ranges, count, unite
-from highlevel.window_operators import make_window_operator
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import END, Punctuation
 

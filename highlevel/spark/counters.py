@@ -6,12 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from capture.metrics import Samples
-from highlevel.graph.leaf import Leaf
-from highlevel.graph.nodes import width_of
-from highlevel.graph.operator import lows_of
-from highlevel.graph.pipeline import GraphPipeline, LeafOperator
-from highlevel.graph.windowed import WindowedOperator
-from highlevel.inline import ALL_METRICS
+from highlevel.inline.engine import ALL_METRICS
 from highlevel.metrics import (
     LOW_WATERMARK,
     PARTIALS_RECEIVED,
@@ -22,6 +17,10 @@ from highlevel.metrics import (
 )
 from highlevel.operators.window_operator import beyond_cap
 from highlevel.pipeline import Pipeline
+from highlevel.plan.nodes import Leaf, width_of
+from highlevel.plan.operators.operator import lows_of
+from highlevel.plan.operators.windowed import WindowedOperator
+from highlevel.plan.pipeline import GraphPipeline, LeafOperator
 from highlevel.sliding.wid_ranges import count, unite
 from highlevel.spark.hosted import Hosted, Left
 from lowlevel.punctuation import BEGINNING

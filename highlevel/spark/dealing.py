@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from highlevel.graph.deals import Deal
-from highlevel.graph.nodes import macs_of
-from highlevel.graph.plan import GraphPlan
-from highlevel.graph.stages import Stages
+from highlevel.aggregation import QueryPlan
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.plan import QueryPlan
+from highlevel.plan.fragments import Stages
+from highlevel.plan.nodes import macs_of
+from highlevel.plan.partitioning import Deal
+from highlevel.plan.plan import GraphPlan
 from highlevel.spark.operator_part import part_of
 from highlevel.spark.packing import pack
 from lowlevel.expressions.arrow import arrow_column

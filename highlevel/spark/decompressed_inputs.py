@@ -26,7 +26,7 @@ from capture.files.decompressed import Decompressed
 from capture.files.read_ahead import CHUNK
 from capture.open import open_finite
 from capture.private_files import make_private_folder, replacing
-from highlevel.inline import Input
+from highlevel.inline.engine import Input
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
 

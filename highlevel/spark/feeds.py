@@ -1,6 +1,6 @@
 """Which inputs feed which query, through which of its leaves, and under which port.
 
-A query is run in fragments (`highlevel.graph.stages`), which are handed rows by *sources*: a leaf of the query, or
+A query is run in fragments (`highlevel.plan.fragments`), which are handed rows by *sources*: a leaf of the query, or
 another fragment, dealt in some way. A query's ports are numbered through over its sources, and of each source over the
 inputs that feed the leaf, or the partitions that ran the fragment. A query of one list of streams is one fragment with
 one source: its ports are the inputs that its streams name, in the order of the inputs.
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from highlevel.graph.plan import AnyPlan, named_leaves
-from highlevel.graph.stages import Stages, cut
-from highlevel.inline import Input
-from highlevel.plan import LeafPlan
+from highlevel.aggregation import LeafPlan
+from highlevel.inline.engine import Input
+from highlevel.plan.fragments import Stages, cut
+from highlevel.plan.plan import AnyPlan, named_leaves
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ The task of a partition takes the state of the micro-batch before, feeds the ope
 micro-batch's id and hands back the results. Rows of all ports go in first, then the promises of all ports: windows
 close once per micro-batch, and what closed is the difference between the open windows before and after.
 
-A query in several fragments (`highlevel.graph.stages`) is run level by level: what leaves a fragment that is not the
+A query in several fragments (`highlevel.plan.fragments`) is run level by level: what leaves a fragment that is not the
 last is dealt anew, as rows of the form in which the source hands out its own, and the next level's tasks take them.
 """
 

@@ -8,12 +8,12 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from highlevel.graph.nodes import width_of
-from highlevel.graph.operator import Mark, lows_of
-from highlevel.graph.pipeline import GraphPipeline
-from highlevel.graph.plan import GraphPlan
-from highlevel.inline import make_pipeline
+from highlevel.inline.engine import make_pipeline
 from highlevel.pipeline import Pipeline
+from highlevel.plan.nodes import width_of
+from highlevel.plan.operators.operator import Mark, lows_of
+from highlevel.plan.pipeline import GraphPipeline
+from highlevel.plan.plan import GraphPlan
 from highlevel.spark.dealing import dealing_of
 from highlevel.spark.feeds import Feeds, PortOf
 from highlevel.spark.packing import unpack

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from capture.files.blocks import BLOCK_RECORDS
 from capture.open import allow_open_files, open_finite
-from highlevel.inline import Input
+from highlevel.inline.engine import Input
 from highlevel.spark.byte_ranges import Task, exact_tasks, opened, size_of
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.types import SPARK_TYPES

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from capture.private_files import make_private_folder, replacing
-from highlevel.graph.plan import AnyPlan
+from highlevel.plan.plan import AnyPlan
 from highlevel.results.user_types import internal
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from capture.files.capture import Capture
 from capture.files.read_ahead import CHUNK
 from capture.open import open_mapped
-from highlevel.graph.group_nodes import PairGroups, Windowed
-from highlevel.graph.plan import AnyPlan
-from highlevel.plan import QueryPlan
+from highlevel.aggregation import QueryPlan
+from highlevel.plan.nodes import PairGroups, Windowed
+from highlevel.plan.plan import AnyPlan
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from highlevel.inline import Input
+from highlevel.inline.engine import Input
 from highlevel.spark.spool_backlog import Waiting, segment_runs
 from highlevel.spark.spool_reading import SpoolRun
 from lowlevel.spool.folder import SpoolError, numbers, segment_path

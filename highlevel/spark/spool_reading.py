@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from capture.metrics import Samples
 from capture.units import SECOND
-from highlevel.inline import Input
+from highlevel.aggregation import LeafPlan
+from highlevel.inline.engine import Input
 from highlevel.metrics import (
     SPOOL_NEWEST,
     SPOOL_PARTIALS_LOST,
@@ -31,7 +32,6 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_READ,
     SPOOL_SEGMENTS_WITHOUT_QUERY,
 )
-from highlevel.plan import LeafPlan
 from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.estimates import sampled_times, with_ranges
 from highlevel.spark.feeds import Feeds

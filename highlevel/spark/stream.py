@@ -34,9 +34,8 @@ from capture.files.blocks import BLOCK_RECORDS
 from capture.metrics import Samples
 from capture.open import open_finite
 from capture.private_files import check_private_folder, make_private_folder
-from highlevel.arrival_order import check_one_input
-from highlevel.graph.plan import AnyPlan, leaves_of
-from highlevel.inline import ALL_METRICS, Input
+from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
+from highlevel.plan.plan import AnyPlan, leaves_of
 from highlevel.results.user_types import readable
 from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.checkpoint import check_checkpoint, offsets_checksum

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from capture.metrics import LabelledName, Samples
-from highlevel.inline import ALL_METRICS
-from highlevel.link_progress import set_progress
+from highlevel.inline.engine import ALL_METRICS
 from highlevel.metrics import (
     LATE_PARTIALS,
     LATE_ROWS,
@@ -26,6 +25,7 @@ from highlevel.metrics import (
     STATE_BYTES,
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
+    set_progress,
 )
 from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.checked_files import REMEDY, read_document, write_document

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from highlevel.graph.nodes import macs_of, width_of
-from highlevel.graph.operator import GraphItem, Lows, Mark, low_of_one, lows_of, mark_of
-from highlevel.graph.row_nodes import Apply
+from highlevel.aggregation import Output
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.plan import Output
+from highlevel.plan.nodes import Apply, macs_of, width_of
+from highlevel.plan.operators.operator import GraphItem, Lows, Mark, low_of_one, lows_of, mark_of
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.columns import Columns
 from lowlevel.expressions.evaluate import evaluate

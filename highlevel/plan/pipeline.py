@@ -14,18 +14,41 @@ from itertools import accumulate
 import pyarrow as pa
 
 from capture.metrics import Samples
-from highlevel.graph.leaf import Leaf
-from highlevel.graph.nodes import width_of
-from highlevel.graph.operator import GraphItem, GraphOperator, HoldingOperator, Mark, StoringOperator
-from highlevel.graph.operators import make_operator
-from highlevel.graph.plan import GraphPlan
-from highlevel.graph.row_nodes import Union
-from highlevel.graph.samples import samples_of
-from highlevel.graph.union import UnionOperator
-from highlevel.graph.windowed import WindowedOperator
 from highlevel.operators.meld import Meld
 from highlevel.operators.state import restore_to, snapshot_of
+from highlevel.plan.nodes import Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed, width_of
+from highlevel.plan.operators.apply import ApplyOperator
+from highlevel.plan.operators.distinct import DistinctOperator
+from highlevel.plan.operators.operator import GraphItem, GraphOperator, HoldingOperator, Mark, StoringOperator
+from highlevel.plan.operators.pair_groups import PairGroupsOperator
+from highlevel.plan.operators.select import SelectOperator
+from highlevel.plan.operators.union import UnionOperator
+from highlevel.plan.operators.windowed import WindowedOperator
+from highlevel.plan.plan import GraphPlan
+from highlevel.plan.samples import samples_of
 from lowlevel.punctuation import JointPunctuation
+
+
+def make_operator(node: Node) -> GraphOperator:
+    """Make the operator of a node that reads nodes; leaves read links, which are united by Meld."""
+    match node:
+        case Union():
+            return UnionOperator(node)
+        case Select():
+            return SelectOperator(node)
+        case Apply():
+            return ApplyOperator(node)
+        case Distinct():
+            return DistinctOperator(node)
+        case Join():
+            from highlevel.plan.operators.join import JoinOperator
+
+            return JoinOperator(node)
+        case Windowed():
+            return WindowedOperator(node)
+        case PairGroups():
+            return PairGroupsOperator(node)
+    raise TypeError(f"got {type(node).__name__}, expected a node that reads nodes")
 
 
 class LeafOperator(Meld):

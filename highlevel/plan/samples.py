@@ -5,10 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from capture.metrics import Samples
-from highlevel.graph.leaf import Leaf
-from highlevel.graph.operator import HoldingOperator, StoringOperator
-from highlevel.graph.windowed import WindowedOperator
-from highlevel.link_progress import set_progress
 from highlevel.metrics import (
     JOIN_PAIRS,
     JOIN_ROWS_STORED,
@@ -27,12 +23,16 @@ from highlevel.metrics import (
     STATE_BYTES,
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
+    set_progress,
 )
 from highlevel.operators.meld import Meld
 from highlevel.pipeline import number_of
+from highlevel.plan.nodes import Leaf
+from highlevel.plan.operators.operator import HoldingOperator, StoringOperator
+from highlevel.plan.operators.windowed import WindowedOperator
 
 if TYPE_CHECKING:
-    from highlevel.graph.pipeline import GraphPipeline
+    from highlevel.plan.pipeline import GraphPipeline
 
 
 def samples_of(pipeline: GraphPipeline, newest: int) -> Samples:

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.graph.nodes import Node, macs_of
+from highlevel.aggregation import LINK
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.meld import UNION
-from highlevel.plan import LINK
+from highlevel.plan.nodes import Node, macs_of
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.columns import AnyVector, Columns
 from lowlevel.expressions.evaluate import evaluate

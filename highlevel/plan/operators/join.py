@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from highlevel.graph.join_node import Join
-from highlevel.graph.nodes import width_of
-from highlevel.graph.operator import GraphItem, Mark, low_of_one, lows_of
 from highlevel.joins.oa_join import OAJoin
+from highlevel.plan.nodes import Join, width_of
+from highlevel.plan.operators.operator import GraphItem, Mark, low_of_one, lows_of
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 

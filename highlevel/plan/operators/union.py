@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from highlevel.graph.nodes import width_of
-from highlevel.graph.operator import GraphItem, Lows, Mark, lows_of, mark_of
-from highlevel.graph.row_nodes import Union
 from highlevel.operators.meld import UNION
+from highlevel.plan.nodes import Union, width_of
+from highlevel.plan.operators.operator import GraphItem, Lows, Mark, lows_of, mark_of
 from lowlevel.punctuation import BEGINNING, END
 
 BOUNDS = "bounds"

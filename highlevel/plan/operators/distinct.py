@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from highlevel.graph.nodes import width_of
-from highlevel.graph.operator import GraphItem, Lows, Mark, Times, covered, lows_of, times_of
-from highlevel.graph.row_nodes import Distinct
 from highlevel.groups.keys import Keys
+from highlevel.plan.nodes import Distinct, width_of
+from highlevel.plan.operators.operator import GraphItem, Lows, Mark, Times, covered, lows_of, times_of
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from highlevel.aggregation import Output
 from highlevel.joins.spec import Side
-from highlevel.plan import Output
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of
 from lowlevel.expressions.types import INTEGERS, Op, Type
 

@@ -15,15 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from highlevel.graph.deals import Deal, bare, hashed_alike, kept, serves, shown, substituted
-from highlevel.graph.group_nodes import PairGroups, Windowed
-from highlevel.graph.join_node import Join
-from highlevel.graph.leaf import PANE, Leaf
-from highlevel.graph.nodes import Node
-from highlevel.graph.plan import AnyPlan, GraphPlan
-from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
+from highlevel.aggregation import LINK
 from highlevel.joins.spec import JoinKind
-from highlevel.plan import LINK
+from highlevel.plan.nodes import PANE, Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
+from highlevel.plan.partitioning import Deal, bare, hashed_alike, kept, serves, shown, substituted
+from highlevel.plan.plan import AnyPlan, GraphPlan
 from lowlevel.expressions.tree import Column, Expression
 from lowlevel.expressions.types import Type
 from lowlevel.plan import LowLevelPlan

@@ -13,13 +13,22 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from highlevel.graph.as_partials import AsPartials
-from highlevel.graph.group_nodes import PairGroups
-from highlevel.graph.nodes import width_of
-from highlevel.graph.operator import GraphItem, Lows, Mark, Times, covered, low_of_one, lows_of, mark_of, times_of
 from highlevel.groups.merging import accumulated
 from highlevel.groups.table import GroupTable, batch_of
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.plan.nodes import PairGroups, width_of
+from highlevel.plan.operators.operator import (
+    GraphItem,
+    Lows,
+    Mark,
+    Times,
+    covered,
+    low_of_one,
+    lows_of,
+    mark_of,
+    times_of,
+)
+from highlevel.plan.operators.row_partials import AsPartials
 from highlevel.results.sketched_windows import FoldedPane
 from highlevel.results.stages import behind_windows, through
 from lowlevel.punctuation import BEGINNING, END

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from highlevel.graph.nodes import macs_of
-from highlevel.graph.operator import GraphItem, Mark
-from highlevel.graph.row_nodes import Select
 from highlevel.operators.batch_columns import BatchColumns
+from highlevel.plan.nodes import Select, macs_of
+from highlevel.plan.operators.operator import GraphItem, Mark
 from lowlevel.expressions.predicate import Condition
 
 

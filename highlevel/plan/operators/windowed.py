@@ -6,17 +6,43 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from highlevel.graph.as_partials import AsPartials
-from highlevel.graph.group_nodes import Windowed
-from highlevel.graph.nodes import width_of
-from highlevel.graph.operator import GraphItem, Mark, low_of_one, lows_of
+from highlevel.aggregation import QueryPlan
+from highlevel.operators.landmark import LandmarkAggregate
 from highlevel.operators.operator import Operator
+from highlevel.operators.partitioned import PartitionedAggregate
+from highlevel.operators.session import SessionAggregate
 from highlevel.operators.state import restore_to, snapshot_of
-from highlevel.operators.window_operator import beyond_cap
+from highlevel.operators.tuples import LONG, TupleAggregate
+from highlevel.operators.window_operator import WindowOperator, beyond_cap
+from highlevel.plan.nodes import Windowed, width_of
+from highlevel.plan.operators.operator import GraphItem, Mark, low_of_one, lows_of
+from highlevel.plan.operators.row_partials import AsPartials
+from highlevel.results.sketched_windows import FoldingWindows
 from highlevel.results.stages import behind_windows
+from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
+from highlevel.sliding.operator import SlidingAggregate
 from highlevel.sliding.wid_ranges import Ranges
-from highlevel.window_operators import make_window_operator
+from highlevel.windows.kind import LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
+
+
+def make_window_operator(plan: QueryPlan) -> WindowOperator:
+    """Make the operator that a plan's window asks for."""
+    window, groups, subaggregates = plan.window, plan.grain, plan.low.subaggregates
+    match window:
+        case SlidingWindow():
+            sliding = SlidingAggregate(window, plan.low.pane, groups, subaggregates, plan.emit_late)
+            return FoldingWindows(plan, sliding) if plan.foldings else sliding
+        case LandmarkWindow():
+            return LandmarkAggregate(window, groups, subaggregates)
+        case SessionWindow():
+            return SessionAggregate(window, groups, subaggregates)
+        case SlideByTuple():
+            return SlideByTupleAggregate(window, groups, subaggregates)
+        case TupleWindow() if window.partitioned or window.range < LONG:
+            return PartitionedAggregate(window, plan.partition, groups, subaggregates)
+        case TupleWindow():
+            return TupleAggregate(window, groups, subaggregates)
 
 
 class WindowedOperator:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -19,24 +20,43 @@ from capture.files.stream import StreamedCapture
 from capture.metrics import FLOW_SESSIONS, FLOW_SETS_WAITING, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.open import allow_open_files, open_capture
-from highlevel.ahead import ahead
-from highlevel.arrival_order import check_one_input
-from highlevel.graph.pipeline import GraphPipeline
-from highlevel.graph.plan import AnyPlan, GraphPlan
-from highlevel.lanes import PASSES, Lane, Port
+from highlevel.aggregation import LeafPlan
+from highlevel.inline.lanes import PASSES, Lane, LiveLane, Port, TableShares
+from highlevel.inline.readings import Reading, reading_of
+from highlevel.inline.schedule import Schedule, Sent, ahead, make_lanes
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.pipeline import Pipeline
-from highlevel.plan import LeafPlan
-from highlevel.readings import Reading, reading_of
-from highlevel.schedule import Schedule, Sent, make_lanes
-from highlevel.stream_lanes import LiveLane
-from highlevel.table_sizes import TableShares
+from highlevel.plan.pipeline import GraphPipeline
+from highlevel.plan.plan import AnyPlan, GraphPlan
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.node.watching import follow_above
 from lowlevel.promises.lull import LullRule
 from lowlevel.punctuation import BEGINNING, Punctuation
+
+if TYPE_CHECKING:
+    from highlevel.aggregation import LeafPlan
+
+
+WHY = "its windows depend on the order in which rows arrive"
+WHAT = "one capture: merge captures first (mergecap -w all.pcap a.pcap b.pcap), or ask for windows over ts"
+
+
+def check_one_input(leaves: Iterable[LeafPlan], inputs: Iterable[Input]) -> None:
+    """Raise InputError where a leaf of such a query reads several inputs, or a folder whose files come in any order."""
+    inputs = list(inputs)
+    for leaf in leaves:
+        fed = [each for each in inputs if each.feeds(leaf)] if leaf.low.in_arrival_order else []
+        if len(fed) > 1:
+            names = ", ".join(each.name for each in fed[:3]) + (", …" if len(fed) > 3 else "")
+            problem = f"and there is none between inputs: got {len(fed)} ({names})"
+            raise InputError(f"query {leaf.name}: {WHY}, {problem}, expected {WHAT}")
+        for each in fed:
+            if each.follow and not each.path.is_file():
+                problem = f"and files come to {each.name} in any order"
+                raise InputError(f"query {leaf.name}: {WHY}, {problem}: expected {WHAT}")
+
 
 ALL_METRICS = by_name(CAPTURE_METRICS, LOW_METRICS, HIGH_METRICS)
 

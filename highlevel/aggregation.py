@@ -2,21 +2,140 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from enum import StrEnum
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from highlevel.detail import Detail, Folding
+from capture.errors import WiretideError
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.selection import Selection
-from highlevel.user_column import UserColumn
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
 from lowlevel.expressions.tree import Expression
 from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
+
+# Details: aggregates over all values of a group, for which no part of a fixed size would do (holistic ones).
+#
+# The low level keeps a group's values apart, each with the number of its rows: the values are one more key of its table
+# (Li 2008, §6.2.4). So partials still merge, in any order, and only when a window is final are its values looked at.
+
+
+class DetailFunction(StrEnum):
+    """What is told of the values of a group."""
+
+    COUNT_DISTINCT = "count_distinct"
+    QUANTILE = "quantile"
+    MODE = "mode"
+    ENTROPY = "entropy"
+    TOP = "top"
+    APPROX_COUNT_DISTINCT = "approx_count_distinct"
+    APPROX_QUANTILE = "approx_quantile"
+    APPROX_TOP = "approx_top"
+
+
+FOLDED = frozenset({DetailFunction.APPROX_COUNT_DISTINCT, DetailFunction.APPROX_QUANTILE, DetailFunction.APPROX_TOP})
+"""Functions that are told from sketches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """One such aggregate. Its result is the column `name`.
+
+    The values are of `kind`, in the column `key` of the partials; of functions in FOLDED that has the sketches that
+    were made of them. `count` is the sub-aggregate that counts the rows behind each. `parameter` is the share of a
+    quantile, 0 to 1, or how many values `top` names.
+    """
+
+    name: str
+    function: DetailFunction
+    key: str
+    kind: Type
+    count: str
+    parameter: float = 0.0
+
+    @property
+    def type(self) -> Type:
+        """Type of the result."""
+        return result_type(self.function, self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """A sketch, for `function`, of the values of a column `source` of the partials; its column is `column`."""
+
+    function: DetailFunction
+    source: str
+    column: str
+    count: str
+
+
+def result_type(function: DetailFunction, kind: Type) -> Type:
+    """Return the type of what is told of values of a kind."""
+    match function:
+        case DetailFunction.COUNT_DISTINCT | DetailFunction.APPROX_COUNT_DISTINCT:
+            return Type.INT
+        case DetailFunction.QUANTILE | DetailFunction.APPROX_QUANTILE | DetailFunction.ENTROPY:
+            return Type.FLOAT
+        case DetailFunction.MODE:
+            return kind
+        case DetailFunction.TOP | DetailFunction.APPROX_TOP:
+            return Type.TEXT
+
+
+class SelectionKind(StrEnum):
+    """How a group is compared with the others of its window.
+
+    HEAVY: its value is a share of the sum of all, at least. TOP: fewer than so many groups have a greater value.
+    """
+
+    HEAVY = "heavy"
+    TOP = "top"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """One such condition. Its result is the column `name`, BOOL.
+
+    `value` is an expression over groups, sub-aggregates and details. `parameter` is the share as it was written, or how
+    many groups.
+    """
+
+    name: str
+    kind: SelectionKind
+    value: Expression
+    parameter: str
+
+
+Finish = Callable[..., Any]
+"""Takes an array per part by the parts' names, and returns the results in an array of the same length."""
+
+RESULT = Type.FLOAT
+"""The type of every result."""
+
+
+class AggregateError(WiretideError, ValueError):
+    """A user's aggregate that is not one: fix its definition."""
+
+    status = 2
+
+
+@dataclass(frozen=True, slots=True)
+class UserColumn:
+    """One use of such an aggregate in a query. Its result is the column `name`, FLOAT.
+
+    `shown` is the use as messages name it. `parts` are expressions over merged sub-aggregates, by the names that
+    `finish` has for them.
+    """
+
+    name: str
+    shown: str
+    parts: tuple[tuple[str, Expression], ...]
+    finish: Finish
+
 
 LINK = "link"
 """The column of every partial that names its link."""

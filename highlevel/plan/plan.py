@@ -9,12 +9,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from highlevel.graph.group_nodes import PairGroups, Windowed
-from highlevel.graph.join_node import Join
-from highlevel.graph.leaf import Leaf
-from highlevel.graph.nodes import Node
-from highlevel.graph.row_nodes import Apply, Distinct, Select, Union
-from highlevel.plan import LeafPlan, QueryPlan
+from highlevel.aggregation import LeafPlan, QueryPlan
+from highlevel.plan.nodes import Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
 from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer

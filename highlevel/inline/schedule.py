@@ -8,16 +8,86 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from threading import Condition, Event
+from queue import Full, Queue
+from threading import Condition, Event, Thread
+from typing import TypeVar
 
 from capture.files.capture import AnyCapture
 from capture.files.stream import StreamedCapture
-from highlevel.lanes import Deal, Lane, MappedLane, Port, Progress
-from highlevel.stream_lanes import LiveLane, StreamLane
-from highlevel.table_sizes import TableShares, most_at_once
+from highlevel.inline.lanes import (
+    Deal,
+    Lane,
+    LiveLane,
+    MappedLane,
+    Port,
+    Progress,
+    StreamLane,
+    TableShares,
+    most_at_once,
+)
 from lowlevel.punctuation import Item
+
+T = TypeVar("T")
+
+AHEAD_POLL = 0.05
+"""Seconds after which a thread that waits at the queue looks whether it is still wanted."""
+
+Entry = tuple[list[T], BaseException | None]
+"""What waits in the queue: one item, or none at an iterator's end, and what it raised."""
+
+
+def ahead(producers: Sequence[Iterator[T]], depth: int, unwanted: Event) -> Iterator[T]:
+    """Yield the items of all `producers`, each one's in their order, up to `depth` of them computed ahead.
+
+    It pays where the work behind the items releases the GIL, as kernels do. What a producer raises is raised here,
+    after its items before it. When the consumer stops early or a producer fails, `unwanted` is set, and each thread
+    ends at its next item, or sooner where its producer looks at `unwanted` itself and raises.
+    """
+    queue: Queue[Entry[T]] = Queue(depth)
+    threads = [
+        Thread(target=_work, args=(items, queue, unwanted), name="wiretide-ahead", daemon=True) for items in producers
+    ]
+    for thread in threads:
+        thread.start()
+    running = len(threads)
+    try:
+        while running:
+            item, failure = queue.get()
+            if failure is not None:
+                raise failure
+            yield from item
+            running -= not item
+    finally:
+        unwanted.set()
+        for thread in threads:
+            thread.join()
+
+
+def _work(items: Iterator[T], queue: Queue[Entry[T]], unwanted: Event) -> None:
+    """Put all items of one producer, and its end, as long as they are wanted."""
+    failure: BaseException | None = None
+    try:
+        for item in items:
+            _put(queue, ([item], None), unwanted)
+            if unwanted.is_set():
+                break
+        if isinstance(items, Generator):
+            items.close()  # here and now, and not when somebody collects it
+    except BaseException as error:  # it is raised again, in the consumer's thread
+        failure = error
+    _put(queue, ([], failure), unwanted)
+
+
+def _put(queue: Queue[Entry[T]], entry: Entry[T], unwanted: Event) -> None:
+    while not unwanted.is_set():
+        try:
+            queue.put(entry, timeout=AHEAD_POLL)
+        except Full:
+            continue
+        return
+
 
 POLL = 0.05
 """Seconds after which a thread that waits for the scans of others looks whether it is still wanted."""

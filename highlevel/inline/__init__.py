@@ -1,0 +1,1 @@
+"""The inline engine: captures in, results out, in this process."""

@@ -1,0 +1,1 @@
+"""A query as a graph of nodes, its fragments, and the pipeline that runs it."""

@@ -1,0 +1,1 @@
+"""The operators of plan nodes, one module each."""
