@@ -38,15 +38,15 @@ from tests.spool_items import LINK, pairs_plan, random_batch, told
 PLANS = [("pairs", "0")]
 
 
-def three_segments(folder: Path) -> list[bytes]:
-    """Write segments 0 to 2 with a few rows each; return their bytes."""
+def three_segments(folder: Path, count: int = 3) -> list[bytes]:
+    """Write segments 0 to 2, or the first `count`, with a few rows each; return their bytes."""
     writer = SpoolWriter(folder, LINK, PLANS)
-    for number in range(3):
+    for number in range(count):
         writer.append(0, random_batch(Random(number), pairs_plan(), 2 + number))
         writer.append(0, Punctuation(LINK, number))
         writer.flush()
     writer.close()
-    return [segment_path(folder, number).read_bytes() for number in range(3)]
+    return [segment_path(folder, number).read_bytes() for number in range(count)]
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -119,8 +119,8 @@ def test_a_segment_under_another_number_is_none(tmp_path: Path) -> None:
 
 
 def test_a_write_that_stops_at_any_byte_leaves_nothing_to_read_and_the_next_writer_removes_it(tmp_path: Path) -> None:
-    whole = three_segments(tmp_path)[2]
-    segment_path(tmp_path, 2).unlink()
+    whole = three_segments(tmp_path / "whole")[2]
+    three_segments(tmp_path, count=2)
     part = tmp_path / f"{2:012d}.segment.part"
     for length in range(0, len(whole) + 1, 7):
         part.write_bytes(whole[:length])

@@ -56,6 +56,8 @@ class SpoolPlanner:
                 raise SpoolError(f"{self.folder}: the spool was removed while it was read") from None
             newest = max(there, default=place)
             if newest + 1 < place:
+                newest = max(newest, self.reader.newest)  # newer segments were deleted
+            if newest + 1 < place:
                 raise SpoolError(
                     f"{self.folder}: got {newest} as the newest segment, expected {place - 1} or a later one: the "
                     "spool was begun again since it was read; take another folder for the run, or delete that one"
@@ -80,9 +82,10 @@ class SpoolPlanner:
     def runs(self, before: int, after: int, tasks: int) -> list[SpoolRun]:
         """Cut what lies between two places into tasks. The first is told how many partials are known to be lost.
 
-        Raises SpoolError where the folder is gone.
+        The spool records the place before. Raises SpoolError where the folder is gone.
         """
         reader = self.reader or SpoolReader(self.folder)
+        reader.record_plan(after - 1)  # before any of it can be in results
         gaps = [gap for gap in reader.gaps(before - 1) if gap.first < after]
         lost = sum(gap.rows or 0 for gap in gaps)
         cut = segment_runs(before, after, numbers(self.folder), tasks)

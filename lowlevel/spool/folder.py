@@ -122,10 +122,14 @@ ATTEMPTS, PAUSE = 20, 0.05
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Segments up to and with `number` may be deleted, -1 is none; `rows` are all rows ever through it, if known."""
+    """Segments up to and with `number` may be deleted, -1 is none; `rows` are all rows ever through it, if known.
+
+    Segments up to and with `planned` may be in results already; their numbers must not be used again.
+    """
 
     number: int = -1
     rows: int | None = 0
+    planned: int = -1
 
 
 def read_committed(folder: Path) -> Committed:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from capture.private_files import open_private
@@ -20,6 +21,7 @@ from lowlevel.spool.folder import (
     write_committed,
 )
 from lowlevel.spool.segment import Segment, Trailer
+from lowlevel.spool.written import Written, read_written
 
 LOCK = ".reader.lock"
 
@@ -64,9 +66,11 @@ class SpoolReader:
 
         Every file is read once to prove its checksum, and again only when it changed.
         """
-        found = numbers(self.folder)
-        self._known = {number: self._known[number] for number in found if number in self._known}
-        return [number for number in found if self._trailer(number) is not None]
+        return self._whole(numbers(self.folder))
+
+    def _whole(self, there: list[int]) -> list[int]:
+        self._known = {number: self._known[number] for number in there if number in self._known}
+        return [number for number in there if self._trailer(number) is not None]
 
     def read(self, number: int) -> Segment:
         """Read one segment. Raises SegmentLostError where it is gone or not whole."""
@@ -90,23 +94,40 @@ class SpoolReader:
                     continue
 
     def gaps(self, after: int | None = None) -> list[Gap]:
-        """Return what is missing between number `after`, by default the committed one, and the newest whole segment."""
+        """Return what is missing between number `after`, by default the committed one, and the newest one written."""
+        written = self._written()  # before the folder is listed: all segments up to this one had their names by then
         start = read_committed(self.folder)
         if after is not None and after != start.number:
             start = Committed(after, self._rows_through(after))
         gaps = []
         last = start.number
-        for number in self.segments():
+        there = numbers(self.folder)
+        for number in self._whole(there):
             if number > last + 1:
                 before = start.rows if last == start.number else self._rows_through(last)
-                after_it = self._rows_before(number)
-                broken = any(segment_path(self.folder, each).exists() for each in range(last + 1, number))
-                if before is None or after_it is None or broken:
-                    gaps.append(Gap(last + 1, number - 1, None))
-                else:
-                    gaps.append(Gap(last + 1, number - 1, after_it - before))
+                gaps.append(self._gap(last + 1, number - 1, before, self._rows_before(number)))
             last = max(last, number)
+        newest = max([written.number, *there[-1:]])
+        if newest > last:
+            before = start.rows if last == start.number else self._rows_through(last)
+            gaps.append(self._gap(last + 1, newest, before, written.rows if newest == written.number else None))
         return gaps
+
+    def _gap(self, first: int, last: int, before: int | None, through: int | None) -> Gap:
+        """Return a gap; its rows are the difference of two counts, but unknown if a damaged segment is in it."""
+        broken = any(segment_path(self.folder, number).exists() for number in range(first, last + 1))
+        return Gap(first, last, None if before is None or through is None or broken else through - before)
+
+    def record_plan(self, number: int) -> None:
+        """Record that segments up to and with `number` are about to be read into results, before they are.
+
+        It is on the disk when this returns. A writer that starts later never repeats their rows under another number.
+        Raises SpoolError if the file of commits is damaged.
+        """
+        with self._locked():
+            known = read_committed(self.folder)
+            if number > max(known.number, known.planned):
+                write_committed(self.folder, replace(known, planned=number))
 
     def commit(self, number: int) -> None:
         """Say that everything up to and with segment `number` has been dealt with: it may be deleted.
@@ -114,18 +135,36 @@ class SpoolReader:
         It is on the disk when this returns. A number below the committed one changes nothing. Raises SpoolError for a
         number beyond the newest segment.
         """
-        newest = max(numbers(self.folder), default=-1)
+        newest = self.newest
         if number > newest:
             raise SpoolError(f"{self.folder}: got {number} to commit, expected at most {newest}, the newest segment")
+        with self._locked():
+            try:
+                known = read_committed(self.folder)
+            except SpoolError:
+                known = Committed()  # this commit mends it
+            if number > known.number:
+                write_committed(self.folder, Committed(number, self._rows_through(number), known.planned))
+
+    @property
+    def newest(self) -> int:
+        """The newest number ever written, whether its segment is still there or not; -1 for none."""
+        return max([self._written().number, *numbers(self.folder)[-1:]])
+
+    def _written(self) -> Written:
+        """The writer's record of its newest segment; none if it is damaged, which only the next writer reports."""
+        try:
+            return read_written(self.folder)
+        except SpoolError:
+            return Written()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other processes from changing the file of commits."""
         lock = open_private(self.folder / LOCK, os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            try:
-                before = read_committed(self.folder).number
-            except SpoolError:
-                before = -1  # this commit mends it
-            if number > before:
-                write_committed(self.folder, Committed(number, self._rows_through(number)))
+            yield
         finally:
             os.close(lock)
 
@@ -135,7 +174,10 @@ class SpoolReader:
             return 0
         trailer = self._trailer(number)
         before = self._rows_before(number)
-        return self._rows_before(number + 1) if trailer is None or before is None else before + trailer.rows
+        if trailer is not None and before is not None:
+            return before + trailer.rows
+        written = self._written()
+        return written.rows if written.number == number else self._rows_before(number + 1)
 
     def _rows_before(self, number: int) -> int | None:
         """All rows ever before a segment; None where it is not there or not whole."""

@@ -17,6 +17,7 @@ from lowlevel.spool import segment
 from lowlevel.spool.folder import NO_SPACE, SpoolError, part_of, segment_path, write_durably
 from lowlevel.spool.pending import Pending, merged
 from lowlevel.spool.segment import Header, Trailer
+from lowlevel.spool.written import Written, update_written
 
 
 @dataclass(slots=True)
@@ -96,7 +97,10 @@ class SegmentThread:
         try:
             stream, trailer = segment.encode(header, merged(pending.items), pending.first or 0, pending.last or 0)
             path = segment_path(self.folder, header.number)
-            return trailer, write_durably(part_of(path), path, [memoryview(stream), trailer.encode()])
+            size = write_durably(part_of(path), path, [memoryview(stream), trailer.encode()])
+            rows = header.rows_before + trailer.rows
+            update_written(self.folder, Written(header.number, header.epoch, rows, header.shed_before))
+            return trailer, size
         except Exception as error:
             self._stuck = error
             raise

@@ -1,4 +1,11 @@
-"""Taking a spool's folder over from the writer before: one writer at a time, and what the last one left."""
+"""Taking a spool's folder over from the writer before: one writer at a time, and what the last one left.
+
+The newest segments may be damaged, or deleted by hand. Their numbers are known from three places: the names of the
+files, the record of the writer (`lowlevel.spool.written`) and the file of the reader (`lowlevel.spool.folder`). The
+next number is above all of them, so the lost segments are a gap that the reader counts. An input that can be read again
+is read from the position of the newest whole segment, which repeats the lost rows. If the reader may have read them,
+that would count them twice, so the folder is refused.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +19,9 @@ from capture.private_files import make_private_folder, open_private
 from lowlevel.spool import segment
 from lowlevel.spool.folder import (
     LOCK,
+    NO_SPACE,
     PART,
+    Committed,
     SegmentLostError,
     SpoolError,
     disk_bytes,
@@ -22,6 +31,7 @@ from lowlevel.spool.folder import (
     segment_path,
 )
 from lowlevel.spool.segment import Segment
+from lowlevel.spool.written import Written, read_written, replace_written
 
 
 class HeldSegments:
@@ -75,13 +85,14 @@ class HeldSegments:
 class Takeover:
     """A folder that is ours until `lock`, a file descriptor, is closed.
 
-    `newest` is the newest whole segment, `next` the number of the one to be written.
+    `newest` is the newest whole segment, `written` the account up to the newest number ever used, whose segment may be
+    lost.
     """
 
     lock: int
     held: HeldSegments
     newest: Segment | None
-    next: int
+    written: Written
 
 
 def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
@@ -89,8 +100,8 @@ def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
 
     `again`: the input is read again from the position of the newest whole segment. Raises SpoolError where another
     writer is at work, where it is another link's, where a segment is of another version, where nothing can be written,
-    and where reading `again` would repeat what the reader has committed; UnsafeFolderError if another user can write to
-    the folder.
+    where the record of the newest segment is damaged, and where reading `again` would repeat what the reader has read;
+    UnsafeFolderError if another user can write to the folder.
     """
     with contextlib.ExitStack() as undo:
         try:
@@ -102,7 +113,8 @@ def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
                 path.unlink()
             keep_reserve(folder)
             held = HeldSegments(folder)
-            newest, damaged = _newest_whole(held)
+            newest = _newest_whole(held)
+            record = read_written(folder, cautious=True)
         except BlockingIOError as error:
             raise SpoolError(
                 f"{folder}: another process is writing this spool; end it, or name another folder"
@@ -111,41 +123,76 @@ def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
             raise SpoolError(f"{folder}: cannot be a spool: {error.strerror}") from error
         if newest is not None and newest.link != link:
             raise SpoolError(f"{folder}: got link {link}, expected {newest.link}, whose spool this is")
-        if again and damaged:
-            _check_position(folder, newest, damaged)
+        committed = _committed(folder)
+        reached = Committed() if committed is None else committed
+        number = max([record.number, reached.number, reached.planned, *held.newest_first()[:1]])
+        if again:
+            _check_position(folder, newest, number, committed)
+        written = _account(newest, number, record, reached, again)
+        if number >= 0:
+            _keep_record(folder, written)
         undo.pop_all()
-    return Takeover(lock, held, newest, max([committed_number(folder), *held.newest_first()[:1]]) + 1)
+    return Takeover(lock, held, newest, written)
 
 
 def committed_number(folder: Path) -> int:
     """What the reader has committed; where its file is damaged, nothing, so that nothing is deleted."""
+    committed = _committed(folder)
+    return -1 if committed is None else committed.number
+
+
+def _committed(folder: Path) -> Committed | None:
+    """Return how far the reader has got; None if its file is damaged."""
     try:
-        return read_committed(folder).number
+        return read_committed(folder)
     except SpoolError:
-        return -1
+        return None
 
 
-def _newest_whole(held: HeldSegments) -> tuple[Segment | None, list[int]]:
-    """Return the newest whole segment, and the numbers of the damaged ones above it, descending."""
-    damaged: list[int] = []
+def _newest_whole(held: HeldSegments) -> Segment | None:
     for number in held.newest_first():
-        try:
-            return segment.decode(segment_path(held.folder, number)), damaged
-        except SegmentLostError:
-            damaged.append(number)
-    return None, damaged
+        with contextlib.suppress(SegmentLostError):
+            return segment.decode(segment_path(held.folder, number))
+    return None
 
 
-def _check_position(folder: Path, newest: Segment | None, damaged: list[int]) -> None:
-    """Refuse to read again what a damaged segment held, unless the reader never took it and its place is known."""
-    committed, oldest = committed_number(folder), damaged[-1]
-    if oldest <= committed:
-        reason = f"the reader has committed up to {committed}, and what it held would be counted twice"
+def _account(newest: Segment | None, number: int, record: Written, committed: Committed, again: bool) -> Written:
+    """Return the counters up to segment `number`; without the rows of lost segments if they are read `again`."""
+    epoch, rows, shed = record.epoch, 0, record.shed
+    if newest is not None:
+        epoch, shed = max(epoch, newest.header.epoch), max(shed, newest.header.shed_before)
+        rows = newest.header.rows_before + newest.rows
+    if not again or newest is None:
+        rows = max(rows, record.rows, committed.rows or 0)
+    return Written(number, epoch, rows, shed)
+
+
+def _keep_record(folder: Path, written: Written) -> None:
+    """Write the record again, whole; a full disk keeps the one before, until the next segment is written."""
+    try:
+        replace_written(folder, written)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise SpoolError(f"{folder}: cannot be a spool: {error.strerror}") from error
+
+
+def _check_position(folder: Path, newest: Segment | None, number: int, committed: Committed | None) -> None:
+    """Refuse to read lost segments again, unless the reader has not read them and their position is known."""
+    lost = 0 if newest is None else newest.number + 1
+    if number < lost or (newest is not None and newest.ended):
+        return
+    path = segment_path(folder, lost)
+    if committed is None:
+        reason = "the file committed is damaged too, so it is unknown whether the reader has read it"
+    elif lost <= committed.number:
+        reason = f"the reader has committed up to {committed.number}, and what it held would be counted twice"
+    elif lost <= committed.planned:
+        reason = f"the reader has read up to {committed.planned}, and what it held could be counted twice"
     elif newest is None or newest.header.position is None:
         reason = "no older segment says from where to read again"
     else:
         return
     raise SpoolError(
-        f"{segment_path(folder, oldest)}: damaged, and with it how far the input was read: {reason}; bring the file "
-        "back, or name another folder to begin anew"
+        f"{path}: {'damaged' if path.exists() else 'missing'}, and with it how far the input was read: {reason}; bring "
+        "the file back, or name another folder to begin anew"
     )

@@ -27,8 +27,8 @@ from lowlevel.spool.takeover import committed_number, take_over
 FRAME = 2048
 """Bytes of a segment's file that are neither items nor header, at most: schema, messages, trailer."""
 
-OTHER_FILES = 5 * BLOCK
-"""What lies in the folder beside segments: locks, the reader's file with its successor, and the reserve."""
+OTHER_FILES = 7 * BLOCK
+"""Disk of the files that are not segments: locks, two files with their successors, and the reserve."""
 
 LEAST_WAITING = 1 << 23
 """Bytes that may wait for the disk however small segments are; else it is two segments."""
@@ -61,7 +61,7 @@ class SpoolWriter:
         `plans` are names, all different, and fingerprints; items are numbered by their place. With `cuts` segments end
         where `cut` says and nowhere else. Where the link has `ended` in this folder, nothing but `close` can be done.
         Raises SpoolError where another writer is at work, or the spool is another link's, and with `cuts` where the
-        newest segment is damaged and reading again from an older one would repeat what was committed.
+        newest segment is damaged or missing and reading again from an older one could repeat what was read.
         """
         self.folder = Path(folder)
         self.link = link
@@ -80,7 +80,8 @@ class SpoolWriter:
         self._looked: int | None = None
         self._unsaid: set[int] = set()
         taken = take_over(self.folder, link, again=cuts)
-        self._lock, self._held, self._next = taken.lock, taken.held, taken.next
+        self._lock, self._held, self._next = taken.lock, taken.held, taken.written.number + 1
+        self._epoch, self._rows, self._shed = taken.written.epoch + 1, taken.written.rows, taken.written.shed
         lows = self._resume(taken.newest)
         self._lows = tuple(lows.get(plan, BEGINNING) for plan in self.plans)
         self._pending = Pending(self._lows)
@@ -88,13 +89,9 @@ class SpoolWriter:
         self._thread = SegmentThread(self.folder)
 
     def _resume(self, newest: Segment | None) -> dict[tuple[str, str], int]:
-        """Take over counters from the newest segment that is whole; return the last promises."""
+        """Take over the position from the newest segment that is whole; return the last promises."""
         if newest is None:
-            self._epoch = self._rows = self._shed = 0
             return {}
-        self._epoch = newest.header.epoch + 1
-        self._rows = newest.header.rows_before + newest.rows
-        self._shed = newest.header.shed_before
         self.position = newest.header.position
         self.ended = newest.ended
         return dict(zip(newest.plans, newest.lows, strict=True))

@@ -1,0 +1,97 @@
+"""The newest segment that a writer has written, in a file next to the segments: a number is never used twice.
+
+The names of the segments do not tell this if the newest segment was deleted. The file `written` has two slots of 48
+bytes, each with a checksum. The record of segment N goes into slot N % 2, after the segment has its name:
+
+    segment N renamed  ->  folder on the disk  ->  slot N % 2 overwritten and on the disk
+
+A crash between these steps leaves the record of N - 1 and segment N itself, so the larger of the two numbers is right.
+If a slot is damaged, the other one contains the number before or after. Then a writer takes the number after it for
+used: this leaves a number out, but never uses one twice. Overwriting takes no new block of a full disk.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from capture.private_files import open_private
+from lowlevel.spool.folder import SpoolError, part_of, write_durably
+
+NAME = "written"
+MAGIC = b"WTWRIT\x01\n"
+FIELDS = struct.Struct("<8sqqqq")
+CHECK = struct.Struct("<Q")
+SLOT = FIELDS.size + CHECK.size
+SLOTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The newest segment ever written: its number (-1: none) and epoch, all rows through it, and all rows shed."""
+
+    number: int = -1
+    epoch: int = -1
+    rows: int = 0
+    shed: int = 0
+
+
+def read_written(folder: Path, cautious: bool = False) -> Written:
+    """Read the record; Written() if there is none. Raises SpoolError if both slots are damaged.
+
+    `cautious`: if one slot is damaged, return the largest number that it can have contained.
+    """
+    path = folder / NAME
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return Written()
+    found = [_decode(content[start : start + SLOT]) for start in range(0, SLOTS * SLOT, SLOT)]
+    whole = [record for record in found if record is not None]
+    if not whole or len(content) != SLOTS * SLOT:
+        raise SpoolError(
+            f"{path}: damaged: got {len(content)} bytes without a valid checksum, expected the number of the newest "
+            "segment; if no segment was deleted by hand, delete this file"
+        )
+    newest = max(whole, key=lambda record: record.number)
+    if cautious and len(whole) < SLOTS:
+        return Written(newest.number + 1, newest.epoch, newest.rows, newest.shed)
+    return newest
+
+
+def replace_written(folder: Path, written: Written) -> None:
+    """Write the record into both slots of a new file, which replaces the file before as a whole."""
+    write_durably(part_of(folder / NAME), folder / NAME, [_encode(written) * SLOTS])
+
+
+def update_written(folder: Path, written: Written) -> None:
+    """Overwrite the slot of the segment's number, through to the disk; make the file if it is not there."""
+    path = folder / NAME
+    try:
+        descriptor = open_private(path, os.O_WRONLY) if path.stat().st_size == SLOTS * SLOT else -1
+    except FileNotFoundError:
+        descriptor = -1
+    if descriptor < 0:
+        replace_written(folder, written)
+        return
+    try:
+        os.pwrite(descriptor, _encode(written), written.number % SLOTS * SLOT)
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _encode(written: Written) -> bytes:
+    fields = FIELDS.pack(MAGIC, *astuple(written))
+    return fields + CHECK.pack(zlib.crc32(fields))
+
+
+def _decode(slot: bytes) -> Written | None:
+    """Return the record of a slot; None if its checksum is wrong."""
+    if len(slot) != SLOT or CHECK.unpack(slot[FIELDS.size :])[0] != zlib.crc32(slot[: FIELDS.size]):
+        return None
+    magic, *fields = FIELDS.unpack(slot[: FIELDS.size])
+    return Written(*fields) if magic == MAGIC else None
