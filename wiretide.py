@@ -170,7 +170,7 @@ def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]
 
 def explain(sql: str, layer: str = Layer.OUTER) -> str:
     """Describe how a query would run: what runs low, what runs high, and why. `layer` is as in `query`."""
-    from queries.explain import explain as explain_plan
+    from queries.explain.plan import explain as explain_plan
     from queries.gsql import compile_query
 
     return explain_plan(compile_query(sql, layer=layer))

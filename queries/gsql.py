@@ -2,8 +2,8 @@
 
     SELECT exprs FROM a [UNION b …] [RANGE …, SLIDE …, WA ts] WHERE … GROUP BY … HAVING …
 
-Groups of links are one plan (`queries.grouping`); rows, joins, unions and queries that read queries are graphs of nodes
-(`queries.compiler`). `docs/guide/sql.md` describes the language.
+Groups of links are one plan (`queries.plans.grouping`); rows, joins, unions and queries that read queries are graphs
+of nodes (`queries.plans.compiler`). `docs/guide/sql.md` describes the language.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from highlevel.aggregation import QueryPlan
 from highlevel.plan.plan import GraphPlan
 from lowlevel.layers import Layer
 from queries.clauses import read_clauses
-from queries.compiler import Compiler
 from queries.errors import QueryError
 from queries.filter_joins import refuse_above
-from queries.known_queries import KnownQueries, NamedQuery
+from queries.plans.compiler import Compiler
+from queries.plans.known_queries import KnownQueries, NamedQuery
 
 
 def compile_query(

@@ -45,7 +45,6 @@ from lowlevel.layers import Layer
 from queries.bindings import bind_streams, bound_kinds, check_streams
 from queries.errors import QueryError
 from queries.gsql import compile_query
-from queries.known_queries import NamedQuery
 from queries.node_tables import (
     LINK_KEYS,
     NODE_KEYS,
@@ -56,6 +55,7 @@ from queries.node_tables import (
     place,
     spooled_link,
 )
+from queries.plans.known_queries import NamedQuery
 from queries.sections import PipelineError, Section
 from queries.watchlists import paths_from
 

@@ -26,7 +26,7 @@ from highlevel.slide_by_tuple import extent
 from lowlevel.expressions.tree import AtEnd
 from lowlevel.punctuation import END, Punctuation
 from queries.errors import QueryError
-from queries.explain import explain
+from queries.explain.plan import explain
 from queries.gsql import compile_query
 from tests import in_ns
 from tests.conftest import Rounds

@@ -3,7 +3,7 @@
 import pytest
 
 from queries.catalogue import CATALOGUE
-from queries.explain import explain
+from queries.explain.plan import explain
 from queries.gsql import compile_query
 
 SLIDING = """\

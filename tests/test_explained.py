@@ -23,7 +23,7 @@ from lowlevel.spool.inspection import inspect
 from lowlevel.spool.writer import SpoolWriter
 from lowlevel.table.flushing import Flushing
 from queries.errors import QueryError
-from queries.explain import explain
+from queries.explain.plan import explain
 from queries.gsql import compile_query
 from queries.pipeline_file import read_pipeline
 from queries.sections import PipelineError

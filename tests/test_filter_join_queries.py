@@ -22,7 +22,7 @@ from lowlevel.node.node import Node
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.table.flushing import Flushing
 from queries.errors import QueryError
-from queries.explain import explain
+from queries.explain.plan import explain
 from queries.expression_text import expression_text
 from queries.gsql import compile_query
 from tests.links import write_links

@@ -9,7 +9,7 @@ from highlevel.joins.spec import Boundary
 from highlevel.plan.plan import GraphPlan
 from queries.errors import QueryError
 from queries.gsql import compile_query
-from queries.known_queries import NamedQuery
+from queries.plans.known_queries import NamedQuery
 from tests.graph_shapes import shape
 
 GRAPHS = [

@@ -19,7 +19,7 @@ import pytest
 from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import LATE_ROWS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
-from queries.explain import explain
+from queries.explain.plan import explain
 from queries.gsql import compile_query
 from tests import small_captures
 

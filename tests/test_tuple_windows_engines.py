@@ -23,7 +23,7 @@ from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import LATE_ROWS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.windows.kind import TupleWindow
 from lowlevel.metrics import TABLE_DIRECT
-from queries.explain import explain
+from queries.explain.plan import explain
 from queries.gsql import compile_query
 from queries.pipeline_file import parse_pipeline
 from tests import in_ns, small_captures

@@ -17,7 +17,7 @@ import wiretide
 from highlevel.aggregation import AggregateError
 from highlevel.inline.engine import InlineRun
 from queries.errors import QueryError
-from queries.explain import explain
+from queries.explain.plan import explain
 from queries.gsql import compile_query
 from queries.user_aggregates import DEFINED
 from tests import in_ns

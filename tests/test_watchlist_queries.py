@@ -16,7 +16,7 @@ from lowlevel.expressions.tree import InWatchlist
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.table.feeding import feeders
 from queries.errors import QueryError
-from queries.explain import explain
+from queries.explain.plan import explain
 from queries.expression_text import expression_text
 from queries.gsql import compile_query
 from queries.pipeline_file import parse_pipeline

@@ -25,7 +25,7 @@ def explained(text: str, layer: Layer | None = None) -> str:
     """
     path = Path(text)
     if not _is_path(text):
-        from queries.explain import explain
+        from queries.explain.plan import explain
         from queries.gsql import compile_query
 
         return explain(compile_query(text, layer=layer or Layer.OUTER))

@@ -14,7 +14,7 @@ from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.table.flushing import Flushing, Policy
 from lowlevel.table.sharing import share
 from queries.bindings import can_be_read_once, check_names
-from queries.explain import explain
+from queries.explain.plan import explain
 from queries.node_tables import NodeSettings, SpooledLink
 from queries.pipeline_file import PipelineFile
 

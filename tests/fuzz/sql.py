@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 from queries.errors import QueryError
-from queries.explain import explain
+from queries.explain.plan import explain
 from queries.gsql import compile_query
 from tests.window_queries import QUERIES
 

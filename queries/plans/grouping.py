@@ -24,9 +24,9 @@ from queries.clauses import Clause, Clauses
 from queries.errors import QueryError
 from queries.everyday_windows import window_of_quotient
 from queries.grammar import ExpressionGrammar, Item
-from queries.group_times import GroupTimes, interval_of
 from queries.names import Names
-from queries.output_names import ColumnName, output_names, plain_names, spelled
+from queries.plans.group_times import GroupTimes, interval_of
+from queries.plans.output_names import ColumnName, output_names, plain_names, spelled
 from queries.query_window import QueryWindow
 from queries.scope import Scope
 from queries.streams import PACKETS, SPREADABLE, Links

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from capture.flows.sampling import HandRates
 from highlevel.aggregation import Output, QueryPlan
@@ -23,26 +24,40 @@ from highlevel.plan.plan import GraphPlan
 from lowlevel.expressions.tree import Expression
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import TIME_OF
+from queries.aggregates import BOUNDED
 from queries.binder import Binder
-from queries.blocks import Block, block_of_pairs, block_of_plan, block_of_windows
 from queries.clauses import Clause, Clauses
-from queries.conjuncts import conjuncts
+from queries.details import DETAILED
 from queries.errors import QueryError
 from queries.grammar import ExpressionGrammar
-from queries.grouping import Grouping
-from queries.has_groups import has_groups
-from queries.join_steps import join_steps
-from queries.join_tree import JoinTree, Step
-from queries.known_queries import KnownQueries
 from queries.names import Names
+from queries.plans.conjuncts import conjuncts
+from queries.plans.grouping import Grouping
+from queries.plans.joins import JoinTree, Step, join_steps
+from queries.plans.known_queries import KnownQueries
+from queries.plans.relations import LinkRelation, NamedTable, Relation, TableNames, names_in, renamed
+from queries.plans.row_selection import Selected, select_all, select_rows
+from queries.plans.subqueries import Block, block_of_pairs, block_of_plan, block_of_windows
+from queries.plans.table_lookup import TableLookup
 from queries.query_window import query_window
-from queries.relations import LinkRelation, Relation, names_in, renamed
-from queries.row_selection import Selected, select_all, select_rows
 from queries.scope import Scope
-from queries.table_lookup import TableLookup
-from queries.table_names import NamedTable, TableNames
+from queries.selections import SELECTED
 from queries.tables import name_of
-from queries.tokens import Token
+from queries.tokens import Kind, Token
+from queries.user_aggregates import DEFINED
+
+
+def has_groups(clauses: Clauses) -> bool:
+    """Whether a query has groups: GROUP BY, or an aggregate in SELECT or HAVING."""
+    if clauses.group_by is not None:
+        return True
+    words = [*clauses.select.tokens, *(clauses.having.tokens if clauses.having is not None else ())]
+    known = {name.lower() for name in (*BOUNDED, *DETAILED, *SELECTED, *DEFINED)}
+    return any(
+        word.kind is Kind.WORD and word.text.lower() in known and behind.keyword == "("
+        for word, behind in pairwise(words)
+    )
+
 
 Placing = Callable[[set[str], Sequence[str]], tuple[Node, dict[str, str]]]
 """Return the node of what FROM reads with the columns needed, and what it calls them; it promises the times named."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from highlevel.plan.nodes import Windowed
-from queries.blocks import Block
 from queries.errors import QueryError
-from queries.relations import BlockRelation, LinkRelation, Relation, union_of
+from queries.plans.relations import BlockRelation, LinkRelation, Relation, union_of
+from queries.plans.subqueries import Block
 from queries.streams import Links, links_of
 from queries.tables import MergeOf, Nested, StreamName, Table, UnionOf, first_token, name_of, streams_of
 from queries.tokens import Token
 
 if TYPE_CHECKING:
-    from queries.compiler import Compiler
+    from queries.plans.compiler import Compiler
 
 
 class TableLookup:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 
 from lowlevel.expressions.tree import Binary, Expression, columns_of
 from lowlevel.expressions.types import Op, same_values
-from queries.relations import conjunction
+from queries.plans.relations import conjunction
 
 
 def conjuncts(expression: Expression) -> Iterator[Expression]:

@@ -12,7 +12,7 @@ from highlevel.plan.partitioning import substituted
 from highlevel.plan.plan import GraphPlan
 from lowlevel.expressions.tree import Expression, columns_of
 from lowlevel.kinds import columns_of_kind
-from queries.explain import high_lines, line, rates_text, remembering_lines, watched_lines
+from queries.explain.plan import high_lines, line, rates_text, remembering_lines, watched_lines
 from queries.expression_text import expression_text
 from queries.window_text import duration_text
 

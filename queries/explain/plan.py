@@ -28,7 +28,7 @@ def explain(plan: QueryPlan | GraphPlan) -> str:
     """Return the plan as lines of text, without a line end behind the last."""
     head = [f"query {plan.name}: {' '.join(plan.sql.split())}", ""]
     if isinstance(plan, GraphPlan):
-        from queries.explain_graph import graph_lines
+        from queries.explain.nodes import graph_lines
 
         return "\n".join([*head, *graph_lines(plan)])
     return "\n".join([*head, *_low(plan), "", *high_lines(plan)])

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from lowlevel.kinds import KINDS
 from lowlevel.layers import Layer
-from queries.blocks import Block
 from queries.clauses import Clauses, read_clauses
 from queries.errors import QueryError
+from queries.plans.subqueries import Block
 from queries.tables import StreamName
 from queries.tokens import Token
 
 if TYPE_CHECKING:
-    from queries.compiler import Compiler
+    from queries.plans.compiler import Compiler
 
 
 @dataclass(frozen=True, slots=True)

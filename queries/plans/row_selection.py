@@ -18,7 +18,7 @@ from queries.clauses import Clauses
 from queries.errors import QueryError
 from queries.grammar import ExpressionGrammar
 from queries.names import Names
-from queries.output_names import output_names, plain_names, spelled
+from queries.plans.output_names import output_names, plain_names, spelled
 from queries.scope import Scope
 
 

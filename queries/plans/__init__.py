@@ -1,0 +1,1 @@
+"""From syntax trees to plans: the nodes of each query, and what other queries see of it."""
