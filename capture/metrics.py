@@ -282,7 +282,8 @@ FLOW_SETS_DROPPED = Metric(
     "wiretide_flow_sets_dropped_total",
     "counter",
     ("link", "cause"),
-    "Sets of data that waited and were dropped unread, by cause: there is a bound for each session and one for all.",
+    "Sets of data that waited for their template and were dropped unread, by cause: a bound, or the node was started"
+    " again.",
 )
 FLOW_SESSIONS = Metric(
     "wiretide_flow_sessions", "gauge", ("link",), "Sessions (sender, port, observation domain, version) remembered."

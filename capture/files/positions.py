@@ -120,6 +120,20 @@ def positions(capture: AnyCapture) -> Positions | None:
     return FilePosition(capture)
 
 
+def with_sets_waiting(text: str, sets: int) -> str:
+    """Add to a position how many sets of flow records wait for their template at it, in memory only.
+
+    >>> with_sets_waiting('{"records": 7}', 2)
+    '{"records": 7, "sets_waiting": 2}'
+    """
+    return json.dumps(json.loads(text) | {"sets_waiting": sets}) if sets else text
+
+
+def sets_waiting(text: str) -> int:
+    """Return how many sets of flow records waited for their template at a position."""
+    return int(json.loads(text).get("sets_waiting", 0))
+
+
 def blocks_behind(capture: Capture, records: int) -> tuple[list[Block], str | None]:
     """Return the blocks of a mapped file behind its first records, and how the file ends.
 

@@ -62,6 +62,9 @@ OVERHEAD = 256
 CAUSES = ("session_full", "all_full", "session_forgotten")
 """Why a set is dropped unread: its session keeps no more, all sessions together do not, or its session is gone."""
 
+NODE_RESTARTED = "node_restarted"
+"""Why a set is lost that waited in the memory of a node that ended: the next one continues after it."""
+
 
 @dataclass(frozen=True, slots=True)
 class WaitingSet:

@@ -146,6 +146,11 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[LeafPlan], mem
     what = f"{slots:,} slots each, {spelled_bytes(tables)} at most" if tables else "none, each row goes up by itself"
     say(f"  tables: {what}; {how}")
     say(f"  spool: {spool_bounds(node)}")
+    if capturing.sets_lost:
+        say(
+            f"warning: link {link.name}: {capturing.sets_lost:,} sets of flow records waited for their template when "
+            "the node ended, and are lost"
+        )
     return Link(link, capturing)
 
 

@@ -24,10 +24,11 @@ from capture.files.blocks import BLOCK_RECORDS, CUTS, Block
 from capture.files.capture import AnyCapture, Capture
 from capture.files.decompressed import CUT_IN_COMPRESSION
 from capture.files.followed import FollowedCapture
-from capture.files.positions import FilePosition, blocks_behind, positions
+from capture.files.positions import FilePosition, blocks_behind, positions, sets_waiting, with_sets_waiting
 from capture.files.stream import StreamedCapture, blocks_until_stopped
+from capture.flows.waiting import NODE_RESTARTED
 from capture.interface_path import is_interface
-from capture.metrics import Samples
+from capture.metrics import FLOW_SETS_DROPPED, Samples
 from capture.units import SECOND
 from lowlevel.metrics import (
     ITEMS_WAITING,
@@ -88,6 +89,8 @@ class Capturing:
         self.positions = positions(capture)
         if self.positions is not None and spool.position is not None:
             self.positions.resume(spool.position)
+        self.sets_lost = 0 if spool.position is None else sets_waiting(spool.position)
+        """Sets of flow records that waited for their template when the node before ended; they were in memory only."""
         self.shedding = Shedding()
         self.pressure = RingPressure()
         self.waiting: deque[tuple[int, Item]] = deque()
@@ -254,7 +257,7 @@ class Capturing:
         if self.waiting:
             return False
         try:
-            self.spool.cut(self.positions.text())
+            self.spool.cut(with_sets_waiting(self.positions.text(), self.node.sets_waiting))
         except SpoolFullError:
             return False
         return True
@@ -295,6 +298,8 @@ class Capturing:
         samples.update(self.spool.samples())
         for cause, records in self.shedding.shed.items():
             samples.add(RECORDS_SHED, records, link, cause)
+        if self.sets_lost:
+            samples.add(FLOW_SETS_DROPPED, self.sets_lost, link, NODE_RESTARTED)
         samples.set(SAMPLING_RATE, self.shedding.factor, link)
         samples.set(SAMPLING_ASKED, 1 << self.shedding.spool_k, link, "spool")
         samples.set(SAMPLING_ASKED, 1 << self.shedding.ring_k, link, "ring")

@@ -39,6 +39,7 @@ from lowlevel.plan import LowLevelPlan
 from lowlevel.promises.knowledge import EXACT, Knowledge
 from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING, END, Described, Item, Punctuation
+from lowlevel.rows.flows import FlowReader
 from lowlevel.rows.readers import RowReader, Rows, make_reader
 from lowlevel.table.flushing import AT_ONCE, Flushing, Policy
 from lowlevel.table.query_tables import QueryTables
@@ -206,6 +207,12 @@ class Node:
             for query, shared in stream.tables:
                 for batch in query.empty():
                     yield from shared.handed_out(batch)
+
+    @property
+    def sets_waiting(self) -> int:
+        """Sets of flow records that wait in memory for their template; readers of one link hold the same ones."""
+        readers = [stream.reader for stream in self.streams]
+        return max((len(reader.decoder.waiting) for reader in readers if isinstance(reader, FlowReader)), default=0)
 
     def samples(self, names: Sequence[str], damage: str | None = None) -> Samples:
         """Return the counters so far; `names` are the plans' queries, `damage` how the file ended if badly."""
