@@ -1,9 +1,8 @@
-"""Matrices of columns that kernels write or read side by side, a value of each for every row.
+"""Column matrices for kernels, padded so that the columns do not compete for cache lines.
 
-The columns of a batch of 16 384 rows would begin 128 KiB apart: the same row of all of them would be kept in the same
-few lines of each of the processor's caches, eight in most, so that the ninth column drives the first one out before its
-line is full. Columns are therefore some cache lines further apart than they are long, and an odd number of lines: the
-lines of one row then lie in different places of a cache, whatever columns are used together.
+The columns of a batch of 16 384 rows would begin 128 KiB apart. Then one row of all columns maps to the same few lines
+of each processor cache, usually eight, and the ninth column would evict the first one. So each column is padded by a
+few cache lines, to an odd number of lines. One row of any columns then maps to different lines.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 CACHE_LINE = 64
-"""Bytes."""
+"""Bytes of a cache line."""
 
 LINE_WORDS = CACHE_LINE // 8
 
-APART = 8
-"""Lines that are left free behind each column, or one more."""
+PADDING_LINES = 8
+"""Padding of a column in cache lines; one more if the total would be even."""
 
 
 def column_matrix(columns: int, capacity: int) -> npt.NDArray[np.int64]:
-    """Return zeros with a row for each column; its length, the kernels' stride, is `capacity` and some more.
+    """Return zeros with one row per column. The row length, the kernels' stride, is `capacity` plus padding.
 
     >>> column_matrix(2, 16384).shape
     (2, 16456)
     """
-    lines = (-(-capacity // LINE_WORDS) + APART) | 1
+    lines = (-(-capacity // LINE_WORDS) + PADDING_LINES) | 1
     return np.zeros((columns, lines * LINE_WORDS), np.int64)

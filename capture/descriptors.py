@@ -1,7 +1,7 @@
-"""The lack of file descriptors: a process (EMFILE) or the machine (ENFILE) has no more of them for a while.
+"""Shortage of file descriptors in this process (EMFILE) or on the machine (ENFILE).
 
-Another part of the process, or another process, opened too many. That ends: connections are closed, files are read. So
-a capture that needs a descriptor waits and tries again, and counts it. It does not fail.
+The cause is another part of the process, or another process. The shortage ends when connections or files are closed.
+So a capture that needs a descriptor waits, tries again and counts the attempt. It does not fail.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import TypeVar
 SHORTAGE = (errno.EMFILE, errno.ENFILE)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
-"""Seconds until the second attempt, and between two attempts at most; each pause is twice the one before."""
+"""Seconds before the second attempt, and the maximum between two attempts. Each pause is twice the previous one."""
 
 T = TypeVar("T")
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Return whether an error says that there is no free file descriptor."""
+    """Return whether `error` means that no file descriptor is free."""
     return isinstance(error, OSError) and error.errno in SHORTAGE
 
 
 def retry_shortage(attempt: Callable[[], T], retried: Callable[[], None], give_up: Callable[[], bool]) -> T:
-    """Return what `attempt` returns; call it again after a pause while there is no free descriptor.
+    """Return the result of `attempt`. If no descriptor is free, call it again after a pause.
 
-    `retried` is called before each pause, to count it. If `give_up` returns true the error is raised.
+    `retried` is called before each pause, to count it. If `give_up` returns True the error is raised.
     """
     pause = FIRST_PAUSE
     while True:

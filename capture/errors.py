@@ -1,21 +1,21 @@
-"""What can go wrong, split by what the caller does next."""
+"""Base classes of errors, separated by the next step of the caller."""
 
 from __future__ import annotations
 
 
 class WiretideError(Exception):
-    """Base of every error that is a message to the user; `status` is the exit status of the command line.
+    """Base of all errors that are shown to the user. `status` is the exit status of the command line.
 
-    1: the input or the run failed; 2: the command line, the query or the pipeline file is wrong.
+    1: the input or the run failed. 2: the command line, the query or the pipeline file is wrong.
     """
 
     status = 1
 
 
 class InputError(WiretideError):
-    """A file that cannot be used as a capture at all: fix the file, or name another.
+    """A file that cannot be used as a capture. The user must fix the file or name another one.
 
-    Damage inside a capture is no error: everything before it is read and the damage is counted.
+    A damaged capture does not raise this error: all records before the damage are read, and the damage is counted.
     """
 
 

@@ -15,22 +15,25 @@ from capture.files.byte_source import STANDARD_INPUT, PipeBytes, open_source
 from capture.files.capture import AnyCapture, Capture
 from capture.files.decompressed import is_compressed
 from capture.files.followed import FollowedCapture
-from capture.files.formats import HEAD, record_format
+from capture.files.formats import HEAD_BYTES, record_format
 from capture.files.rotation import Rotation
 from capture.files.stream import StreamedCapture
 from capture.interface_path import interface_name, is_interface
 
-SPARE_DESCRIPTORS = 64
-"""Open files that a process has in addition to its captures."""
+OTHER_DESCRIPTORS = 64
+"""Number of open files that a process needs in addition to its captures."""
 
 
 def open_capture(path: str | os.PathLike[str], follow: bool = False) -> AnyCapture:
-    """Open and check; raise InputError where it is missing, unreadable or no capture, with what it is instead.
+    """Open a capture and check its first bytes.
 
-    A file of records is mapped. Compressed files, pipes and standard input (`-`) are streamed. Opening a pipe does not
-    wait: what is wrong with its bytes is raised by `blocks`. To `follow` is to read a file as it grows and is replaced,
-    or the files of a folder, or those whose names match a glob, as they come and grow; a pipe is read as always, and so
-    is a live interface (`interface:NAME`).
+    A file of records is mapped. Compressed files, pipes and standard input (`-`) are streamed. A live interface is
+    named `interface:NAME`. Opening a pipe does not wait: errors in its bytes are raised by `blocks`.
+
+    With `follow`, a file is read as it grows and is replaced. The same applies to the files of a folder, and to the
+    files that match a glob. `follow` does not change how pipes and interfaces are read.
+
+    Raises InputError if the file is missing, unreadable or not a capture; the message names the format recognised.
     """
     path = Path(path)
     if is_interface(path):
@@ -43,7 +46,7 @@ def open_capture(path: str | os.PathLike[str], follow: bool = False) -> AnyCaptu
         source = open_source(path)
         if isinstance(source, PipeBytes) or str(path) == STANDARD_INPUT:
             return StreamedCapture(path, source)
-        head = source.read(HEAD)
+        head = source.read(HEAD_BYTES)
         if is_compressed(head):
             return StreamedCapture(path, source)
         form = record_format(head, str(path))
@@ -57,7 +60,7 @@ def open_capture(path: str | os.PathLike[str], follow: bool = False) -> AnyCaptu
 
 
 def _rotation(path: Path) -> Rotation | None:
-    """What there is to follow at a path: the files of a folder, of a glob in its last part, or the one file."""
+    """Return the files to follow: those of a folder, of a glob in the last part of the path, or one file."""
     if path.is_dir():
         return Rotation(path, "*")
     if path.is_file():
@@ -68,34 +71,34 @@ def _rotation(path: Path) -> Rotation | None:
 
 
 def open_finite(path: str | os.PathLike[str], reader: str) -> AnyCapture:
-    """Open a capture for a `reader` that may read it more than once; raise InputError where it is live."""
+    """Open a capture for a `reader` that may read it more than once. Raises InputError for a live input."""
     if is_interface(path):
         raise InputError(
-            f"{path}: got a live interface, expected a file: {reader} reads one twice; use the inline engine, or "
+            f"{path}: got a live interface, expected a file: {reader} reads it twice; use the inline engine, or "
             f"record it first: tcpdump -i {interface_name(path)} -w FILE"
         )
     if str(path) == STANDARD_INPUT or Path(path).is_fifo():
-        raise InputError(f"{path}: got a live input, expected a file: {reader} reads one twice; use the inline engine")
+        raise InputError(f"{path}: got a live input, expected a file: {reader} reads it twice; use the inline engine")
     return open_capture(path)
 
 
 def open_mapped(path: str | os.PathLike[str], reader: str) -> Capture:
-    """Open a capture for a `reader` that goes back and forth in it; raise InputError where it is one that streams."""
+    """Open a capture for a `reader` that needs random access. Raises InputError for an input that is streamed."""
     capture = open_finite(path, reader)
     if isinstance(capture, Capture):
         return capture
     capture.close()
-    raise InputError(f"{path}: got a compressed capture, expected one that is not: {reader} goes back and forth in it")
+    raise InputError(f"{path}: got a compressed capture, expected an uncompressed one: {reader} needs random access")
 
 
 def allow_open_files(count: int) -> None:
-    """Raise this process's limit of open files, as far as it may, so that `count` more captures can be mapped."""
+    """Raise the process's limit of open files, up to the hard limit, so that `count` more captures can be mapped."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        held = sum(1 for _ in Path("/dev/fd").iterdir())
-    except OSError:  # not even that can be opened any more
-        held = soft if hard == resource.RLIM_INFINITY else hard
-    wanted = held + count + SPARE_DESCRIPTORS
-    if wanted > soft != resource.RLIM_INFINITY:
-        wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        open_files = sum(1 for _ in Path("/dev/fd").iterdir())
+    except OSError:  # no descriptor is free to list them
+        open_files = soft if hard == resource.RLIM_INFINITY else hard
+    limit = open_files + count + OTHER_DESCRIPTORS
+    if limit > soft != resource.RLIM_INFINITY:
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

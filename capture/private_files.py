@@ -2,13 +2,13 @@
 
 Their content is private (addresses and traffic of other people) and trusted (a run continues from it). So:
 
-* A folder that we create has mode 0700, and a file 0600, whatever the umask is.
-* A folder that another user can write to is refused: that user could replace every file in it.
-* A temporary name is random and is created with O_EXCL. A process ID is no unique name: two containers that share a
+* New folders have mode 0700, new files mode 0600; the umask is ignored.
+* A folder that another user can write to is rejected, because that user could replace every file in it.
+* A temporary name is random and is created with O_EXCL. A process ID would not be unique: two containers that share a
   folder can have the same one.
 * The last part of a path is never followed if it is a symbolic link (O_NOFOLLOW).
 
-A parent folder may be writable by everybody if it is sticky, as /tmp is. The owner must be this user, or root.
+A parent folder may be writable by everybody if it has the sticky bit, like /tmp. The owner must be this user or root.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 SHARED_FILE_MODE = 0o666
 """Mode of a file that the user names (`-o`), before the umask is applied."""
 
-NAME_KEPT = 32
-"""Characters of a file's name that its temporary name begins with; a name has at most 255 bytes."""
+NAME_PREFIX = 32
+"""Number of characters of a file's name at the start of its temporary name. File names have at most 255 bytes."""
 
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -36,7 +36,7 @@ class UnsafeFolderError(WiretideError):
 
 
 def make_private_folder(path: Path) -> None:
-    """Create a folder and its missing parents with mode 0700, or check one that exists.
+    """Create a folder and its missing parents with mode 0700, or check an existing folder.
 
     Raises UnsafeFolderError if other users can write to it, OSError if it cannot be created.
     """
@@ -45,28 +45,28 @@ def make_private_folder(path: Path) -> None:
     while not folder.exists():
         missing.append(folder)
         folder = folder.parent
-    for each in reversed(missing):
+    for folder_to_create in reversed(missing):
         with contextlib.suppress(FileExistsError):  # another process was faster
-            each.mkdir(FOLDER_MODE)
-            each.chmod(FOLDER_MODE)  # a umask may have removed the owner's bits
+            folder_to_create.mkdir(FOLDER_MODE)
+            folder_to_create.chmod(FOLDER_MODE)  # a umask may have removed the owner's bits
     check_private_folder(path)
 
 
 def check_private_folder(path: Path) -> None:
-    """Raise UnsafeFolderError if another user can write to a folder; OSError if there is no such folder."""
+    """Raise UnsafeFolderError if another user can write to a folder, OSError if the folder does not exist."""
     status = path.stat()
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(20, "Not a directory", str(path))
     if not belongs_to_us(status):
         raise UnsafeFolderError(
             f"{path}: another user can change the files in this folder: got owner {status.st_uid}, expected user "
-            f"{os.geteuid()} or root; name a folder that is not there yet, or run as its owner"
+            f"{os.geteuid()} or root; name a folder that does not exist yet, or run as its owner"
         )
     if status.st_mode & WRITABLE_BY_OTHERS:
         raise UnsafeFolderError(
             f"{path}: other users can change the files in this folder: got mode {stat.S_IMODE(status.st_mode):04o}, "
             f"expected no write permission for group and others; run: chmod go-w '{path}', or name a folder in it "
-            "that is not there yet"
+            "that does not exist yet"
         )
 
 
@@ -76,14 +76,14 @@ def belongs_to_us(status: os.stat_result) -> bool:
 
 
 def only_we_can_write(status: os.stat_result) -> bool:
-    """Return whether only its owner, who is this user or root, can change a file or folder."""
+    """Return whether only the owner, who must be this user or root, can change a file or folder."""
     return belongs_to_us(status) and not status.st_mode & WRITABLE_BY_OTHERS
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file that is created with mode 0600 if it is not there; return its descriptor.
+    """Open a file and return its descriptor. A missing file is created with mode 0600.
 
-    Raises OSError (ELOOP) for a symbolic link. A file that is there keeps its content, but gets mode 0600 too.
+    Raises OSError (ELOOP) for a symbolic link. An existing file keeps its content, but gets mode 0600 too.
     """
     descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
     try:
@@ -97,12 +97,12 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def create_temporary(path: Path, mode: int = FILE_MODE) -> tuple[int, Path]:
-    """Create a new file next to `path`, with a hidden random name that is not too long; return descriptor and path.
+    """Create a new file next to `path`, with a hidden random name of limited length. Return descriptor and path.
 
     With `mode` SHARED_FILE_MODE the umask decides who can read it.
     """
     while True:
-        part = path.with_name(f".{path.name[:NAME_KEPT]}.{os.urandom(8).hex()}.part")
+        part = path.with_name(f".{path.name[:NAME_PREFIX]}.{os.urandom(8).hex()}.part")
         try:
             descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
         except FileExistsError:
@@ -114,9 +114,9 @@ def create_temporary(path: Path, mode: int = FILE_MODE) -> tuple[int, Path]:
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: int = FILE_MODE) -> Iterator[tuple[int, Path]]:
-    """Give the descriptor and path of a temporary file, which replaces `path` at the end of the block.
+    """Yield descriptor and path of a temporary file, which replaces `path` at the end of the block.
 
-    If the block raises, the temporary file is removed and `path` stays as it was. The descriptor is closed here.
+    If the block raises, the temporary file is removed and `path` stays unchanged. The descriptor is closed here.
     """
     descriptor, part = create_temporary(path, mode)
     try:
@@ -131,7 +131,7 @@ def replacing(path: Path, mode: int = FILE_MODE) -> Iterator[tuple[int, Path]]:
 
 
 def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:
-    """Write a private file so that readers see the old content or the new one; `sync`: through to the disk."""
+    """Write a private file atomically: readers see either the old content or the new one. `sync`: call fsync."""
     with replacing(path) as (descriptor, _):
         left = memoryview(content)
         while left:

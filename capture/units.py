@@ -1,4 +1,4 @@
-"""Units of what the program counts: times are in nanoseconds, sizes in bytes."""
+"""Units: times are in nanoseconds, sizes in bytes."""
 
 SECOND = 10**9
 MEBIBYTE = 1 << 20

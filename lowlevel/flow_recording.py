@@ -26,7 +26,7 @@ from threading import RLock
 import numpy as np
 
 from capture.errors import InputError
-from capture.files.blocks import BLOCK_RECORDS, END_OF_FILE, MORE, NO_PROMISE, ROW, Block, WalkState
+from capture.files.blocks import BLOCK_RECORDS, BLOCK_WORDS, CONTINUE, END_OF_FILE, NO_WATERMARK, Block, WalkState
 from capture.files.capture import AnyCapture, Capture
 from capture.flows.announcements import Announcements
 from capture.flows.sampling import Sampling
@@ -125,11 +125,11 @@ def _first_time(path: Path) -> int:
 def _blocks(capture: AnyCapture, records: int) -> Generator[Block, None, None]:
     """Yield the blocks of a finite capture, and close it."""
     if isinstance(capture, Capture):
-        state, row = WalkState(capture.format.first_record), np.empty((1, ROW), np.int64)
-        while state.status == MORE:
+        state, row = WalkState(capture.format.first_record), np.empty((1, BLOCK_WORDS), np.int64)
+        while state.status == CONTINUE:
             if capture.format.walk(capture.data, len(capture.data), records, row, state):
                 start, after, count, first, last, section = row[0].tolist()
-                yield Block(start, after, count, first, last, NO_PROMISE, section)
+                yield Block(start, after, count, first, last, NO_WATERMARK, section)
         return
     try:
         yield from (block for block in capture.blocks(records) if block is not None)

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from capture.files.interfaces import RETIMED
+from capture.files.interfaces import REPLACED_TIME_CAUSES
 from capture.files.scan import scan
 from capture.open import open_capture
 from capture.packets.decoder import Decoder
@@ -26,7 +26,7 @@ def read_file(path: Path, block_records: int) -> tuple[list[Row], Counter[str], 
     decoder = Decoder(file, NAMES, block_records, every_frame=True)
     rows = [row for block in index.blocks for row in rows_of(decoder.decode(block), file.data, NAMES)]
     assert len(rows) == index.records
-    replaced = Counter(dict(zip(RETIMED, decoder.retimed.tolist(), strict=True)))
+    replaced = Counter(dict(zip(REPLACED_TIME_CAUSES, decoder.retimed.tolist(), strict=True)))
     return rows, +replaced, file.format.interface_names, index.damage
 
 

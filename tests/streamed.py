@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from capture.files.blocks import NO_PROMISE
+from capture.files.blocks import NO_WATERMARK
 from capture.files.byte_source import FileBytes
 from capture.files.capture import Capture
 from capture.files.read_ahead import CHUNK
@@ -28,7 +28,7 @@ def records_of(capture: StreamedCapture, block_records: int = 1) -> list[Record]
     found = []
     for block in capture.blocks(block_records):
         assert block is not None
-        assert block.low == NO_PROMISE
+        assert block.low == NO_WATERMARK
         assert 0 < block.records <= block_records
         found.append((capture.data[block.start : block.end].tobytes(), block.first, block.section))
     return found

@@ -245,7 +245,7 @@ def test_what_is_compressed_twice_or_no_capture_is_refused(codec: str, tmp_path:
 
 def test_a_reader_that_needs_a_map_says_what_else_there_is(tmp_path: Path) -> None:
     (tmp_path / "x.gz").write_bytes(gzip.compress(noisy(3)))
-    with pytest.raises(InputError, match="got a compressed capture, expected one that is not: a test goes back"):
+    with pytest.raises(InputError, match="got a compressed capture, expected an uncompressed one: a test needs"):
         open_mapped(tmp_path / "x.gz", "a test")
 
 

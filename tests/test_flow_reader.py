@@ -20,7 +20,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
 
 from capture.errors import InputError
-from capture.files.blocks import ROW, WalkState
+from capture.files.blocks import BLOCK_WORDS, WalkState
 from capture.files.capture import Capture
 from capture.files.messages import ExportFormat, list_messages, walk_messages
 from capture.files.scan import scan
@@ -276,7 +276,7 @@ def test_messages_are_found_alike_by_machine_code_and_by_plain_python_in_harmed_
             (walk_messages, WalkState(0), np.frombuffer(data, np.uint8)),
             (walk_messages.function, WalkState(0), GuardedBytes(data)),
         ):
-            rows = np.zeros((200, ROW), np.int64)
+            rows = np.zeros((200, BLOCK_WORDS), np.int64)
             plain_walk = walk is not walk_messages
             count = walk(
                 buffer, len(data), len(data), 3, len(rows), Guarded(rows) if plain_walk else rows.reshape(-1),

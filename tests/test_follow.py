@@ -346,15 +346,15 @@ def test_a_position_of_another_form_is_refused_and_says_what_to_do(folder: Path,
         with pytest.raises(InputError) as refused:
             Follower(folder, json.dumps(position))
         assert str(refused.value) == (
-            f"{folder}: got a spool whose newest segment says in form {form} how far this was read, expected form 2: "
-            "another version of Wiretide has written it; go on with that one, or name another folder for the spool, "
-            "into which all that is still there is read from its beginning"
+            f"{folder}: the newest segment of the spool stores the position in form {form}, expected form 2: "
+            "another version of Wiretide has written it; continue with that version, or use another folder for the "
+            "spool, which then reads the remaining input from its beginning"
         )
     write(tmp_path / "a", data := capture_of(range(3)))
     place = FilePosition(open_capture(tmp_path / "a"))
     place.resume(json.dumps({"size": len(data), "records": 2}))  # of form 1, which it is still
     assert place.records == 2
-    with pytest.raises(InputError, match=r"in form 2 how far this was read, expected form 1: another version"):
+    with pytest.raises(InputError, match=r"in form 2, expected form 1: another version"):
         place.resume(json.dumps({"form": 2, "size": len(data), "records": [2]}))
 
 

@@ -173,5 +173,5 @@ def test_expecting_bytes_changes_nothing_wherever_they_lie(tmp_path: Path) -> No
     path.write_bytes(pcap_bytes([(1, bytes(5000)), (2, bytes(5000))]))
     file = open_capture(path)
     for start, length in ((0, 1), (24, 10**12), (5000, 5000), (9000, 1), (10**9, 1)):
-        file.expect(start, length)
+        file.prefault_pages(start, length)
     assert file.data.tobytes() == path.read_bytes()

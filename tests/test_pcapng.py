@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from capture.errors import InputError
-from capture.files.blocks import ROW, WalkState
+from capture.files.blocks import BLOCK_WORDS, WalkState
 from capture.files.interfaces import LATEST
 from capture.files.pcapng import scan_pcapng
 from capture.files.scan import scan
@@ -276,7 +276,7 @@ def test_a_walk_goes_on_in_other_buffers_at_other_offsets(seed: int, tmp_path: P
     expected = [(each.first, each.last) for each in scan(file, 1).blocks]
     form = type(file.format)()
     state = WalkState(form.first_record)
-    rows = np.empty((1, ROW), np.int64)
+    rows = np.empty((1, BLOCK_WORDS), np.int64)
     buffer = np.empty(0, np.uint8)
     at, found = 0, []
     while at < len(data):
@@ -305,7 +305,7 @@ def test_the_kernels_as_plain_python_agree_with_their_machine_code(
     walks = []
     for run in (scan_pcapng, plain(scan_pcapng)):
         state = WalkState(0)
-        rows = np.zeros(ROW * 50, np.int64)
+        rows = np.zeros(BLOCK_WORDS * 50, np.int64)
         count = run(file.data, len(file.data), 7, 50, table, rows, state.words)
         walks.append((count, rows.tolist(), state.words.tolist()))
     assert walks[0] == walks[1]

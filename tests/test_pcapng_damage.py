@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from capture.errors import InputError
-from capture.files.blocks import ROW, WalkState
+from capture.files.blocks import BLOCK_WORDS, WalkState
 from capture.files.interfaces import MAX_INTERFACES
 from capture.files.pcapng import MAX_BLOCK, PcapngFormat
 from capture.files.scan import scan
@@ -184,7 +184,7 @@ def test_sections_and_unknown_blocks_without_end_take_no_memory(tmp_path: Path) 
     path = tmp_path / "sections.pcapng"
     path.write_bytes((section() + section(">") + block(7, b"", ">")) * 50_000 + section() + interface() + RECORD)
     file = open_capture(path)
-    rows = np.empty((4, ROW), np.int64)
+    rows = np.empty((4, BLOCK_WORDS), np.int64)
     state = WalkState(0)
     tracemalloc.start()
     found = file.format.walk(file.data, len(file.data), 10, rows, state)
@@ -211,7 +211,7 @@ def test_random_bytes_after_a_section_header_never_give_what_is_not_there(tmp_pa
 def test_a_walk_may_begin_in_a_section_that_it_is_told_of(tmp_path: Path) -> None:
     data = np.frombuffer(HEAD + RECORD * 2, np.uint8)
     form = PcapngFormat()
-    rows = np.empty((1, ROW), np.int64)
+    rows = np.empty((1, BLOCK_WORDS), np.int64)
     state = WalkState(0)
     assert form.walk(data, len(data), 1, rows, state) == 1
     other = WalkState(state.at, state.section, state.interfaces)

@@ -17,7 +17,7 @@ import pytest
 
 from capture.files.capture import Capture
 from capture.files.scan import scan
-from capture.files.split import joined, split
+from capture.files.split import ranges_are_contiguous, split
 from capture.metrics import TIMES_REPLACED
 from capture.open import open_capture
 from capture.packets.decoder import Decoder
@@ -65,7 +65,7 @@ def test_ranges_are_the_whole_file_wherever_they_are_cut(seed: int, count: int, 
     assert isinstance(file, Capture)
     ranges = split(file, count)
     assert len(ranges) <= count
-    assert joined(ranges, 0, len(data))
+    assert ranges_are_contiguous(ranges, 0, len(data))
     assert ranges[-1].damage == scan(file).damage
     assert all(each.damage is None for each in ranges[:-1])
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capture.files.blocks import NO_PROMISE, Block
+from capture.files.blocks import NO_WATERMARK, Block
 from capture.files.scan import scan
 from capture.open import open_mapped
 from highlevel.pipeline import Pipeline
@@ -313,7 +313,7 @@ def stream(path: Path, times: list[int], slack: int | None) -> tuple[list[list],
             came[-1] += [row for batch in results if isinstance(batch, pa.RecordBatch) for row in batch.to_pylist()]
 
     for block in scan(file, 16).blocks:
-        take(node.process(Block(block.start, block.end, block.records, block.first, block.last, NO_PROMISE)))
+        take(node.process(Block(block.start, block.end, block.records, block.first, block.last, NO_WATERMARK)))
     take(node.progress(END))
     return came, marks, node, pipeline
 

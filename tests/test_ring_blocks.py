@@ -14,7 +14,16 @@ import numpy as np
 import pytest
 
 from capture.errors import InputError
-from capture.files.blocks import BAD_LENGTH, CUT_HEADER, MORE, NO_PROMISE, ROW, WHOLE, Block, WalkState
+from capture.files.blocks import (
+    BAD_LENGTH,
+    BLOCK_WORDS,
+    CONTINUE,
+    CUT_HEADER,
+    END_OF_DATA,
+    NO_WATERMARK,
+    Block,
+    WalkState,
+)
 from capture.files.stream import StreamedCapture
 from capture.files.tpacket import COUNTS, RingFormat, scan_ring
 from capture.live.hardware import HARDWARE, hardware_of
@@ -37,9 +46,9 @@ def walk(data: np.ndarray, link_type: int, records: int) -> tuple[list[list[int]
     """All runs of a block, one by one, the status at the end, and what was counted."""
     form = RingFormat("eth0", link_type)
     state = WalkState(48)
-    rows = np.empty((1, ROW), np.int64)
+    rows = np.empty((1, BLOCK_WORDS), np.int64)
     found = []
-    while state.status == MORE:
+    while state.status == CONTINUE:
         if form.walk(data, len(data), records, rows, state):
             found.append(rows[0].tolist())
     return found, state.status, form
@@ -54,7 +63,7 @@ def test_frames_are_what_was_on_the_wire_in_runs_of_any_size(link_type: int) -> 
         for records in (1, 2, 5, len(frames), 100):
             data = np.frombuffer(bytes(content), np.uint8).copy()
             runs, status, form = walk(data, link_type, records)
-            assert status == WHOLE
+            assert status == END_OF_DATA
             read = [completed_frames(data, start, end) for start, end, *_ in runs]
             assert [each for run in read for each in run] == wanted
             assert [row[2:5] for row in runs] == [
@@ -71,13 +80,13 @@ def test_a_tag_that_has_no_room_before_its_frame_stays_away() -> None:
     sent = Sent(10**18, bytes(12) + b"\x08\x00" + bytes(46), tag=(0x8100, 5))
     data = np.frombuffer(bytes(ring_block([sent], room=3)), np.uint8).copy()
     runs, status, _ = walk(data, 1, 10)
-    assert (len(runs), status) == (1, WHOLE)
+    assert (len(runs), status) == (1, END_OF_DATA)
     assert completed_frames(data, 48, len(data)) == [(sent.ts, sent.frame, len(sent.frame))]
 
 
 def test_numbers_that_lead_astray_stay_inside_the_block() -> None:
     random = Random(11)
-    ends = {BAD_LENGTH: 0, CUT_HEADER: 0, WHOLE: 0}
+    ends = {BAD_LENGTH: 0, CUT_HEADER: 0, END_OF_DATA: 0}
     guard = 64
     for _ in range(500):
         link_type = random.choice(LINKS)
@@ -93,8 +102,8 @@ def test_numbers_that_lead_astray_stay_inside_the_block() -> None:
         plain = machine.copy()
         found = []
         for kernel, buffer in ((scan_ring, machine), (scan_ring.function, plain)):
-            rows = np.zeros((8, ROW), np.int64)
-            state, counts = np.array([48, MORE], np.int64), np.zeros(COUNTS, np.int64)
+            rows = np.zeros((8, BLOCK_WORDS), np.int64)
+            state, counts = np.array([48, CONTINUE], np.int64), np.zeros(COUNTS, np.int64)
             arrays = buffer, rows.reshape(-1), state, counts
             if kernel is scan_ring:
                 runs = kernel(arrays[0], len(data), link_type, 2, 8, *arrays[1:])
@@ -134,7 +143,7 @@ def test_rows_are_those_of_the_frames(link_type: int) -> None:
     decoder = Decoder(Held(data, form), names, 50, every_frame=True)
     got = []
     for start, end, records, first, last, _ in runs:
-        packets = decoder.decode(Block(start, end, records, first, last, NO_PROMISE))
+        packets = decoder.decode(Block(start, end, records, first, last, NO_WATERMARK))
         got += list(zip(*(packets.field(name).tolist() for name in names), strict=True))
     wanted = []
     for number, (frame, row) in enumerate(made):
@@ -148,7 +157,7 @@ def test_the_column_vlan_sees_a_tag_that_the_kernel_took_off() -> None:
     sent = [Sent(n, frame, tag=tag) for n, tag in enumerate([None, (0x8100, 0x2007), (0x88A8, 9), (None, 4095)])]
     data = np.frombuffer(bytes(ring_block(sent)), np.uint8).copy()
     runs, _, form = walk(data, 1, 10)
-    packets = Decoder(Held(data, form), ("ts", "vlan", "len"), 10).decode(Block(*runs[0][:5], NO_PROMISE))
+    packets = Decoder(Held(data, form), ("ts", "vlan", "len"), 10).decode(Block(*runs[0][:5], NO_WATERMARK))
     assert packets.field("vlan").tolist() == [-1, 7, 9, 4095]
     assert packets.field("len").tolist() == [34, 38, 38, 38]
 

@@ -16,7 +16,16 @@ import pytest
 from capture.files.capture import Capture
 from capture.files.pcap import FILE_HEADER
 from capture.files.scan import scan
-from capture.files.split import CHAIN, ByteRange, RangeScan, cuts, guess, guess_boundary, joined, split
+from capture.files.split import (
+    CHAIN_LENGTH,
+    ByteRange,
+    RangeScan,
+    even_offsets,
+    guess_boundary,
+    guess_record_boundary,
+    ranges_are_contiguous,
+    split,
+)
 from capture.open import open_capture
 from tests.pcap_bytes import NS, pcap_bytes
 
@@ -42,7 +51,7 @@ def imitating_frames(seed: int) -> list[bytes]:
     """Packets whose payloads are records: a capture of captures being sent over a network."""
     random = Random(seed)
     return [
-        random.randbytes(random.randrange(20)) + IMITATION * random.randrange(CHAIN, 3 * CHAIN)
+        random.randbytes(random.randrange(20)) + IMITATION * random.randrange(CHAIN_LENGTH, 3 * CHAIN_LENGTH)
         for _ in range(random.randrange(2, 60))
     ]
 
@@ -67,7 +76,7 @@ def test_ranges_tile_the_file_at_record_boundaries(seed: int, frames, count: int
     assert {each.end for each in ranges} <= set(boundaries)
     assert 1 <= len(ranges) <= count
     assert walked(file, ranges) == len(boundaries) - 1
-    assert joined(ranges, FILE_HEADER, len(file.data))
+    assert ranges_are_contiguous(ranges, FILE_HEADER, len(file.data))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +89,7 @@ def test_every_form_of_the_file_is_cut_where_its_records_are(options: dict, tmp_
     boundaries = written(path, [bytes([60]) * 60] * 400, **options)
     file = open_capture(path)
     for cut in Random(1).sample(range(FILE_HEADER, boundaries[-1] - 2000), 50):
-        assert guess(file, cut) == min(each for each in boundaries if each >= cut)
+        assert guess_record_boundary(file, cut) == min(each for each in boundaries if each >= cut)
     assert len(split(file, 8)) == 8
 
 
@@ -89,7 +98,7 @@ def test_a_chain_of_imitations_is_believed_and_then_found_out(tmp_path: Path) ->
     boundaries = written(path, imitating_frames(1))
     file = open_capture(path)
     cut = boundaries[len(boundaries) // 2] + 40
-    believed = guess(file, cut)
+    believed = guess_record_boundary(file, cut)
     assert believed is not None
     assert believed not in boundaries
     first = RangeScan(file, FILE_HEADER, cut)
@@ -97,7 +106,7 @@ def test_a_chain_of_imitations_is_believed_and_then_found_out(tmp_path: Path) ->
     second = RangeScan(file, believed, len(file.data))
     list(second)
     assert first.range.end == min(each for each in boundaries if each >= cut)
-    assert not joined([first.range, second.range], FILE_HEADER, len(file.data))
+    assert not ranges_are_contiguous([first.range, second.range], FILE_HEADER, len(file.data))
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 16])
@@ -139,7 +148,7 @@ def test_runs_of_zero_bytes_are_no_chain_of_empty_records(tmp_path: Path) -> Non
     path = tmp_path / "a.pcap"
     boundaries = written(path, [bytes(1000)] * 50)
     file = open_capture(path)
-    assert guess(file, boundaries[10] + 100) == boundaries[11]
+    assert guess_record_boundary(file, boundaries[10] + 100) == boundaries[11]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -154,15 +163,15 @@ def test_the_kernel_and_its_python_twin_guess_alike(seed: int, tmp_path: Path) -
 
 def test_joined_refuses_gaps_overlaps_and_early_ends() -> None:
     whole = [ByteRange(24, 100), ByteRange(100, 200)]
-    assert joined(whole, 24, 200)
-    assert not joined(whole, 24, 201)
-    assert not joined([ByteRange(24, 100), ByteRange(101, 200)], 24, 200)
-    assert not joined([ByteRange(25, 100), ByteRange(100, 200)], 24, 200)
-    assert not joined([ByteRange(24, 100, "cut_in_record"), ByteRange(100, 200)], 24, 200)
-    assert joined([ByteRange(24, 100), ByteRange(100, 150, "cut_in_record")], 24, 200)
-    assert not joined([], 24, 200)
+    assert ranges_are_contiguous(whole, 24, 200)
+    assert not ranges_are_contiguous(whole, 24, 201)
+    assert not ranges_are_contiguous([ByteRange(24, 100), ByteRange(101, 200)], 24, 200)
+    assert not ranges_are_contiguous([ByteRange(25, 100), ByteRange(100, 200)], 24, 200)
+    assert not ranges_are_contiguous([ByteRange(24, 100, "cut_in_record"), ByteRange(100, 200)], 24, 200)
+    assert ranges_are_contiguous([ByteRange(24, 100), ByteRange(100, 150, "cut_in_record")], 24, 200)
+    assert not ranges_are_contiguous([], 24, 200)
 
 
 def test_cuts_are_even_and_span_the_records() -> None:
-    assert cuts(24, 124, 4) == [24, 49, 74, 99, 124]
-    assert cuts(24, 24, 2) == [24, 24, 24]
+    assert even_offsets(24, 124, 4) == [24, 49, 74, 99, 124]
+    assert even_offsets(24, 24, 2) == [24, 24, 24]

@@ -1,4 +1,4 @@
-"""Blocks: runs of whole records, the unit in which every capture is read, and the index of a whole file's blocks."""
+"""Blocks: ranges of whole records, the unit in which captures are read, and the index of all blocks of a file."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy.typing as npt
 
 from capture.native import helper
 
-ROW = 6
-"""Words that describe a block: start, end, records, smallest ts, largest ts, section."""
+BLOCK_WORDS = 6
+"""Words of a row: start, end, records, smallest ts, largest ts, section."""
 
 
 @helper
 def put_block_row(rows, block, start, end, records, first, last, section):  # type: ignore[no-untyped-def]
-    """Describe the block of number `block` in `rows`, one of ROW words after the other; return the next number.
+    """Write row `block` of `rows` (BLOCK_WORDS words per row) and return the next row number.
 
-    A block without records is none: nothing is written, and `block` is returned.
+    For a block without records, nothing is written and `block` is returned.
     """
     if records == 0:
         return block
-    at = block * ROW
+    at = block * BLOCK_WORDS
     rows[at] = start
     rows[at + 1] = end
     rows[at + 2] = records
@@ -33,15 +33,15 @@ def put_block_row(rows, block, start, end, records, first, last, section):  # ty
 
 
 BLOCK_RECORDS = 16_384
-"""Records in a block: its decoded columns fit the second-level cache."""
+"""Records of a block. The decoded columns of a block fit into the second-level cache."""
 
 END_OF_FILE = 2**63 - 1
-"""The low watermark after the last block."""
+"""Watermark after the last block."""
 
-NO_PROMISE = -(2**63)
-"""The low watermark of one who knows nothing of what follows: a stream, which is read once."""
+NO_WATERMARK = -(2**63)
+"""Watermark of a block if nothing is known about later records, as in a stream, which is read only once."""
 
-WHOLE, MORE, CUT_HEADER, CUT_RECORD, BAD_LENGTH = 0, 1, 2, 3, 4
+END_OF_DATA, CONTINUE, CUT_HEADER, CUT_RECORD, BAD_LENGTH = 0, 1, 2, 3, 4
 BAD_SECTION, BAD_INTERFACE, UNKNOWN_INTERFACE, TOO_MANY_INTERFACES = 5, 6, 7, 8
 DAMAGE = {
     CUT_HEADER: "cut_in_record_header",
@@ -52,22 +52,22 @@ DAMAGE = {
     UNKNOWN_INTERFACE: "unknown_interface",
     TOO_MANY_INTERFACES: "too_many_interfaces",
 }
-"""What can stand where a record should: the rest of the file is then not read."""
+"""Names of the causes for which a walk stops before the end of the data. The rest of the file is not read."""
 
-MENDED_BY_BYTES = (WHOLE, CUT_HEADER, CUT_RECORD)
-"""Ends of a walk that more bytes may move; every other is final, whatever follows."""
+RETRY_WITH_MORE_BYTES = (END_OF_DATA, CUT_HEADER, CUT_RECORD)
+"""Statuses of a walk that may change when more bytes arrive. All other statuses are final."""
 
 CUTS = frozenset({DAMAGE[CUT_HEADER], DAMAGE[CUT_RECORD]})
-"""Damage that is nothing but a record without its end."""
+"""Damage that consists only of a truncated last record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A run of whole records: bytes `[start, end)`, how many records, their smallest and largest ts (ns), and `low`.
+    """Consecutive whole records: bytes `[start, end)`, number of records, smallest and largest ts (ns), watermark.
 
-    `low` is the low watermark after the block: no later record of the input has a ts below it (NO_PROMISE where nobody
-    can know). `section` is what the format needs to know beside the bytes: of pcapng the number of its section's first
-    interface and its byte order, of classic pcap always 0. A block never straddles sections.
+    `low`: watermark after the block; no later record of the input has a smaller ts. NO_WATERMARK if this is unknown.
+    `section`: state that the format needs to read the bytes. For pcapng it is the number of the section's first
+    interface and its byte order; for classic pcap it is 0. A block never spans two sections.
     """
 
     start: int
@@ -81,7 +81,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Index:
-    """The blocks of one capture and how it ends: `damage` is None, or one of the causes of DAMAGE."""
+    """All blocks of a capture and how it ends. `damage` is None or a name from DAMAGE."""
 
     blocks: list[Block]
     damage: str | None
@@ -93,24 +93,24 @@ class Index:
 
     @property
     def low(self) -> int:
-        """The low watermark before the first block: the smallest ts of the file."""
+        """Watermark before the first block: the smallest ts of the file."""
         return min((block.first for block in self.blocks), default=END_OF_FILE)
 
 
 NO_SECTION = -1
-"""The section of a walk that has met none."""
+"""Section of a walk that has not reached a section header."""
 
 
 class WalkState:
-    """Where a walk over records stands: the offset of the next record, and why it stopped (MORE: it may go on).
+    """State of a walk over records: the offset of the next record and the reason why the walk stopped.
 
-    `section` and `interfaces` are what a format with sections knows there: the section as in Block, and how many
-    interfaces of the input have been met. A walk may go on from any state it once had, also in another process.
+    `section` and `interfaces` belong to formats with sections: the section as in Block, and the number of interfaces
+    that the walk has passed. A walk can continue from any earlier state, also in another process.
     """
 
     def __init__(self, at: int, section: int = NO_SECTION, interfaces: int = 0) -> None:
-        """Stand at the first byte of a record."""
-        self.words = np.array([at, MORE, section, interfaces], np.int64)
+        """Begin at `at`, the first byte of a record."""
+        self.words = np.array([at, CONTINUE, section, interfaces], np.int64)
 
     @property
     def at(self) -> int:
@@ -123,7 +123,7 @@ class WalkState:
 
     @property
     def status(self) -> int:
-        """WHOLE, MORE or a cause of DAMAGE."""
+        """END_OF_DATA, CONTINUE or a cause of DAMAGE; CONTINUE means that the walk can continue."""
         return int(self.words[1])
 
     @status.setter
@@ -137,7 +137,7 @@ class WalkState:
 
     @property
     def interfaces(self) -> int:
-        """Interfaces of the input met so far."""
+        """Number of interfaces that the walk has passed."""
         return int(self.words[3])
 
     @interfaces.setter
@@ -146,16 +146,16 @@ class WalkState:
 
 
 class RecordFormat(Protocol):
-    """How one capture's records are found. A format may learn while it walks (pcapng's sections and interfaces)."""
+    """A record format. Its walk may change it: pcapng collects the sections and interfaces of the file."""
 
     @property
     def first_record(self) -> int:
-        """Offset of what follows the file header."""
+        """Offset of the first byte after the file header."""
         ...
 
     @property
     def interface_names(self) -> list[str]:
-        """Names of the interfaces known so far, by a packet's interface; several may have one name."""
+        """Names of the known interfaces, by interface number. Several interfaces may have the same name."""
         ...
 
     def walk(
@@ -163,9 +163,12 @@ class RecordFormat(Protocol):
     ) -> int:
         """Walk whole records of `data[state.at:end]` and describe blocks of up to `records` records.
 
-        `rows` (blocks x ROW, `capture.files.blocks`) takes the descriptions; returns how many there are. The state
-        moves on; its status MORE asks to be called again, WHOLE means that the walk ended with the bytes, and a cause
-        of DAMAGE that what follows is no whole record: damage in a file that ends there, for a cause of
-        MENDED_BY_BYTES a wish for more bytes in a stream.
+        Writes the descriptions to `rows` (blocks x BLOCK_WORDS, `capture.files.blocks`) and returns their number.
+        Moves the state to the next record. Its status is then:
+
+        * CONTINUE: `rows` is full; call again.
+        * END_OF_DATA: the walk reached `end` at a record boundary.
+        * a cause of DAMAGE: no whole record follows. If the file ends at `end`, it is damaged. In a stream, a cause in
+          RETRY_WITH_MORE_BYTES means that more bytes are needed.
         """
         ...

@@ -1,4 +1,4 @@
-"""Where the bytes of a capture that is not mapped come from: a file that is read in its order, a pipe."""
+"""Byte sources of captures that are not mapped: a file that is read sequentially, a pipe."""
 
 from __future__ import annotations
 
@@ -18,60 +18,60 @@ STANDARD_INPUT = "-"
 """The path that means standard input."""
 
 WAIT = 0.2
-"""Seconds that one read waits for bytes at most."""
+"""Maximum seconds that one read waits for bytes."""
 
 PIPE_BYTES = 1 << 20
-"""Bytes that a pipe is asked to hold, where the system lets it (Linux): a writer in bursts then waits less often."""
+"""Buffer size in bytes requested for pipes (Linux only), so that a writer in bursts waits less often."""
 
 
 class ByteSource(Protocol):
-    """Bytes in their order, read by one thread."""
+    """A sequence of bytes that one thread reads in order."""
 
     @property
     def size(self) -> int:
-        """Bytes in all; 0 where nobody knows."""
+        """Total bytes; 0 if unknown."""
         ...
 
     @property
     def live(self) -> bool:
-        """Whether more may come, and there may be nothing to read now."""
+        """True if more bytes may arrive later, so a read may time out."""
         ...
 
     @property
     def consumed(self) -> int:
-        """Bytes read so far, as `size` counts them."""
+        """Bytes read so far, in the unit of `size`."""
         ...
 
     def read_into(self, room: memoryview, wait: float) -> int | None:
-        """Read what is there into `room`, which is not empty; return how many bytes.
+        """Read available bytes into `room`, which is not empty; return their number.
 
-        0 is the end; None says that nothing came within `wait` seconds. Raises OSError.
+        Returns 0 at the end, and None if no byte arrived within `wait` seconds. Raises OSError.
         """
         ...
 
     def rewind(self) -> None:
-        """Go back to the first byte. Only what is not live can."""
+        """Go back to the first byte. A live source cannot rewind."""
         ...
 
     def close(self) -> None:
-        """Let go of the file. May be called again."""
+        """Close the file. May be called again."""
         ...
 
 
 class FileBytes:
-    """A regular file, from its first byte to where it ends now."""
+    """A regular file, from its first byte to its current end."""
 
     live = False
 
     def __init__(self, descriptor: int) -> None:
-        """Take over an open file."""
+        """Take ownership of an open file."""
         self.descriptor = descriptor
         self.size = os.fstat(descriptor).st_size
         self.consumed = 0
         self.close = weakref.finalize(self, os.close, descriptor)
 
     def read_into(self, room: memoryview, wait: float) -> int | None:
-        """Read; a file has its next byte or has ended."""
+        """Read the next bytes. Never returns None: a file has a next byte or has ended."""
         count = os.preadv(self.descriptor, [room], self.consumed)
         self.consumed += count
         return count
@@ -83,7 +83,7 @@ class FileBytes:
         return data
 
     def seek(self, offset: int) -> None:
-        """Go to a byte."""
+        """Move to byte `offset`."""
         self.consumed = offset
 
     def rewind(self) -> None:
@@ -92,13 +92,13 @@ class FileBytes:
 
 
 class PipeBytes:
-    """A pipe or FIFO, until its last writer has closed it. One that nobody writes to yet is waited for."""
+    """A pipe or FIFO, until its last writer has closed it. Reads also wait for the first writer."""
 
     live = True
     size = 0
 
     def __init__(self, descriptor: int) -> None:
-        """Take over an open pipe."""
+        """Take ownership of an open pipe."""
         self.descriptor = descriptor
         self.consumed = 0
         self.close = weakref.finalize(self, os.close, descriptor)
@@ -109,7 +109,7 @@ class PipeBytes:
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def read_into(self, room: memoryview, wait: float) -> int | None:
-        """Read what is in the pipe, as soon as there is anything."""
+        """Read the bytes in the pipe; wait only if it is empty."""
         if not self._readable.poll(wait * 1000):
             return None
         try:
@@ -120,7 +120,7 @@ class PipeBytes:
         return count
 
     def rewind(self) -> None:
-        """Refuse: what was read of a pipe is gone."""
+        """Raise OSError: bytes read from a pipe are gone."""
         raise OSError("a pipe cannot be read again")
 
 
@@ -132,7 +132,7 @@ def open_source(path: Path) -> FileBytes | PipeBytes:
     if str(path) == STANDARD_INPUT:
         descriptor = os.dup(0)
     else:
-        kind = path.stat().st_mode  # to open a device can do things
+        kind = path.stat().st_mode  # checked before open, because opening a device can have side effects
         if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind) or stat.S_ISDIR(kind)):
             raise InputError(f"{path}: got a device or a socket, expected a file or a pipe")
         descriptor = os.open(path, os.O_RDONLY | (os.O_NONBLOCK if stat.S_ISFIFO(kind) else 0))

@@ -1,4 +1,4 @@
-"""A capture file, opened: its bytes as a read-only memory map, and the format of its records."""
+"""An opened capture file: its bytes as a read-only memory map, and its record format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from capture.files.formats import FileFormat
 from capture.files.stream import StreamedCapture
 
 MADV_POPULATE_READ = 22
-"""Linux's number; Python's mmap does not name it."""
+"""Linux's value of this constant. Python's mmap module does not define it."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,11 @@ class Capture:
     data: npt.NDArray[np.uint8]
     mapped: mmap.mmap
 
-    def expect(self, start: int, length: int) -> None:
-        """Map the pages of the bytes that are read next in one go: a fault for each sixteen of them costs more.
+    def prefault_pages(self, start: int, length: int) -> None:
+        """Map the pages of bytes `[start, start + length)`, which are read next, in one system call.
 
-        A system that does not know how (Linux before 5.14, macOS) maps them one by one when they are touched.
+        Page faults (one per sixteen pages) would cost more. A system without this call (Linux before 5.14, macOS)
+        maps the pages when they are touched.
         """
         start = start // mmap.PAGESIZE * mmap.PAGESIZE
         length = min(length, len(self.mapped) - start)
@@ -40,4 +41,4 @@ class Capture:
 
 
 AnyCapture = Capture | StreamedCapture
-"""What is read block by block: `format` and `data` are those of the block at hand; both may change with the next."""
+"""A capture that is read in blocks. `format` and `data` belong to the current block and may change with the next."""

@@ -20,52 +20,52 @@ from typing import Any, Protocol
 
 from capture.files.byte_source import ByteSource, FileBytes
 
-# The compressions that are read: how each is recognised by its first bytes, and what decompresses it.
+# The supported compressions: their first bytes and their decompressors.
 #
-# Chosen by measurement, on a capture of 300 MB on one core: isal 0.7 GB/s where zlib has 0.4, zstd 1.1 GB/s, lz4
-# 1.0 GB/s; bzip2 0.04 and xz 0.07 GB/s are those of the standard library. All of them release the GIL, say where a
-# member ends, and give what they have before a cut. Arrow's streams do neither of the last two.
+# The libraries were chosen by measurement with a capture of 300 MB on one core. isal reaches 0.7 GB/s (zlib: 0.4), zstd
+# 1.1 GB/s, lz4 1.0 GB/s; bzip2 (0.04 GB/s) and xz (0.07 GB/s) are in the standard library. All of them release the GIL,
+# report the end of a member, and return all bytes before a truncation. Arrow's streams do neither of the last two.
 
 
 CUT_IN_COMPRESSION = "cut_in_compression"
-"""Damage: the file ends before its compressed data does. All that could be decompressed is read."""
+"""Damage: the file ends within its compressed data. All bytes that could be decompressed are read."""
 
 BAD_COMPRESSION = "bad_compression"
-"""Damage: what stands there is no compressed data, or its check sum is wrong. What came before it is read."""
+"""Damage: the bytes are not valid compressed data, or a checksum is wrong. The bytes before are read."""
 
 XZ_MEMORY = 192 << 20
-"""Bytes that decompressing xz may take: three times what `xz -9` makes necessary. zstd's own bound is 128 MiB."""
+"""Memory limit of xz in bytes: three times the need of `xz -9`. The limit of zstd is 128 MiB."""
 
 
 class Decompressor(Protocol):
-    """What decompresses one member (gzip), frame (zstd, lz4) or stream (bzip2, xz), as `bz2.BZ2Decompressor` does."""
+    """Decompress a member (gzip), frame (zstd, lz4) or stream (bzip2, xz). Same interface as `bz2.BZ2Decompressor`."""
 
     @property
     def eof(self) -> bool:
-        """Whether the member has ended, and all of it has been given out."""
+        """True if the member has ended and all its bytes have been returned."""
         ...
 
     @property
     def needs_input(self) -> bool:
-        """Whether nothing more can be given out without more compressed bytes."""
+        """True if no more bytes can be returned without more compressed input."""
         ...
 
     @property
     def unused_data(self) -> bytes | None:
-        """After the end: the bytes behind the member; None or empty for none."""
+        """After the end of the member: the bytes that follow it. None or empty if there are none."""
         ...
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Take compressed bytes; return at most `max_length` bytes."""
+        """Add compressed bytes; return at most `max_length` decompressed bytes."""
         ...
 
 
 @dataclass(frozen=True)
 class Codec:
-    """One compression. `make` returns a decompressor for one member, and the error that it raises for bad bytes.
+    """One compression. `make` returns a decompressor for one member, and the error class that it raises for bad bytes.
 
-    A file whose name ends in `suffix` is said to be compressed so; what it is, its `magic` says. `header` returns the
-    length of a member's header that the decompressor needs in one piece, None if the bytes end before the header does.
+    `magic` identifies the compression; the file name only suggests it with `suffix`. `header` returns the length of a
+    member's header if the decompressor needs the header in one piece; None if the bytes end within the header.
     """
 
     name: str
@@ -76,9 +76,9 @@ class Codec:
 
 
 def gzip_header(data: bytes) -> int | None:
-    """Return the length of a gzip header (RFC 1952 §2.3), None if `data` ends before it does.
+    """Return the length of a gzip header (RFC 1952 §2.3), or None if `data` ends within it.
 
-    isal loses its place in a header that comes in pieces and has a check sum, or two of extra field, name and comment.
+    isal fails on a split header if it has a checksum, or at least two of extra field, name and comment.
     """
     if len(data) < 12:
         return None if len(data) < 10 or data[3] & 0b11110 else 10
@@ -134,27 +134,27 @@ CODECS = (
 )
 
 SUFFIXES = tuple(codec.suffix for codec in CODECS)
-"""Ends of names that say how a file is compressed, and nothing about what is in it."""
+"""Suffixes of file names that name a compression and not a format."""
 
-MAGIC = max(len(codec.magic) for codec in CODECS)
-"""Bytes that tell all of them apart."""
+MAGIC_BYTES = max(len(codec.magic) for codec in CODECS)
+"""Number of bytes that identifies every compression."""
 
 SKIPPED_HEADER = 8
-"""Bytes of a skippable frame (RFC 8878 §3.1.2) before its content: its magic number and the content's length."""
+"""Header bytes of a skippable frame (RFC 8878 §3.1.2): magic number and length of the content."""
 
 
 def codec_of(head: bytes) -> Codec | None:
-    """Recognise a compression by its first MAGIC bytes."""
+    """Recognise a compression by its first MAGIC_BYTES bytes."""
     return next((codec for codec in CODECS if head.startswith(codec.magic)), None)
 
 
 def is_skippable(head: bytes) -> bool:
-    """Whether a frame begins here that says nothing: zstd and lz4 both have them, anywhere between their frames."""
+    """Return whether `head` begins a skippable frame. zstd and lz4 allow such frames anywhere between their frames."""
     return len(head) >= 4 and head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5
 
 
 def is_compressed(head: bytes) -> bool:
-    """Whether a file that begins so is compressed."""
+    """Return whether a file with these first bytes is compressed."""
     return codec_of(head) is not None or is_skippable(head)
 
 
@@ -240,7 +240,7 @@ class Decompressed:
 
     def _read(self) -> Pieces:
         """Yield everything; of bytes that are not compressed the first few."""
-        while self.damage is None and (yield from self._have(MAGIC)):
+        while self.damage is None and (yield from self._have(MAGIC_BYTES)):
             if is_skippable(self._raw):
                 yield from self._skip()
                 continue

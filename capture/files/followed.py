@@ -10,7 +10,7 @@ from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS, CUTS, Block
 from capture.files.byte_source import WAIT
 from capture.files.decompressed import CUT_IN_COMPRESSION, Decompressed
-from capture.files.formats import HEAD
+from capture.files.formats import HEAD_BYTES
 from capture.files.rotation import Place, Rotation, Turn
 from capture.files.stream import StreamedCapture
 from capture.metrics import FILES_DAMAGED, FILES_FOLLOWED, FILES_REFUSED, FILES_REPLACED, FILES_RETRIED, Samples
@@ -109,7 +109,7 @@ class FollowedCapture(StreamedCapture):
             if self._single and self._begun == 1:
                 raise
             # A file of a few bytes may become one; what others begin with is no capture.
-            closed = turn.source.consumed >= HEAD
+            closed = turn.source.consumed >= HEAD_BYTES
             self._refused += closed
         if self.damage:
             self._damaged[self.damage] += 1

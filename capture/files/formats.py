@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes; its name says nothing."""
+"""Recognition of a file's format by its first bytes; the file name is ignored."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from capture.files.pcapng import MAGIC, PcapngFormat, parse_section_header
 from capture.files.tpacket import RingFormat
 
 FileFormat = PcapFormat | PcapngFormat | ExportFormat | RingFormat
-"""Every RecordFormat there is; the last is that of live interfaces alone."""
+"""All record formats. RingFormat is used for live interfaces only."""
 
-HEAD = 32
-"""Bytes that are enough to recognise every format; a capture without records may have fewer."""
+HEAD_BYTES = 32
+"""Number of bytes that identifies every format. A capture without records may have fewer."""
 
-FOREIGN: dict[bytes, str] = {
+FOREIGN_MAGICS: dict[bytes, str] = {
     bytes.fromhex("1f9d"): "compressed by compress",
     bytes.fromhex("4c5a4950"): "lzip-compressed",
     bytes.fromhex("894c5a4f"): "lzop-compressed",
@@ -23,14 +23,14 @@ FOREIGN: dict[bytes, str] = {
     bytes.fromhex("504b0304"): "a zip archive",
     bytes.fromhex("377abcaf271c"): "a 7z archive",
 }
-"""What other files begin with, to say what a refused file is."""
+"""First bytes of other formats, to name the format of a rejected file."""
 
-READ = "one of those, plain or in gzip, zstd, lz4, bzip2 or xz, or NetFlow or IPFIX datagrams"
-"""What is read, for those who gave something else."""
+READABLE_FORMATS = "one of those, plain or in gzip, zstd, lz4, bzip2 or xz, or NetFlow or IPFIX datagrams"
+"""The readable formats, for error messages; follows "a pcap or pcapng capture"."""
 
 
 def record_format(head: bytes, name: str) -> FileFormat:
-    """Recognise a capture by its first HEAD bytes; raise InputError with what it is instead where it is none."""
+    """Recognise a capture by its first HEAD_BYTES bytes. Raises InputError, which names a recognised other format."""
     if head[:4] in MAGICS:
         return parse_header(head, name)
     if head.startswith(MAGIC):
@@ -39,8 +39,10 @@ def record_format(head: bytes, name: str) -> FileFormat:
         return ExportFormat()
     codec = codec_of(head)
     kinds = (
-        [f"{codec.name}-compressed"] if codec else [kind for magic, kind in FOREIGN.items() if head.startswith(magic)]
+        [f"{codec.name}-compressed"]
+        if codec
+        else [kind for magic, kind in FOREIGN_MAGICS.items() if head.startswith(magic)]
     )
     got = f"it is {kinds[0]}" if kinds else "it is empty" if not head else f"it begins with {head[:4].hex(' ')}"
-    hint = "; decompress it" if kinds else f"; expected {READ}" if head else ""
+    hint = "; decompress it" if kinds else f"; expected {READABLE_FORMATS}" if head else ""
     raise InputError(f"{name}: not a pcap or pcapng capture: {got}{hint}")

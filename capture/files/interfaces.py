@@ -1,11 +1,11 @@
-"""The interfaces of a pcapng file: what its interface description blocks say, as a table that kernels read.
+"""The interfaces of a pcapng file: their interface description blocks, as a table for kernels.
 
-An interface has a link type, a snapshot length, and a clock of its own: a packet's time is a 64-bit count of units of
-10^-n or 2^-n seconds, to which `if_tsoffset` adds whole seconds. A row of the table is everything that a kernel needs
-to turn that count into nanoseconds, exactly: units finer than a nanosecond round down.
+An interface has a link type, a snapshot length and a clock. A packet's timestamp is a 64-bit number of units of 10^-n
+or 2^-n seconds; `if_tsoffset` adds whole seconds. A row of the table contains all values that convert a timestamp into
+nanoseconds. Units below one nanosecond are rounded down; the conversion is otherwise exact.
 
-Times are kept from 1970 to 2^62 ns (February 2116), the span in which every window can be computed. A time outside is
-moved to the nearest bound, and said to be so: one absurd time must not end the reading of a file.
+Times range from 1970 to 2^62 ns (February 2116). Windows can be computed for all of this range. A time outside is
+replaced by the nearest bound and counted, so that one wrong time does not end the reading of a file.
 """
 
 from __future__ import annotations
@@ -19,43 +19,47 @@ import numpy.typing as npt
 from capture.native import helper
 from capture.units import SECOND
 
-WIDTH = 8
-LINK, SNAPLEN, FAST, MULTIPLIER, OFFSET, UNITS, POWER, SECONDS = range(WIDTH)
-"""Columns of the table: LINKTYPE_ number; if_snaplen, 0 for none; the largest count for which ns = count * MULTIPLIER +
-OFFSET, -1 for none; units in a second (unsigned); the exponent where they are a power of 2, else -1; if_tsoffset."""
+INTERFACE_WORDS = 8
+LINK, SNAPLEN, FAST, MULTIPLIER, OFFSET, UNITS, POWER, SECONDS = range(INTERFACE_WORDS)
+"""Columns of the table.
+
+LINK: LINKTYPE_ number. SNAPLEN: if_snaplen, 0 for no limit. FAST: largest timestamp for which ns = timestamp *
+MULTIPLIER + OFFSET, -1 for none. UNITS: units per second (unsigned). POWER: the exponent if UNITS is a power of 2, else
+-1. SECONDS: if_tsoffset.
+"""
 
 LATEST = 2**62 - 1
 """The largest time, ns."""
 
-RETIMED = ("no_timestamp", "out_of_range")
-"""Why the ts of a packet is not what its block says: there is none, and it is 0; it was moved to the nearest bound."""
+REPLACED_TIME_CAUSES = ("no_timestamp", "out_of_range")
+"""Causes for which the ts of a packet is replaced: it has no timestamp (ts is 0), or its time is out of range."""
 
 LATEST_SECONDS = LATEST // SECOND
 
 MAX_INTERFACES = 65_536
-"""Interfaces of one file: libpcap has no bound, and a file of nothing else would fill the memory. With their names
-they take 48 MB at most."""
+"""Limit of interfaces per file. libpcap has no limit, but a file full of descriptions would fill the memory. The
+interfaces with their names need at most 48 MB."""
 
 MAX_NAME = 127
-"""Characters of a name that are kept."""
+"""Characters of an interface name that are stored."""
 
 END_OF_OPTIONS, IF_NAME, IF_TSRESOL, IF_TSOFFSET = 0, 2, 9, 14
 
 
 @helper
 def interface_time(interfaces, row, count):  # type: ignore[no-untyped-def]
-    """Time in ns of a packet of interface `row` whose 64-bit count of units is `count`, and whether it was moved."""
-    at = row * WIDTH
+    """Convert timestamp `count` of a packet of interface `row` to ns. Also return 1 if the time was out of range."""
+    at = row * INTERFACE_WORDS
     if 0 <= count <= interfaces[at + FAST]:
         return count * interfaces[at + MULTIPLIER] + interfaces[at + OFFSET], 0
-    return any_time(
+    return exact_interface_time(
         np.uint64(count), np.uint64(interfaces[at + UNITS]), interfaces[at + POWER], interfaces[at + SECONDS]
     )
 
 
 @helper
-def any_time(count, units, power, offset):  # type: ignore[no-untyped-def]
-    """The same for every count, resolution and offset: `units` a second, a power of 2 where `power` >= 0."""
+def exact_interface_time(count, units, power, offset):  # type: ignore[no-untyped-def]
+    """Do the same for any timestamp, resolution and offset. `power` >= 0 means `units` per second is 2^power."""
     seconds = count // units
     rest = count % units
     second = np.uint64(SECOND)
@@ -85,14 +89,14 @@ def any_time(count, units, power, offset):  # type: ignore[no-untyped-def]
 
 
 class BadInterfaceError(ValueError):
-    """An interface description block that no reader can make sense of."""
+    """An invalid interface description block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What an interface description block says.
+    """The fields of an interface description block.
 
-    `resolution` is if_tsresol: n for units of 10^-n s, with its highest bit set n for 2^-n s. `offset` is in seconds.
+    `resolution`: if_tsresol; n for units of 10^-n s, or n with the highest bit set for 2^-n s. `offset`: seconds.
     """
 
     link_type: int
@@ -102,7 +106,7 @@ class Interface:
     name: str | None = None
 
     def row(self) -> list[int]:
-        """Its row of the table."""
+        """Return the interface's row of the table."""
         power = self.resolution & 0x7F if self.resolution & 0x80 else -1
         units = 2**power if power >= 0 else 10**self.resolution
         whole = SECOND % units == 0 and 0 <= self.offset <= LATEST_SECONDS
@@ -114,9 +118,10 @@ class Interface:
 
 
 def parse_interface(body: bytes, big_endian: bool) -> Interface:
-    """Parse an interface description block without its header and trailer; BadInterfaceError where libpcap gives up.
+    """Parse an interface description block without its header and trailer.
 
-    The options are read up to opt_endofopt or the end of the block; those that readers need not know are passed over.
+    Options are read up to opt_endofopt or the end of the block. Options that are not needed are skipped. Raises
+    BadInterfaceError for the blocks that libpcap rejects.
     """
     order = ">" if big_endian else "<"
     if len(body) < 8:
@@ -126,21 +131,23 @@ def parse_interface(body: bytes, big_endian: bool) -> Interface:
     at = 8
     while at < len(body):
         if at + 4 > len(body):
-            raise BadInterfaceError("an option is cut")
+            raise BadInterfaceError("an option is truncated")
         code, length = struct.unpack_from(order + "HH", body, at)
         value = body[at + 4 : at + 4 + length]
         at += 4 + (length + 3) // 4 * 4
         if at > len(body) or (code == END_OF_OPTIONS and length):
-            raise BadInterfaceError("an option is longer than its block, or the last one longer than nothing")
+            raise BadInterfaceError("an option is longer than its block, or opt_endofopt has a length")
         if code == END_OF_OPTIONS:
             break
         if code == IF_TSRESOL:
             if length != 1 or resolution is not None or value[0] & 0x7F > (63 if value[0] & 0x80 else 19):
-                raise BadInterfaceError("if_tsresol is there twice, of another length, or finer than 64 bits can count")
+                raise BadInterfaceError(
+                    "if_tsresol is repeated, has a wrong length, or is finer than 64 bits can count"
+                )
             resolution = value[0]
         elif code == IF_TSOFFSET:
             if length != 8 or offset is not None:
-                raise BadInterfaceError("if_tsoffset is there twice or of another length")
+                raise BadInterfaceError("if_tsoffset is repeated or has a wrong length")
             offset = int.from_bytes(value, "big" if big_endian else "little", signed=True)
         elif code == IF_NAME and name is None:
             name = value.rstrip(b"\0").decode("utf-8", "replace")[:MAX_NAME]
@@ -148,15 +155,15 @@ def parse_interface(body: bytes, big_endian: bool) -> Interface:
 
 
 class InterfaceTable:
-    """The interfaces of a file in the order of their blocks. It only grows, up to MAX_INTERFACES. Not thread safe."""
+    """The interfaces of a file, in file order. The table only grows, up to MAX_INTERFACES. Not thread safe."""
 
     def __init__(self) -> None:
-        """Know none."""
+        """Create an empty table."""
         self.names: list[str] = []
-        self.matrix: npt.NDArray[np.int64] = np.zeros((1, WIDTH), np.int64)
+        self.matrix: npt.NDArray[np.int64] = np.zeros((1, INTERFACE_WORDS), np.int64)
 
     def add(self, interface: Interface) -> None:
-        """Append; an interface without a name is named by its number in the file."""
+        """Append an interface. An interface without a name gets its number in the file as name."""
         count = len(self.names)
         if count == len(self.matrix):
             self.matrix = np.concatenate([self.matrix, np.zeros_like(self.matrix)])

@@ -1,4 +1,4 @@
-"""Messages of NetFlow and IPFIX back to back in a file: where each ends."""
+"""Boundaries of consecutive NetFlow and IPFIX messages in a file."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.bytes import u16be
-from capture.files.blocks import BAD_LENGTH, CUT_HEADER, CUT_RECORD, MORE, WHOLE, WalkState, put_block_row
+from capture.files.blocks import BAD_LENGTH, CONTINUE, CUT_HEADER, CUT_RECORD, END_OF_DATA, WalkState, put_block_row
 from capture.flows.kernels.datagrams import header_clock, header_length, record_length
 from capture.native import helper, kernel
 
-# Files of bare export datagrams: messages of NetFlow and IPFIX back to back, as a collector received them.
+# Files of export datagrams: consecutive NetFlow or IPFIX messages without a container.
 #
-# An IPFIX file (RFC 5655) is one, and so is the payload of a datagram saved by itself. Such a file says neither who
-# sent a message nor when it came: its time is that of its header, its sender NULL. NetFlow v5, v7 and IPFIX say how
-# long a
-# message is. One of v9 does not: it goes on, set by set, until a header follows, whose version is the number of no set,
-# or zeros to fill it up. The last message of a file has what is left of it, however much it says it should.
+# IPFIX files (RFC 5655) and saved payloads of export datagrams have this form. Such a file contains no sender and no
+# arrival time: the time of a message is the time in its header, and its sender is NULL.
+#
+# NetFlow v5, v7 and IPFIX messages have a length or a record count in their header. A NetFlow v9 message has no length
+# field. It ends where the next header begins, at zero padding, or at the end of the file. A header is recognised by its
+# version number, which is never used as a set ID. The last message ends with the file, even if its length is larger.
 
 
 VERSIONS = (5, 7, 9, 10)
-"""What a message begins with, as two bytes."""
+"""Export versions, the first two bytes of a message."""
 
 SHORTEST_HEADER = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
-    """A RecordFormat whose records are messages; nothing stands before the first."""
+    """The format of export files. Its records are messages; the first begins at offset 0. Implements RecordFormat."""
 
     @property
     def first_record(self) -> int:
@@ -38,26 +39,26 @@ class ExportFormat:
 
     @property
     def interface_names(self) -> list[str]:
-        """One interface without a name."""
+        """One interface, named "0"."""
         return ["0"]
 
     def walk(
         self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
     ) -> int:
-        """Walk whole messages, as RecordFormat says; `data` is the whole file."""
+        """Walk whole messages; `data` is the whole file. Implements RecordFormat.walk."""
         return walk_messages(data, end, len(data), records, len(rows), rows.reshape(-1), state.words)
 
 
 def is_export_file(head: bytes) -> bool:
-    """Whether a file that begins with these bytes can be one of export datagrams."""
+    """Return whether a file that begins with these bytes can be an export file."""
     return len(head) >= SHORTEST_HEADER and int.from_bytes(head[:2], "big") in VERSIONS
 
 
 @helper
 def message_end(buf, at, size, version):  # type: ignore[no-untyped-def]
-    """Where the message ends whose header, of `version`, is at `at` and whole; -1 where it says an impossible length.
+    """Return the offset after the message at `at`, or -1 if its length field is invalid.
 
-    `size` are the bytes of the file.
+    The caller has checked that the header, of `version`, is complete. `size`: bytes of the file.
     """
     header = header_length(version)
     length = u16be(buf, at + 2)
@@ -74,7 +75,7 @@ def message_end(buf, at, size, version):  # type: ignore[no-untyped-def]
         if kind == 0 and length == 0:
             while at < size and buf[at] == 0:
                 at += 1
-            return at - 1 if at < size else size  # a header begins with a zero of its own
+            return at - 1 if at < size else size  # the first byte of a header (a 16-bit version below 256) is zero too
         if length < 4 or at + length > size:
             return size
         at += length
@@ -85,10 +86,10 @@ def message_end(buf, at, size, version):  # type: ignore[no-untyped-def]
 def walk_messages(buf, end, size, block_records, max_blocks, rows, state):  # type: ignore[no-untyped-def]
     """Walk messages that end in `buf[state[0]:end]` of a file of `size` bytes, and describe up to `max_blocks` blocks.
 
-    `rows` is max_blocks x ROW, `state` the words of a WalkState. Returns the number of blocks written.
+    `rows`: max_blocks x BLOCK_WORDS. `state`: the words of a WalkState. Returns the number of blocks written.
     """
     at = state[0]
-    status = np.int64(MORE)
+    status = np.int64(CONTINUE)
     block = 0
     while block < max_blocks:
         begin = at
@@ -99,7 +100,7 @@ def walk_messages(buf, end, size, block_records, max_blocks, rows, state):  # ty
             version = u16be(buf, at) if at + 2 <= end else np.int64(0)
             header = header_length(version)
             if at + max(header, 2) > end:
-                status = np.int64(WHOLE if at == end else CUT_HEADER)
+                status = np.int64(END_OF_DATA if at == end else CUT_HEADER)
                 break
             following = message_end(buf, at, size, version) if header else np.int64(-1)
             if following < 0:
@@ -114,7 +115,7 @@ def walk_messages(buf, end, size, block_records, max_blocks, rows, state):  # ty
             at = following
             records += 1
         block = put_block_row(rows, block, begin, at, records, first, last, 0)
-        if status != MORE:
+        if status != CONTINUE:
             break
     state[0] = at
     state[1] = status
@@ -123,7 +124,7 @@ def walk_messages(buf, end, size, block_records, max_blocks, rows, state):  # ty
 
 @kernel("i64(u8*, i64, i64, i64, i64*, i64*, i64*)")
 def list_messages(buf, at, end, size, starts, lengths, times):  # type: ignore[no-untyped-def]
-    """Write offset, length and time of each message of a block that was walked; return how many there are."""
+    """Write offset, length and time (ns) of all messages of a block that was walked. Returns their number."""
     count = 0
     while at < end:
         version = u16be(buf, at)

@@ -1,11 +1,11 @@
-"""The classic pcap file: its file header, and where its records are.
+"""The classic pcap file format: the file header, and the walk over its records.
 
     file header, 24 bytes   magic, version_major, version_minor, thiszone, sigfigs, snaplen, linktype
     record header, 16 bytes ts_sec, ts_frac, incl_len (bytes that follow), orig_len (bytes on the wire)
 
-The magic number gives byte order and whether ts_frac counts micro- or nanoseconds. Three oddities that libpcap reads
-are read here the same way: files before version 2.3 have the two lengths exchanged, version 2.3 has them exchanged in
-some files (the smaller one is incl_len), and the "modified" format has 8 more bytes in each record header.
+The magic number defines the byte order and the unit of ts_frac (micro- or nanoseconds). Three variants are read as
+libpcap reads them. Files before version 2.3 have the two lengths exchanged. Version 2.3 has them exchanged in some
+files, so the smaller length is incl_len. The "modified" format has 8 more bytes in each record header.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from capture.bytes import u32
 from capture.errors import InputError
-from capture.files.blocks import BAD_LENGTH, CUT_HEADER, CUT_RECORD, MORE, WHOLE, WalkState, put_block_row
+from capture.files.blocks import BAD_LENGTH, CONTINUE, CUT_HEADER, CUT_RECORD, END_OF_DATA, WalkState, put_block_row
 from capture.native import helper, kernel
 
 FILE_HEADER = 24
 MAX_CAPTURED = 262_144
-"""Largest incl_len believed, as in libpcap; a larger one means that the bytes are no record header."""
+"""Largest valid incl_len, as in libpcap. A larger value shows that the bytes are not a record header."""
 
 MAGICS: dict[bytes, tuple[bool, bool, int]] = {
     bytes.fromhex("d4c3b2a1"): (False, False, 16),
@@ -38,13 +38,13 @@ MAGICS: dict[bytes, tuple[bool, bool, int]] = {
 
 @helper
 def record_time(buf, at, big_endian, unit):  # type: ignore[no-untyped-def]
-    """Time of the record whose header begins at `at`, in ns: seconds + fraction as it stands, carried over."""
+    """Return the time in ns of the record at `at`. A fraction of a second or more is carried over to the seconds."""
     return u32(buf, at, big_endian) * 1_000_000_000 + u32(buf, at + 4, big_endian) * unit
 
 
 @helper
 def captured_length(buf, at, big_endian, length_order):  # type: ignore[no-untyped-def]
-    """incl_len of the record whose header begins at `at`."""
+    """Return incl_len of the record at `at`."""
     first = u32(buf, at + 8, big_endian)
     if length_order == 0:
         return first
@@ -54,7 +54,7 @@ def captured_length(buf, at, big_endian, length_order):  # type: ignore[no-untyp
 
 @helper
 def wire_length(buf, at, big_endian, length_order):  # type: ignore[no-untyped-def]
-    """orig_len of the record whose header begins at `at`: the other of the two lengths."""
+    """Return orig_len of the record at `at`: the other one of the two lengths."""
     second = u32(buf, at + 12, big_endian)
     if length_order == 0:
         return second
@@ -66,10 +66,10 @@ def wire_length(buf, at, big_endian, length_order):  # type: ignore[no-untyped-d
 def scan_blocks(buf, end, big_endian, unit, header, length_order, max_captured, block_records, max_blocks, rows, state):  # type: ignore[no-untyped-def]
     """Walk whole records of `buf[state[0]:end]` and describe up to `max_blocks` blocks.
 
-    `rows` is max_blocks x ROW, `state` the first two words of a WalkState. Returns the number of blocks written.
+    `rows`: max_blocks x BLOCK_WORDS. `state`: the first two words of a WalkState. Returns the number of blocks written.
     """
     at = state[0]
-    status = np.int64(MORE)
+    status = np.int64(CONTINUE)
     block = 0
     while block < max_blocks:
         begin = at
@@ -78,7 +78,7 @@ def scan_blocks(buf, end, big_endian, unit, header, length_order, max_captured, 
         last = np.int64(-1)
         while records < block_records:
             if at + header > end:
-                status = np.int64(WHOLE if at == end else CUT_HEADER)
+                status = np.int64(END_OF_DATA if at == end else CUT_HEADER)
                 break
             captured = captured_length(buf, at, big_endian, length_order)
             if captured > max_captured:
@@ -93,7 +93,7 @@ def scan_blocks(buf, end, big_endian, unit, header, length_order, max_captured, 
             at += header + captured
             records += 1
         block = put_block_row(rows, block, begin, at, records, first, last, 0)
-        if status != MORE:
+        if status != CONTINUE:
             break
     state[0] = at
     state[1] = status
@@ -102,9 +102,9 @@ def scan_blocks(buf, end, big_endian, unit, header, length_order, max_captured, 
 
 @dataclass(frozen=True, slots=True)
 class PcapFormat:
-    """What the file header says: a RecordFormat.
+    """The fields of the file header that the reader needs. Implements RecordFormat.
 
-    `length_order`: 0 incl_len first, 1 orig_len first, 2 the smaller is incl_len.
+    `length_order`: 0 if incl_len is first, 1 if orig_len is first, 2 if the smaller one is incl_len.
     """
 
     big_endian: bool
@@ -116,7 +116,7 @@ class PcapFormat:
 
     @property
     def unit(self) -> int:
-        """Nanoseconds of one ts_frac."""
+        """Nanoseconds per unit of ts_frac."""
         return 1 if self.nanoseconds else 1000
 
     @property
@@ -126,13 +126,13 @@ class PcapFormat:
 
     @property
     def interface_names(self) -> list[str]:
-        """One interface without a name."""
+        """One interface, named "0"."""
         return ["0"]
 
     def walk(
         self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
     ) -> int:
-        """Walk whole records, as RecordFormat says."""
+        """Walk whole records. Implements RecordFormat.walk."""
         return scan_blocks(
             data, end, self.big_endian, self.unit, self.record_header, self.length_order, MAX_CAPTURED, records,
             len(rows), rows.reshape(-1), state.words,
@@ -140,7 +140,7 @@ class PcapFormat:
 
 
 def parse_header(head: bytes, name: str) -> PcapFormat:
-    """Parse the first bytes of a file that begins with one of MAGICS; InputError where they are no file header."""
+    """Parse the first bytes of a file that begins with one of MAGICS. Raises InputError for an invalid file header."""
     if len(head) < FILE_HEADER:
         raise InputError(f"{name}: cut inside the pcap file header: got {len(head)} bytes, expected {FILE_HEADER}")
     big_endian, nanoseconds, record_header = MAGICS[head[:4]]
@@ -148,5 +148,5 @@ def parse_header(head: bytes, name: str) -> PcapFormat:
     if major != 2:
         raise InputError(f"{name}: pcap version {major}.{minor} is not supported, expected 2.x")
     length_order = 1 if minor < 3 else 2 if minor == 3 else 0
-    link_type = link & 0xFFFF  # the upper bits carry the length of a frame check sequence
+    link_type = link & 0xFFFF  # the upper bits contain the length of a frame check sequence
     return PcapFormat(big_endian, nanoseconds, record_header, length_order, snaplen, link_type)

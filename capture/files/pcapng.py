@@ -1,18 +1,19 @@
-"""The pcapng file: blocks of many kinds, of which those with packets are its records.
+"""The pcapng file format: a sequence of typed blocks; the packet blocks are the records.
 
-    section header block         byte order and version; what it describes begins anew: interfaces count from 0
+    section header block         byte order and version; interfaces are numbered from 0 again
     interface description block  link type, snapshot length, clock and name of the section's next interface
     enhanced packet block        interface, time, captured and wire length, the frame, options
     packet block (obsolete)      the same with a 16-bit interface and a drop count
     simple packet block          wire length and frame of the section's first interface; it has **no time**, which is 0
 
-Every other kind (statistics, names, secrets, custom blocks, kinds to come) is passed over by its length. Blocks are
-checked as libpcap checks them: a length of at least 12, a multiple of 4, not above MAX_BLOCK, the same at both ends.
-Section lengths are not believed: a section ends where the next begins or the file does. Beyond libpcap, sections may
-differ in byte order and interfaces in link type, and a packet may be longer than its interface's snapshot length.
+Blocks of other types (statistics, names, secrets, custom and future blocks) are skipped. The length of a block is
+checked as in libpcap: at least 12, a multiple of 4, at most MAX_BLOCK, and the same at both ends of the block. The
+section length field is ignored: a section ends at the next section header or at the end of the file. Unlike in
+libpcap, sections may differ in byte order and interfaces in link type. A packet may be longer than the snapshot length
+of its interface.
 
-The kernel walks everything but interface descriptions, of which a file may have MAX_INTERFACES; those go into a table
-that is only appended to. So nothing here grows with the number of sections or packets.
+The kernel walks all blocks except interface descriptions (at most MAX_INTERFACES per file). These are parsed in Python
+and appended to a table. So memory does not grow with the number of sections or packets.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from capture.files.blocks import (
     BAD_INTERFACE,
     BAD_LENGTH,
     BAD_SECTION,
+    CONTINUE,
     CUT_HEADER,
     CUT_RECORD,
-    MORE,
+    END_OF_DATA,
     NO_SECTION,
     TOO_MANY_INTERFACES,
     UNKNOWN_INTERFACE,
-    WHOLE,
     WalkState,
     put_block_row,
 )
 from capture.files.interfaces import (
+    INTERFACE_WORDS,
     MAX_INTERFACES,
     SNAPLEN,
-    WIDTH,
     BadInterfaceError,
     InterfaceTable,
     interface_time,
@@ -51,33 +52,33 @@ from capture.files.pcap import MAX_CAPTURED
 from capture.native import helper, kernel
 
 MAGIC = bytes.fromhex("0a0d0d0a")
-"""The type of a section header block, the same in both byte orders."""
+"""The type of a section header block. It is the same in both byte orders."""
 
 SECTION_HEADER = 28
-"""Bytes of the shortest section header block."""
+"""Length in bytes of the shortest section header block."""
 
 MAX_BLOCK = 16 << 20
-"""Largest block length believed, as in libpcap and Wireshark."""
+"""Largest valid block length, as in libpcap and Wireshark."""
 
 SECTION = 0x0A0D0D0A
 LITTLE_ENDIAN, BIG_ENDIAN = 0x1A2B3C4D, 0x4D3C2B1A
-"""The byte-order magic, read in little-endian order."""
+"""The byte-order magic of a section, read as a little-endian number."""
 
 INTERFACE_DESCRIPTION, PACKET, SIMPLE_PACKET, ENHANCED_PACKET = 1, 2, 3, 6
 
-DESCRIBED = -1
-"""Status of the kernel: an interface description block stands here, to be read in Python."""
+INTERFACE_FOLLOWS = -1
+"""Status of the kernel: the next block is an interface description, which the caller must parse."""
 
 
 @helper
 def u16(buf, at, big_endian):  # type: ignore[no-untyped-def]
-    """Two bytes in the byte order of the section."""
+    """Read two bytes in the byte order of the section."""
     return u16be(buf, at) if big_endian else u16le(buf, at)
 
 
 @helper
 def packet_interface(buf, at, kind, big_endian):  # type: ignore[no-untyped-def]
-    """Number in its section of the interface of the packet block at `at`."""
+    """Return the interface of the packet block at `at`, as its number in the section."""
     if kind == SIMPLE_PACKET:
         return np.int64(0)
     if kind == ENHANCED_PACKET:
@@ -86,30 +87,30 @@ def packet_interface(buf, at, kind, big_endian):  # type: ignore[no-untyped-def]
 
 
 @helper
-def packet_count(buf, at, big_endian):  # type: ignore[no-untyped-def]
-    """Time of the enhanced or obsolete packet block at `at`, in units of its interface, as 64 bits."""
+def packet_timestamp(buf, at, big_endian):  # type: ignore[no-untyped-def]
+    """Return the 64-bit timestamp of the enhanced or obsolete packet block at `at`, in units of its interface."""
     return u32(buf, at + 12, big_endian) << 32 | u32(buf, at + 16, big_endian)
 
 
 @helper
-def simple_captured(wire, snaplen):  # type: ignore[no-untyped-def]
-    """Bytes captured of a simple packet block's frame: all that the interface's snapshot length lets through."""
+def simple_captured_length(wire, snaplen):  # type: ignore[no-untyped-def]
+    """Return the captured bytes of a simple packet block: its wire length, limited by the snapshot length."""
     return min(wire, snaplen) if 0 < snaplen <= MAX_CAPTURED else min(wire, np.int64(MAX_CAPTURED))
 
 
 @kernel("i64(u8*, i64, i64, i64, i64*, i64*, i64*)")
 def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  # type: ignore[no-untyped-def]
-    """Walk whole blocks of `buf[state[0]:end]` up to an interface description, and describe runs of packets.
+    """Walk whole blocks of `buf[state[0]:end]` up to an interface description, and describe blocks of packets.
 
-    `interfaces` is a table with a row for each of the state[3] interfaces met so far. `rows` is max_blocks x ROW,
-    `state` the words of a WalkState. Returns the number of runs written.
+    `interfaces`: table with a row for each of the state[3] interfaces passed so far. `rows`: max_blocks x BLOCK_WORDS.
+    `state`: the words of a WalkState. Returns the number of rows written.
     """
     at = state[0]
-    status = np.int64(MORE)
+    status = np.int64(CONTINUE)
     section = state[2]
     known = state[3]
-    run = 0
-    while run < max_blocks:
+    block = 0
+    while block < max_blocks:
         begin = at
         stop = at
         records = 0
@@ -117,13 +118,13 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
         last = np.int64(-1)
         while records < block_records:
             if at + 8 > end:
-                status = np.int64(WHOLE if at == end else CUT_HEADER)
+                status = np.int64(END_OF_DATA if at == end else CUT_HEADER)
                 break
             kind = u32le(buf, at)
             big_endian = section & 1
             if kind == SECTION:
                 if records:
-                    break  # the run ends with its section
+                    break  # a block ends with its section
                 if at + 12 > end:
                     status = np.int64(CUT_RECORD)
                     break
@@ -157,11 +158,13 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
                     status = np.int64(UNKNOWN_INTERFACE)
                     break
                 if kind == SIMPLE_PACKET:
-                    captured = simple_captured(u32(buf, at + 8, big_endian), interfaces[interface * WIDTH + SNAPLEN])
+                    captured = simple_captured_length(
+                        u32(buf, at + 8, big_endian), interfaces[interface * INTERFACE_WORDS + SNAPLEN]
+                    )
                     time = np.int64(0)
                 else:
                     captured = u32(buf, at + 20, big_endian)
-                    time, _ = interface_time(interfaces, interface, packet_count(buf, at, big_endian))
+                    time, _ = interface_time(interfaces, interface, packet_timestamp(buf, at, big_endian))
                 if captured > MAX_CAPTURED or captured > length - header - 4:
                     status = np.int64(BAD_LENGTH)
                     break
@@ -177,57 +180,57 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
                     break
                 section = known << 1 | big_endian
             elif kind == INTERFACE_DESCRIPTION:
-                status = np.int64(DESCRIBED)
+                status = np.int64(INTERFACE_FOLLOWS)
                 break
             at += length
-        run = put_block_row(rows, run, begin, stop, records, first, last, section)
-        if status != MORE:
+        block = put_block_row(rows, block, begin, stop, records, first, last, section)
+        if status != CONTINUE:
             break
     state[0] = at
     state[1] = status
     state[2] = section
-    return run
+    return block
 
 
 class PcapngFormat:
-    """What has been learned of a pcapng file: its interfaces. A RecordFormat; picklable. Not thread safe in `walk`.
+    """The interfaces read from a pcapng file. Implements RecordFormat. Picklable; `walk` is not thread safe.
 
-    A walk that begins again at the file's beginning meets the same interfaces, which are known then and not added.
+    A second walk from the beginning of the file passes the same interfaces and does not add them again.
     """
 
     first_record = 0
-    """The first section header is part of the walk."""
+    """The first section header is part of the walk, so the walk begins at offset 0."""
 
     def __init__(self) -> None:
-        """Know nothing yet: all that a file says is in its blocks."""
+        """Begin with an empty table. `walk` adds the interfaces."""
         self.table = InterfaceTable()
 
     @property
     def interfaces(self) -> npt.NDArray[np.int64]:
-        """The table that kernels read; it may have rows to spare."""
+        """The interface table for kernels, flat. It may have unused rows at its end."""
         return self.table.matrix.reshape(-1)
 
     @property
     def interface_names(self) -> list[str]:
-        """Names of the interfaces met so far, by their number in the file; several may have one name."""
+        """Names of the known interfaces, by their number in the file. Several interfaces may have the same name."""
         return self.table.names
 
     def walk(
         self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
     ) -> int:
-        """Walk whole records, as RecordFormat says."""
-        found = 0
-        while found < len(rows):
-            free = rows[found:]
-            found += scan_pcapng(data, end, records, len(free), self.interfaces, free.reshape(-1), state.words)
-            if state.status == DESCRIBED:
+        """Walk whole records. Implements RecordFormat.walk."""
+        count = 0
+        while count < len(rows):
+            free = rows[count:]
+            count += scan_pcapng(data, end, records, len(free), self.interfaces, free.reshape(-1), state.words)
+            if state.status == INTERFACE_FOLLOWS:
                 state.status = self._describe(data, state)
-            if state.status != MORE:
+            if state.status != CONTINUE:
                 break
-        return found
+        return count
 
     def _describe(self, data: npt.NDArray[np.uint8], state: WalkState) -> int:
-        """Read the interface description at the state's offset and go on after it; return the status."""
+        """Parse the interface description at the state's offset, move the state after it, and return the status."""
         if state.interfaces == MAX_INTERFACES:
             return TOO_MANY_INTERFACES
         big_endian = bool(state.section & 1)
@@ -239,11 +242,11 @@ class PcapngFormat:
                 return BAD_INTERFACE
         state.interfaces += 1
         state.at += length
-        return MORE
+        return CONTINUE
 
 
 def parse_section_header(head: bytes, name: str) -> PcapngFormat:
-    """Parse the first bytes of a file that begins with MAGIC; InputError where they are no section header."""
+    """Parse the first bytes of a file that begins with MAGIC. Raises InputError for an invalid section header."""
     if len(head) < SECTION_HEADER:
         raise InputError(
             f"{name}: cut inside the pcapng section header: got {len(head)} bytes, expected {SECTION_HEADER}"
@@ -252,7 +255,7 @@ def parse_section_header(head: bytes, name: str) -> PcapngFormat:
     (magic,) = struct.unpack_from("<I", head, 8)
     if magic not in orders:
         got = head[8:12].hex(" ")
-        raise InputError(f"{name}: begins as a pcapng capture does, but its byte-order magic is {got}, not 1a 2b 3c 4d")
+        raise InputError(f"{name}: begins like a pcapng capture, but its byte-order magic is {got}, not 1a 2b 3c 4d")
     major, minor = struct.unpack_from(orders[magic] + "HH", head, 12)
     if major != 1:
         raise InputError(f"{name}: pcapng version {major}.{minor} is not supported, expected 1.x")

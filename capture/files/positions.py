@@ -1,10 +1,11 @@
-"""How far an input has been read, as a text that another process can go on from: of inputs that can be read again.
+"""Position of an input: how far it has been read, as a text from which another process can continue.
 
-What of a mapped or compressed file has been read are its first records. Of files that are followed it is that of each,
-by its device and inode, as `capture.files.rotation` remembers it, compressed: a spool has it in every segment.
+Only inputs that can be read again have positions. The position of a mapped or compressed file is the number of records
+read. The position of followed files lists all files by device and inode, as `capture.files.rotation` stores them. It is
+compressed, because a spool stores it in every segment.
 
-A position says of which form it is, for a spool may be older or newer than the build that goes on with it: one of
-another form is refused, as nothing but a guess could be made of how far it leads.
+A position contains its form number, because another build may have written the spool. A position of another form is
+rejected: its meaning could only be guessed.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
 
 FILE_FORM, FOLLOWED_FORM = 1, 2
-"""Forms of a position, raised with every change of what is in it; one that says none is of form 1."""
+"""Forms of a position. A form number changes when the content changes. A position without number has form 1."""
 
 
 class Positions(Protocol):
-    """The place in one input that can be read again."""
+    """The position in one input that can be read again."""
 
     def resume(self, text: str) -> None:
-        """Go to where `text` says, before the first block is read.
+        """Move to the position in `text`, before the first block is read.
 
-        InputError where that is of another input, or of another form.
+        Raises InputError if it belongs to another input or has another form.
         """
         ...
 
-    def taken(self, block: Block) -> None:
-        """Move on behind a block, the one that was yielded last."""
+    def advance(self, block: Block) -> None:
+        """Move to the end of `block`, the block that was yielded last."""
         ...
 
     def text(self) -> str:
-        """Say where this is."""
+        """Return the position as text."""
         ...
 
 
 class FilePosition:
-    """The place in a file that is complete: how many of its records have been read."""
+    """The position in a complete file: the number of records read."""
 
     def __init__(self, capture: Capture | StreamedCapture) -> None:
         """Begin at the first record."""
@@ -55,64 +56,64 @@ class FilePosition:
         self.size = len(capture.data) if isinstance(capture, Capture) else capture.size
 
     def resume(self, text: str) -> None:
-        """Pass over the records that have been read."""
-        said = json.loads(text)
-        if said.get("size") != self.size:
+        """Skip the records that have been read."""
+        stored = json.loads(text)
+        if stored.get("size") != self.size:
             raise InputError(
-                f"{self.capture.path}: got a file of {self.size:,} bytes, expected the one of which the spool holds a "
-                f"part, which had {said.get('size', 'other')}; begin another spool for this one"
+                f"{self.capture.path}: got a file of {self.size:,} bytes, expected the file that the spool has begun "
+                f"to store, of {stored.get('size', 'another number of')} bytes; use another spool for this file"
             )
-        check_form(self.capture, said, FILE_FORM)
-        self.records = said["records"]
+        check_form(self.capture, stored, FILE_FORM)
+        self.records = stored["records"]
         if isinstance(self.capture, StreamedCapture):
             self.capture.skip = self.records
 
-    def taken(self, block: Block) -> None:
-        """Count its records."""
+    def advance(self, block: Block) -> None:
+        """Add the records of the block."""
         self.records += block.records
 
     def text(self) -> str:
-        """Return size and records, as JSON."""
+        """Return size and number of records as JSON."""
         return json.dumps({"form": FILE_FORM, "size": self.size, "records": self.records})
 
 
 class FollowedPosition:
-    """The place in files that are followed."""
+    """The position in followed files."""
 
     def __init__(self, capture: FollowedCapture) -> None:
         """Begin with the first file."""
         self.capture = capture
 
     def resume(self, text: str) -> None:
-        """Know again what has been read."""
-        said = json.loads(text)
-        if "files" not in said:
+        """Restore the position of each file."""
+        stored = json.loads(text)
+        if "files" not in stored:
             raise InputError(f"{self.capture.path}: got a folder or a file to follow, expected the file that was read")
-        check_form(self.capture, said, FOLLOWED_FORM)
-        self.capture.resume(json.loads(zlib.decompress(b64decode(said["files"]))))
+        check_form(self.capture, stored, FOLLOWED_FORM)
+        self.capture.resume(json.loads(zlib.decompress(b64decode(stored["files"]))))
 
-    def taken(self, block: Block) -> None:
-        """Nothing: the capture counts itself."""
+    def advance(self, block: Block) -> None:
+        """Do nothing: the capture counts the records of each file."""
 
     def text(self) -> str:
-        """Return what is known of each file, as JSON in compressed JSON: some 40 bytes for each."""
-        places = json.dumps(self.capture.position(), separators=(",", ":")).encode()
-        return json.dumps({"form": FOLLOWED_FORM, "files": b64encode(zlib.compress(places)).decode()})
+        """Return the positions of all files as compressed JSON inside JSON: about 40 bytes per file."""
+        positions = json.dumps(self.capture.position(), separators=(",", ":")).encode()
+        return json.dumps({"form": FOLLOWED_FORM, "files": b64encode(zlib.compress(positions)).decode()})
 
 
-def check_form(capture: AnyCapture, said: Mapping[str, object], form: int) -> None:
-    """Refuse a position that is not of this form: InputError, which says what can be done."""
-    found = said.get("form", 1)
-    if found != form:
+def check_form(capture: AnyCapture, stored: Mapping[str, object], form: int) -> None:
+    """Raise InputError, with possible remedies, if a position does not have form `form`."""
+    stored_form = stored.get("form", 1)
+    if stored_form != form:
         raise InputError(
-            f"{capture.path}: got a spool whose newest segment says in form {found} how far this was read, expected "
-            f"form {form}: another version of Wiretide has written it; go on with that one, or name another folder for "
-            "the spool, into which all that is still there is read from its beginning"
+            f"{capture.path}: the newest segment of the spool stores the position in form {stored_form}, expected form "
+            f"{form}: another version of Wiretide has written it; continue with that version, or use another folder "
+            "for the spool, which then reads the remaining input from its beginning"
         )
 
 
 def positions(capture: AnyCapture) -> Positions | None:
-    """Return the place in an input, at its beginning; None for one that is gone with being read."""
+    """Return the position at the beginning of an input; None if the input can be read only once."""
     if isinstance(capture, FollowedCapture):
         return FollowedPosition(capture)
     if isinstance(capture, StreamedCapture) and capture.live:
@@ -134,17 +135,17 @@ def sets_waiting(text: str) -> int:
     return int(json.loads(text).get("sets_waiting", 0))
 
 
-def blocks_behind(capture: Capture, records: int) -> tuple[list[Block], str | None]:
-    """Return the blocks of a mapped file behind its first records, and how the file ends.
+def blocks_after(capture: Capture, records: int) -> tuple[list[Block], str | None]:
+    """Return the blocks of a mapped file after its first `records` records, and the file's damage.
 
-    Raises InputError where a block begins before that place and ends behind it: blocks are cut otherwise now.
+    Raises InputError if no block begins at this record: the block size has changed.
     """
     index = scan(capture)
-    done = 0
+    records_before = 0
     for number, block in enumerate(index.blocks):
-        if done == records:
+        if records_before == records:
             return index.blocks[number:], index.damage
-        done += block.records
-    if done != records:
-        raise InputError(f"{capture.path}: cannot be gone on with behind {records} records; begin another spool for it")
+        records_before += block.records
+    if records_before != records:
+        raise InputError(f"{capture.path}: cannot continue after {records} records; use another spool for this file")
     return [], index.damage

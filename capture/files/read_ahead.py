@@ -1,12 +1,11 @@
-"""Reading (and decompressing) in a thread of its own, a bounded number of chunks ahead of whoever walks the records.
+"""Reading and decompressing in a separate thread, a bounded number of chunks ahead of the consumer.
 
-Two cores then work on one stream: system calls and decompressors release the GIL, and so do the kernels. The buffers
-go round: free ──► filled by the thread ──► taken, walked and decoded ──► free. Before its chunk each buffer has room
-for what is left of the record that the chunk before it ended in. A decompressor is nearly always what everything waits
-for, so what it gives out is put into the buffer by whoever takes the chunk.
-
+Two cores then work on one stream: system calls, decompressors and kernels release the GIL. The buffers circulate:
+free ──► filled by the thread ──► taken, walked and decoded ──► free. Each buffer has room before its chunk for the rest
+of a record that the previous chunk ended in. Decompression is usually the bottleneck, so the consumer copies the
+decompressed pieces into the buffer.
     | HEADROOM |      chunk      |
-         ▲── rest of the buffer before
+         ▲── rest of the previous buffer
 """
 
 from __future__ import annotations
@@ -21,35 +20,35 @@ from capture.files.byte_source import WAIT
 from capture.files.decompressed import Decompressed
 
 CHUNK = 4 << 20
-"""Bytes that are read at a time. With a quarter of it both threads together take a fifth more processor time."""
+"""Bytes per read. With a quarter of it, both threads together need a fifth more CPU time."""
 
-FIRST = 1 << 16
-"""Bytes of the first chunk: who only looks at the beginning does not wait for more."""
+FIRST_CHUNK = 1 << 16
+"""Bytes of the first chunk. It is small, because some callers read only the beginning of a file."""
 
 HEADROOM = 1 << 19
-"""Bytes before a chunk; more than the largest record of a classic pcap."""
+"""Bytes before a chunk. The largest record of a classic pcap file fits."""
 
 BUFFERS = 3
-"""One that is decoded, one that waits, one that is being filled."""
+"""One buffer is decoded, one waits, one is filled."""
 
 
 Filled = tuple[npt.NDArray[np.uint8], int, list[memoryview]]
-"""A buffer, where its chunk ends, and the pieces that go to the chunk's end and are not there yet."""
+"""A buffer, the end of its chunk, and the decompressed pieces that must still be copied to the end of the chunk."""
 
 
 class ReadAhead:
-    """The chunks of one source. `take` is for one thread alone.
+    """The chunks of one source. Only one thread may call `take`.
 
-    Memory: BUFFERS x (HEADROOM + `chunk`) bytes, and as many chunks more of a source that is decompressed.
+    Memory: BUFFERS x (HEADROOM + `chunk`) bytes, and BUFFERS chunks more for a source that is decompressed.
     """
 
     def __init__(self, source: Decompressed, chunk: int = CHUNK) -> None:
-        """Begin to read."""
+        """Start the thread."""
         self.source = source
         self.stopping = Event()
         self.silent = False
-        self._polls = self._vain = 0  # polls begun, and which of them was the last in vain
-        self._asked: int | None = None  # polls begun when something was first asked for that has not come
+        self._polls = self._vain = 0  # number of polls begun, and the number of the last poll that found no bytes
+        self._asked: int | None = None  # `_polls` when the consumer began to wait; None if it does not wait
         self._free: Queue[npt.NDArray[np.uint8] | None] = Queue()
         self._filled: Queue[Filled | BaseException | None] = Queue()
         self._buffers = [np.empty(HEADROOM + chunk, np.uint8) for _ in range(BUFFERS)]
@@ -59,27 +58,27 @@ class ReadAhead:
         self._thread.start()
 
     def take(self) -> tuple[npt.NDArray[np.uint8], int] | None:
-        """Take the next chunk: its buffer, and where it ends there (it begins at HEADROOM). It is given back by `give`.
+        """Take the next chunk: its buffer, and the end of the chunk in it. The chunk begins at HEADROOM.
 
-        None where nothing came for WAIT seconds. `silent` is then whether the source was **polled in vain** since it
-        was first asked, or since it was silent last: it is not where the thread had no time to look. Raises EOFError at
-        the end and what reading raised.
+        The caller returns the buffer with `give`. Returns None if no bytes arrived for WAIT seconds. `silent` is then
+        True if a poll that began after the caller started to wait found no bytes. It stays False if the thread had no
+        time to poll. Raises EOFError at the end, and any exception of the reading thread.
         """
         if self._asked is None:
             self._asked = self._polls
         try:
-            found = self._filled.get(timeout=WAIT)
+            item = self._filled.get(timeout=WAIT)
         except Empty:
-            self.silent = self._vain > self._asked  # a poll that began later found nothing
+            self.silent = self._vain > self._asked
             if self.silent:
                 self._asked = None
             return None
         self._asked = None
-        if found is None:
+        if item is None:
             raise EOFError
-        if isinstance(found, BaseException):
-            raise found
-        buffer, end, pieces = found
+        if isinstance(item, BaseException):
+            raise item
+        buffer, end, pieces = item
         at = end - sum(map(len, pieces))
         for piece in pieces:
             buffer[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
@@ -87,7 +86,7 @@ class ReadAhead:
         return buffer, end
 
     def give(self, buffer: npt.NDArray[np.uint8]) -> None:
-        """Let a buffer be filled again; an array that is none of the buffers is let be."""
+        """Return a buffer, so that it can be filled again. Other arrays are ignored."""
         if any(buffer is own for own in self._buffers):
             self._free.put(buffer)
 
@@ -96,7 +95,7 @@ class ReadAhead:
         self.stopping.set()
 
     def close(self) -> None:
-        """End the thread; nothing is taken any more."""
+        """End the thread. `take` must not be called any more."""
         self.stopping.set()
         self._free.put(None)
         self._thread.join()
@@ -104,20 +103,20 @@ class ReadAhead:
     def _read(self) -> None:
         failure: BaseException | None = None
         try:
-            ended, room = False, FIRST
+            ended, room = False, FIRST_CHUNK
             while not ended and (buffer := self._free.get()) is not None:
                 count, pieces, ended = self._fill(buffer.data[HEADROOM : HEADROOM + room])
                 room = len(buffer)
                 if count:
                     self._filled.put((buffer, HEADROOM + count, pieces))
-        except BaseException as error:  # it is raised again, in the thread that takes
+        except BaseException as error:  # `take` raises it in the consumer's thread
             failure = error
         self._filled.put(failure)
 
     def _fill(self, room: memoryview) -> tuple[int, list[memoryview], bool]:
-        """Fill a chunk, or as much of it as is there now, which is at least a byte.
+        """Fill a chunk with the available bytes, at least one; wait only for the first.
 
-        Returns how much, the pieces at its end that are still to be put there, and whether the stream ends.
+        Returns the number of bytes, the pieces that must still be copied to its end, and whether the stream has ended.
         """
         filled = 0
         pieces: list[memoryview] = []

@@ -1,19 +1,19 @@
-"""Which file is read next, of a folder in which captures come and grow or of one path at which they replace each other.
+"""The order of files in a followed folder, where captures appear and grow, or at one path with rotating captures.
 
-Writers that rotate close a file before they begin the next, so the files are taken in the order of their last change,
-those changed at the same time in the order of their names with numbers as numbers. A file is known by its device and
-inode, not by its name: one that is renamed is not read again. What is known of a file that was read is how far:
+Writers that rotate close a file before they begin the next one. So files are read in the order of their last change;
+files with equal times in the natural order of their names. A file is identified by device and inode, not by its name,
+so a renamed file is not read again. The progress in each file is stored. When the file is seen again, it is
 
-    as it was                                nothing to do
-    longer                                   it is read on behind the records that were read
-    shorter, or with another beginning       its content was replaced: it is read as a new one
+    unchanged                                skipped
+    longer                                   read on after the records already read
+    shorter, or with another beginning       a replacement: read from its beginning
 
-so that nothing is read twice and nothing missed, in whatever way a writer goes about it (`tcpdump -C`, `-G`, `-W`,
-logrotate with `create` or `copytruncate`). What is deleted or overwritten before its turn comes is lost unseen.
+So no record is read twice or missed, whichever way a writer rotates (`tcpdump -C`, `-G`, `-W`, logrotate with `create`
+or `copytruncate`). A file that is deleted or overwritten before it is read is lost without a counter.
 
-The same holds over a restart, for which the places of all files that are there are kept. The number of a device may be
-another after a reboot (NFS, btrfs, overlay): a file that is not known is then told by its inode and its beginning. A
-file that was compressed meanwhile is known by its name, and read behind the records that were read of it before.
+The same holds after a restart, for which the progress in all present files is stored. After a reboot a device may have
+another number (NFS, btrfs, overlay): an unknown file is then identified by its inode and its first bytes. A file that
+has been compressed meanwhile is identified by its name, and read after the records already read from the original.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from capture.descriptors import is_shortage
 from capture.files.decompressed import SUFFIXES
 
 TEMPLATES = "templates.json"
-"""What exporters of flows announced, which the captures beside it are read by."""
+"""File with the flow templates that exporters have announced. Captures in the same folder are decoded with them."""
 
 
 POLL = 0.1
@@ -114,17 +114,18 @@ Identity = tuple[int, int]
 """Device and inode."""
 
 LISTING_SHARE = 0.05
-"""Part of the time that listing a folder may take, where its own time of change is the same: its files may change."""
+"""Maximum share of time for listing a folder whose modification time has not changed; its files may have changed."""
 
 NAMES_KEPT = 65_536
-"""Names of files read that are remembered, to know them again when they are compressed."""
+"""Number of names of read files that are stored to recognise their compressed versions."""
 
 
 @dataclass
 class Known:
-    """How far a file was read: `size` bytes, `records` records; nothing more is expected of one that is `closed`.
+    """Progress in a file: `size` bytes and `records` records were read. A `closed` file is complete.
 
-    It was opened under `name`; `begins` is the `digest` of its first bytes, up to KEPT.
+    `name`: its name when it was opened. `changed`: its modification time, ns. `begins`: `digest` of its first bytes, up
+    to KEPT.
     """
 
     name: str
@@ -136,13 +137,13 @@ class Known:
 
 
 Place = tuple[str, int, int, int, str, int, bool]
-"""How far one file was read: name, device, inode, size, the digest in hexadecimal, records, closed. Each segment of a
-spool has all of them, so they hold nothing that can be looked up again (the time of change) and are short."""
+"""Stored progress in a file: name, device, inode, size, digest in hexadecimal, records, closed. Each segment of a spool
+contains it for all files. So it is short and omits values that can be read again (the modification time)."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The file whose turn it is: to be read behind its first `skip` records. `anew`: it replaces what was read."""
+    """The next file to read, after its first `skip` records. `anew`: its content replaced content that was read."""
 
     path: Path
     identity: Identity
@@ -152,27 +153,27 @@ class Turn:
 
 
 class Rotation:
-    """Says which file is read next. One at a time: `next`, then `left`, then `next` again."""
+    """Choose the file to read next. Call `next` and `left` in turn."""
 
     def __init__(self, folder: Path, pattern: str) -> None:
-        """Take the files of `folder` whose names match; hidden ones only where the pattern begins with a dot."""
+        """Read the files of `folder` that match `pattern`; hidden files only if the pattern begins with a dot."""
         self.folder = folder
         self.pattern = pattern
         self._known: dict[Identity, Known] = {}
         self._names: dict[str, None] = {}
-        self._before: dict[str, int] = {}  # names of files that another process read, and how many of their records
-        self._inodes: dict[int, list[Identity]] = {}  # of these, until the folder has been listed
+        self._before: dict[str, int] = {}  # names of files that another process read -> records that it read
+        self._inodes: dict[int, list[Identity]] = {}  # inodes of these files, until the first listing of the folder
         self._current: Identity | None = None
         self._listed: list[tuple[Path, os.stat_result]] = []
         self._list_again = 0.0
         self._changed = -1
         self.retries = 0
-        """Times that a file or the folder could not be opened because no file descriptor was free."""
+        """Number of failed attempts to open a file or the folder because no file descriptor was free."""
 
     def next(self) -> Turn | None:
-        """Open the file whose turn it is; None where there is nothing to read, or no file descriptor is free.
+        """Open the next file. Return None if there is no input, or no file descriptor is free.
 
-        Raises OSError for a file that cannot be opened, once.
+        Raises OSError for a file that cannot be opened, but only once per file.
         """
         try:
             return self._next()
@@ -196,7 +197,7 @@ class Rotation:
                     raise
                 self._known[identity] = Known(path.name, status.st_size, status.st_mtime_ns, NOTHING, 0, closed=True)
                 raise
-            if _identity(os.fstat(descriptor)) != identity:  # it was replaced since the listing
+            if _identity(os.fstat(descriptor)) != identity:  # the file was replaced after the listing
                 os.close(descriptor)
                 continue
             self._current = identity
@@ -210,28 +211,28 @@ class Rotation:
         return None
 
     def left(self, turn: Turn, records: int, *, closed: bool) -> None:
-        """Note how far a file was read; of one that is `closed` nothing is read any more, until it is replaced."""
+        """Store the progress in the file of `turn`. A `closed` file is not read further until it is replaced."""
         source = turn.source
         begins = digest(source.head)
         self._known[turn.identity] = Known(turn.path.name, source.consumed, source.changed, begins, records, closed)
         self._current = None
-        self._list_again = 0.0  # what was listed before may be less than was read
+        self._list_again = 0.0  # the last listing may be older than the last read
 
     def places(self, turn: Turn | None = None, records: int = 0) -> list[Place]:
-        """Return how far each file was read, and the one whose `turn` it is: so many of its records."""
-        known = dict(self._known)
+        """Return the stored progress in all files. `turn` is the current file, `records` its records read so far."""
+        files = dict(self._known)
         if turn is not None:
-            # Of no known size: it is read on, behind these records, unless it begins otherwise.
+            # Size 0 means unknown: after a restart it is read on after these records, unless its beginning differs.
             begins = digest(turn.source.head)
-            known[turn.identity] = Known(turn.path.name, 0, -1, begins, records, closed=False)
+            files[turn.identity] = Known(turn.path.name, 0, -1, begins, records, closed=False)
         return [
-            (each.name, device, inode, each.size, each.begins.hex(), each.records, each.closed)
-            for (device, inode), each in known.items()
-            if each.begins != NOTHING or not each.closed  # else it could not be opened, and may be by the next one
+            (known.name, device, inode, known.size, known.begins.hex(), known.records, known.closed)
+            for (device, inode), known in files.items()
+            if known.begins != NOTHING or not known.closed  # omit files that could not be opened: another process may
         ]
 
     def know(self, places: Iterable[Place]) -> None:
-        """Take over what another process knew of the files, before the first is opened."""
+        """Restore the progress stored by another process, before the first file is opened."""
         for name, device, inode, size, begins, records, closed in places:
             self._known[device, inode] = Known(name, size, -1, bytes.fromhex(begins), records, closed)
             self._inodes.setdefault(inode, []).append((device, inode))
@@ -254,10 +255,10 @@ class Rotation:
             if not is_shortage(error):
                 raise
             self.retries += 1
-            return False  # it is asked again
+            return False  # the caller asks again later
 
     def _waiting(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """Iterate over the files that are to be read beside the current one, in their order."""
+        """Iterate over the files that must be read in addition to the current one, in order."""
         for path, status in self._list():
             identity = _identity(status)
             if identity == self._current:
@@ -265,7 +266,7 @@ class Rotation:
             known = self._known.get(identity)
             same = known is not None and (status.st_size, status.st_mtime_ns) == (known.size, known.changed)
             if known is None or (not same and self._was_replaced(path, status, known)):
-                if path.suffix in SUFFIXES and path.stem in self._names:  # maybe with the inode of what it was made of
+                if path.suffix in SUFFIXES and path.stem in self._names:  # the inode may be that of the original file
                     self._pass_over(path, status)
                 else:
                     yield path, status
@@ -277,7 +278,7 @@ class Rotation:
                     known.size = status.st_size
 
     def _pass_over(self, path: Path, status: os.stat_result) -> None:
-        """Know a file as read under another name, which may soon be gone; one of a few bytes could be any other."""
+        """Mark a compressed copy of a read file as complete. A file shorter than KEPT cannot be identified safely."""
         with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
             head = file.read(KEPT)
             self._known.pop(_identity(status), None)
@@ -300,20 +301,20 @@ class Rotation:
             return False
 
     def _list(self) -> list[tuple[Path, os.stat_result]]:
-        """List the folder, unless it was a moment ago and has not changed. Raises OSError for no free descriptor."""
+        """List the folder, unless it is unchanged since a recent listing. Raises OSError if no descriptor is free."""
         try:
             changed = self.folder.stat().st_mtime_ns
             begin = time.monotonic()
             if changed == self._changed and begin < self._list_again:
                 return self._listed
             self._changed = changed
-            self._listed = sorted(self._matching(), key=lambda found: (found[1].st_mtime_ns, natural(found[0].name)))
+            self._listed = sorted(self._matching(), key=lambda file: (file[1].st_mtime_ns, natural(file[0].name)))
             end = time.monotonic()
             self._list_again = end + max(POLL, (end - begin) / LISTING_SHARE)
             present = {_identity(status) for _, status in self._listed}
             self._meet_again(present)
             new = {path.name for path, status in self._listed if _identity(status) not in self._known}
-            # What is gone is forgotten, unless what it was compressed to has not been looked at.
+            # Forget deleted files, except those whose compressed version has not been read yet.
             self._known = {
                 identity: known
                 for identity, known in self._known.items()
@@ -326,7 +327,7 @@ class Rotation:
         return self._listed
 
     def _meet_again(self, present: set[Identity]) -> None:
-        """Find the files of another process whose device has another number now; at the first listing."""
+        """Identify files of another process whose device number has changed; runs once, at the first listing."""
         inodes = self._inodes
         for path, status in self._listed if inodes else ():
             identity = _identity(status)
@@ -344,13 +345,13 @@ class Rotation:
         for entry in os.scandir(self.folder):
             if fnmatchcase(entry.name, self.pattern) and entry.name != TEMPLATES:
                 with contextlib.suppress(OSError):
-                    status = entry.stat()  # of what a link means
+                    status = entry.stat()  # follows symbolic links
                     if stat.S_ISREG(status.st_mode) and (hidden or not entry.name.startswith(".")):
                         yield Path(entry.path), status
 
 
 def digest(head: bytes) -> bytes:
-    """Say in 9 bytes how a file begins: the length of its `head` and a hash of that."""
+    """Return 9 bytes that identify the beginning of a file: the length of `head` and its hash."""
     return bytes([len(head)]) + blake2b(head, digest_size=8).digest()
 
 
@@ -358,7 +359,7 @@ NOTHING = digest(b"")
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """Order names as people do: numbers in them by their value.
+    """Return a sort key for the natural order of names: numbers in names are compared by value.
 
     >>> sorted(["trace10", "trace", "trace2"], key=natural)
     ['trace', 'trace2', 'trace10']

@@ -1,9 +1,9 @@
-"""One cheap pass over the record headers of a capture: its blocks, and the true low watermark after each.
+"""A fast pass over the record headers of a capture: its blocks, and the exact watermark after each block.
 
-`lwm(n) = min{ t.ts : t after position n }` (Li 2008, Eq. 4.1). A finite file can be asked for it: the pass notes the
-smallest time of each block, and the minimum over all later blocks is exactly the promise a reader may make after this
-one. Nothing in a file is then ever late, however its timestamps jump. The pass reads 16 bytes of each record and is
-several times faster than decoding.
+`lwm(n) = min{ t.ts : t after position n }` (Li 2008, Eq. 4.1). A finite file allows this to be computed: the pass
+stores the smallest time of each block. The watermark after a block is the minimum over all later blocks. So no record
+of a file is ever late, even if its timestamps jump. The pass reads 16 bytes per record and is several times faster
+than decoding.
 """
 
 from __future__ import annotations
@@ -14,101 +14,101 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from capture.files.blocks import BLOCK_RECORDS, DAMAGE, END_OF_FILE, MORE, ROW, Block, Index, WalkState
+from capture.files.blocks import BLOCK_RECORDS, BLOCK_WORDS, CONTINUE, DAMAGE, END_OF_FILE, Block, Index, WalkState
 from capture.files.capture import Capture
 from capture.files.pcap import PcapFormat
-from capture.files.split import ByteRange, cuts, guess
+from capture.files.split import ByteRange, even_offsets, guess_record_boundary
 
 
 def scan(file: Capture, block_records: int = BLOCK_RECORDS) -> Index:
-    """Index a capture."""
+    """Index the blocks of a capture."""
     state = WalkState(file.format.first_record)
-    chunk = np.empty((max(1, 4_194_304 // block_records), ROW), np.int64)
-    found: list[npt.NDArray[np.int64]] = []
-    while state.status == MORE:
+    chunk = np.empty((max(1, 4_194_304 // block_records), BLOCK_WORDS), np.int64)
+    chunks: list[npt.NDArray[np.int64]] = []
+    while state.status == CONTINUE:
         count = file.format.walk(file.data, len(file.data), block_records, chunk, state)
-        found.append(chunk[:count].copy())
-    return index_of(np.concatenate(found), DAMAGE.get(state.status))
+        chunks.append(chunk[:count].copy())
+    return index_of(np.concatenate(chunks), DAMAGE.get(state.status))
 
 
 def index_of(rows: npt.NDArray[np.int64], damage: str | None) -> Index:
-    """Make an index of all blocks of a file, rows of ROW in their order, and find the low watermark after each."""
-    lows = np.append(np.minimum.accumulate(rows[::-1, 3])[::-1], END_OF_FILE)[1:]  # empty for no block
+    """Make an index from the block rows of a file, in file order, and compute the watermark after each block."""
+    lows = np.append(np.minimum.accumulate(rows[::-1, 3])[::-1], END_OF_FILE)[1:]  # no element if there are no blocks
     blocks = [Block(*row) for row in np.column_stack([rows[:, :5], lows, rows[:, 5]]).tolist()]
     return Index(blocks, damage)
 
 
-# The scan of one capture in pieces that several threads walk at once; joined they are the scan of the whole.
+# The scan of one capture in pieces that several threads walk in parallel; joined, they equal the scan of the whole.
 #
-# `capture.files.split` says how a piece finds its first record, and why the walks prove each other. What was walked
-# from a wrong guess is walked again, when the pieces are joined; the index is exact in any case.
+# `capture.files.split` describes how the first record of a piece is guessed, and why the walks verify each other.
+# Joining the pieces repeats walks that began at a wrong guess, so the index is always exact.
 
 
 Progress = Callable[[int], None]
-"""Called with the bytes walked since its last call, from whatever thread walks."""
+"""Called with the number of bytes walked since its last call, from the thread that walks."""
 
 CHUNK_BLOCKS = 256
-"""Blocks walked between two calls of the progress."""
+"""Blocks walked between two calls of Progress."""
 
 
 @dataclass(frozen=True)
 class Walk:
-    """What was walked from one boundary to the first at or after a cut: the range, and a row of ROW for each block."""
+    """The walk from one boundary to the first boundary at or after a cut. `rows`: blocks x BLOCK_WORDS."""
 
     range: ByteRange
     rows: npt.NDArray[np.int64]
 
 
 class PiecewiseScan:
-    """The scan of one file. `walk` takes the pieces, each once, in any order and from any threads; then `index`.
+    """The scan of one file. Call `walk` once per piece, in any order and from any threads; then call `index`.
 
-    Only classic pcap has boundaries that can be guessed; every other format is one piece.
+    Only the boundaries of classic pcap can be guessed. Files of all other formats are one piece.
     """
 
     def __init__(self, file: Capture, pieces: int, block_records: int = BLOCK_RECORDS) -> None:
-        """Cut `file` into up to `pieces` of about the same number of bytes."""
+        """Split `file` into up to `pieces` pieces of about equal size."""
         self.file = file
         self.block_records = block_records
         count = pieces if isinstance(file.format, PcapFormat) else 1
-        self.bounds = cuts(file.format.first_record, len(file.data), count)
-        self._walks: dict[int, Walk] = {}  # by where they began
+        self.bounds = even_offsets(file.format.first_record, len(file.data), count)
+        self._walks: dict[int, Walk] = {}  # by their start
 
     @property
     def pieces(self) -> int:
-        """How many pieces there are."""
+        """Number of pieces."""
         return len(self.bounds) - 1
 
     def walk(self, piece: int, progress: Progress | None = None) -> None:
-        """Walk one piece, from the first boundary in it that can be guessed."""
-        start = self.bounds[0] if piece == 0 else guess(self.file, self.bounds[piece])
+        """Walk one piece, from the first boundary that can be guessed in it."""
+        start = self.bounds[0] if piece == 0 else guess_record_boundary(self.file, self.bounds[piece])
         if start is not None:
             self._walks[start] = self._walk(start, self.bounds[piece + 1], progress)
 
-    def joined(self) -> list[Walk]:
-        """Join the walks, where they are not one walk after walking again; nothing after damage is in any."""
-        found: list[Walk] = []
+    def _joined_walks(self) -> list[Walk]:
+        """Join the walks; repeat those that began at a wrong guess. No walk contains bytes after damage."""
+        walks: list[Walk] = []
         at, size = self.bounds[0], len(self.file.data)
-        while at < size and (not found or found[-1].range.damage is None):
+        while at < size and (not walks or walks[-1].range.damage is None):
             walk = self._walks.get(at)
             if walk is None or walk.range.end == at:
                 walk = self._walk(at, next(bound for bound in self.bounds if bound > at))
-            found.append(walk)
+            walks.append(walk)
             at = walk.range.end
-        return found
+        return walks
 
     def index(self, progress: Progress | None = None) -> Index:
-        """Join all walks into the index of the file. All calls of the progress together then add up to its bytes."""
-        told = sum(walk.range.end - walk.range.start for walk in self._walks.values())
-        walks = self.joined()
+        """Join all walks into the index of the file. All progress calls together add up to the bytes of the file."""
+        reported = sum(walk.range.end - walk.range.start for walk in self._walks.values())
+        walks = self._joined_walks()
         if progress:
-            progress(len(self.file.data) - told)
-        rows = np.concatenate([np.empty((0, ROW), np.int64), *(walk.rows for walk in walks)])
+            progress(len(self.file.data) - reported)
+        rows = np.concatenate([np.empty((0, BLOCK_WORDS), np.int64), *(walk.rows for walk in walks)])
         return index_of(rows, walks[-1].range.damage if walks else None)
 
     def _walk(self, start: int, cut: int, progress: Progress | None = None) -> Walk:
         file, state = self.file, WalkState(start)
-        chunk = np.empty((CHUNK_BLOCKS, ROW), np.int64)
-        found = [chunk[:0]]
+        chunk = np.empty((CHUNK_BLOCKS, BLOCK_WORDS), np.int64)
+        rows = [chunk[:0]]
         damage = None
         while state.at < cut:
             before = state.at
@@ -118,7 +118,7 @@ class PiecewiseScan:
             if not count:
                 damage = DAMAGE.get(state.status)
                 break
-            found.append(chunk[:count].copy())
+            rows.append(chunk[:count].copy())
             if progress:
                 progress(state.at - before)
-        return Walk(ByteRange(start, state.at, damage), np.concatenate(found))
+        return Walk(ByteRange(start, state.at, damage), np.concatenate(rows))

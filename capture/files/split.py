@@ -1,17 +1,17 @@
-"""Cut a capture into byte ranges that several readers can take at once, exactly at record boundaries.
+"""Split a capture into byte ranges at exact record boundaries, so that several readers can read it in parallel.
 
-A pcap file has no marks to find a record by: the only proof of a boundary is the walk from the file's beginning. So
-cuts are **guessed and then verified**. A guess is an offset from which a chain of headers looks plausible; payloads
-can imitate that. Each reader walks its range from its guess to the first boundary at or after the next cut and says
-where it ended. By induction all ranges are exact when the first began at the file header and each other began where
-the one before it ended: then their walks joined are the walk from the beginning. A range that began elsewhere was
-guessed wrong and is walked again from the true boundary. Right guesses cost nothing, wrong ones time, never a row.
+A pcap file has no markers between records: only a walk from the beginning of the file proves a boundary. So boundaries
+are **guessed and then verified**. A guess is an offset from which a chain of headers looks plausible, but a payload can
+contain such a chain. Each reader walks its range from its guess to the first boundary at or after the next cut, and
+reports where it ended. If the first range begins at the first record, and each range begins where the previous one
+ended, then all ranges are exact: by induction, their walks together are the walk from the beginning. A range that
+begins elsewhere was guessed wrong and is walked again from the true boundary. A wrong guess costs time, never a row.
 
     |header|  range 0   |·  range 1    |·   range 2        |
                     cut ^          cut ^  the · is the record that straddles the cut: it belongs to the range before
 
-A pcapng file is not guessed at: what its records mean hangs on the sections and interfaces before them. It is walked
-once from its beginning, and each range carries what the walk knew where it begins.
+Boundaries of a pcapng file are not guessed, because the meaning of its records depends on the sections and interfaces
+before them. It is walked once from its beginning, and each range stores the state of the walk at its start.
 """
 
 from __future__ import annotations
@@ -24,25 +24,29 @@ from itertools import pairwise
 import numpy as np
 
 from capture.bytes import u32
-from capture.files.blocks import BLOCK_RECORDS, DAMAGE, NO_SECTION, ROW, Block, WalkState
+from capture.files.blocks import BLOCK_RECORDS, BLOCK_WORDS, DAMAGE, NO_SECTION, Block, WalkState
 from capture.files.capture import Capture
 from capture.files.pcap import MAX_CAPTURED, PcapFormat, captured_length
 from capture.native import kernel
 
-CHAIN = 24
-"""Headers in a row that must look plausible before a guess is made."""
+CHAIN_LENGTH = 24
+"""Number of consecutive headers that must look plausible."""
 
-MAX_PAUSE = 86_400
-"""Seconds between neighbouring records of a plausible chain; a real pause that is longer costs a guess, not a row."""
+MAX_PAUSE_SECONDS = 86_400
+"""Maximum seconds between neighbouring records of a plausible chain. A longer pause in a file costs a guess, not a
+row."""
 
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64)")
 def guess_boundary(buf, at, stop, end, big_endian, fraction, header, length_order, max_captured, chain, pause):  # type: ignore[no-untyped-def]
-    """First offset of `[at, stop)` where `chain` plausible records begin (fewer if they end at `end`); -1 for none.
+    """Return the first offset in `[at, stop)` where `chain` plausible records begin; -1 for none.
 
-    Plausible: a fraction of a second below `fraction`, some bytes captured but no more than `max_captured` or than
-    were on the wire, a believable length on the wire (it is what tells a header from one read 4 bytes late, among
-    packets of one size), and not more than `pause` seconds from the record before.
+    A chain that reaches `end` may be shorter. A record header is plausible if:
+
+    * its fraction of a second is less than `fraction`;
+    * it has captured at least 1 byte, and not more than `max_captured` or the wire length;
+    * its wire length is possible (if all packets have one size, only this detects a header read 4 bytes too late);
+    * it is at most `pause` seconds away from the record before it.
     """
     for start in range(at, stop):
         here = np.int64(start)
@@ -71,9 +75,9 @@ def guess_boundary(buf, at, stop, end, big_endian, fraction, header, length_orde
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Whole records in bytes `[start, end)` of a file, and how the file ends there if badly (a cause of DAMAGE).
+    """Whole records in bytes `[start, end)` of a file, and the damage (a name from DAMAGE) that follows them, if any.
 
-    `section` and `interfaces` are those of a WalkState that stands at `start`.
+    `section` and `interfaces`: as in a WalkState at `start`.
     """
 
     start: int
@@ -83,10 +87,10 @@ class ByteRange:
     interfaces: int = 0
 
 
-def guess(file: Capture, cut: int) -> int | None:
-    """Guess the first record boundary at or after byte `cut`, or say that nothing there looks like one.
+def guess_record_boundary(file: Capture, cut: int) -> int | None:
+    """Guess the first record boundary at or after byte `cut`. Return None if no offset is plausible.
 
-    None for pcapng, but for the file's beginning.
+    For pcapng, return None unless `cut` is at or before the first record.
     """
     form = file.format
     if cut <= form.first_record:
@@ -94,19 +98,19 @@ def guess(file: Capture, cut: int) -> int | None:
     if not isinstance(form, PcapFormat):
         return None
     largest = min(MAX_CAPTURED, form.snaplen or MAX_CAPTURED)
-    found = guess_boundary(
+    boundary = guess_boundary(
         file.data, cut, min(len(file.data), cut + form.record_header + largest), len(file.data), form.big_endian,
-        1_000_000_000 // form.unit, form.record_header, form.length_order, largest, CHAIN,
-        MAX_PAUSE,
+        1_000_000_000 // form.unit, form.record_header, form.length_order, largest, CHAIN_LENGTH,
+        MAX_PAUSE_SECONDS,
     )  # fmt: skip
-    return None if found < 0 else found
+    return None if boundary < 0 else boundary
 
 
 class RangeScan:
-    """The walk over one range: iterate for its blocks; afterwards `range` says what was walked. Not thread safe.
+    """The walk over one range: iterate over its blocks, then read `range`. Not thread safe.
 
-    The `low` of a block is a guess, its own smallest ts, right where the file is in order. It promises nothing: what
-    other ranges hold is not known here.
+    The `low` of a block is only its own smallest ts, which is exact for ordered files. It is not a watermark, because
+    the records of other ranges are unknown.
     """
 
     def __init__(
@@ -120,7 +124,7 @@ class RangeScan:
     ) -> None:
         """Walk from the boundary `start` to the first boundary at or after `cut`, in blocks of `block_records`.
 
-        `section` and `interfaces` are what a walk from the beginning of the file knows at `start`.
+        `section` and `interfaces`: state of a walk from the beginning of the file at `start`.
         """
         self.file = file
         self.begin = ByteRange(start, start, None, section, interfaces)
@@ -128,42 +132,42 @@ class RangeScan:
         self.block_records = block_records
         self.damage: str | None = None
         self.state = WalkState(start, section, interfaces)
-        self.row = np.empty((1, ROW), np.int64)
+        self.row = np.empty((1, BLOCK_WORDS), np.int64)
 
     def __iter__(self) -> RangeScan:
-        """Iterate over the blocks that are left."""
+        """Iterate over the remaining blocks."""
         return self
 
     def __next__(self) -> Block:
-        """Walk the next block; a record that straddles the cut is one by itself."""
+        """Walk the next block. A record that straddles the cut is a separate block."""
         if self.state.at >= self.cut or self.damage is not None:
             raise StopIteration
-        found = self._walk(self.cut, self.block_records)
-        if not found and self.state.at < self.cut:
-            found = self._walk(len(self.file.data), 1)
-        if not found:
-            self.damage = DAMAGE.get(self.state.status)  # None where only blocks without packets were left
+        count = self._walk(self.cut, self.block_records)
+        if not count and self.state.at < self.cut:
+            count = self._walk(len(self.file.data), 1)
+        if not count:
+            self.damage = DAMAGE.get(self.state.status)  # None if only blocks without packets remained
             raise StopIteration
         start, end, records, first, last, section = self.row[0].tolist()
         return Block(start, end, records, first, last, low=first, section=section)
 
     def _walk(self, end: int, records: int) -> int:
-        """Walk up to `records` records that end at or before byte `end`; return whether there was one."""
+        """Walk up to `records` records that end at or before byte `end`. Return the number of blocks, 0 or 1."""
         return self.file.format.walk(self.file.data, end, records, self.row, self.state)
 
     @property
     def range(self) -> ByteRange:
-        """What has been walked; whole after the last block."""
+        """The range walked so far; complete after the last block."""
         return replace(self.begin, end=self.state.at, damage=self.damage)
 
 
-def cuts(begin: int, size: int, count: int) -> list[int]:
-    """Cut `[begin, size)` into `count` ranges of about the same number of bytes: the count + 1 bounds."""
-    return [begin + (size - begin) * number // count for number in range(count + 1)]
+def even_offsets(begin: int, size: int, count: int) -> list[int]:
+    """Return the count + 1 bounds of `count` ranges of about equal size that together cover `[begin, size)`."""
+    return [begin + (size - begin) * index // count for index in range(count + 1)]
 
 
-def joined(ranges: Sequence[ByteRange], begin: int, size: int) -> bool:
-    """Whether ranges are one walk over bytes `[begin, size)`: the proof that their guesses were right."""
+def ranges_are_contiguous(ranges: Sequence[ByteRange], begin: int, size: int) -> bool:
+    """Return whether the ranges are contiguous over bytes `[begin, size)`. This proves that the guesses were right."""
     if not ranges or ranges[0].start != begin:
         return False
     if any(before.end != after.start or before.damage for before, after in pairwise(ranges)):
@@ -172,36 +176,36 @@ def joined(ranges: Sequence[ByteRange], begin: int, size: int) -> bool:
 
 
 def split(file: Capture, count: int) -> list[ByteRange]:
-    """Cut a file into up to `count` exact ranges, walking classic pcap in as many threads (kernels release the GIL).
+    """Split a file into up to `count` exact ranges; classic pcap in `count` threads (kernels release the GIL).
 
-    The last range carries the file's damage; nothing after damage is in any range. A file without records has none.
+    The last range contains the file's damage; bytes after damage are in no range. A file without records has no ranges.
     """
-    bounds = cuts(file.format.first_record, len(file.data), count)
+    bounds = even_offsets(file.format.first_record, len(file.data), count)
 
-    def walk(number: int) -> ByteRange | None:
-        start = guess(file, bounds[number])
-        return None if start is None else _walked(file, WalkState(start), bounds[number + 1]).range
+    def walk(index: int) -> ByteRange | None:
+        start = guess_record_boundary(file, bounds[index])
+        return None if start is None else _walk_range(file, WalkState(start), bounds[index + 1]).range
 
     guessed: dict[int, ByteRange] = {}
     if isinstance(file.format, PcapFormat):
         with ThreadPoolExecutor(count) as threads:
-            guessed = {found.start: found for found in threads.map(walk, range(count)) if found is not None}
+            guessed = {range_.start: range_ for range_ in threads.map(walk, range(count)) if range_ is not None}
     ranges: list[ByteRange] = []
     state = WalkState(file.format.first_record)
     while state.at < len(file.data) and (not ranges or ranges[-1].damage is None):
-        found = guessed.get(state.at)
-        if found is None or found.end == found.start:
-            scan = _walked(file, state, next(bound for bound in bounds if bound > state.at))
-            found, state = scan.range, scan.state
-        ranges.append(found)
-        state.at = found.end
-    if len(ranges) > 1 and ranges[-1].start == ranges[-1].end:  # nothing but the damage is left: the one before tells
+        range_ = guessed.get(state.at)
+        if range_ is None or range_.end == range_.start:
+            scan = _walk_range(file, state, next(bound for bound in bounds if bound > state.at))
+            range_, state = scan.range, scan.state
+        ranges.append(range_)
+        state.at = range_.end
+    if len(ranges) > 1 and ranges[-1].start == ranges[-1].end:  # the last range has no records, only the damage
         last = ranges.pop()
         ranges[-1] = replace(ranges[-1], end=last.end, damage=last.damage)
     return ranges
 
 
-def _walked(file: Capture, state: WalkState, cut: int) -> RangeScan:
+def _walk_range(file: Capture, state: WalkState, cut: int) -> RangeScan:
     scan = RangeScan(file, state.at, cut, BLOCK_RECORDS, state.section, state.interfaces)
     for _ in scan:
         pass

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.bytes import put16le, put32le, u16le, u32le
-from capture.files.blocks import BAD_LENGTH, CUT_HEADER, MORE, WHOLE, WalkState, put_block_row
+from capture.files.blocks import BAD_LENGTH, CONTINUE, CUT_HEADER, END_OF_DATA, WalkState, put_block_row
 from capture.live.hardware import COOKED, ETHERNET
 from capture.native import helper, kernel
 
@@ -96,11 +96,12 @@ def complete(buf, at, link):  # type: ignore[no-untyped-def]
 def scan_ring(buf, end, link, block_records, max_blocks, rows, state, counts):  # type: ignore[no-untyped-def]
     """Walk the frames of one block of the ring, `buf[state[0]:end]`, complete them and describe runs of them.
 
-    `rows` is max_blocks x ROW, `state` the first two words of a WalkState, `counts` (COUNTS) grows. A frame whose
-    numbers lead out of the block, or into the next frame, ends the walk with BAD_LENGTH. Returns the number of runs.
+    `rows` is max_blocks x BLOCK_WORDS, `state` the first two words of a WalkState, `counts` (COUNTS) grows. A frame
+    whose numbers lead out of the block, or into the next frame, ends the walk with BAD_LENGTH. Returns the number of
+    runs.
     """
     at = state[0]
-    status = np.int64(MORE)
+    status = np.int64(CONTINUE)
     block = 0
     while block < max_blocks:
         begin = at
@@ -109,7 +110,7 @@ def scan_ring(buf, end, link, block_records, max_blocks, rows, state, counts):  
         last = np.int64(-1)
         while records < block_records:
             if at + FRAME_HEADER > end:
-                status = np.int64(WHOLE if at == end else CUT_HEADER)
+                status = np.int64(END_OF_DATA if at == end else CUT_HEADER)
                 break
             following = u32le(buf, at + NEXT)
             after = at + following if following else end
@@ -126,7 +127,7 @@ def scan_ring(buf, end, link, block_records, max_blocks, rows, state, counts):  
             at = after
             records += 1
         block = put_block_row(rows, block, begin, at, records, first, last, 0)
-        if status != MORE:
+        if status != CONTINUE:
             break
     state[0] = at
     state[1] = status

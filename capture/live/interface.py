@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from capture.errors import InputError
-from capture.files.blocks import BLOCK_RECORDS, MORE, NO_PROMISE, ROW, Block, WalkState
+from capture.files.blocks import BLOCK_RECORDS, BLOCK_WORDS, CONTINUE, NO_WATERMARK, Block, WalkState
 from capture.files.byte_source import WAIT
 from capture.files.followed import NoBytes
 from capture.files.stream import StreamedCapture
@@ -41,7 +41,7 @@ class InterfaceCapture(StreamedCapture):
     """The packets of an interface from now on. It is live, and ends when it is stopped, or the interface is gone.
 
     * A block lies in the kernel's ring, which is `data`; it goes back to the kernel **when the next one is asked for**.
-      A block of the ring may be several blocks. `low` is NO_PROMISE.
+      A block of the ring may be several blocks. `low` is NO_WATERMARK.
     * None is yielded where the kernel had no block for WAIT seconds. It may still have packets, in a block that is not
       full, for two times BLOCK_TIMEOUT: then it is not `silent`.
     * An interface that goes down is waited for; how often is counted. One that is gone ends with `damage` GONE, after
@@ -132,13 +132,13 @@ class InterfaceCapture(StreamedCapture):
     def _walk_ring(self, first: int, end: int, packets: int, block_records: int) -> Iterator[Block]:
         """Describe the frames of one retired block."""
         state = WalkState(first)
-        row = np.empty((1, ROW), np.int64)
+        row = np.empty((1, BLOCK_WORDS), np.int64)
         walked = 0
-        while state.status == MORE and first < end:
+        while state.status == CONTINUE and first < end:
             if self._ring_format.walk(self.data, end, block_records, row, state):
                 begin, after, records, earliest, latest, _ = row[0].tolist()
                 walked += records
-                yield Block(begin, after, records, earliest, latest, NO_PROMISE)
+                yield Block(begin, after, records, earliest, latest, NO_WATERMARK)
         self._packets += packets
         self._unreadable += max(0, packets - walked)
         self._bytes += end - first

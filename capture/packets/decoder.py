@@ -12,7 +12,7 @@ from capture.column_matrix import column_matrix
 from capture.errors import InputError
 from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
-from capture.files.interfaces import RETIMED
+from capture.files.interfaces import REPLACED_TIME_CAUSES
 from capture.files.messages import ExportFormat
 from capture.files.pcapng import PcapngFormat
 from capture.files.tpacket import RingFormat
@@ -83,7 +83,7 @@ class Decoder:
         self.fallback = fallback
         self.counts = counts_with_room(capacity if fallback else 0)
         self.skipped = self.counts[:OTHER_ROWS]
-        self.retimed = np.zeros(len(RETIMED), np.int64)
+        self.retimed = np.zeros(len(REPLACED_TIME_CAUSES), np.int64)
         self.only_ipv4 = True  # in the block decoded last
         self.out = pointer(self.matrix.reshape(-1), "i64")
         self.counts_at = pointer(self.counts, "i64")
@@ -91,7 +91,7 @@ class Decoder:
     def decode(self, block: Block) -> Packets:
         """Decode one block. Records that hold no readable IP packet are counted in `skipped`, or are rows too.
 
-        `retimed` counts the records whose ts is not what the capture says, by cause as in RETIMED.
+        `retimed` counts the records whose ts is not what the capture says, by cause as in REPLACED_TIME_CAUSES.
 
         ValueError where the block has more records than the buffers have room for: the kernel would write behind them.
         """

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from capture.bytes import u16le, u32, u32le
-from capture.files.interfaces import LINK, SNAPLEN, WIDTH, interface_time
+from capture.files.interfaces import INTERFACE_WORDS, LINK, SNAPLEN, interface_time
 from capture.files.pcap import captured_length, record_time, wire_length
 from capture.files.pcapng import (
     ENHANCED_PACKET,
     PACKET,
     SIMPLE_PACKET,
-    packet_count,
     packet_interface,
-    simple_captured,
+    packet_timestamp,
+    simple_captured_length,
 )
 from capture.files.tpacket import FRAME_HEADER, LEN, MAC, NEXT, NSEC, SEC
 from capture.files.tpacket import SNAPLEN as CAPTURED
@@ -72,7 +72,8 @@ def decode_pcapng(  # type: ignore[no-untyped-def]
     """Decode the packet blocks of `buf[at:stop]`, `records` of them and all of one section; return the rows written.
 
     The caller has scanned the blocks; in a file that was changed since, nothing beyond `stop` is read. `interfaces` is
-    the table of the `known` interfaces of the file. `retimed` grows by cause as in RETIMED. The rest is as in
+    the table of the `known` interfaces of the file. `retimed` grows by cause as in REPLACED_TIME_CAUSES. The rest is as
+    in
     `decode_frame`.
     """
     row = np.int64(0)
@@ -89,16 +90,16 @@ def decode_pcapng(  # type: ignore[no-untyped-def]
                 break
             if kind == SIMPLE_PACKET:
                 wire = u32(buf, at + 8, big_endian)
-                captured = simple_captured(wire, interfaces[interface * WIDTH + SNAPLEN])
+                captured = simple_captured_length(wire, interfaces[interface * INTERFACE_WORDS + SNAPLEN])
                 time = np.int64(0)
                 retimed[0] += 1
             else:
                 captured = u32(buf, at + 20, big_endian)
                 wire = u32(buf, at + 24, big_endian)
-                time, moved = interface_time(interfaces, interface, packet_count(buf, at, big_endian))
+                time, moved = interface_time(interfaces, interface, packet_timestamp(buf, at, big_endian))
                 retimed[1] += moved
             end = min(frame + captured, after - 4)
-            link = interfaces[interface * WIDTH + LINK]
+            link = interfaces[interface * INTERFACE_WORDS + LINK]
             row = decode_frame(
                 buf, frame, end, wire, time, link, interface, want, want_inner, every_frame, out, capacity, row, counts
             )

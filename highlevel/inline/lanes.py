@@ -21,7 +21,7 @@ from threading import Event, Lock
 from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture, Capture
 from capture.files.scan import PiecewiseScan
-from capture.files.stream import AT_LAST, GRACE, StreamedCapture
+from capture.files.stream import GRACE_SECONDS, MAX_STOP_SECONDS, StreamedCapture
 from capture.metrics import Samples
 from highlevel.aggregation import LeafPlan
 from lowlevel.node.node import Node
@@ -333,7 +333,8 @@ class LiveLane(Lane):
                     yield from self._silent(polled)
                 if stopping():
                     stopped = stopped or now
-                    if not self.stream.written or now >= min(max(heard, stopped) + GRACE, stopped + AT_LAST):
+                    last = min(max(heard, stopped) + GRACE_SECONDS, stopped + MAX_STOP_SECONDS)
+                    if not self.stream.written or now >= last:
                         self.stream.stop()
                 if silent or block is not None:
                     polled = self._clock()

@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from capture.files.capture import Capture
-from capture.files.split import ByteRange, joined
+from capture.files.split import ByteRange, ranges_are_contiguous
 from capture.metrics import Samples
 from capture.open import allow_open_files, open_finite
 from highlevel.aggregation import QueryPlan
@@ -193,7 +193,9 @@ class BatchRun:
         told.sort(key=lambda each: (each["task"]["number"], each["task"]["start"]))
         for number, file in enumerate(self.files):
             walked = [ByteRange(**each["walked"]) for each in told if each["task"]["number"] == number]
-            if isinstance(file, Capture) and not joined(walked, file.format.first_record, len(file.data)):
+            if isinstance(file, Capture) and not ranges_are_contiguous(
+                walked, file.format.first_record, len(file.data)
+            ):
                 return None
         self.samples = Samples()
         by_input: list[list[Samples]] = [[] for _ in self.files]

@@ -25,7 +25,7 @@ from capture.files.blocks import BLOCK_RECORDS, NO_SECTION
 from capture.files.capture import AnyCapture, Capture
 from capture.files.formats import FileFormat
 from capture.files.pcap import PcapFormat
-from capture.files.split import ByteRange, RangeScan, cuts, guess, split
+from capture.files.split import ByteRange, RangeScan, even_offsets, guess_record_boundary, split
 from capture.files.stream import StreamedCapture
 from capture.open import open_mapped
 from highlevel.inline.engine import files_of
@@ -71,8 +71,8 @@ class RangeTask:
         return replace(open_as_seen(path, size), format=self.form)
 
     def scan(self, file: Capture) -> RangeScan | None:
-        """Walk the range; None where it is a guess and nothing looks like a boundary."""
-        start = self.start if self.exact else guess(file, self.start)
+        """Walk the range. Return None if its start must be guessed and no offset looks like a boundary."""
+        start = self.start if self.exact else guess_record_boundary(file, self.start)
         if start is None:
             return None
         return RangeScan(file, start, self.cut, BLOCK_RECORDS, self.section, self.interfaces)
@@ -93,7 +93,7 @@ def guessed_tasks(files: Sequence[AnyCapture], tasks: int) -> list[Task]:
         if isinstance(file, StreamedCapture) or not isinstance(form, PcapFormat):
             found += _exact(number, file, count)
             continue
-        bounds = cuts(form.first_record, len(file.data), count)
+        bounds = even_offsets(form.first_record, len(file.data), count)
         for start, end in pairwise(bounds):
             found.append(RangeTask(number, start, end, start == bounds[0], form))
     return found
@@ -195,7 +195,7 @@ class RangeReader:
             for block in scan:
                 if isinstance(file, Capture) and block.end >= expected:
                     expected = block.end + AHEAD
-                    file.expect(block.end, AHEAD)
+                    file.prefault_pages(block.end, AHEAD)
                 for leaf, item in node.process(block):
                     if isinstance(item, pa.RecordBatch):
                         partials[leaf].append(item)

@@ -24,7 +24,7 @@ from capture.files.blocks import BLOCK_RECORDS, CUTS, Block
 from capture.files.capture import AnyCapture, Capture
 from capture.files.decompressed import CUT_IN_COMPRESSION
 from capture.files.followed import FollowedCapture
-from capture.files.positions import FilePosition, blocks_behind, positions, sets_waiting, with_sets_waiting
+from capture.files.positions import FilePosition, blocks_after, positions, sets_waiting, with_sets_waiting
 from capture.files.stream import StreamedCapture, blocks_until_stopped
 from capture.flows.waiting import NODE_RESTARTED
 from capture.interface_path import is_interface
@@ -133,7 +133,7 @@ class Capturing:
         """Yield what there is to read; `ended` says afterwards whether the input has ended by itself."""
         if isinstance(self.capture, Capture):
             done = self.positions.records if isinstance(self.positions, FilePosition) else 0
-            blocks, damage = blocks_behind(self.capture, done)
+            blocks, damage = blocks_after(self.capture, done)
             for block in blocks:
                 if stopping():
                     return
@@ -170,7 +170,7 @@ class Capturing:
             self._passed |= bool(self.waiting)
             if not self._passed:
                 self._take(block)
-                self.positions.taken(block)
+                self.positions.advance(block)
         elif self.waiting:
             self.shedding.refuse(block.records)
         elif self.shedding.takes(block.records):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
-from capture.files.interfaces import RETIMED
+from capture.files.interfaces import REPLACED_TIME_CAUSES
 from capture.flows.sampling import HandRates
 from capture.metrics import (
     DECODED_BY_FALLBACK,
@@ -82,7 +82,7 @@ class FrameReader:
         for cause, count in self.fallback.refused.items():
             if count:
                 samples.add(REFUSED_BY_FALLBACK, count, self.link, cause)
-        for cause, count in zip(RETIMED, self.decoder.retimed.tolist(), strict=True):
+        for cause, count in zip(REPLACED_TIME_CAUSES, self.decoder.retimed.tolist(), strict=True):
             if count:
                 samples.add(TIMES_REPLACED, count, self.link, self.kind, cause)
         return samples

@@ -19,7 +19,7 @@ from capture.errors import InputError
 from capture.files.byte_source import FileBytes
 from capture.files.capture import Capture
 from capture.files.decompressed import Decompressed, is_skippable
-from capture.files.formats import HEAD, record_format
+from capture.files.formats import HEAD_BYTES, record_format
 from capture.files.messages import ExportFormat
 from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
@@ -131,13 +131,13 @@ def check_stream(file: bytes, whole: bytes, damage: str | None, chunk: int) -> N
         stream = StreamedCapture(Path("fuzz"), Memory(file), chunk)
     except InputError:
         try:
-            form = record_format(whole[:HEAD], "fuzz")
+            form = record_format(whole[:HEAD_BYTES], "fuzz")
         except InputError:
             return
         assert isinstance(form, ExportFormat), "a stream is refused that holds a capture"
         return
     records = records_of(stream)
-    mapped = Capture(Path("fuzz"), record_format(whole[:HEAD], "fuzz"), np.frombuffer(whole, np.uint8), None)
+    mapped = Capture(Path("fuzz"), record_format(whole[:HEAD_BYTES], "fuzz"), np.frombuffer(whole, np.uint8), None)
     index = scan(mapped, 1)
     assert records == [(whole[each.start : each.end], each.first, each.section) for each in index.blocks]
     unmended = index.damage not in (None, "cut_in_record_header", "cut_in_record")

@@ -10,9 +10,9 @@ import numpy as np
 from capture.errors import InputError
 from capture.files.blocks import Index
 from capture.files.capture import Capture
-from capture.files.formats import HEAD, record_format
+from capture.files.formats import HEAD_BYTES, record_format
 from capture.files.scan import scan
-from capture.files.split import RangeScan, joined, split
+from capture.files.split import RangeScan, ranges_are_contiguous, split
 from capture.packets.columns import PACKET_COLUMNS
 from capture.packets.decoder import Decoder
 from tests.fuzz.agreement import Sound, same
@@ -27,7 +27,7 @@ SOUND = Sound(PACKET_COLUMNS)
 
 def open_bytes(data: bytes) -> Any:
     """A capture as if its file had been mapped. Raises InputError."""
-    return Capture(Path("fuzz"), record_format(data[:HEAD], "fuzz"), np.frombuffer(data, np.uint8), None)
+    return Capture(Path("fuzz"), record_format(data[:HEAD_BYTES], "fuzz"), np.frombuffer(data, np.uint8), None)
 
 
 def read(plain: bool, data: bytes) -> tuple[Any, ...]:
@@ -66,5 +66,5 @@ def check_ranges(data: bytes, index: Index) -> None:
         scan = RangeScan(file, each.start, each.end, BLOCK, each.section, each.interfaces)
         records += sum(block.records for block in scan)
     assert records == index.records, f"{records} records in ranges, {index.records} in the file"
-    assert joined(ranges, first, len(data)) or len(data) <= first, ranges
+    assert ranges_are_contiguous(ranges, first, len(data)) or len(data) <= first, ranges
     assert (ranges[-1].damage if ranges else None) == index.damage, (ranges, index.damage)

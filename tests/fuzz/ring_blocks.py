@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from capture.files.blocks import MORE, NO_PROMISE, ROW, Block, WalkState
+from capture.files.blocks import BLOCK_WORDS, CONTINUE, NO_WATERMARK, Block, WalkState
 from capture.files.stream import StreamedCapture
 from capture.files.tpacket import BLOCK_HEADER, RingFormat
 from capture.live.hardware import HARDWARE
@@ -43,13 +43,13 @@ def read(plain: bool, content: bytes, link_type: int) -> tuple[Any, ...]:
     data = np.frombuffer(bytes(BLOCK_HEADER) + content, np.uint8).copy()
     form = RingFormat("fuzz", link_type)
     decoder = Decoder(Held(data, form), PACKET_COLUMNS.keys() - {"link"}, BLOCK)
-    state, row = WalkState(BLOCK_HEADER), np.empty((1, ROW), np.int64)
+    state, row = WalkState(BLOCK_HEADER), np.empty((1, BLOCK_WORDS), np.int64)
     runs, rows = [], []
-    while state.status == MORE:
+    while state.status == CONTINUE:
         if form.walk(data, len(data), BLOCK, row, state):
             start, end, records, first, last, _ = row[0].tolist()
             assert BLOCK_HEADER <= start < end <= len(data)
-            packets = decoder.decode(Block(start, end, records, first, last, NO_PROMISE))
+            packets = decoder.decode(Block(start, end, records, first, last, NO_WATERMARK))
             if not plain:
                 SOUND(packets)
             runs.append(row[0].tolist())
