@@ -158,7 +158,7 @@ def test_a_capture_without_records_is_a_capture(tmp_path: Path) -> None:
 def test_more_captures_than_the_limit_of_open_files_can_be_read_at_once(tmp_path: Path) -> None:
     (tmp_path / "one.pcap").write_bytes(pcap_bytes([]))
     script = (
-        "import resource, sys; from capture.files.capture import allow_open_files, open_capture;"
+        "import resource, sys; from capture.open import allow_open_files, open_capture;"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (128, resource.getrlimit(resource.RLIMIT_NOFILE)[1]));"
         "allow_open_files(300); files = [open_capture(sys.argv[1]) for _ in range(300)]; print(len(files))"
     )
