@@ -43,9 +43,9 @@ class IdleKernels:
         graphs = [plan for plan in run.plans if isinstance(plan, GraphPlan)]
         self.kinds = {leaf.low.kind for leaf in leaves}
         if "flows" in self.kinds:
-            pass
+            import lowlevel.rows.flows  # declares its kernels
         if "samples" in self.kinds:
-            pass
+            import lowlevel.rows.samples  # noqa: F401
         self.unused = set() if any(lane.port.knowledge.by_rows for lane in run.lanes) else {"lowlevel.promises.guard"}
         self.unused.add("lowlevel.table.flush_kernels")  # nothing waits in a ring: entries leave at once
         if not any(column.endswith("payload") for leaf in leaves for column in leaf.low.columns):

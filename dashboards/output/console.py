@@ -39,7 +39,7 @@ def compile_kernels(*packages: str, idle: Callable[[Kernel], bool] | None = None
     from capture import native
 
     if not packages:
-        pass
+        import highlevel.inline.engine  # noqa: F401  # declares the kernels
 
     missing = [each for each in native.missing() if not packages or each.function.__module__.startswith(packages)]
     missing = [each for each in missing if idle is None or not idle(each)]

@@ -11,8 +11,8 @@ def compile_kernels(kind: str = "packets") -> None:
     `kind` is that of the rows that will be read: the readers of some are loaded, and declare their kernels, here.
     """
     if kind == "flows":
-        pass
+        import lowlevel.rows.flows  # declares its kernels
     if kind == "samples":
-        pass
+        import lowlevel.rows.samples  # noqa: F401
     for each in missing():
         each.compile()
