@@ -129,7 +129,7 @@ def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
         if again:
             _check_position(folder, newest, number, committed)
         written = _account(newest, number, record, reached, again)
-        if number >= 0:
+        if written != read_written(folder):  # it has no record, is damaged, or segments were lost
             _keep_record(folder, written)
         undo.pop_all()
     return Takeover(lock, held, newest, written)
