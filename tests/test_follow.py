@@ -201,6 +201,52 @@ def test_a_file_that_is_truncated_is_read_anew(tmp_path: Path) -> None:
     assert following.end() == {"files": 4, "replaced": 3, "cut_in_record_header": 1}
 
 
+@pytest.mark.parametrize("codec", ["plain", *COMPRESS])
+def test_a_file_that_is_rewritten_with_the_same_first_packet_is_read_anew(codec: str, tmp_path: Path) -> None:
+    """An edited copy has the header and the first packet of the original, and other records at the position."""
+    path = tmp_path / "trace.pcap"
+    pack = COMPRESS.get(codec, bytes)
+    write(path, pack(capture_of(range(8))))
+    following = Follower(path)
+    following.read(8)
+    _, *later = [(ts, bytes([ts]) * (20 + ts)) for ts in range(60)]
+    edited = pcap_bytes([(0, bytes(60)), *later])
+    before = path.stat().st_ino
+    write(path, pack(edited))
+    assert path.stat().st_ino == before
+    assert following.read(60) == list(range(60))
+    following.idle()
+    append(path, pack(pcap_bytes([(70, bytes(60))])[24:]))
+    assert following.read(1) == [70]
+    counted = following.end()
+    assert (counted["files"], counted["replaced"]) == (2, 1)
+
+
+def test_a_file_rewritten_after_its_turn_is_read_anew_and_one_that_grew_is_not(folder: Path) -> None:
+    write(folder / "a", capture_of(range(4)), 0)
+    write(folder / "b", capture_of(range(4)), 1)
+    write(folder / "c", capture_of(range(20, 21)), 2)
+    following = Follower(folder)
+    assert following.read(9) == [0, 1, 2, 3, 0, 1, 2, 3, 20]
+    write(folder / "a", capture_of(range(6)), 3)  # the same records and two more
+    write(folder / "b", pcap_bytes([(0, bytes(60)), *((ts, bytes(9)) for ts in range(11, 30))]), 4)
+    assert following.read(22) == [4, 5, 0, *range(11, 30)]
+    following.idle()
+    assert following.end() == {"files": 4, "replaced": 1}
+
+
+def test_a_closed_file_that_grows_is_not_taken_for_another(folder: Path) -> None:
+    write(folder / "a", capture_of(range(4)) + b"\xff" * 50, 0)  # damaged, so nothing more is expected of it
+    write(folder / "b", capture_of(range(20, 21)), 1)
+    following = Follower(folder)
+    assert following.read(5) == [0, 1, 2, 3, 20]
+    for _ in range(2):
+        append(folder / "a", capture_of(range(50)))
+        following.idle()
+        following.idle()
+    assert following.end() == {"files": 2, "impossible_record_length": 1}
+
+
 def test_what_is_followed_alone_must_be_a_capture(tmp_path: Path) -> None:
     write(tmp_path / "notes.txt", b"no capture at all, whatever its name says")
     following = Follower(tmp_path / "notes.txt")

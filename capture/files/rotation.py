@@ -6,7 +6,8 @@ so a renamed file is not read again. The progress in each file is stored. When t
 
     unchanged                                skipped
     longer                                   read on after the records already read
-    shorter, or with another beginning       a replacement: read from its beginning
+    shorter, or other bytes at its           a replacement: read from its beginning
+    beginning or before the position
 
 So no record is read twice or missed, whichever way a writer rotates (`tcpdump -C`, `-G`, `-W`, logrotate with `create`
 or `copytruncate`). A file that is deleted or overwritten before it is read is lost without a counter.
@@ -44,14 +45,18 @@ QUIET = 1.0
 """Seconds without growth after which a file may be taken as complete, once there is something to go on with."""
 
 KEPT = 64
-"""First bytes of a file that tell whether it is still the one it was: of a pcap they reach into the first packet."""
+"""First bytes of a file that tell whether it is still the one it was: of a pcap they reach into the first packet.
+
+As many bytes before the position tell it as well, because an edited copy of a capture has the same first packet.
+"""
 
 
 class GrowingBytes:
     """A regular file that grows, until `over` says that nothing more comes, or its content is replaced.
 
-    `over` is called at the end of the file, with its status and whether it is quiet. A file that has become shorter, or
-    begins otherwise than it did, has been replaced: it ends, and what had not been read of it is lost.
+    `over` is called at the end of the file, with its status and whether it is quiet. A file has been replaced if it is
+    shorter than the position, or if its first bytes or those before the position have changed. It then ends, and what
+    had not been read of it is lost. Changes of other bytes that were read are not noticed.
     """
 
     live = True
@@ -62,6 +67,8 @@ class GrowingBytes:
         self.descriptor = descriptor
         self.consumed = 0
         self.head = b""
+        self.tail = b""
+        """The bytes before the position, up to KEPT."""
         self.changed = -1
         """Time of change, ns, of what was read; -1 once the file is known to be another."""
         self.close = weakref.finalize(self, os.close, descriptor)
@@ -78,6 +85,7 @@ class GrowingBytes:
                 return 0
             if count:
                 self.consumed += count
+                self.tail = (self.tail + room[max(0, count - KEPT) : count].tobytes())[-KEPT:]
                 self._grew = time.monotonic()
                 return count
             if self._complete:
@@ -95,10 +103,12 @@ class GrowingBytes:
         raise OSError("a file that is followed cannot be read again")
 
     def _is_itself(self, known: int) -> bool:
-        """Whether the file begins as it did, and still has the `known` bytes."""
+        """Return whether the first bytes and those before the position are as before, and the `known` bytes exist."""
         status = os.fstat(self.descriptor)  # before the head is read: what it says is of that content
         head = os.pread(self.descriptor, min(KEPT, known), 0)
-        if status.st_size < known or len(head) < min(KEPT, known) or not head.startswith(self.head):
+        tail = os.pread(self.descriptor, len(self.tail), self.consumed - len(self.tail))
+        same = head.startswith(self.head) and tail == self.tail
+        if not same or status.st_size < known or len(head) < min(KEPT, known):
             self.changed = -1
             return False
         self.head, self.changed = head, status.st_mtime_ns
@@ -120,12 +130,20 @@ NAMES_KEPT = 65_536
 """Number of names of read files that are stored to recognise their compressed versions."""
 
 
+def digest(head: bytes) -> bytes:
+    """Return 9 bytes that identify the beginning of a file: the length of `head` and its hash."""
+    return bytes([len(head)]) + blake2b(head, digest_size=8).digest()
+
+
+NOTHING = digest(b"")
+
+
 @dataclass
 class Known:
     """Progress in a file: `size` bytes and `records` records were read. A `closed` file is complete.
 
     `name`: its name when it was opened. `changed`: its modification time, ns. `begins`: `digest` of its first bytes, up
-    to KEPT.
+    to KEPT. `ends`: `digest` of the bytes before `position`, up to KEPT; NOTHING of a file that another process read.
     """
 
     name: str
@@ -134,6 +152,8 @@ class Known:
     begins: bytes
     records: int
     closed: bool
+    ends: bytes = NOTHING
+    position: int = 0
 
 
 Place = tuple[str, int, int, int, str, int, bool]
@@ -213,8 +233,9 @@ class Rotation:
     def left(self, turn: Turn, records: int, *, closed: bool) -> None:
         """Store the progress in the file of `turn`. A `closed` file is not read further until it is replaced."""
         source = turn.source
-        begins = digest(source.head)
-        self._known[turn.identity] = Known(turn.path.name, source.consumed, source.changed, begins, records, closed)
+        begins, ends = digest(source.head), digest(source.tail)
+        known = Known(turn.path.name, source.consumed, source.changed, begins, records, closed, ends, source.consumed)
+        self._known[turn.identity] = known
         self._current = None
         self._list_again = 0.0  # the last listing may be older than the last read
 
@@ -294,7 +315,10 @@ class Rotation:
             return True
         try:
             with path.open("rb", buffering=0) as file:
-                return digest(file.read(KEPT)[: known.begins[0]]) != known.begins
+                if digest(file.read(KEPT)[: known.begins[0]]) != known.begins:
+                    return True
+                file.seek(known.position - known.ends[0])
+                return digest(file.read(known.ends[0])) != known.ends
         except OSError as error:
             if is_shortage(error):
                 raise
@@ -348,14 +372,6 @@ class Rotation:
                     status = entry.stat()  # follows symbolic links
                     if stat.S_ISREG(status.st_mode) and (hidden or not entry.name.startswith(".")):
                         yield Path(entry.path), status
-
-
-def digest(head: bytes) -> bytes:
-    """Return 9 bytes that identify the beginning of a file: the length of `head` and its hash."""
-    return bytes([len(head)]) + blake2b(head, digest_size=8).digest()
-
-
-NOTHING = digest(b"")
 
 
 def natural(name: str) -> list[tuple[int, str]]:
