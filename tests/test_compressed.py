@@ -4,12 +4,15 @@
 * Every cut catches content thrown away before the cut, and a cut that is not told.
 * Every byte changed in turn catches crashes, and content lost before the bad spot.
 * Bombs catch memory that grows with what a file claims to hold.
+* Processor times of two sizes catch work that grows faster than the bytes, such as reading again from the beginning.
 """
 
+import contextlib
 import gzip
 import lzma
 import subprocess
 import sys
+import time
 import zlib
 from functools import cache
 from itertools import pairwise
@@ -291,3 +294,45 @@ def test_a_bomb_takes_no_more_memory_than_a_small_file(codec: str, tmp_path: Pat
         _, got, grown = map(int, done.stdout.split())
         assert got == size > 40 * (tmp_path / bomb).stat().st_size
         assert grown < 40 << 20
+
+
+def times_of_reading(path: Path, files: list[bytes]) -> float:
+    """Return the processor seconds of this process, its threads included, for reading each file to its end."""
+    begin = time.process_time()
+    for data in files:
+        with contextlib.suppress(InputError):  # a mutant may be no capture any more
+            read(path, data)
+    return time.process_time() - begin
+
+
+def mutants(data: bytes, count: int) -> list[bytes]:
+    """Return copies of `data` with three other bytes each, behind the first record."""
+    random = Random(len(data))
+    copies = []
+    for _ in range(count):
+        copy = bytearray(data)
+        for _ in range(3):
+            copy[random.randrange(1000, len(copy))] ^= random.randrange(1, 256)
+        copies.append(bytes(copy))
+    return copies
+
+
+@pytest.mark.parametrize("codec", COMPRESS)
+@pytest.mark.slow("processor times that can be compared")
+@pytest.mark.parametrize("shape", ["whole", "mutants", "empty members", "padded"])
+def test_processor_time_grows_with_the_bytes_and_not_faster(shape: str, codec: str, tmp_path: Path) -> None:
+    """Eight times the bytes take at most 24 times as long; 64 times would be quadratic."""
+    pack = COMPRESS[codec]
+
+    def files(factor: int) -> list[bytes]:
+        content = noisy(2000 * factor)
+        return {
+            "whole": lambda: [pack(content)] * 4,
+            "mutants": lambda: mutants(pack(content), 6),
+            "empty members": lambda: [pack(content[:2000]) + pack(b"") * 3000 * factor],
+            "padded": lambda: [pack(content[:2000]) + bytes(250_000 * factor) + pack(content[2000:])] * 4,
+        }[shape]()
+
+    times_of_reading(tmp_path / "a", [pack(noisy(2000))])  # compiles the kernels
+    small, large = (times_of_reading(tmp_path / "a", files(factor)) for factor in (1, 8))
+    assert large <= 24 * max(small, 0.02), (small, large)
