@@ -119,6 +119,34 @@ def test_what_comes_during_a_poll_is_not_taken_for_late(tmp_path: Path) -> None:
     assert lows == [0]  # the poll that found nothing had begun at 12
 
 
+def test_a_clock_that_is_put_back_takes_nothing_back_and_lulls_go_on_when_it_has_caught_up(tmp_path: Path) -> None:
+    clock = FakeClock(1)
+    waits = [step for now in (25, 3, 12, 24.9, 36) for step in (lambda now=now: clock.put(now), None, None)]
+    lows, lane = promised([*BEGUN, *waits, 36, 40], clock, tmp_path)
+    assert lows == [0, 20, 30, 40]
+    assert total(lane, LULL_PROMISES) == 2
+    assert total(lane, ROWS_BELOW_PROMISE) == 0
+
+
+@pytest.mark.parametrize("polls", [1, AGREED - 1])
+def test_a_clock_that_is_an_hour_ahead_for_a_few_polls_closes_nothing(polls: int, tmp_path: Path) -> None:
+    clock = FakeClock(12)
+    ahead: list[Step] = [None, lambda: clock.put(4000), *[None] * polls, lambda: clock.put(13), None, None]
+    lows, lane = promised([*BEGUN, *ahead, 14, 25, 26], clock, tmp_path)
+    assert lows == [0, 10, 20]
+    assert total(lane, ROWS_BELOW_PROMISE) == 0
+
+
+def test_a_clock_that_stays_ahead_closes_what_is_read_and_counts_what_comes_below_it(tmp_path: Path) -> None:
+    """Neither a hang nor a silent loss if the step was wrong and is taken back."""
+    clock = FakeClock(12)
+    ahead: list[Step] = [None, lambda: clock.put(4005), *[None] * (AGREED + 2), lambda: clock.put(13), None]
+    lows, lane = promised([*BEGUN, *ahead, 14, 25, 4100], clock, tmp_path)
+    assert lows[:2] == [0, 4000]
+    assert lows == sorted(lows)
+    assert total(lane, ROWS_BELOW_PROMISE) == 2
+
+
 def test_unread_packets_close_no_windows_however_long_they_wait(tmp_path: Path) -> None:
     clock = FakeClock(1)
     script: list[Step] = [*BEGUN]
