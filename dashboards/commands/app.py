@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Annotated
 
@@ -64,6 +65,7 @@ def main() -> None:
         # Typer turns Ctrl-C into this status and says nothing.
         if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:
             raise
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # everything is stopped: another Ctrl-C changes no status
         print("wiretide: stopped", file=sys.stderr)
         sys.exit(TERMINATED_STATUS if TERMINATED.is_set() else INTERRUPTED)
     except WiretideError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -56,17 +55,24 @@ def demo(
     Main1 and Main2 are busy, out of order and disagree on the time; Control is nearly silent and late. In the middle
     Main1 is flooded with SYNs.
     """
-    import tempfile
-
+    from capture.interrupts import uninterrupted
     from dashboards.output.console import compile_kernels
+    from highlevel.spark.scratch import Scratch
 
     compile_kernels()
-    with contextlib.ExitStack() as stack:
+    scratch: Scratch | None = None
+    try:
         if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wiretide-demo-")))
+            with uninterrupted():
+                scratch = Scratch.create("wiretide-demo-")
+            folder = scratch.path
         try:
             described = demo_pipeline(folder, seconds=seconds, rate=rate, speed=speed, port=port)
         except (ValueError, OverflowError) as error:
             raise typer.BadParameter(str(error)) from error
         # In a pipe or a job nobody presses Ctrl-C.
         monitored(described, until_done or not sys.stdin.isatty(), port_option="--port")
+    finally:
+        if scratch is not None:
+            with uninterrupted():
+                scratch.remove()

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from capture.interrupts import uninterrupted
 from capture.metrics import (
     BYTES_READ,
     FILES_DAMAGED,
@@ -200,19 +201,20 @@ class Monitor:
         return "\n\n".join([*tables, aligned(["query", *_QUERY_COLUMNS], queries)])
 
     def close(self) -> None:
-        """Stop everything that was started; may be called twice."""
-        if self.run is not None:
-            from highlevel.spark.session import close
+        """Stop everything that was started; may be called twice. Ctrl-C takes effect afterwards."""
+        with uninterrupted():
+            if self.run is not None:
+                from highlevel.spark.session import close
 
-            run, self.run = self.run, None
-            try:
-                run.stop()
-            finally:
-                if run.spark is not None:
-                    close(run.spark)
-        if self.server is not None:
-            self.server.close()
-            self.server = None
+                run, self.run = self.run, None
+                try:
+                    run.stop()
+                finally:
+                    if run.spark is not None:
+                        close(run.spark)
+            if self.server is not None:
+                self.server.close()
+                self.server = None
 
     def __exit__(self, *_: object) -> None:
         """Stop."""

@@ -1,6 +1,7 @@
-"""Folders for the temporary files of Spark: one per JVM, removed with it, or at a later start.
+"""Temporary folders: one per JVM and one per demo, removed at their end, or at a later start.
 
     TMPDIR/wiretide-spark-XXXXXXXX/lock    held with flock by the process that started the JVM
+    TMPDIR/wiretide-demo-XXXXXXXX/lock     held with flock by the demo
 
 A process that is killed cannot remove its folder. The kernel releases its lock, however it ended, and a lock cannot be
 mistaken for another process with the same id. So the next start removes each folder of this user whose lock is free.
@@ -27,10 +28,10 @@ class Scratch:
     lock: int
 
     @classmethod
-    def create(cls) -> Scratch:
-        """Remove the folders that no process uses any more, and create a folder for this process."""
-        remove_abandoned(Path(tempfile.gettempdir()))
-        path = Path(tempfile.mkdtemp(prefix=PREFIX))
+    def create(cls, prefix: str = PREFIX) -> Scratch:
+        """Remove the folders of `prefix` that no process uses any more, and create a folder for this process."""
+        remove_abandoned(Path(tempfile.gettempdir()), prefix)
+        path = Path(tempfile.mkdtemp(prefix=prefix))
         lock = os.open(path / "lock.new", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         (path / "lock.new").rename(path / "lock")  # so a lock that others see is held
@@ -43,10 +44,10 @@ class Scratch:
             os.close(self.lock)
 
 
-def remove_abandoned(folder: Path) -> list[Path]:
+def remove_abandoned(folder: Path, prefix: str = PREFIX) -> list[Path]:
     """Remove the folders of this user whose process has ended, and return them."""
     removed = []
-    for path in folder.glob(f"{PREFIX}*"):
+    for path in folder.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
             if path.is_symlink() or path.stat().st_uid != os.geteuid():
                 continue

@@ -7,6 +7,7 @@ runs for milliseconds. `docs/internals/spark.md` has the figures.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -19,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from capture.interrupts import uninterrupted
 from highlevel.spark.errors import RunError, report_of, start_failure
 from highlevel.spark.java import require_java
 from highlevel.spark.scratch import Scratch
@@ -82,9 +84,11 @@ def session(
         settings |= ON_THIS_MACHINE
     settings |= dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), LEAN_JVM)
     own_jvm = SparkContext._gateway is None
-    scratch = Scratch.create()
+    scratch: Scratch | None = None
     spark = None
     try:
+        with uninterrupted():
+            scratch = Scratch.create()
         if own_jvm:
             settings["spark.driver.extraJavaOptions"] += f" {shlex.quote(f'-Djava.io.tmpdir={scratch.path}')}"
             if len(os.fsencode(scratch.path)) > LONGEST_SOCKET_FOLDER:
@@ -93,10 +97,14 @@ def session(
                 settings["spark.local.dir"] = str(scratch.path)
         for key, value in settings.items():
             builder = builder.config(key, value)
+        launched = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
         said = log if log != Path(os.devnull) else scratch.path / "log"
         before = said.stat().st_size if said.exists() else 0
         try:
             with standard_error_to(said):
+                # If this is broken off, the JVM has no folder to write its port into. It then never ends.
+                with uninterrupted():
+                    SparkContext._ensure_initialized(conf=launched)
                 spark = builder.getOrCreate()
         except (Py4JError, PySparkException, OSError) as failure:
             answered = isinstance(failure, Py4JJavaError | PySparkException)
@@ -105,22 +113,25 @@ def session(
             raise RunError(f"Spark did not start on {master}: {reason}") from None
         finally:
             if spark is None:
-                half_made = SparkContext._active_spark_context  # if the cluster ended during the start
-                if half_made is not None:
-                    with contextlib.suppress(Py4JError, OSError):
-                        half_made.stop()
-                if own_jvm:
-                    _end_jvm()
+                with uninterrupted():
+                    half_made = SparkContext._active_spark_context  # if the cluster ended during the start
+                    if half_made is not None:
+                        with contextlib.suppress(Py4JError, OSError):
+                            half_made.stop()
+                    if own_jvm:
+                        _end_jvm()
+        context = spark.sparkContext
+        _uses[context] = 1
+        if own_jvm:
+            _own_jvm[context] = scratch
+            _quiet_end(context)
+        else:
+            scratch.remove()
     except BaseException:
-        scratch.remove()
+        if scratch is not None and scratch not in _own_jvm.values():  # else _end_all() removes it
+            with uninterrupted():
+                scratch.remove()
         raise
-    context = spark.sparkContext
-    _uses[context] = 1
-    if own_jvm:
-        _own_jvm[context] = scratch
-        _quiet_end(context)
-    else:
-        scratch.remove()
     return spark
 
 
@@ -141,24 +152,38 @@ def standard_error_to(path: Path) -> Iterator[None]:
 def close(spark: SparkSession) -> None:
     """Give a session back. The last to do so stops it and waits for its JVM, which takes the Python workers with it.
 
-    A session that somebody else started is left as it was. A JVM that has ended already is no error.
+    A session that somebody else started is left as it was. A JVM that has ended already is no error. Ctrl-C takes
+    effect afterwards.
     """
     context = spark.sparkContext  # its application id would be a question to the JVM
-    if context not in _uses:
-        return
-    _uses[context] -= 1
-    if _uses[context] == 0:
-        del _uses[context]
-        try:
-            spark.stop()
-        except (Py4JError, OSError):
-            if ended_jvm(SOON) is None:
-                raise
-            _forget(spark)
-        finally:
-            if context in _own_jvm:
-                _end_jvm()
-                _own_jvm.pop(context).remove()
+    with uninterrupted():
+        if context not in _uses:
+            return
+        _uses[context] -= 1
+        if _uses[context] == 0:
+            del _uses[context]
+            try:
+                spark.stop()
+            except (Py4JError, OSError):
+                if ended_jvm(SOON) is None:
+                    raise
+                _forget(spark)
+            finally:
+                _end_own_jvm(context)
+
+
+def _end_own_jvm(context: SparkContext) -> None:
+    """End the JVM that was started for a context, and remove its folder; do nothing for other contexts."""
+    if context in _own_jvm:
+        _end_jvm()
+        _own_jvm.pop(context).remove()
+
+
+@atexit.register
+def _end_all() -> None:
+    """End the JVMs of sessions that nobody closed, such as one whose caller was interrupted as it took the session."""
+    for context in list(_own_jvm):
+        _end_own_jvm(context)
 
 
 def _quiet_end(context: SparkContext) -> None:
