@@ -156,7 +156,7 @@ def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]
     arithmetic over such; they are kept next to the packets. `finish` is called with them by their names once windows
     are final, as numpy arrays over all their groups, and returns an array of as many numbers:
 
-        wiretide.aggregate("rms", {"n": "count(x)", "q": "sum(x * x)"}, lambda n, q: numpy.sqrt(q / n))
+        wiretide.aggregate("rms", {"n": "count(x)", "q": "sum(x * 1.0 * x)"}, lambda n, q: numpy.sqrt(q / n))
         wiretide.query("SELECT srcIP, rms(len) FROM packets GROUP BY srcIP", "trace.pcap")
 
     A group of which a part is NULL (`max(x)` over no value) is NULL without a call, and so is a result that is NaN. On

@@ -65,12 +65,16 @@ class Detail:
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """A sketch, for `function`, of the values of a column `source` of the partials; its column is `column`."""
+    """A sketch, for `function`, of the values of a column `source` of the partials; its column is `column`.
+
+    The values are of `kind`, as those of a detail.
+    """
 
     function: DetailFunction
     source: str
     column: str
     count: str
+    kind: Type = Type.INT
 
 
 def result_type(function: DetailFunction, kind: Type) -> Type:

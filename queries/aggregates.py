@@ -21,6 +21,7 @@ from lowlevel.expressions.tree import (
     Literal,
     Mean,
     Present,
+    Unary,
     Variance,
     columns_of,
 )
@@ -41,6 +42,9 @@ VARIANCES: dict[str, tuple[bool, bool]] = {
     "stddev_pop": (False, True),
 }
 """Variances by their SQL names: whether of a sample, and whether its square root. Plain names are of a sample."""
+
+LARGE_TIME = 10**17
+"""Nanoseconds of three years: a time less a constant of that size is a difference of times."""
 
 INTEGERS_ALONE = ("bit_and", "bit_or", "bit_xor")
 """Aggregates of integers."""
@@ -138,8 +142,33 @@ class Aggregates:
 
 
 def holds_time(expression: Expression) -> bool:
-    """Whether a time is among its columns: six values of `ts` sum to more than an int64 holds."""
+    """Return whether one of the columns is a time."""
     return any(column.type is Type.TIME for column in columns_of(expression))
+
+
+def is_as_large_as_a_time(expression: Expression) -> bool:
+    """Return whether values are integers as large as a time: six of them sum to more than an int64 holds."""
+    if isinstance(expression, Unary):
+        return expression.op is Op.NEG and is_as_large_as_a_time(expression.operand)
+    if not isinstance(expression, Binary):
+        return expression.type is Type.TIME
+    if expression.op is Op.MUL and expression.type is Type.INT:
+        return is_as_large_as_a_time(expression.left) or is_as_large_as_a_time(expression.right)
+    since = expression.right.value if isinstance(expression.right, Literal) else None
+    return expression.type is Type.TIME and not (isinstance(since, int) and abs(since) >= LARGE_TIME)
+
+
+def is_product_of_times(op: Op, left: Expression, right: Expression) -> bool:
+    """Return whether an operation multiplies a time by another integer that a time is part of.
+
+    >>> ts = Column("ts", Type.TIME)
+    >>> is_product_of_times(Op.MUL, ts, ts), is_product_of_times(Op.MUL, ts, Literal(2, Type.INT))
+    (True, False)
+    """
+    if op is not Op.MUL or left.type not in INTEGERS or right.type not in INTEGERS:
+        return False
+    large = is_as_large_as_a_time(left) or is_as_large_as_a_time(right)
+    return large and holds_time(left) and holds_time(right)
 
 
 def _with_shares(expression: Expression) -> Expression:

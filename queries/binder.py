@@ -14,10 +14,18 @@ from sqlglot import exp
 
 from lowlevel.expressions.tree import Binary, Column, Expression, IsNull, Literal, Unary
 from lowlevel.expressions.types import ARITHMETIC, BITWISE, COMPARISON, INTEGERS, LOGICAL, NUMBERS, Op, Type
-from queries.aggregates import BOUNDED, INTEGERS_ALONE, VARIANCES, Aggregates, holds_time
+from queries.aggregates import (
+    BOUNDED,
+    INTEGERS_ALONE,
+    VARIANCES,
+    Aggregates,
+    is_as_large_as_a_time,
+    is_product_of_times,
+)
 from queries.comparisons import Operand, compare, member, time_literal
 from queries.details import DETAILED
 from queries.errors import QueryError
+from queries.expression_text import expression_text
 from queries.filter_joins import SEEN_WITHIN
 from queries.functions import FUNCTIONS, call
 from queries.grammar import Item
@@ -174,6 +182,9 @@ class Binder:
             types = NUMBERS
         self._need(types, left, node.this, op)
         self._need(types, right, node.expression, op)
+        if is_product_of_times(op, left, right):
+            problem = f"{expression_text(Binary(op, left, right))}, a product of times, which needs more than 64 bits"
+            self._fail(problem, node.this, "floats, for example ts * 1.0 * ts, or differences of times")
         shift = op in BITWISE and op in (Op.SHIFT_LEFT, Op.SHIFT_RIGHT)
         if shift and isinstance(right, Literal) and isinstance(right.value, int) and not 0 <= right.value < 64:
             self._fail(f"got a shift by {right.value} bits", node.expression, "0 to 63")
@@ -260,11 +271,11 @@ class Binder:
             return self._aggregates.user_columns.add(self._sql, name_token, bound, self._aggregates)
         if name != "count":
             self._need(INTEGERS if name in INTEGERS_ALONE else NUMBERS, bound, argument, name)
-        if name in ("sum", *VARIANCES) and isinstance(bound, Column) and holds_time(bound):
+        if name in ("sum", *VARIANCES) and is_as_large_as_a_time(bound):
             problem = (
                 "which six rows take beyond 64 bits" if name == "sum" else "whose squares are beyond what floats tell"
             )
-            self._fail(f"{name}({bound.name}), {problem}", argument, "min, max or avg of it")
+            self._fail(f"{name}({expression_text(bound)}), {problem}", argument, "min, max or avg of it")
         return self._aggregates.add(name, bound)
 
     def _is_selection(self, name: str, node: exp.Anonymous) -> bool:

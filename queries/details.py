@@ -111,7 +111,7 @@ class Details:
             column = columns[argument]
             if asked.function in FOLDED:
                 of = asked.function, column
-                column = foldings.setdefault(of, Folding(*of, f"h{len(foldings)}", count)).column
+                column = foldings.setdefault(of, Folding(*of, f"h{len(foldings)}", count, argument.type)).column
             details.append(Detail(name, asked.function, column, argument.type, count, asked.parameter))
         return tuple(keys), tuple(details), tuple(foldings.values())
 

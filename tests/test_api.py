@@ -61,9 +61,11 @@ NOW = 1_700_000_000
 def test_the_mean_of_today_is_today(tmp_path: Path) -> None:
     capture = write(tmp_path / "M.pcap", [(NOW + second, udp("10.0.0.1", "10.0.0.9", 1, 53)) for second in range(101)])
     offset = f"avg(ts - {NOW * NS}) AS since"
-    (row,) = in_ns.query(f"SELECT avg(ts) AS mean, {offset} FROM p", capture).to_pylist()
+    total = f"sum(ts - {NOW * NS}) AS total"
+    (row,) = in_ns.query(f"SELECT avg(ts) AS mean, {offset}, {total} FROM p", capture).to_pylist()
     assert row["mean"] == pytest.approx((NOW + 50) * NS, abs=10_000)
     assert row["since"] == 50 * NS
+    assert row["total"] == sum(range(101)) * NS
 
 
 def test_a_window_as_far_and_long_as_the_clause_takes_holds_its_packets(tmp_path: Path) -> None:

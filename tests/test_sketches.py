@@ -38,7 +38,7 @@ def merged(function: DetailFunction, parts: list[tuple[pa.Array, np.ndarray]]) -
     sketches = []
     for values, counts in parts:
         sketch = MAKERS[function]()
-        sketch.add(values_for(function, values), counts)
+        sketch.add(values_for(Folding(function, "k", "h", "s"), values), counts)
         sketches.append(bytes(8) + sketch.to_bytes())
     return pa.array(sketches, pa.binary())
 
@@ -92,7 +92,7 @@ def test_a_sketch_takes_bounded_memory_however_many_values_there_are() -> None:
         for distinct in (50_000, 200_000):
             sketch = MAKERS[function]()
             numbers = pa.array(np.random.default_rng(1).permutation(distinct))
-            sketch.add(values_for(function, numbers), np.ones(distinct, np.int64))
+            sketch.add(values_for(Folding(function, "k", "h", "s"), numbers), np.ones(distinct, np.int64))
             sizes.append(len(sketch.to_bytes()))
         assert max(sizes) <= bound, (function, sizes)
 

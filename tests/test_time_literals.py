@@ -223,6 +223,15 @@ def test_groups_know_which_of_their_columns_are_times(capture: Path) -> None:
     assert rows.schema.types == [pa.int64()] * 3
 
 
+@pytest.mark.parametrize("function", ["top", "approx_top"])
+def test_the_most_frequent_times_are_iso_texts(capture: Path, function: str) -> None:
+    (row,) = wiretide.query(
+        f"SELECT {function}(ts, 1) AS t, {function}(ts + 1, 1) AS later, {function}(ts / 1, 1) AS ns FROM packets",
+        capture,
+    ).to_pylist()
+    assert row == {"t": f"{time_text(T0)}=1", "later": f"{time_text(T0 + 1)}=1", "ns": f"{T0}=1"}
+
+
 def test_packets_and_watched_windows_have_timestamps_too(capture: Path) -> None:
     (batch,) = wiretide.packets(capture, ["TS", "len"])
     assert batch.schema.types == [TIMESTAMP, pa.int64()]

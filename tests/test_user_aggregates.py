@@ -75,6 +75,18 @@ def test_a_group_of_which_a_part_is_null_is_null_and_not_shown(tmp_path: Path) -
     assert seen == [len(ports) - 1]
 
 
+def test_squares_of_times_are_floats_or_an_error(tmp_path: Path) -> None:
+    paths = [Path(each.path) for each in write_links(tmp_path, 1)]
+    problem = r"rms\(ts\), of which a part is 'sum\(x \* x\)': ts \* ts, a product of times.* expected floats"
+    with pytest.raises(QueryError, match=problem):
+        in_ns.query("SELECT rms(ts) FROM packets", *paths)
+    wiretide.aggregate("rms", RMS | {"q": "sum(x * 1.0 * x)"}, lambda n, q: np.sqrt(q / n))
+    (row,) = in_ns.query("SELECT rms(ts) AS r, rms(ts - ts) AS zero FROM packets", *paths).to_pylist()
+    times = [row["ts"] for path in paths for batch in in_ns.packets(path, ["ts"]) for row in batch.to_pylist()]
+    assert math.isclose(row["r"], math.sqrt(sum(ts * ts for ts in times) / len(times)))
+    assert row["zero"] == 0
+
+
 def test_parts_are_kept_next_to_the_packets_and_equal_ones_once() -> None:
     plan = compile_query("SELECT srcIP, rms(len), count(*), sum(len * len) FROM packets GROUP BY srcIP")
     assert [str(sub.kind) for sub in plan.low.subaggregates] == ["count", "sum"]

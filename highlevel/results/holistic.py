@@ -4,7 +4,8 @@
     quantile(p)      position p * (n - 1) among the n values in their order, from 0; between two of them interpolated
     mode             the most frequent value; of equals the smallest
     entropy          -Σ p log2 p over the shares p of the values, in bits
-    top(k)           the k most frequent values as text, `value=count value=count`; of equals the smaller first
+    top(k)           the k most frequent values as text, `value=count value=count`; of equals the smaller first;
+                     times are ISO 8601 texts in UTC
 
 Over no value count_distinct is 0 and the others are NULL.
 """
@@ -18,6 +19,8 @@ import pyarrow.compute as pc
 
 from highlevel.aggregation import DetailFunction
 from lowlevel.expressions.arrow import to_text
+from lowlevel.expressions.times import time_texts
+from lowlevel.expressions.types import Type
 
 # How often each value stands in each group, sorted once for all that is told of it.
 #
@@ -105,8 +108,8 @@ def _ranks(column: pa.Array) -> Numbers:
     return ranks.astype(np.int64, copy=False)
 
 
-def told(function: DetailFunction, parameter: float, values: ValueCounts) -> pa.Array:
-    """Return what `function` says of each group."""
+def told(function: DetailFunction, parameter: float, values: ValueCounts, kind: Type = Type.INT) -> pa.Array:
+    """Return the result of `function` for each group, over values of the type `kind`."""
     match function:
         case DetailFunction.COUNT_DISTINCT:
             return pa.array(values.ends - values.begins)
@@ -117,7 +120,7 @@ def told(function: DetailFunction, parameter: float, values: ValueCounts) -> pa.
         case DetailFunction.ENTROPY:
             return entropies(values)
         case DetailFunction.TOP:
-            return tops(values, int(parameter))
+            return tops(values, int(parameter), kind)
 
 
 def quantiles(values: ValueCounts, share: float) -> pa.Array:
@@ -163,12 +166,12 @@ def entropies(values: ValueCounts) -> pa.Array:
     return pa.array(bits + 0.0, mask=totals == 0)  # the sum of one -0.0 is 0
 
 
-def tops(values: ValueCounts, most: int) -> pa.Array:
+def tops(values: ValueCounts, most: int, kind: Type) -> pa.Array:
     """Return the `most` most frequent values of each group."""
     order = values.by_frequency()
     begins = values.begins
     order = order[np.arange(len(order)) - begins[values.groups] < most]
-    texts = spelled(values.column.take(pa.array(values.places[order])))
+    texts = spelled(values.column.take(pa.array(values.places[order])), kind)
     named = pc.binary_join_element_wise(texts, pa.array(values.counts[order]).cast(pa.string()), "=")
     sizes = np.minimum(values.ends - begins, most)
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
@@ -176,6 +179,8 @@ def tops(values: ValueCounts, most: int) -> pa.Array:
     return pc.if_else(pa.array(sizes > 0), joined, pa.scalar(None, pa.string()))
 
 
-def spelled(column: pa.Array) -> pa.Array:
-    """Return values as texts."""
+def spelled(column: pa.Array, kind: Type) -> pa.Array:
+    """Return values of the type `kind` as texts."""
+    if kind is Type.TIME:
+        return time_texts(column)
     return to_text(column) if pa.types.is_binary(column.type) else column.cast(pa.string())

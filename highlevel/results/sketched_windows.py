@@ -49,7 +49,7 @@ class FoldedPane:
             values = batch.column(folding.source)
             rows = np.flatnonzero((counts > 0) & np.asarray(values.is_valid()))
             rows = rows[np.argsort(ids[rows], kind="stable")]
-            given, counts = values_for(folding.function, values.take(pa.array(rows))), counts[rows]
+            given, counts = values_for(folding, values.take(pa.array(rows))), counts[rows]
             for group, first, end in _runs(ids[rows]):
                 sketches[group].add(given[first:end], counts[first:end])
 

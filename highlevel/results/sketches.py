@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.aggregation import DetailFunction
+from highlevel.aggregation import DetailFunction, Folding
 from highlevel.results.holistic import spelled
 
 REGISTERS_LOG2 = 12
@@ -153,12 +153,12 @@ MAKERS: dict[DetailFunction, Callable[[], Sketch]] = {
 """How the sketch of each function is made."""
 
 
-def values_for(function: DetailFunction, column: pa.Array) -> Values:
-    """Return the values of a column, none NULL, as the sketch of a function takes them."""
-    if function is DetailFunction.APPROX_QUANTILE:
+def values_for(folding: Folding, column: pa.Array) -> Values:
+    """Return the values of a column, none NULL, in the form that the sketch of a folding takes."""
+    if folding.function is DetailFunction.APPROX_QUANTILE:
         return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    if function is DetailFunction.APPROX_TOP:
-        return spelled(column).to_pylist()
+    if folding.function is DetailFunction.APPROX_TOP:
+        return spelled(column, folding.kind).to_pylist()
     if pa.types.is_binary(column.type):
         return [value.decode("latin-1") for value in column.to_pylist()]
     if pa.types.is_boolean(column.type):

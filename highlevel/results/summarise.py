@@ -55,7 +55,7 @@ class Summarise:
             if of not in sorted_values:
                 counts = batch.column(detail.count).to_numpy()
                 sorted_values[of] = ValueCounts(ids, found.num_rows, batch.column(detail.key), counts)
-            values = told(detail.function, detail.parameter, sorted_values[of])
+            values = told(detail.function, detail.parameter, sorted_values[of], detail.kind)
             found = found.append_column(detail.name, values)
         yield found
 
