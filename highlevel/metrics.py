@@ -155,8 +155,8 @@ SPARK_RESTARTS = Metric(
     "wiretide_spark_restarts_total",
     "counter",
     ("reason",),
-    "Restarts of the query on Spark from its checkpoint, by reason: worker_start (a Python worker did not start in"
-    " time), worker_end (a Python worker ended) or executor_lost.",
+    "Restarts of the query on Spark from its checkpoint, and repeated jobs of a finite query, by reason: worker_start"
+    " (a Python worker did not start in time), worker_end (a Python worker ended) or executor_lost.",
 )
 
 PIPELINE_METRICS = (

@@ -32,6 +32,20 @@ def test_a_finished_micro_batch_makes_the_count_begin_again() -> None:
     assert restarts.samples[SPARK_RESTARTS.name, ("worker_end",)] == 20
 
 
+def test_the_final_error_contains_the_number_of_restarts() -> None:
+    restarts = Restarts(lambda line: None)
+    reason = "the job on Spark failed: org.apache.spark.SparkException: Python worker failed to connect back."
+    assert str(restarts.failure(SLOW_START)) == reason
+    restarts.delay(SLOW_START)
+    assert str(restarts.failure(SLOW_START)) == f"{reason}; Spark had repeated the work 1 time"
+    while restarts.delay(SLOW_START) is not None:
+        pass
+    assert str(restarts.failure(SLOW_START)) == f"{reason}; Spark had repeated the work 5 times"
+    assert str(restarts.failure(DATA_ERROR)) == "a.pcap: changed"
+    restarts.progressed()
+    assert str(restarts.failure(SLOW_START)) == reason
+
+
 @pytest.mark.parametrize(
     "report", [DATA_ERROR, "ZeroDivisionError: division by zero", "java.io.IOException: No space left on device", ""]
 )

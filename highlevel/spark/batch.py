@@ -53,7 +53,7 @@ from highlevel.spark.byte_ranges import (
 from highlevel.spark.closed_windows import Counted, finished_windows
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.counters import added
-from highlevel.spark.errors import report_of, root_cause
+from highlevel.spark.errors import report_of
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.finite_host import PACKED, FiniteHost, counters_of
 from highlevel.spark.packing import pack, unpack
@@ -108,7 +108,8 @@ class Merger:
 class BatchRun:
     """One finite answer. Raises InputError for an input. `say` receives warnings.
 
-    `run` once; afterwards `samples` holds what was counted and `readings` what became of each input.
+    `run` once; afterwards `samples` contains the counters and `readings` the outcome of each input. If `run` fails,
+    `samples` contains the restarts.
     """
 
     spark: SparkSession
@@ -223,7 +224,8 @@ class BatchRun:
                 report = report_of(failure)
                 delay = self._restarts.delay(report)
                 if delay is None:
-                    raise root_cause(report) from None
+                    self.samples.merge(self._restarts.samples, ALL_METRICS)
+                    raise self._restarts.failure(report) from None
                 time.sleep(delay)
 
     def _count(self, merged: Sequence[dict[str, Any]]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from capture.metrics import Samples
 from highlevel.metrics import SPARK_RESTARTS
-from highlevel.spark.errors import names_user_error
+from highlevel.spark.errors import RunError, names_user_error, root_cause
 
 MOST = 5
 """Restarts without a finished micro-batch in between."""
@@ -81,3 +81,10 @@ class Restarts:
         }[reason]
         self.say(f"warning: {text}; Spark repeats the work in {seconds:.0f} s (restart {self._row} of {MOST})")
         return seconds
+
+    def failure(self, report: str) -> Exception:
+        """Return the exception that ends the run; its message contains the number of restarts without progress."""
+        error = root_cause(report)
+        if not self._row or not isinstance(error, RunError):
+            return error
+        return RunError(f"{error}; Spark had repeated the work {self._row} time{'s' if self._row > 1 else ''}")

@@ -41,7 +41,7 @@ from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.checkpoint import check_checkpoint, offsets_checksum
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.decompressed_inputs import Say, mapped_inputs
-from highlevel.spark.errors import RunError, report_of, root_cause
+from highlevel.spark.errors import RunError, report_of
 from highlevel.spark.estimates import with_estimates
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
@@ -231,7 +231,7 @@ class StreamRun:
         """Wait before a restart; raise the reason of the failure if there will be none."""
         delay = self._restarts.delay(report)
         if delay is None:
-            raise root_cause(report) from None
+            raise self._restarts.failure(report) from None
         time.sleep(delay)
 
     def _batch(self, rows: DataFrame, batch_id: int) -> None:
