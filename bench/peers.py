@@ -157,7 +157,7 @@ def run(setting: Setting) -> Report:
 
 
 def judge(report: Report, seconds: dict[Peer, list[float]], judged: bool) -> None:
-    """Judge the query against the tools that answer the same question over as many packets, if installed."""
+    """Compare the query with the tools that answer the same question over as many packets, if installed."""
     measured = figure(seconds[NFDUMP]) if NFDUMP in seconds else None
     ratio = None if measured is None else quotient(measured, figure(seconds[OURS])).median
     missing = "" if measured else "nfpcapd and nfdump are not installed"

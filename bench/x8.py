@@ -195,7 +195,7 @@ def cell(found: LossFree) -> str:
 
 
 def judge(report: Report, found: dict[tuple[str, str, Policy], Run], judged: bool) -> None:
-    """Judge the policies; whether the core was ours alone is told, and times are those of the processor."""
+    """Compare the policies with the criteria; report whether other processes used the core. Times are CPU times."""
     for size in ("1", "2"):
         runs = {policy: found["520K", size, policy].found for policy in Policy}
         report.require(f"iop busy, 520K groups, table x{size}", runs[Policy.IOP_SLOW].utilisation, "<= 0.75", judged)

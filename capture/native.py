@@ -289,7 +289,7 @@ class Kernel:
 
 
 def _read_own(path: Path) -> bytes:
-    """Read a file that nobody else can write; OSError for any other one, and for a symbolic link."""
+    """Read a file that only this user can write; raise OSError for any other file and for a symbolic link."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(file.fileno())

@@ -1,4 +1,4 @@
-"""What exporters announced, through a file and back: nothing is forgotten, and nothing in a file is trusted."""
+"""Announcements of exporters, written to a file and read back: nothing is lost, and damaged files are refused."""
 
 import json
 import struct

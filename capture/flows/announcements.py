@@ -1,4 +1,4 @@
-"""What exporters announce in one file, and the interface by which a decoder's owner asks for other files' templates."""
+"""Announcements of exporters in one file, and the interface that supplies templates of other files to a decoder."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What exporters announced, kept in a file: their templates, how they sample, when they were started.
+"""Store announcements of exporters in a file: their templates, their sampling rates, their start times.
 
-An exporter says what its records are made of once in a while, some only when they start. What a collector knows
-outlives it in this file, and a capture whose beginning is missing can be read by it. The file is JSON, `FORMAT` says so
-in it; it is replaced as a whole.
+An exporter sends its templates periodically; some send them only when they start. The file outlives the collector, and
+decodes captures whose beginning is missing. It is JSON, contains its `FORMAT`, and is replaced as a whole.
 """
 
 from __future__ import annotations

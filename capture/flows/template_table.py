@@ -13,8 +13,8 @@ from capture.flows.steps import Layouts
 from capture.flows.templates import REFUSALS, Announcement, Bounds, Definition, announcements
 
 CHANGES = ("new", "same", "other", "withdrawn", "evicted")
-"""What a template record does: it is the first of its number, says the same again, replaces one, or ends one. The last
-is what happens to the template that was announced longest ago, if a new one needs its room."""
+"""Effects of a template record: it adds a template, repeats, replaces or withdraws one. `evicted` is the effect on the
+template that was announced longest ago, if a new one needs its room."""
 
 HEARD = 16
 """Sets of templates that a session says again and again, and that are known by a digest of their bytes."""
