@@ -40,7 +40,7 @@ hypothesis.settings.load_profile("wiretide")
 SEEDS = ("seed", "block", "part")
 """Parameters whose values differ in their random streams alone: `--quick` runs one of QUICK."""
 
-QUICK = 5
+QUICK = 10
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -352,6 +352,7 @@ def test_thresholds_between_which_a_group_would_be_both_are_refused(up: float, d
         Thresholds(up, down)
 
 
+@pytest.mark.slow("long streams")
 def test_a_lower_way_back_switches_less_often() -> None:
     switches = []
     spec = Spec(100, 10)

@@ -45,7 +45,8 @@ def by_definition(spec: Spec, arrivals: list[Arrival]) -> set[tuple]:
 
 def test_any_stream_and_any_switching_in_panes_give_the_windows_of_the_definition(rounds: Rounds) -> None:
     outside = 0
-    for seed in rounds(240):
+    seeds = rounds(240)
+    for seed in seeds:
         random = Random(seed)
         spec = random_spec(random)
         window = SlidingWindow(spec.range, spec.slide, spec.origin)
@@ -84,7 +85,7 @@ def test_any_stream_and_any_switching_in_panes_give_the_windows_of_the_definitio
                 *(sources, contract.progress, promise, contract.held),
             )
             check_restart(fresh, events, trace, random.randint(0, len(events)), ipc=seed % 2 == 0)
-    assert outside > 100
+    assert outside > len(seeds) // 2
 
 
 def test_three_panes_of_three_make_a_window_of_nine_that_slides_by_six() -> None:

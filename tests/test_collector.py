@@ -401,6 +401,7 @@ def refused(*options: str, cwd: Path) -> tuple[int, str]:
     return status, err
 
 
+@pytest.mark.slow("many processes")
 def test_ports_in_use_and_folders_that_are_none_end_with_status_1(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with sender() as taken, socket.create_server(("127.0.0.1", 0)) as served:

@@ -237,6 +237,7 @@ def opening_steps(sources: int) -> float:
     return link.decoder.sessions.steps / sources
 
 
+@pytest.mark.slow("many sources")
 def test_a_session_costs_as_much_with_many_sources_as_with_few() -> None:
     few, many = opening_steps(200), opening_steps(4000)
     assert many < 4 * few + 16

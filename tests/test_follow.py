@@ -419,6 +419,7 @@ def test_files_are_known_again_where_their_device_has_another_number(folder: Pat
     following.idle()
 
 
+@pytest.mark.slow("a long folder")
 def test_a_position_is_short_whatever_the_files_hold(folder: Path) -> None:
     for number in range(300):
         write(folder / f"eth0-20260101-{number:06d}.pcap", capture_of(range(number, number + 1)), number)

@@ -196,6 +196,7 @@ def test_a_missing_script_is_named(tmp_path: Path) -> None:
     assert (status, err) == (1, "wiretide: none.py: cannot be read: No such file or directory\n")
 
 
+@pytest.mark.slow("a process that imports scapy")
 def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
     text = "def packets():\n    while True:\n        yield IP() / UDP()\n        open('on', 'w').close()\n"
     script(tmp_path, text)

@@ -249,6 +249,7 @@ def test_the_file_does_not_depend_on_the_chunk_size(tmp_path: Path, chunk: int, 
     assert (tmp_path / "a.pcap").read_bytes() == (tmp_path / "b.pcap").read_bytes()
 
 
+@pytest.mark.slow("many captures")
 def test_another_seed_makes_other_conversations(tmp_path: Path) -> None:
     generate(MIXED, tmp_path / "a.pcap")
     generate(replace(MIXED, seed=2), tmp_path / "b.pcap")
@@ -257,6 +258,7 @@ def test_another_seed_makes_other_conversations(tmp_path: Path) -> None:
     assert not first & second
 
 
+@pytest.mark.slow("long captures")
 @pytest.mark.parametrize("precision", ["us", "ns"])
 def test_conversations_are_added_in_the_order_of_time(tmp_path: Path, precision: str) -> None:
     alone = replace(MIXED, conversations=(), precision=precision)

@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv6Address
 from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,6 +141,7 @@ def test_a_tree_printed_with_few_parentheses_compiles_to_itself(tree: Expression
     assert compiled(expression_text(tree)) == tree
 
 
+@pytest.mark.slow("long chains of every operator")
 def test_a_chain_of_a_thousand_operands_has_the_value_of_its_operands_one_after_the_other() -> None:
     random = Random(7)
     rows: Columns = {"len": Vector(np.arange(40)), "vlan": Vector(np.arange(40) % 7, np.arange(40) % 3 > 0)}

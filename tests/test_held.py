@@ -74,6 +74,7 @@ def test_a_step_is_sampled_by_itself_where_that_is_asked_for() -> None:
     assert found.results == found.rows > 0
 
 
+@pytest.mark.slow("many experiments")
 def test_all_plans_of_each_experiment_say_the_same() -> None:
     """`measure` raises where they do not; and what they hold has the form that the experiment is about."""
     skewed = x9.measure(130, 20, 10, (0, 20))

@@ -104,6 +104,7 @@ def test_pairs_of_every_capture_are_the_truth(captures: Path) -> None:
         assert not engine.samples().total(LATE_PARTIALS)
 
 
+@pytest.mark.slow("every real capture")
 @pytest.mark.filterwarnings("ignore:.*whole records:RuntimeWarning")  # one capture is cut
 def test_sliding_windows_of_every_capture_are_those_of_the_definition(captures: Path) -> None:
     spec = Spec(300 * NS, 60 * NS)

@@ -52,6 +52,7 @@ def events_of(random: Random) -> tuple[list[list[Arrival]], list[Event]]:
     return arrivals, events
 
 
+@pytest.mark.slow("many long streams")
 def test_results_are_those_of_a_join_without_order_and_in_order() -> None:
     total = 0
     for seed in range(RUNS):

@@ -157,7 +157,8 @@ def ordered(stream: list[Arrival | int]) -> list[Arrival | int]:
 
 def test_merge_lets_the_smallest_head_go_when_every_input_has_one_or_a_promise(rounds: Rounds) -> None:
     dropped = 0
-    for seed in rounds(RUNS):
+    seeds = rounds(RUNS)
+    for seed in seeds:
         random = Random(seed)
         inputs = random_inputs(random)
         if random.random() < 0.8:
@@ -188,7 +189,7 @@ def test_merge_lets_the_smallest_head_go_when_every_input_has_one_or_a_promise(r
         assert stopped.received + operator.received == len(left) + twin.late
         assert operator.rows_held == 0
         dropped += twin.late
-    assert dropped > 100
+    assert dropped > len(seeds) // 3
 
 
 def most_held(gap: int, lull: int | None, skew: int = 0) -> int:

@@ -296,6 +296,7 @@ def test_code_from_a_folder_that_others_can_write_is_never_run(opened: str, mode
     assert f"chmod go-w '{cache / opened}'" in err
 
 
+@pytest.mark.slow("compiles kernels")
 def test_a_file_that_others_can_write_is_compiled_again_and_replaced(tmp_path: Path) -> None:
     other_process(tmp_path)
     poison(tmp_path / "wiretide/kernels")
@@ -306,6 +307,7 @@ def test_a_file_that_others_can_write_is_compiled_again_and_replaced(tmp_path: P
     assert other_process(tmp_path)[0] == "42"
 
 
+@pytest.mark.slow("compiles kernels")
 def test_a_symbolic_link_or_a_pipe_in_the_place_of_code_is_not_read(tmp_path: Path) -> None:
     other_process(tmp_path)
     (code,) = (tmp_path / "wiretide/kernels").iterdir()
@@ -330,6 +332,7 @@ def test_code_of_another_user_is_never_run(path: str, tmp_path: Path) -> None:
     assert other_process(tmp_path)[0] == "42"
 
 
+@pytest.mark.slow("compiles kernels")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 def test_a_cache_folder_behind_the_link_of_another_user_is_not_used(tmp_path: Path) -> None:
     other_process(tmp_path)

@@ -66,6 +66,8 @@ MERGE = {
     Kind.FIRST: min,
     Kind.LAST: max,
 }
+MANY_SIZES = pytest.mark.slow("further sizes of the table")
+
 NOTHING = (Kind.MIN, Kind.MAX, Kind.EARLIEST, Kind.LATEST, Kind.FIRST, Kind.LAST)
 """Kinds that over no value are none; others are what they begin as."""
 
@@ -142,7 +144,7 @@ def check_promises(plan: LowLevelPlan, items: list[Item], truth: dict[tuple, lis
 
 
 @pytest.mark.parametrize("keys", KEY_SHAPES, ids=lambda keys: "+".join(keys) or "none")
-@pytest.mark.parametrize("slots", [8, 16, 64])
+@pytest.mark.parametrize("slots", [pytest.param(8, marks=MANY_SIZES), 16, pytest.param(64, marks=MANY_SIZES)])
 def test_partials_merge_to_the_exact_groups_and_promises_are_kept(
     keys: tuple[str, ...], slots: int, tmp_path: Path
 ) -> None:

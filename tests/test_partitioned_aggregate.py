@@ -115,6 +115,7 @@ def test_without_idle_partitions_wait_until_the_end() -> None:
     assert (rows["p"].to_pylist(), mark.low) == ([1, 0], END)
 
 
+@pytest.mark.slow("a long stream")
 def test_memory_is_that_of_open_windows_however_many_rows_and_partitions_there_were() -> None:
     """Partitions come and go, or stay: what is held does not grow with the rows."""
     for idle in (50, None):

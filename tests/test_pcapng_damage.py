@@ -156,6 +156,7 @@ def test_a_packet_without_any_interface_is_damage_and_no_crash(tmp_path: Path) -
         assert agrees(section() + packet, tmp_path / "none.pcapng")
 
 
+@pytest.mark.slow("a large file")
 def test_a_file_has_no_more_interfaces_than_the_bound_and_their_memory_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "many.pcapng"
     wide = interface(name="\U0001f4e1" * 300)  # 4 bytes a character, as text is kept too

@@ -228,6 +228,7 @@ def test_a_chain_without_end_costs_one_interval_however_it_arrives() -> None:
     assert operator.bytes == state
 
 
+@pytest.mark.slow("a long stream")
 def test_groups_that_are_over_are_forgotten_and_memory_stays_bounded() -> None:
     operator = make(10)
     most = 0

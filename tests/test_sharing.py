@@ -76,7 +76,7 @@ def relatives(random: Random, keys: tuple[str, ...]) -> list[LowLevelPlan]:
 
 
 @pytest.mark.parametrize("keys", KEY_SHAPES, ids=lambda keys: "+".join(keys) or "none")
-@pytest.mark.parametrize("slots", [8, 64])
+@pytest.mark.parametrize("slots", [8, pytest.param(64, marks=pytest.mark.slow("a second size of the table"))])
 def test_each_query_gets_what_it_gets_alone(keys: tuple[str, ...], slots: int, tmp_path: Path) -> None:
     for seed in range(2):
         random = Random(f"shared {keys}{slots}{seed}")

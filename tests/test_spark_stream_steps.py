@@ -192,6 +192,7 @@ def test_a_query_reads_the_inputs_that_its_streams_name(tmp_path: Path) -> None:
     assert {name: table["link"].to_pylist() for name, table in got.items()} == {"main1": ["main1"], "jumps": ["jumps"]}
 
 
+@pytest.mark.slow("many micro-batches")
 def test_the_lag_is_behind_the_newest_packet_of_the_querys_own_links(tmp_path: Path) -> None:
     """The link `jumps` brings packets dated a year ahead, which are no business of a query on main1."""
     inputs = [Input(each.link, each.path, stream=each.link) for each in write_links(tmp_path, 3)]

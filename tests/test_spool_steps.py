@@ -194,6 +194,7 @@ def test_captures_and_spools_go_together(captures: list[Input], tmp_path: Path) 
     engine.check(captures)
 
 
+@pytest.mark.slow("waits")
 def test_a_spool_that_is_not_there_is_waited_for(captures: list[Input], tmp_path: Path) -> None:
     folder = tmp_path / "later" / "spool"
     engine = Engine(PLANS, [spool_of(folder, "main1"), captures[1]], tmp_path / "state")

@@ -193,6 +193,7 @@ def test_groups_of_which_nothing_is_left_take_no_memory() -> None:
         assert totals.table.count <= 1100
 
 
+@pytest.mark.slow("long streams")
 def test_windows_between_which_nothing_changes_are_all_emitted() -> None:
     spec, operator = Spec(3600, 1), Aggregate(["k0"], [COUNT])
     feed(operator, (0, partials(spec, [COUNT], [Arrival(10, group, 1) for group in range(4500)])))

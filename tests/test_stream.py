@@ -262,6 +262,7 @@ def test_standard_input_is_read_from_a_pipe_and_from_a_file(through: str, tmp_pa
     assert done.stdout.decode() == f"3 {0 if through == 'pipe' else len(data)} None\n"
 
 
+@pytest.mark.slow("several processes")
 def test_a_query_reads_standard_input() -> None:
     data = pcap_bytes(
         [(n, bytes.fromhex("4500001c 00010000 40110000 0a000001 0a000002 0035 1234 0008 0000")) for n in range(7)], 101

@@ -62,6 +62,7 @@ def answer(inputs: list[Input], threads: int, records: int = 40, slots: int = 64
     return found, engine
 
 
+@pytest.mark.slow("many runs of the engine")
 @pytest.mark.parametrize("seed", range(3))
 def test_the_answer_is_the_same_for_every_number_of_threads(seed: int, tmp_path: Path) -> None:
     inputs = write_links(tmp_path, seed)
