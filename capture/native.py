@@ -144,9 +144,9 @@ def _scratch_folder() -> Path:
     return Path(scratch.name)
 
 
-def missing() -> list[Kernel]:
-    """Kernels that are not in the cache and will be compiled when first called."""
-    return [each for each in kernels if each.stored() is None]
+def missing(needed: Callable[[Kernel], bool] | None = None) -> list[Kernel]:
+    """Return the needed kernels, by default all, that are not in the cache; the first call compiles them."""
+    return [each for each in kernels if (needed is None or needed(each)) and each.stored() is None]
 
 
 def _fingerprint(symbol: str, code: bytes) -> str:
@@ -191,11 +191,7 @@ class Kernel:
 
         The functions as they are in memory: a source that has changed since the import is another kernel's.
         """
-        import llvmlite.binding as llvm
-
-        features = llvm.get_host_cpu_features().flatten()
-        parts = [self.signature, llvm.__name__, llvm.get_host_cpu_name(), features, str(llvm.llvm_version_info)]
-        digest = hashlib.sha256("\0".join(parts).encode())
+        digest = hashlib.sha256("\0".join([self.signature, *_target()]).encode())
         for name, function in sorted(self._functions().items()):
             code = function.__code__
             values = [function.__globals__.get(each) for each in code.co_names]
@@ -286,6 +282,15 @@ class Kernel:
             reached: list[Any] = [function.__globals__.get(name) for name in function.__code__.co_names]
             todo += [each for each in reached if hasattr(each, IS_HELPER) and each.__name__ not in found]
         return found
+
+
+@functools.cache
+def _target() -> list[str]:
+    """Describe the compiler and the processor of this process."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features().flatten()
+    return [llvm.__name__, llvm.get_host_cpu_name(), features, str(llvm.llvm_version_info)]
 
 
 def _read_own(path: Path) -> bytes:

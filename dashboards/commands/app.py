@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import typer
@@ -23,15 +24,34 @@ from dashboards.wire_text import escaped, lines_escaped
 INTERRUPTED, TERMINATED_STATUS = 130, 143
 """Exit status after Ctrl-C and after SIGTERM, as shells have it: 128 and the number of the signal."""
 
-app = typer.Typer(
-    help="Network monitoring in SQL over packets and flows, the Gigascope way.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+# SIGTERM interrupts these. A live query and a node finish in order on SIGTERM: see their modules.
+COMMANDS = (
+    query,
+    explain,
+    interruptible(run),
+    interruptible(compare),
+    interruptible(generate),
+    capture,
+    interruptible(demo),
 )
 
 
-@app.callback(invoke_without_command=True)
+def make_app(commands: Iterable[Callable[..., None]]) -> typer.Typer:
+    """Make the command line of some commands."""
+    # Plain help: to import rich for boxes around it takes as long as all the rest.
+    made = typer.Typer(
+        help="Network monitoring in SQL over packets and flows, the Gigascope way.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    made.callback(invoke_without_command=True)(_root)
+    for command in commands:
+        made.command()(command)
+    return made
+
+
 def _root(show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if show_version:
         from importlib.metadata import version
@@ -40,17 +60,8 @@ def _root(show_version: Annotated[bool, typer.Option("--version", help="Print th
         raise typer.Exit
 
 
-# SIGTERM interrupts these. A live query and a node take it as a request to finish: see their own files.
-for _command in (
-    query,
-    explain,
-    interruptible(run),
-    interruptible(compare),
-    interruptible(generate),
-    capture,
-    interruptible(demo),
-):
-    app.command()(_command)
+app = make_app(COMMANDS)
+"""The whole command line."""
 
 
 def main() -> None:
@@ -59,8 +70,10 @@ def main() -> None:
     Exit status: 0 done, 1 the input or the run failed, 2 the command line or the query is wrong, 130 after Ctrl-C, 143
     after SIGTERM.
     """
+    # Typer describes every command that it knows, which takes 40 ms: so it knows the one that is named.
+    named = [command for command in COMMANDS if [command.__name__] == sys.argv[1:2]]
     try:
-        app()
+        make_app(named or COMMANDS)()
     except (KeyboardInterrupt, SystemExit) as ended:
         # Typer turns Ctrl-C into this status and says nothing.
         if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:

@@ -53,7 +53,9 @@ def capture(
     exporters: Annotated[int, typer.Option(help="Senders to count one by one; the others are counted together.")] = 256,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus here.")] = None,
 ) -> None:
-    """Capture until Ctrl-C or SIGTERM: links of a pipeline into their spools, or datagrams into files.
+    """Capture links into spools, or datagrams into files.
+
+    Ctrl-C or SIGTERM ends it.
 
     With a pipeline file this is the low-level node: packets are reduced by the pipeline's queries in fixed memory, and
     `wiretide run PIPELINE.toml` reads what it leaves in the spools:

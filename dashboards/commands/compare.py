@@ -43,11 +43,13 @@ def compare(
         Path | None, typer.Option(metavar="DIR", help="Draw state and latency into this folder; needs matplotlib.")
     ] = None,
 ) -> None:
-    """Answer one query in order and out of order, over the same arrivals, and tell what each way costs.
+    """Answer a query in order and out of order, and compare the costs.
+
+    Both ways receive the same arrivals:
 
         wiretide compare trace.pcap --disorder 2s "SELECT srcIP, count(*) FROM p [RANGE 10 seconds] GROUP BY srcIP"
 
-    What variants there are and how to read the table is in docs/guide/compare.md. All rows are kept in memory.
+    docs/guide/compare.md explains the variants and the table. All rows are kept in memory.
     """
     from dashboards import comparing
     from dashboards.output.comparison_plots import draw, require_plots

@@ -50,7 +50,9 @@ def demo(
     port: Annotated[int, typer.Option(help="Port of the metrics; 0 takes any free one.")] = 9464,
     until_done: Annotated[bool, typer.Option("--until-done", help="End by itself when the replay has ended.")] = False,
 ) -> None:
-    """Watch a replay being monitored: three generated links, five queries, metrics for Prometheus.
+    """Run a demonstration: a pipeline over three generated links.
+
+    It has five queries and serves metrics for Prometheus.
 
     Main1 and Main2 are busy, out of order and disagree on the time; Control is nearly silent and late. In the middle
     Main1 is flooded with SYNs.

@@ -75,11 +75,14 @@ def explain(
         Layer | None, typer.Option(help="The IP layer that plain names of a query mean; left out: outer.")
     ] = None,
 ) -> None:
-    """Show the plan of a query: what runs low, what runs high, and why. Or a pipeline, or what is in a spool.
+    """Show the plan of a query or a pipeline file, or inspect a spool.
 
-    Of a pipeline file these are its links, each with who reads it, its promise, its flush policy, the tables that
-    queries share and their memory, and the plans of all queries; no input is opened. Of a spool, which may be in use:
-    segments, what has been committed, what was promised, lost and damaged.
+    The plan of a query says which part runs at the low level, which at the high level, and why.
+
+    A pipeline file has in addition its links with their readers, low watermarks and flush policies, and the tables
+    that queries share with their memory. No input is opened.
+
+    A spool has its segments, commits, low watermarks, losses and damage. It may be in use.
     """
     from dashboards.wire_text import lines_escaped
 

@@ -68,7 +68,9 @@ def generate(
     skewed_clock: Annotated[float, typer.Option(help="Seconds added to every timestamp.")] = 0.0,
     seed: Annotated[int, typer.Option(help="The same seed makes the same file.")] = 1,
 ) -> None:
-    """Write a synthetic capture: rate, groups, skew, disorder, lulls, attacks and conversations to choose.
+    """Write a synthetic capture.
+
+    Options select rate, groups, skew, disorder, lulls, attacks and conversations.
 
     Example: wiretide generate trace.pcap --duration 60 --rate 5000 --traffic dns:20 --traffic tls
 

@@ -17,9 +17,10 @@ def run(
         bool, typer.Option("--until-done", help="End when the inputs have ended, instead of serving until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Run a monitoring pipeline on Spark: links, queries, metrics for Prometheus, results as files.
+    """Run a monitoring pipeline on Spark.
 
-    State is kept in the pipeline's folder: a run that was stopped or killed goes on where it was.
+    The pipeline file names links, queries, metrics for Prometheus, and folders for results. The state is kept in the
+    pipeline's folder: a run that was stopped or killed continues where it ended.
     """
     from dashboards.output.console import compile_kernels
     from queries.pipeline_file import read_pipeline

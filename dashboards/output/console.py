@@ -41,8 +41,11 @@ def compile_kernels(*packages: str, idle: Callable[[Kernel], bool] | None = None
     if not packages:
         import highlevel.inline.engine  # noqa: F401  # declares the kernels
 
-    missing = [each for each in native.missing() if not packages or each.function.__module__.startswith(packages)]
-    missing = [each for each in missing if idle is None or not idle(each)]
+    def needed(kernel: Kernel) -> bool:
+        named = not packages or kernel.function.__module__.startswith(packages)
+        return named and (idle is None or not idle(kernel))
+
+    missing = native.missing(needed)
     if not missing:
         return
     kernels = f"{len(missing)} kernel{'s' if len(missing) > 1 else ''}"

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from highlevel.aggregation import DetailFunction
 from lowlevel.expressions.arrow import to_text
-from lowlevel.expressions.times import time_texts
 from lowlevel.expressions.types import Type
+from lowlevel.times import time_texts
 
 # How often each value stands in each group, sorted once for all that is told of it.
 #
