@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from queries.gsql import compile_query
-
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NAMED = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/[\w.-]*)`")
@@ -59,12 +57,3 @@ def test_what_leads_nowhere_is_seen(text: str, lost: list[str]) -> None:
 def test_the_readme_has_fewer_than_150_lines() -> None:
     readme = ROOT / "README.md"
     assert readme.read_text("utf-8").count("\n") < 150
-
-
-def test_the_queries_in_the_language_s_page_compile() -> None:
-    page = (ROOT / "docs" / "guide" / "sql.md").read_text("utf-8")
-    blocks = re.findall(r"^```sql\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    queries = [text for block in blocks for text in re.split(r"\n\n|\n(?=SELECT (?:srcIP, count|link))", block.strip())]
-    assert len(queries) > 12
-    for text in queries:
-        assert compile_query(text).schema.names, text

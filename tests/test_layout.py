@@ -15,8 +15,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINE = ["capture", "lowlevel", "highlevel", "queries", "dashboards", "wiretide"]
-FREE = ["bench", "tests"]
-TOP_FOLDERS = {".ci", ".github", "docs", *FREE, *PIPELINE[:-1]}
+FREE = ["bench", "docs", "tests"]
+TOP_FOLDERS = {".ci", ".github", *FREE, *PIPELINE[:-1]}
 TOP_FILES = {
     *{".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "pyproject.toml"},
     *{"requirements.lock", "wiretide.py"},

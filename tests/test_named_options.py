@@ -19,7 +19,7 @@ OPTIONS = {
     name: {option for parameter in command.params for option in parameter.opts} | {"--help"}
     for name, command in COMMANDS.items()
 }
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
 COMMAND_OF = {
     "dashboards/monitors/collector.py": "capture",

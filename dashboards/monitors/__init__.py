@@ -1,0 +1,1 @@
+"""Long-running commands put together: pipeline, low-level node, collector."""

@@ -1,0 +1,1 @@
+"""Results and progress for people: tables, files, the console, plots."""

@@ -1,0 +1,1 @@
+"""Metrics over HTTP for Prometheus: the last final window of each query, and counters."""

@@ -1,0 +1,1 @@
+"""Sliding and tumbling windows over time: window IDs, merge buffers, the operator."""

@@ -1,0 +1,1 @@
+"""Expressions over columns: the tree, its types, and its evaluation over batches."""

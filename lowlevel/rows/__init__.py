@@ -1,0 +1,1 @@
+"""Readers of each kind of rows: blocks in, columns out."""

@@ -1,0 +1,1 @@
+"""The guide is run: its commands, queries, pipeline files and Python blocks."""

@@ -1,0 +1,122 @@
+"""Every command, query, pipeline file and Python block of the guide works, and prints what the page shows.
+
+A page that is not run ages: an option that was renamed, a query that does not compile any more, an output of another
+version, an example that never worked. Outputs are compared with those of the captures that the tutorial and the
+cookbook generate, so a change of the generator is noticed too. `python -m tests.documents PAGE…` records outputs again.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from queries.gsql import compile_query
+from queries.pipeline_file import parse_pipeline
+from tests.documents.blocks import GUIDE, ROOT, Block, blocks_of, commands_of, is_shown, sql_statements
+from tests.documents.terminal import Terminal
+
+PAGES = sorted(GUIDE.glob("*.md"))
+LISTS = {
+    "bad.txt": "203.0.113.7\n198.51.100.0/24\n",
+    "usual_ports.txt": "53\n80\n443\n",
+    "customers.tbl": "198.51.100.0/24 Example Ltd.\n",
+}
+"""Files that queries of the guide name without showing how they are made."""
+
+GENERATED: dict[str, str] = {}
+"""Output by command, of those that have generated the captures."""
+
+COMPLETION = {"[links": '[links]\nMain1 = "main1.pcap"\n', "[queries": '[queries.q]\nsql = "SELECT ts FROM Main1"\n'}
+"""Sections that a pipeline file needs and that a page may leave out."""
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    """A terminal in a folder with all captures that pages generate."""
+    folder = tmp_path_factory.mktemp("guide")
+    (folder / "docs").symlink_to(ROOT / "docs")
+    for name, text in LISTS.items():
+        (folder / name).write_text(text)
+    with contextlib.closing(Terminal(folder)) as terminal:
+        for page in (GUIDE / "tutorial.md", GUIDE / "cookbook.md"):
+            for command in (command for block in runnable(page, "console") for command in commands_of(block)):
+                if command.text.startswith("wiretide generate"):
+                    GENERATED[command.text] = terminal.run(command)
+        yield terminal
+
+
+@pytest.fixture
+def prepared(terminal: Terminal, tmp_path: Path) -> Iterator[Terminal]:
+    """The terminal in a new folder with links to the captures."""
+    shared = terminal.folder
+    for path in shared.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    terminal.folder = tmp_path
+    yield terminal
+    terminal.folder = shared
+
+
+def runnable(page: Path, language: str) -> list[Block]:
+    return [block for block in blocks_of(page) if block.language == language and not block.not_run]
+
+
+def ids(page: Path) -> str:
+    return page.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_commands_print_what_the_page_shows(page: Path, prepared: Terminal) -> None:
+    assert differences(page, prepared, spark=False) == {}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "page",
+    [
+        page
+        for page in PAGES
+        if any(command.needs_spark for block in runnable(page, "console") for command in commands_of(block))
+    ],
+    ids=ids,
+)
+def test_commands_on_spark_print_what_the_page_shows(page: Path, prepared: Terminal) -> None:
+    assert differences(page, prepared, spark=True) == {}
+
+
+def differences(page: Path, terminal: Terminal, *, spark: bool) -> dict[str, tuple[str, str]]:
+    """Return by command what it printed and what the page shows, if they differ."""
+    wrong = {}
+    for block in runnable(page, "console"):
+        for command in commands_of(block):
+            if spark or not command.needs_spark:
+                output = GENERATED.get(command.text) or terminal.run(command)
+                if not is_shown(output, command.output):
+                    wrong[f"{block.name}: {command.text}"] = (output, command.output)
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_python_blocks_run_and_print_what_the_page_shows(page: Path, prepared: Terminal) -> None:
+    blocks = blocks_of(page)
+    for block, following in zip(blocks, [*blocks[1:], None], strict=False):
+        if block.language == "python" and not block.not_run:
+            output = prepared.run_python(block.text)
+            if following is not None and following.language == "output":
+                assert output == following.text, block.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_queries_compile(page: Path, prepared: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(prepared.folder)
+    for block in runnable(page, "sql"):
+        for text in sql_statements(block):
+            assert compile_query(text).schema.names, block.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_pipeline_files_are_read(page: Path, prepared: Terminal) -> None:
+    for block in runnable(page, "toml"):
+        missing = [text for section, text in COMPLETION.items() if f"\n{section}" not in f"\n{block.text}"]
+        pipeline = parse_pipeline("\n".join([block.text, *missing]), prepared.folder)
+        assert pipeline.plans(), block.name
