@@ -98,4 +98,5 @@ $(INSTALLED): requirements.lock pyproject.toml .venv/bin/python
 	@awk '/^[a-z]/ { on = /^setuptools==/ } on' requirements.lock | $(PIP) --require-hashes --requirement /dev/stdin
 	@$(PIP) --no-build-isolation --use-pep517 --require-hashes --requirement requirements.lock
 	@$(PIP) --no-build-isolation --no-deps --editable .
+	@.venv/bin/wiretide doctor --compile >/dev/null  # machine code for this user: the first query does not wait
 	@touch $(INSTALLED)

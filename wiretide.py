@@ -10,6 +10,7 @@ Everything heavy is imported where it is used, so that `wiretide --help` and a q
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,7 +24,51 @@ from lowlevel.layers import Layer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["aggregate", "app", "compare", "explain", "main", "packets", "query", "watch"]
+    from capture.errors import InputError, MissingPackageError, WiretideError
+    from highlevel.aggregation import AggregateError
+    from highlevel.compare.question import NotComparedError
+    from queries.errors import QueryError
+    from queries.sections import PipelineError
+
+__all__ = [
+    "AggregateError",
+    "InputError",
+    "MissingPackageError",
+    "NotComparedError",
+    "PipelineError",
+    "QueryError",
+    "WiretideError",
+    "aggregate",
+    "app",
+    "compare",
+    "explain",
+    "main",
+    "packets",
+    "query",
+    "watch",
+]
+
+ERRORS = {
+    "AggregateError": "highlevel.aggregation",
+    "InputError": "capture.errors",
+    "MissingPackageError": "capture.errors",
+    "NotComparedError": "highlevel.compare.question",
+    "PipelineError": "queries.sections",
+    "QueryError": "queries.errors",
+    "WiretideError": "capture.errors",
+}
+"""Public error classes and their modules, which are imported when the class is used."""
+
+
+def __getattr__(name: str) -> type[Exception]:
+    if name not in ERRORS:
+        raise AttributeError(f"module 'wiretide' has no attribute {name!r}")
+    error: type[Exception] = getattr(importlib.import_module(ERRORS[name]), name)
+    return error
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def query(

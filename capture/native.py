@@ -51,6 +51,9 @@ SCALARS: dict[str, tuple[str, Any, Any]] = {
 IS_HELPER, IS_OUTLINED, BUILDER = "__kernel_helper__", "__kernel_outlined__", "__kernel_builder__"
 """Attributes that mark helpers; the last is what makes the compiled form of one that has no body."""
 
+CACHE = "kernels"
+"""Name of the folder that is the cache of machine code."""
+
 kernels: list[Kernel] = []
 """Every kernel that has been declared in this process."""
 
@@ -114,7 +117,7 @@ def cache_folder() -> Path:
 @functools.cache
 def _safe_folder(base: Path) -> Path:
     """Return the cache folder below `base`, or the scratch folder if a part of the cache folder is not safe."""
-    folder = base / "wiretide" / "kernels"
+    folder = base / "wiretide" / CACHE
     for each in (base / "wiretide", folder):
         try:
             check_private_folder(each)
@@ -142,6 +145,11 @@ def _scratch_folder() -> Path:
     scratch = tempfile.TemporaryDirectory(prefix="wiretide-kernels-")
     atexit.register(scratch.cleanup)
     return Path(scratch.name)
+
+
+def has_lasting_cache() -> bool:
+    """Return whether the machine code that this process stores is kept for other processes."""
+    return cache_folder().name == CACHE
 
 
 def missing(needed: Callable[[Kernel], bool] | None = None) -> list[Kernel]:

@@ -12,8 +12,10 @@ import typer
 
 from capture.errors import WiretideError
 from dashboards.commands.capture import capture
+from dashboards.commands.columns import columns
 from dashboards.commands.compare import compare
 from dashboards.commands.demo import demo
+from dashboards.commands.doctor import doctor
 from dashboards.commands.explain import explain
 from dashboards.commands.generate import generate
 from dashboards.commands.query import query
@@ -33,6 +35,8 @@ COMMANDS = (
     interruptible(generate),
     capture,
     interruptible(demo),
+    columns,
+    interruptible(doctor),
 )
 
 
@@ -42,7 +46,7 @@ def make_app(commands: Iterable[Callable[..., None]]) -> typer.Typer:
     made = typer.Typer(
         help="Network monitoring in SQL over packets and flows, the Gigascope way.",
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )

@@ -31,10 +31,10 @@ def spelled_bytes(amount: float) -> str:
 
 
 def compile_kernels(*packages: str, idle: Callable[[Kernel], bool] | None = None) -> None:
-    """Compile the kernels that the cache lacks, and say so: the first run on a machine takes seconds for it.
+    """Compile the kernels that are not in the cache, with a message: the first run on a machine takes seconds longer.
 
-    Of those in `packages`, which have been imported; of all that a query may need where none is named. Those that are
-    `idle` are left out.
+    `packages` limits them to kernels of these packages, which the caller has imported; without it, all kernels that a
+    query can need. Kernels for which `idle` returns True are left out.
     """
     from capture import native
 
@@ -45,13 +45,27 @@ def compile_kernels(*packages: str, idle: Callable[[Kernel], bool] | None = None
         named = not packages or kernel.function.__module__.startswith(packages)
         return named and (idle is None or not idle(kernel))
 
-    missing = native.missing(needed)
-    if not missing:
+    _compile(native.missing(needed), "first run on this machine: ")
+
+
+def compile_all_kernels() -> None:
+    """Compile every kernel that is not in the cache, with a message."""
+    from capture.native import missing
+    from dashboards.kernel_compilation import declare_kernels
+
+    declare_kernels()
+    _compile(missing(), "")
+
+
+def _compile(kernels: Sequence[Kernel], reason: str) -> None:
+    from dashboards.kernel_compilation import compile_into_cache
+
+    if not kernels:
         return
-    kernels = f"{len(missing)} kernel{'s' if len(missing) > 1 else ''}"
-    print(f"wiretide: first run on this machine: compiling {kernels} …", file=sys.stderr, flush=True)
-    for kernel in missing:
-        kernel.compile()
+    count = f"{len(kernels)} kernel{'s' if len(kernels) > 1 else ''}"
+    print(f"wiretide: {reason}compiling {count} …", file=sys.stderr, flush=True)
+    with progress_bar("kernels") as bar:
+        compile_into_cache(kernels, lambda done: bar(done, len(kernels)) if bar is not None else None)
 
 
 class ProgressBar:

@@ -1,1 +1,8 @@
-"""Spark hosts of the operators: the only place that imports pyspark."""
+"""Spark hosts of the operators: the only place that imports pyspark. Raises MissingPackageError without pyspark."""
+
+from capture.errors import MissingPackageError
+
+try:
+    import pyspark  # noqa: F401
+except ModuleNotFoundError as error:
+    raise MissingPackageError("pyspark", "spark", "an engine other than inline") from error

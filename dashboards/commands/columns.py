@@ -1,0 +1,55 @@
+"""`wiretide columns`: the columns of each kind of rows."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from lowlevel.kinds import RowKind
+
+HEADER = ("column", "type", "NULL", "meaning")
+
+
+class Kind(StrEnum):
+    """The kinds of rows, `lowlevel.kinds.KINDS`; repeated here because `--help` must not import the columns."""
+
+    PACKETS = "packets"
+    FRAMES = "frames"
+    FLOWS = "flows"
+    SAMPLES = "samples"
+
+
+def column_lines(rows: RowKind, *, every: bool = False) -> list[str]:
+    """Return a table of the columns of a kind, a line per column.
+
+    With `every`, columns of the inner IP layer and all IPFIX elements are included.
+    """
+    names = dict.fromkeys([*rows.shown, *(rows.hidden() if every else ())])
+    specs = [spec for name in names if (spec := rows.find(name)) is not None]
+    cells = [HEADER, *((spec.name, spec.type, "yes" if spec.nullable else "no", spec.help) for spec in specs)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(HEADER) - 1)]
+    return [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)), row[-1]])
+        for row in cells
+    ]
+
+
+def columns(
+    kind: Annotated[Kind | None, typer.Argument(help="The kind of rows; without it: a list of the kinds.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also list columns of the inner IP layer and all IPFIX elements.")
+    ] = False,
+) -> None:
+    """List the columns that queries can use, with type and meaning."""
+    from lowlevel.kinds import columns_of_kind
+
+    if kind is not None:
+        print("\n".join(column_lines(columns_of_kind(kind), every=every)))
+        return
+    for name in Kind:
+        rows = columns_of_kind(name)
+        print(f"{name:<8}  a row is {rows.row}; {len(rows.shown)} columns: {', '.join(rows.shown[:6])}, …")
+    print("\nwiretide columns KIND lists the columns of one kind.")

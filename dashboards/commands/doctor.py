@@ -1,0 +1,99 @@
+"""`wiretide doctor`: checks of the machine and the installation."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import typer
+
+PACKAGES = {
+    "pyspark": ("spark", "wiretide run, and queries on Spark"),
+    "scapy": ("generate", "wiretide generate with scripts and protocols"),
+    "dpkt": ("fallback", "rare link layers"),
+    "matplotlib": ("plots", "plots of wiretide compare"),
+}
+"""Packages of extras: the extra, and the features that need the package."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: its name, its result, and one line of details. `missing` limits some features."""
+
+    name: str
+    result: Literal["ok", "missing"]
+    detail: str
+
+
+def checks() -> Iterator[Check]:
+    """Yield the results of all checks, in the order of the output."""
+    yield Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
+    yield Check(
+        "cores", "ok", f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}"
+    )
+    yield _kernels()
+    yield _java()
+    yield _interfaces()
+    for package, (extra, purpose) in PACKAGES.items():
+        installed = importlib.util.find_spec(package) is not None
+        advice = f"needed for {purpose}: pip install 'wiretide[{extra}]'"
+        yield Check(package, "ok" if installed else "missing", "installed" if installed else advice)
+
+
+def _kernels() -> Check:
+    from capture.native import cache_folder, kernels, missing
+    from dashboards.kernel_compilation import declare_kernels
+
+    declare_kernels()
+    lacking = len(missing())
+    if not lacking:
+        return Check("kernels", "ok", f"{len(kernels)} compiled, in {cache_folder()}")
+    advice = "wiretide doctor --compile compiles them now; otherwise the first query compiles those that it needs"
+    return Check("kernels", "missing", f"{lacking} of {len(kernels)} are not compiled: {advice}")
+
+
+def _java() -> Check:
+    if importlib.util.find_spec("pyspark") is None:
+        return Check("java", "missing", "not checked: only Spark needs it")
+    from highlevel.spark.java import Machine, advice, java_home
+
+    home = java_home()
+    return (
+        Check("java", "ok", str(home))
+        if home
+        else Check("java", "missing", f"Spark needs it. {advice(Machine.here())}")
+    )
+
+
+def _interfaces() -> Check:
+    from capture.errors import InputError
+    from capture.live.packet_socket import open_socket
+
+    try:
+        open_socket("interface:any").close()
+    except InputError as error:
+        return Check("interfaces", "missing", str(error).removeprefix("interface:any: "))
+    return Check("interfaces", "ok", "packet sockets can be opened")
+
+
+def doctor(
+    compiling: Annotated[
+        bool, typer.Option("--compile", help="Compile the kernels that are not in the cache, on all cores.")
+    ] = False,
+) -> None:
+    """Check this machine: Java, kernels, permissions, optional packages.
+
+    Exit status 0 if queries can run; features with a missing part are listed.
+    """
+    from dashboards.output.console import compile_all_kernels
+    from dashboards.wire_text import escaped
+
+    if compiling:
+        compile_all_kernels()
+    for check in checks():
+        print(f"{check.name:<10}  {check.result:<7}  {escaped(' '.join(check.detail.split()))}")

@@ -1,0 +1,114 @@
+"""Compilation of kernels into the cache, in several processes.
+
+numba compiles one kernel at a time in a process, and a kernel takes up to seconds. So each core gets a process that
+receives kernels by name on its standard input and answers with a line for each. They share only the cache folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from capture.native import Kernel, has_lasting_cache, kernels
+
+FOLDERS = ("capture", "lowlevel", "highlevel")
+"""The packages that contain kernels."""
+
+DECLARATION = "\n@kernel("
+"""Text that only modules with kernels contain. Other modules are not imported: some need packages of extras."""
+
+
+def declare_kernels() -> None:
+    """Import every module that contains kernels; `capture.native.kernels` then has all of them."""
+    for folder in FOLDERS:
+        package = importlib.import_module(folder)
+        for module in pkgutil.walk_packages(package.__path__, f"{folder}."):
+            spec = module.module_finder.find_spec(module.name, None)
+            if spec is not None and spec.origin and DECLARATION in Path(spec.origin).read_text("utf-8"):
+                importlib.import_module(module.name)
+
+
+def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None]) -> None:
+    """Compile kernels, in as many processes as there are cores; `progress` receives how many are compiled.
+
+    Returns when all are in the cache, or when a process cannot store one there: a kernel that is not in the cache is
+    compiled when it is called first.
+    """
+    count = min(_cores(), len(missing))
+    if count < 2 or not has_lasting_cache():
+        for done, kernel in enumerate(missing):
+            progress(done)
+            kernel.compile()
+        return
+    waiting: queue.SimpleQueue[Kernel] = queue.SimpleQueue()
+    for kernel in missing:
+        waiting.put(kernel)
+    finished: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    workers = [_start_worker() for _ in range(count)]
+    try:
+        threads = [threading.Thread(target=_feed, args=(worker, waiting, finished)) for worker in workers]
+        for thread in threads:
+            thread.start()
+        done = ended = 0
+        while ended < count:  # every thread ends with False
+            if finished.get():
+                done += 1
+                progress(done)
+            else:
+                ended += 1
+    finally:
+        for worker in workers:
+            worker.kill()  # has no effect on one that has ended
+        for thread in threads:
+            thread.join()
+        for worker in workers:
+            worker.__exit__(None, None, None)  # closes the pipes and waits
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _start_worker() -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-m", "dashboards.kernel_compilation"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def _feed(worker: subprocess.Popen[str], waiting: queue.SimpleQueue[Kernel], finished: queue.SimpleQueue[bool]) -> None:
+    """Pass kernels to a worker, one at a time, until none waits or the worker fails."""
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    try:
+        while True:
+            kernel = waiting.get_nowait()
+            worker.stdin.write(f"{kernel.function.__module__} {kernel.name}\n")
+            worker.stdin.flush()
+            if worker.stdout.readline() != "stored\n":
+                return
+            finished.put(True)
+    except (queue.Empty, OSError):  # OSError: the worker was killed
+        return
+    finally:
+        finished.put(False)
+
+
+def main() -> None:
+    """Compile the kernels that standard input names, `MODULE NAME` in each line; answer `stored` or `not stored`."""
+    for line in sys.stdin:
+        module, name = line.split()
+        importlib.import_module(module)
+        kernel = next(kernel for kernel in kernels if kernel.function.__module__ == module and kernel.name == name)
+        kernel.compile()
+        print("stored" if kernel.stored() is not None else "not stored", flush=True)
+
+
+if __name__ == "__main__":
+    main()
