@@ -1,7 +1,6 @@
-"""What this folder counts, and the form in which every folder declares and carries its counters.
+"""The metrics of this folder, and the types with which every folder declares and carries its metrics.
 
-`records_read = packets_decoded + records_skipped (all causes)`: what comes in is what goes on plus what was counted
-away.
+Invariant: `records_read = packets_decoded + records_skipped (all causes)`. Every record is decoded or counted.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 LabelledName = tuple[str, tuple[str, ...]]
-"""Metric name and its label values, in the order the metric declares its labels."""
+"""Metric name and label values, in the order of the metric's labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Declaration of one metric: `kind` is `counter` (only grows; values add up) or `gauge` (the last value stands)."""
+    """Declaration of a metric. `kind`: `counter` (only grows; values are added) or `gauge` (the last value counts)."""
 
     name: str
     kind: str
@@ -24,10 +23,10 @@ class Metric:
 
 
 class Samples(dict[LabelledName, float]):
-    """Values by metric name and label values; small, picklable, no locks. Not thread safe."""
+    """Metric samples: values by metric name and label values. Small, picklable, without locks. Not thread safe."""
 
     def add(self, metric: Metric, amount: float, *labels: str) -> None:
-        """Grow a counter by `amount`."""
+        """Add `amount` to a counter."""
         key = (metric.name, labels)
         self[key] = self.get(key, 0) + amount
 
@@ -36,13 +35,13 @@ class Samples(dict[LabelledName, float]):
         self[metric.name, labels] = value
 
     def merge(self, other: Mapping[LabelledName, float], metrics: Mapping[str, Metric]) -> None:
-        """Take in the samples of another part of the pipeline: counters add up, gauges are replaced."""
+        """Merge the samples of another part of the pipeline: counters are added, gauges are replaced."""
         for key, value in other.items():
             counts = metrics[key[0]].kind == "counter"
             self[key] = self.get(key, 0) + value if counts else value
 
     def total(self, metric: Metric, **match: str) -> float:
-        """Sum of a metric over all label sets that have the given label values."""
+        """Return the sum of a metric over all label sets with the given label values."""
         places = {metric.labels.index(label): value for label, value in match.items()}
         return sum(
             value
@@ -52,14 +51,14 @@ class Samples(dict[LabelledName, float]):
 
 
 def by_name(*groups: Iterable[Metric]) -> dict[str, Metric]:
-    """Index declarations by metric name."""
+    """Index metrics by name."""
     return {metric.name: metric for group in groups for metric in group}
 
 
 RECORDS_READ = Metric(
-    "wiretide_records_read_total", "counter", ("link",), "Whole records read from captures, whatever they hold."
+    "wiretide_records_read_total", "counter", ("link",), "Complete records read from captures, of any content."
 )
-BYTES_READ = Metric("wiretide_bytes_read_total", "counter", ("link",), "Bytes of whole records read, headers included.")
+BYTES_READ = Metric("wiretide_bytes_read_total", "counter", ("link",), "Bytes of complete records, with their headers.")
 PACKETS_DECODED = Metric(
     "wiretide_packets_decoded_total", "counter", ("link",), "Records that became a row of the stream packets."
 )
@@ -67,65 +66,64 @@ RECORDS_SKIPPED = Metric(
     "wiretide_records_skipped_total",
     "counter",
     ("link", "cause"),
-    "Records that hold no IP packet with readable addresses, by cause.",
+    "Records without an IP packet with readable addresses, by cause.",
 )
 DECODED_BY_FALLBACK = Metric(
     "wiretide_records_decoded_by_fallback_total",
     "counter",
     ("link", "header"),
-    "Records that dpkt decoded, by the header that only dpkt knows; they are rows like all others.",
+    "Records that dpkt decoded, by the header that only dpkt supports. They are normal rows.",
 )
 REFUSED_BY_FALLBACK = Metric(
     "wiretide_records_refused_by_fallback_total",
     "counter",
     ("link", "cause"),
-    "Records with such a header in which dpkt found no IP packet (no_ip), raised an error (unreadable) or found an IP"
-    " header that is cut or malformed (ip_header), or that waited for dpkt in vain (not_installed).",
+    "Records with such a header that became no row: dpkt found no IP packet (no_ip), raised an error (unreadable) or"
+    " found a truncated or malformed IP header (ip_header), or dpkt is not installed (not_installed).",
 )
 TIMES_REPLACED = Metric(
     "wiretide_times_replaced_total",
     "counter",
     ("link", "kind", "cause"),
-    "Records, by the kind of rows read, that have no time (no_timestamp: 0 is taken) or one outside 1970 to 2116"
-    " (out_of_range: the nearest bound is taken).",
+    "Records, by kind of row, without a time (no_timestamp: the time is 0) or with a time outside 1970 to 2116"
+    " (out_of_range: the nearest bound is used).",
 )
 FILES_DAMAGED = Metric(
     "wiretide_files_damaged_total",
     "counter",
     ("link", "cause"),
-    "Captures that end in something other than a whole record, by cause; all records before it were read.",
+    "Captures that do not end with a complete record, by cause. All records before were read.",
 )
 
 FILES_FOLLOWED = Metric(
     "wiretide_followed_files_total",
     "counter",
     ("link",),
-    "Files begun of those that are followed as they grow.",
+    "Followed files that the reader has begun to read.",
 )
 FILES_REPLACED = Metric(
     "wiretide_followed_files_replaced_total",
     "counter",
     ("link",),
-    "Such files whose content was replaced by another in its place, which was then read from its beginning.",
+    "Followed files whose content was replaced in place. The new content is read from its beginning.",
 )
 FILES_REFUSED = Metric(
     "wiretide_followed_files_refused_total",
     "counter",
     ("link",),
-    "Files of a followed folder that are no capture or cannot be read; they are passed over.",
+    "Files of a followed folder that are not captures or cannot be read. They are skipped.",
 )
 FILES_RETRIED = Metric(
     "wiretide_followed_files_retried_total",
     "counter",
     ("link",),
-    "Times that a followed file or its folder could not be opened because no file descriptor was free; it is tried "
-    "again.",
+    "Failed attempts to open a followed file or its folder because no file descriptor was free. They are repeated.",
 )
 INTERFACE_RECEIVED = Metric(
     "wiretide_interface_received_total",
     "counter",
     ("link",),
-    "Packets that the system had for the ring of a live interface: those read, dropped, unreadable, and still in it.",
+    "Packets that the system received for a live interface: read, dropped, unreadable, and still in the ring.",
 )
 INTERFACE_DROPPED = Metric(
     "wiretide_interface_dropped_total",
@@ -134,48 +132,48 @@ INTERFACE_DROPPED = Metric(
     "Packets of a live interface that the system dropped because the ring was full.",
 )
 INTERFACE_FREEZES = Metric(
-    "wiretide_interface_ring_full_total", "counter", ("link",), "Times that the ring of a live interface became full."
+    "wiretide_interface_ring_full_total", "counter", ("link",), "How often the ring of a live interface became full."
 )
 INTERFACE_TRUNCATED = Metric(
     "wiretide_interface_truncated_total",
     "counter",
     ("link",),
-    "Packets of a live interface that were longer than the snapshot length; what was captured of them was read.",
+    "Packets of a live interface that were longer than the snapshot length. Only the captured part was read.",
 )
 INTERFACE_UNREADABLE = Metric(
     "wiretide_interface_unreadable_total",
     "counter",
     ("link",),
-    "Packets of a live interface behind a place in the ring that contradicts itself; they were not read.",
+    "Packets of a live interface that follow an inconsistent frame in the ring. They were not read.",
 )
 INTERFACE_DOWN = Metric(
     "wiretide_interface_down_total",
     "counter",
     ("link",),
-    "Times that a live interface went down, or was down at first.",
+    "How often a live interface went down, or was down at the start.",
 )
 INTERFACE_WAITING = Metric(
     "wiretide_interface_ring_waiting_blocks",
     "gauge",
     ("link",),
-    "Blocks of the ring that hold packets and have not been given back; packets are dropped when all do.",
+    "Blocks of the ring that hold packets and are not released yet. If all do, packets are dropped.",
 )
 INTERFACE_BLOCKS = Metric("wiretide_interface_ring_blocks", "gauge", ("link",), "Blocks of the ring.")
 INTERFACE_RING_BYTES = Metric(
-    "wiretide_interface_ring_bytes", "gauge", ("link",), "Bytes of the ring, all memory that packets wait in."
+    "wiretide_interface_ring_bytes", "gauge", ("link",), "Bytes of the ring, the memory in which packets wait."
 )
 
 SFLOW_DATAGRAMS = Metric(
     "wiretide_sflow_datagrams_total",
     "counter",
     ("link",),
-    "UDP datagrams in captures that went to the port of sFlow, or are sFlow through and through.",
+    "UDP datagrams in captures that were sent to the sFlow port, or are valid sFlow in all parts.",
 )
 SFLOW_DATAGRAMS_SKIPPED = Metric(
     "wiretide_sflow_datagrams_skipped_total",
     "counter",
     ("link", "cause"),
-    "Such datagrams that are not read: cut in their header, of another version, or with an agent's address of no type.",
+    "sFlow datagrams that were skipped: truncated header, other version, or unknown type of agent address.",
 )
 SFLOW_SAMPLES = Metric(
     "wiretide_sflow_samples_total",
@@ -187,118 +185,114 @@ SFLOW_SAMPLES_SKIPPED = Metric(
     "wiretide_sflow_samples_skipped_total",
     "counter",
     ("link", "cause"),
-    "Flow samples that became no row: cut with all that follows in their datagram, malformed, or without a packet.",
+    "Flow samples that became no row: truncated (counted once per datagram), malformed, or without a packet.",
 )
 SFLOW_SEQUENCES = Metric(
     "wiretide_sflow_sequences_total",
     "counter",
     ("link", "event"),
-    "Sequence numbers of agents' datagrams and sources' samples that were missing, came late after all (reordered), "
-    "were repeated, began anew, or were not followed because there are too many; lost is what is missing less "
-    "reordered.",
+    "Sequence numbers of agents' datagrams and sources' samples: missing, late after all (reordered), repeated,"
+    " restarted, or untracked because there are too many agents. Lost is missing minus reordered.",
 )
 
 FLOW_DATAGRAMS = Metric(
     "wiretide_flow_datagrams_total",
     "counter",
     ("link", "exporter", "version"),
-    "Datagrams of NetFlow and IPFIX that were read, by sender; other are all senders beyond the bound.",
+    "NetFlow and IPFIX datagrams read, by exporter. The label other stands for all exporters beyond the limit.",
 )
 FLOW_RECORDS = Metric(
     "wiretide_flow_records_total",
     "counter",
     ("link", "exporter", "version"),
-    "Flow records in those datagrams that became rows of the stream flows.",
+    "Flow records of these datagrams that became rows of the stream flows.",
 )
 FLOW_OPTION_RECORDS = Metric(
     "wiretide_flow_option_records_total",
     "counter",
     ("link", "exporter", "version"),
-    "Option records in those datagrams, which say how flows are to be read and are no rows.",
+    "Option records of these datagrams. They describe how flows are decoded and are not rows.",
 )
 FLOW_UNITS_LOST = Metric(
     "wiretide_flow_units_lost_total",
     "counter",
     ("link", "exporter", "version"),
-    "What sequence numbers say was skipped: records of v5, v7 and IPFIX, datagrams of v9.",
+    "Units missing by sequence numbers: records of v5, v7 and IPFIX, datagrams of v9.",
 )
 FLOW_UNITS_RECOVERED = Metric(
     "wiretide_flow_units_recovered_total",
     "counter",
     ("link", "exporter", "version"),
-    "Units that were counted as lost and came late after all; never more than were lost. Duplicates are none of them.",
+    "Units that were counted as lost and arrived late. At most the units lost; duplicates are not counted.",
 )
 FLOW_SEQUENCE_EVENTS = Metric(
     "wiretide_flow_sequence_events_total",
     "counter",
     ("link", "exporter", "version", "event"),
-    "Datagrams whose sequence number was not the expected one: after a gap, late, a duplicate, or of a new beginning.",
+    "Datagrams with an unexpected sequence number: after a gap, late, duplicate, or after a reset of the exporter.",
 )
 FLOW_TIMES_GUESSED = Metric(
     "wiretide_flow_times_guessed_total",
     "counter",
     ("link", "exporter", "version"),
-    "Flow records without a start, or without an end: the other one stands for it, or the time of the export.",
+    "Flow records without a start or an end time. The other one or the export time is used instead.",
 )
 FLOW_FIELDS_UNREADABLE = Metric(
     "wiretide_flow_fields_unreadable_total",
     "counter",
     ("link", "exporter", "version"),
-    "Fields that a query asked for and whose bytes are no value of their type; they are NULL.",
+    "Fields used by a query whose bytes are not a valid value of their type. They are NULL.",
 )
 FLOW_DATAGRAMS_REFUSED = Metric(
     "wiretide_flow_datagrams_refused_total",
     "counter",
     ("link", "cause"),
-    "UDP datagrams that are no exports, by cause: to an export port with a version or header that is none, or to"
-    " another port and, though they begin with a version, not an export through and through.",
+    "UDP datagrams that are not exports, by cause: sent to an export port with an unknown version or an invalid"
+    " header, or sent to another port, with an export version but not valid in all parts.",
 )
 FLOW_MALFORMED = Metric(
     "wiretide_flow_malformed_total",
     "counter",
     ("link", "cause"),
-    "Places where an export contradicts itself, by cause; what is whole before them is read.",
+    "Inconsistencies inside exports, by cause. The complete parts before them are read.",
 )
 FLOW_TEMPLATES = Metric(
     "wiretide_flow_templates_total",
     "counter",
     ("link", "change"),
-    "Template records, by what they did: new, the same again, another one of the same number, withdrawn, or evicted by "
-    "a newer one.",
+    "Template records by effect: new, same as before, other content with the same ID, withdrawn, or evicted by a "
+    "newer one.",
 )
 FLOW_TEMPLATES_REFUSED = Metric(
     "wiretide_flow_templates_refused_total",
     "counter",
     ("link", "cause"),
-    "Template records that were not taken, by cause; their data waits and is dropped.",
+    "Rejected template records, by cause. Their data waits and is dropped.",
 )
 FLOW_SETS_KEPT = Metric(
-    "wiretide_flow_sets_kept_total", "counter", ("link",), "Sets of data that came before their template and were kept."
+    "wiretide_flow_sets_kept_total", "counter", ("link",), "Data sets that arrived before their template and were kept."
 )
-FLOW_SETS_WAITING = Metric(
-    "wiretide_flow_sets_waiting", "gauge", ("link",), "Sets of data that wait for their template."
-)
+FLOW_SETS_WAITING = Metric("wiretide_flow_sets_waiting", "gauge", ("link",), "Data sets that wait for their template.")
 FLOW_SETS_DROPPED = Metric(
     "wiretide_flow_sets_dropped_total",
     "counter",
     ("link", "cause"),
-    "Sets of data that waited for their template and were dropped unread, by cause: a bound, or the node was started"
-    " again.",
+    "Data sets that waited for their template and were dropped, by cause: a limit, or a restart of the node",
 )
 FLOW_SESSIONS = Metric(
-    "wiretide_flow_sessions", "gauge", ("link",), "Sessions (sender, port, observation domain, version) remembered."
+    "wiretide_flow_sessions", "gauge", ("link",), "Sessions (sender, port, observation domain, version) in memory."
 )
 FLOW_SESSIONS_FORGOTTEN = Metric(
     "wiretide_flow_sessions_forgotten_total",
     "counter",
     ("link",),
-    "Sessions that were forgotten with their templates, silent longest when there were too many.",
+    "Sessions removed with their templates. If there are too many, the one that is idle longest is removed.",
 )
 FLOW_SAMPLING_REFUSED = Metric(
     "wiretide_flow_sampling_refused_total",
     "counter",
     ("link",),
-    "Announced rates of samplers, selectors and interfaces that were not taken because there are too many.",
+    "Rejected sampling rates of samplers, selectors and interfaces, because there are too many.",
 )
 
 METRICS = (

@@ -1,14 +1,13 @@
-"""Kernels: numba functions that start without numba.
+"""Kernels: numba functions that run without importing numba.
 
 Importing numba and loading its cached functions takes longer than most queries. So numba is used once per machine, as
-a compiler: the machine code of each kernel is kept in a cache folder and later processes load it with llvmlite alone.
-Only public interfaces of both are used (`cfunc.inspect_llvm`, `TargetMachine.emit_object`).
+a compiler. The machine code of a kernel is stored in a cache folder, and later processes load it with llvmlite only.
+Only public interfaces of both packages are used (`cfunc.inspect_llvm`, `TargetMachine.emit_object`).
 
 A kernel takes pointers and scalars, indexes pointers like arrays, returns one integer (a count or a status code),
-raises nothing and runs without the GIL. It is plain Python at the same time: `Kernel.function` runs it on numpy
-arrays, slowly.
+raises nothing and runs without the GIL. `Kernel.function` is the same kernel as plain Python for numpy arrays (slow).
 
-**No bounds are checked inside**: a kernel's caller owes it arrays of the sizes its docstring names.
+**Kernels do not check bounds**: the caller must pass arrays of the sizes that the docstring of the kernel states.
 """
 
 from __future__ import annotations
@@ -46,35 +45,35 @@ SCALARS: dict[str, tuple[str, Any, Any]] = {
     "f64": ("float64", ctypes.c_double, np.float64),
     "u8": ("uint8", ctypes.c_uint8, np.uint8),
 }
-"""Types in a kernel's signature: their numba, C and numpy names. A `*` behind one makes a pointer."""
+"""Types in a kernel's signature: their numba, C and numpy names. A suffix `*` makes a pointer."""
 
 IS_HELPER, IS_OUTLINED, BUILDER = "__kernel_helper__", "__kernel_outlined__", "__kernel_builder__"
-"""Attributes that mark helpers; the last is what makes the compiled form of one that has no body."""
+"""Attributes that mark helpers. The last one is the function that builds a helper without a Python body."""
 
 CACHE = "kernels"
-"""Name of the folder that is the cache of machine code."""
+"""Name of the cache folder for machine code."""
 
 kernels: list[Kernel] = []
-"""Every kernel that has been declared in this process."""
+"""All kernels declared in this process."""
 
-_loading = threading.Lock()  # two threads would compile the same kernel twice, for seconds
-_engines: list[Any] = []  # machine code lives as long as the engine that loaded it
+_loading = threading.Lock()  # without it, two threads could compile the same kernel, which takes seconds
+_engines: list[Any] = []  # machine code is freed with the engine that loaded it
 
 
 def helper(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function that kernels call; it is compiled into them."""
+    """Mark a function that kernels call. It is compiled into them."""
     setattr(function, IS_HELPER, True)
     return function
 
 
 def outlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a helper that a kernel holds once and calls: what few packets need must not slow down the rest."""
+    """Mark a helper that is not inlined: code that few packets need and that must not slow down the others."""
     setattr(function, IS_OUTLINED, True)
     return helper(function)
 
 
 def intrinsic(build: Callable[[], Any]) -> Callable[[Any], Any]:
-    """Mark a helper that the machine has an instruction for: `build` makes what numba compiles a call of it into."""
+    """Mark a helper that maps to a machine instruction. `build` returns its numba intrinsic."""
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
         setattr(function, BUILDER, build)
@@ -89,28 +88,28 @@ def kernel(signature: str) -> Callable[[Any], Kernel]:
 
 
 def pointer(array: np.ndarray[Any, Any], kind: str) -> int:
-    """Address of a contiguous array's first element, after a check of its type. The caller keeps the array alive."""
-    wanted = SCALARS[kind][2]
+    """Return the address of a contiguous array of type `kind`. The caller must keep the array alive."""
+    expected = SCALARS[kind][2]
     flags = array.flags
-    if array.dtype != wanted or not flags.c_contiguous:
-        raise TypeError(f"a kernel needs a contiguous array of {wanted.__name__}, got {array.dtype} {array.strides}")
+    if array.dtype != expected or not flags.c_contiguous:
+        raise TypeError(f"a kernel needs a contiguous array of {expected.__name__}, got {array.dtype} {array.strides}")
     if flags.writeable and array.size:
-        # In a third of the time that numpy takes to say it; its arrays are buffers, though its types do not say so.
+        # This takes a third of the time of numpy's attribute. Arrays are buffers, but their type stubs omit this.
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
     return int(array.__array_interface__["data"][0])
 
 
 def cache_folder() -> Path:
-    """Folder of the machine code: `$XDG_CACHE_HOME/wiretide/kernels`, by default below `~/.cache`.
+    """Return the folder of the machine code: `$XDG_CACHE_HOME/wiretide/kernels`, by default below `~/.cache`.
 
-    Machine code runs with all our rights, and a hash in the file proves nothing: whoever replaces the code replaces
-    the hash. So a folder that another user could write to is not used, with one warning: this process then compiles
-    into a scratch folder.
+    Machine code runs with the rights of this user. A hash in the file gives no protection: whoever can replace the code
+    can replace the hash. So a folder that another user could write to is not used: this process prints one warning and
+    compiles into a temporary folder.
     """
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return _safe_folder(Path(base) if base else Path.home() / ".cache")
-    except RuntimeError:  # no HOME and no such user, as in some containers: compile anew in every process
+    except RuntimeError:  # no HOME and no such user, as in some containers: compile again in every process
         return _scratch_folder()
 
 
@@ -118,19 +117,19 @@ def cache_folder() -> Path:
 def _safe_folder(base: Path) -> Path:
     """Return the cache folder below `base`, or the scratch folder if a part of the cache folder is not safe."""
     folder = base / "wiretide" / CACHE
-    for each in (base / "wiretide", folder):
+    for part in (base / "wiretide", folder):
         try:
-            check_private_folder(each)
-            owned = belongs_to_us(each.lstat())
+            check_private_folder(part)
+            owned = belongs_to_us(part.lstat())
         except FileNotFoundError:
-            continue  # it is made with mode 0700
+            continue  # it will be created with mode 0700
         except (NotADirectoryError, PermissionError):
-            return folder  # nothing can be read there, and nothing written
+            return folder  # it can be neither read nor written, so it is harmless
         except UnsafeFolderError as error:
             _warn(f"{error}; until then kernels are compiled again in every process")
             return _scratch_folder()
         if not owned:
-            _warn(f"{each}: a symbolic link of another user; delete it; kernels are compiled again in every process")
+            _warn(f"{part}: a symbolic link of another user; delete it; kernels are compiled again in every process")
             return _scratch_folder()
     return folder
 
@@ -141,7 +140,7 @@ def _warn(text: str) -> None:
 
 @functools.cache
 def _scratch_folder() -> Path:
-    """Make a folder that is this process's own: machine code is never taken from a folder that others may write to."""
+    """Create a temporary folder that only this process uses, because code from a shared folder is not trusted."""
     scratch = tempfile.TemporaryDirectory(prefix="wiretide-kernels-")
     atexit.register(scratch.cleanup)
     return Path(scratch.name)
@@ -154,19 +153,19 @@ def has_lasting_cache() -> bool:
 
 def missing(needed: Callable[[Kernel], bool] | None = None) -> list[Kernel]:
     """Return the needed kernels, by default all, that are not in the cache; the first call compiles them."""
-    return [each for each in kernels if (needed is None or needed(each)) and each.stored() is None]
+    return [kernel for kernel in kernels if (needed is None or needed(kernel)) and kernel.stored() is None]
 
 
 def _fingerprint(symbol: str, code: bytes) -> str:
-    """Digest of both: calling a symbol that the code does not have is a jump to address 0."""
+    """Return a digest of symbol and code. The symbol is included: calling a missing symbol jumps to address 0."""
     return hashlib.sha256(symbol.encode() + b"\n" + code).hexdigest()
 
 
 class Kernel:
-    """One kernel. Calling it takes numpy arrays, or addresses from `pointer`, for pointers and numbers for scalars."""
+    """A kernel. A call takes a numpy array, or an address from `pointer`, per pointer, and a number per scalar."""
 
     def __init__(self, function: FunctionType, signature: str) -> None:
-        """Declare; nothing is compiled or loaded before the first call."""
+        """Declare a kernel. It is compiled or loaded at its first call."""
         self.function = function
         self.name = function.__name__
         self.__doc__ = function.__doc__
@@ -179,7 +178,7 @@ class Kernel:
         kernels.append(self)
 
     def __call__(self, *arguments: Any) -> int:
-        """Run the machine code, compiling it first where the cache has none. Any threads may call."""
+        """Run the machine code; compile it first if it is not in the cache. Thread safe."""
         return self.at(
             *[
                 pointer(value, kind) if kind and type(value) is not int else value
@@ -188,21 +187,21 @@ class Kernel:
         )
 
     def at(self, *arguments: float) -> int:
-        """Run it with addresses for all pointers: to look at each argument takes as long as hundreds of rows."""
+        """Run the machine code with addresses for all pointers. Checking the arguments costs as much as many rows."""
         if self._native is None:
             with _loading:
                 self._native = self._native or self._load(self.stored() or self.compile())
         return self._native(*arguments)
 
     def path(self) -> Path:
-        """File of the machine code; its name covers the functions, the signature and the processor.
+        """Return the file of the machine code. Its name contains a hash of the functions, the signature and the CPU.
 
-        The functions as they are in memory: a source that has changed since the import is another kernel's.
+        The functions are hashed as loaded in memory, not as source files, which may have changed since the import.
         """
         digest = hashlib.sha256("\0".join([self.signature, *_target()]).encode())
         for name, function in sorted(self._functions().items()):
             code = function.__code__
-            values = [function.__globals__.get(each) for each in code.co_names]
+            values = [function.__globals__.get(variable) for variable in code.co_names]
             constants = [value for value in values if isinstance(value, int | float | tuple)]
             outlined = hasattr(function, IS_OUTLINED)
             content = (name, code.co_code, code.co_consts, code.co_names, code.co_varnames, constants, outlined)
@@ -212,43 +211,50 @@ class Kernel:
         return cache_folder() / f"{self.name}-{digest.hexdigest()[:32]}.o"
 
     def stored(self) -> tuple[str, bytes] | None:
-        """Symbol and machine code from the cache, or None if there is no whole file that only we can write."""
+        """Return symbol and machine code from the cache; None unless the file is complete and writable only by us."""
         try:
             header, _, code = _read_own(self.path()).partition(b"\n")
-            described = json.loads(header)
-            symbol = described["symbol"]
-            whole = described["sha256"] == _fingerprint(symbol, code)
+            header_fields = json.loads(header)
+            symbol = header_fields["symbol"]
+            whole = header_fields["sha256"] == _fingerprint(symbol, code)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         return (symbol, code) if whole else None
 
     def compile(self) -> tuple[str, bytes]:
-        """Compile with numba (seconds) and store; an unwritable cache costs the next process the same again."""
+        """Compile with numba (takes seconds) and store the code. If storing fails, the next process compiles too."""
         import llvmlite.binding as llvm
         import numba
 
         types = {kind: getattr(numba.types, names[0]) for kind, names in SCALARS.items()}
-        spelled = [
+        types_of_arguments = [
             numba.types.CPointer(types[kind[:-1]])  # type: ignore[no-untyped-call]
             if kind[-1] == "*"
             else types[kind]
             for kind in self.arguments
         ]
-        compiled = numba.cfunc(types[self.result](*spelled), error_model="numpy")(_calling_compiled(self.function))
+        compiled = numba.cfunc(types[self.result](*types_of_arguments), error_model="numpy")(
+            _calling_compiled(self.function)
+        )
         module = llvm.parse_assembly(compiled.inspect_llvm())
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
         )
-        outlined = [name for name, each in self._functions().items() if hasattr(each, IS_OUTLINED)]
-        # Inlined into its C entry point the kernel is seen to raise nothing, and the way out into Python falls away.
-        for each in module.functions:
-            if not each.is_declaration and each.name != compiled.native_name:
-                each.linkage = "internal"
-                if any(f"{len(name)}{name}" in each.name for name in outlined):  # as a mangled name holds it
-                    each.add_function_attribute("noinline")
+        outlined = [name for name, function in self._functions().items() if hasattr(function, IS_OUTLINED)]
+        # All functions except the C entry point become internal. LLVM then inlines the kernel, sees that it raises
+        # nothing, and removes the code that would report an error to Python.
+        for function in module.functions:
+            if not function.is_declaration and function.name != compiled.native_name:
+                function.linkage = "internal"
+                if any(f"{len(name)}{name}" in function.name for name in outlined):  # the form of a mangled name
+                    function.add_function_attribute("noinline")
         passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
         passes.getModulePassManager().run(module, passes)
-        foreign = {each.name for each in module.functions if each.is_declaration} - {"memset", "memcpy", "memmove"}
+        foreign = {function.name for function in module.functions if function.is_declaration} - {
+            "memset",
+            "memcpy",
+            "memmove",
+        }
         foreign = {name for name in foreign if not name.startswith("llvm.")}
         if foreign:
             raise TypeError(f"kernel {self.name} is not self-contained: it calls {', '.join(sorted(foreign))}")
@@ -263,7 +269,7 @@ class Kernel:
             make_private_folder(target.parent)
             replace_file(target, header + b"\n" + code)
         except (OSError, UnsafeFolderError):
-            return  # a read-only home, a full disk: no reason to fail, the code is in memory
+            return  # a read-only home or a full disk is no error: the code is in memory
 
     def _load(self, stored: tuple[str, bytes]) -> Callable[..., int]:
         import llvmlite.binding as llvm
@@ -281,20 +287,20 @@ class Kernel:
         return prototype(engine.get_function_address(symbol))  # ctypes releases the GIL during the call
 
     def _functions(self) -> dict[str, FunctionType]:
-        """Collect the kernel's function and every helper it reaches, by name."""
-        found: dict[str, FunctionType] = {}
+        """Return the kernel's function and all helpers that it reaches, by name."""
+        functions: dict[str, FunctionType] = {}
         todo = [self.function]
         while todo:
             function = todo.pop()
-            found[function.__name__] = function
+            functions[function.__name__] = function
             reached: list[Any] = [function.__globals__.get(name) for name in function.__code__.co_names]
-            todo += [each for each in reached if hasattr(each, IS_HELPER) and each.__name__ not in found]
-        return found
+            todo += [each for each in reached if hasattr(each, IS_HELPER) and each.__name__ not in functions]
+        return functions
 
 
 @functools.cache
 def _target() -> list[str]:
-    """Describe the compiler and the processor of this process."""
+    """Return the versions of compiler and processor."""
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features().flatten()
@@ -302,7 +308,7 @@ def _target() -> list[str]:
 
 
 def _read_own(path: Path) -> bytes:
-    """Read a file that only this user can write; raise OSError for any other file and for a symbolic link."""
+    """Read a file that only this user or root can write. Raises OSError for other files and for symbolic links."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(file.fileno())
@@ -312,13 +318,13 @@ def _read_own(path: Path) -> bytes:
 
 
 def _spelled(code: CodeType) -> tuple[Any, ...]:
-    """A function's code and that of the functions in it, without what differs from process to process."""
-    constants = tuple(_spelled(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+    """Return the code of a function and its inner functions, without the parts that differ between processes."""
+    constants = tuple(_spelled(constant) if isinstance(constant, CodeType) else constant for constant in code.co_consts)
     return code.co_code, constants, code.co_names
 
 
 def _calling_compiled(function: FunctionType) -> FunctionType:
-    """Copy a function; where it calls helpers the copy calls numba functions, since numba compiles no others."""
+    """Copy a function so that it calls the compiled helpers. numba cannot compile calls of the plain ones."""
     names = [name for name in function.__code__.co_names if hasattr(function.__globals__.get(name), IS_HELPER)]
     compiled = {name: _compiled(function.__globals__[name]) for name in names}
     return FunctionType(function.__code__, function.__globals__ | compiled, function.__name__)
@@ -326,7 +332,7 @@ def _calling_compiled(function: FunctionType) -> FunctionType:
 
 @functools.cache
 def _compiled(function: FunctionType) -> Any:
-    """Compile a helper, once for all kernels of this process that call it."""
+    """Compile a helper once for all kernels of this process."""
     import numba
 
     if hasattr(function, BUILDER):

@@ -129,7 +129,7 @@ class FlowDecoder:
 
     def _run(self, data: Bytes, datagrams: Datagrams, again: bool) -> Iterator[Flows]:
         state = np.zeros(kernel.STATE_WORDS, np.int64)
-        state[kernel.AT] = state[kernel.SET] = -1
+        state[kernel.STATE_OFFSET] = state[kernel.STATE_SET] = -1
         while True:
             status = self._decode(data, datagrams, again, state)
             if status == kernel.DONE:
@@ -141,19 +141,19 @@ class FlowDecoder:
                     yield self._hand_out()
                 self.texts = Texts()
             elif status == kernel.NEW_SESSION:
-                self._greet(data, datagrams, int(state[kernel.NEXT]))
+                self._greet(data, datagrams, int(state[kernel.STATE_DATAGRAM]))
             elif status == kernel.TEMPLATES:
                 self._announced(data, state)
-                state[kernel.SET] = -1
+                state[kernel.STATE_SET] = -1
             elif status == kernel.PAUSED:
                 yield from self._read_waiting()
             else:
                 self._unknown(data, datagrams, state)
-                state[kernel.SET] = -1
+                state[kernel.STATE_SET] = -1
 
     def _decode(self, data: Bytes, datagrams: Datagrams, again: bool, state: Numbers) -> int:
-        state[kernel.ROW] = self._rows
-        state[kernel.CLOCK] = self.sessions.clock
+        state[kernel.STATE_ROW] = self._rows
+        state[kernel.STATE_CLOCK] = self.sessions.clock
         jobs, layouts = datagrams.jobs, self.templates.layouts
         status = kernel.decode_datagrams(
             data, jobs.reshape(-1), jobs.shape[1], datagrams.count, again, state, self.sessions.rows.reshape(-1),
@@ -163,8 +163,8 @@ class FlowDecoder:
             pointer(self.valid.reshape(-1), "u8"), self.capacity, self.texts.slots, self.texts.ends, self.texts.arena,
             self.texts.used, self.counts,
         )  # fmt: skip
-        self._rows = int(state[kernel.ROW])
-        self.sessions.clock = int(state[kernel.CLOCK])
+        self._rows = int(state[kernel.STATE_ROW])
+        self.sessions.clock = int(state[kernel.STATE_CLOCK])
         return status
 
     def _greet(self, data: Bytes, datagrams: Datagrams, job: int) -> None:
@@ -217,9 +217,9 @@ class FlowDecoder:
 
     def _set(self, data: Bytes, state: Numbers) -> tuple[int, bytes, Session]:
         """Return number and body of the set that the kernel handed back, and whose it is."""
-        at, end = int(state[kernel.SET]), int(state[kernel.AT])
+        at, end = int(state[kernel.STATE_SET]), int(state[kernel.STATE_OFFSET])
         head = data[at:end].tobytes()
-        return int.from_bytes(head[:2], "big"), head[4:], self.sessions.by_number[int(state[kernel.SESSION])]
+        return int.from_bytes(head[:2], "big"), head[4:], self.sessions.by_number[int(state[kernel.STATE_SESSION])]
 
     def _announced(self, data: Bytes, state: Numbers) -> None:
         """Take in a set of templates. What waited for them is read when their datagram is done: options may follow."""
@@ -227,23 +227,23 @@ class FlowDecoder:
         for template in self.templates.announce_set(session, number, body):
             if self.waiting.holds(session.number, template):
                 self._awaited[session.number, template] = None
-                state[kernel.PAUSE] = 1
+                state[kernel.STATE_PAUSE] = 1
 
     def _unknown(self, data: Bytes, datagrams: Datagrams, state: Numbers) -> None:
         """See to a set whose template the kernel does not know: compile the template, read options, or let it wait."""
         number, body, session = self._set(data, state)
         definition = session.templates.get(number) or self._missing(session, number)
         if definition is None:
-            job = int(state[kernel.NEXT])
+            job = int(state[kernel.STATE_DATAGRAM])
             start, arrival = int(datagrams.jobs[kernel.JOB_START, job]), int(datagrams.jobs[kernel.JOB_ARRIVAL, job])
             header = data[start : start + (16 if session.key.version == IPFIX else 20)].tobytes()
             self.waiting.keep(session.number, number, header, body, arrival)
-            state[kernel.UNSURE] = 1
+            state[kernel.STATE_UNCOUNTED] = 1
         elif definition.options:
-            state[kernel.SEEN] += self._read_options(session, definition, body)
+            state[kernel.STATE_RECORDS] += self._read_options(session, definition, body)
         else:
             self.templates.compile(session, number)
-            state[kernel.AT] = state[kernel.SET]
+            state[kernel.STATE_OFFSET] = state[kernel.STATE_SET]
 
     def _missing(self, session: Session, template: int) -> Definition | None:
         """Return a definition from outside for a template that was not announced; it then is the session's."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.flows.kernels import sessions as words
-from capture.flows.kernels.records import KEY
+from capture.flows.kernels.records import KEY_WORDS
 from capture.flows.kernels.values import MISSING
 from capture.flows.sampling import ALL_KEYS, Address, Sampling
 from capture.flows.templates import Bounds, Definition
@@ -79,7 +79,7 @@ class Sessions:
         self.forced = forced
         self.rows: npt.NDArray[np.int64] = np.zeros((bounds.sessions, words.WIDTH), np.int64)
         self.slots: npt.NDArray[np.int64] = np.zeros(1 << (2 * bounds.sessions - 1).bit_length(), np.int64)
-        self.keys: npt.NDArray[np.int64] = np.zeros(KEY, np.int64)
+        self.keys: npt.NDArray[np.int64] = np.zeros(KEY_WORDS, np.int64)
         self.by_number: dict[int, Session] = {}
         self.by_key: dict[SessionKey, Session] = {}
         self.clock = 0
@@ -187,10 +187,10 @@ class Sessions:
         row = self.rows[session.number]
         self._keys_live += len(session.sampling.keyed) - int(row[words.KEYS_END] - row[words.KEYS])
         need = self._keys_used + len(session.sampling.keyed)
-        if need * KEY > len(self.keys):
+        if need * KEY_WORDS > len(self.keys):
             sessions = [each for each in self if each.sampling.keyed]
             room = 2 * self._keys_live + len(sessions)
-            self.keys = np.zeros(max(1, room) * KEY, np.int64)
+            self.keys = np.zeros(max(1, room) * KEY_WORDS, np.int64)
             self._keys_used = 0
         else:
             sessions = [session]
@@ -206,5 +206,7 @@ class Sessions:
         row[words.KEYS], self._keys_used = self._keys_used, self._keys_used + len(found)
         row[words.KEYS_END] = self._keys_used
         row[words.KEY_KINDS] = sum({1 << kind for kind, *_ in found})
-        self.keys[int(row[words.KEYS]) * KEY : self._keys_used * KEY] = np.array(found, np.int64).reshape(-1)
+        self.keys[int(row[words.KEYS]) * KEY_WORDS : self._keys_used * KEY_WORDS] = np.array(found, np.int64).reshape(
+            -1
+        )
         self.steps += len(found)

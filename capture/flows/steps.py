@@ -15,7 +15,7 @@ from capture.flows.columns import CORE, Source, element_column
 from capture.flows.elements import ALIASES, DataType, Element, element, element_named
 from capture.flows.kernels import datagrams as kernel
 from capture.flows.kernels import values
-from capture.flows.kernels.records import SAMPLED, STEP, TIMES_OPEN
+from capture.flows.kernels.records import NEEDS_TIMES, SAMPLED, STEP_WORDS
 from capture.flows.sampling import INTERFACE, SAMPLER, SELECTOR
 from capture.flows.templates import IPFIX, V9, Definition, Field
 from capture.packets.columns import ColumnSpec
@@ -193,7 +193,7 @@ class Compiler:
             and all(step[0] == values.UPTIME and step[2] <= 8 for step in self.steps)
         ):
             return  # nothing is missing, whatever the bytes are
-        self.flags |= TIMES_OPEN
+        self.flags |= NEEDS_TIMES
         if not self.first(values.LASTS, {162: values.LASTS_US, 161: values.LASTS_MS}):
             self.lack(values.ABSENT, values.LASTS)
 
@@ -299,7 +299,7 @@ class Layouts:
         """Forget all layouts but those of NetFlow v5 and v7; numbers given before mean nothing any more."""
         self.numbers: dict[Definition, int] = {}
         self.words = Words(kernel.LAYOUT_WORDS)
-        self.steps = Words(STEP)
+        self.steps = Words(STEP_WORDS)
         self.fields = Words(1)
         for number, definition in ((kernel.LAYOUT_V5, NETFLOW_V5), (kernel.LAYOUT_V7, NETFLOW_V7)):
             assert self.number(definition) == number

@@ -1,1 +1,1 @@
-"""Frames to columns: from the first byte of a frame to the fields that queries name."""
+"""Decoding of frames: from the first byte of a frame to the columns of queries."""

@@ -1,7 +1,7 @@
-"""Frames that the kernels cannot read and the fall-back decoder may: they are listed for it, and no others are.
+"""Candidates for the fall-back decoder: frames that the kernels cannot read but dpkt may.
 
-The test is as narrow as the headers that dpkt knows and the kernels do not. ARP, LLDP, spanning trees and everything
-else that announces no IP packet fails it after a comparison or two, so that no ordinary capture reaches Python.
+The test selects only the headers that dpkt supports and the kernels do not. ARP, LLDP, spanning tree and other frames
+without IP fail it after one or two comparisons, so ordinary captures never reach Python.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ LINK_TYPES: dict[int, str] = {
     241: "netanalyzer_transparent",
     274: "ethernet_mpacket",
 }
-"""Link types by their LINKTYPE_ number that only the fall-back decoder reads, as labels of metrics."""
+"""Link types that only the fall-back decoder reads: LINKTYPE_ number -> metric label."""
 
 HEADERS = (*LINK_TYPES.values(), "cisco_isl", "ethernet_in_mpls", "bridged_ethernet", "ppp_ethertype")
-"""Headers that only the fall-back decoder reads: those of its link types, then those behind Ethernet."""
+"""Headers that only the fall-back decoder reads: those of its link types, then those that follow Ethernet."""
 
 ISL, ETHERNET_IN_MPLS, BRIDGED_ETHERNET, PPP = range(len(LINK_TYPES), len(HEADERS))
 ETHERTYPE_BRIDGED, ETHERTYPE_PPP = 0x6558, 0x880B
 ISL_DESTINATIONS = (0x01000C00, 0x03000C00)
-"""First four of the five bytes of ISL's multicast addresses; the fifth is 0."""
+"""First four of the five bytes of ISL's multicast addresses. The fifth byte is 0."""
 ETHERNET = 1
 WIDTH = len(CANDIDATE_FIELDS)
 
 
 @helper
 def fallback_header(buf, frame, end, link):  # type: ignore[no-untyped-def]
-    """Return the number in HEADERS of what a frame without an IP header begins with, or -1."""
+    """Return the index in HEADERS of the header at the beginning of a frame without IP, or -1."""
     header = np.int64(-1)
     if link == ETHERNET:
         if frame + 18 > end:
@@ -76,19 +76,19 @@ def fallback_header(buf, frame, end, link):  # type: ignore[no-untyped-def]
 
 @outlined
 def list_candidate(buf, frame, end, wire, time, link, interface, row, cause, counts):  # type: ignore[no-untyped-def]
-    """Append a frame that holds no IP header to the candidates in `counts`, if it is one and there is room."""
-    number = counts[CANDIDATES]
-    if number < counts[CANDIDATE_ROOM]:
+    """Append a frame without IP header to the candidates in `counts`, if it is a candidate and there is room."""
+    index = counts[CANDIDATES]
+    if index < counts[CANDIDATE_ROOM]:
         header = fallback_header(buf, frame, end, link)
         if header >= 0:
-            place = COUNTS + number * WIDTH
-            counts[place] = frame
-            counts[place + 1] = end
-            counts[place + 2] = wire
-            counts[place + 3] = time
-            counts[place + 4] = interface
-            counts[place + 5] = row
-            counts[place + 6] = header
-            counts[place + 7] = cause
-            counts[CANDIDATES] = number + 1
+            entry = COUNTS + index * WIDTH
+            counts[entry] = frame
+            counts[entry + 1] = end
+            counts[entry + 2] = wire
+            counts[entry + 3] = time
+            counts[entry + 4] = interface
+            counts[entry + 5] = row
+            counts[entry + 6] = header
+            counts[entry + 7] = cause
+            counts[CANDIDATES] = index + 1
     return np.int64(0)

@@ -1,13 +1,12 @@
 """The columns of the streams `packets` and `frames`, as one table.
 
-A row of `packets` is a packet whose outermost network layer is IPv4 or IPv6 with readable addresses; every other
-record of a capture is counted by cause (`capture.metrics`), never silently dropped. A row of `frames` is any record:
-where it holds no such packet its IP columns are NULL. Names are GSQL's, so that the papers' queries run as printed;
-they are matched without regard to case. A field that a packet lacks (the ports of a later fragment, of ICMP, of a
-packet cut before them) is NULL.
+A row of `packets` is a packet whose outermost network layer is IPv4 or IPv6 with readable addresses. All other records
+of a capture are counted by cause (`capture.metrics`). A row of `frames` is any record; without such a packet its IP
+columns are NULL. Column names are those of GSQL, so the queries of the papers run as printed; case is ignored. A field
+that a packet lacks is NULL (for example, the ports of ICMP, of a later fragment, or of a truncated packet).
 
-A column of an IP layer exists twice: `ttl` is that of the outermost IP header, `inner.ttl` that of the innermost one
-reached through known tunnels, and the same as the outer one where there is no tunnel.
+A column of an IP layer exists twice: `ttl` belongs to the outermost IP header, `inner.ttl` to the innermost one that
+is reached through known tunnels. Without a tunnel both are equal.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from capture.packets.fields import INNER
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
-    """One column: `type` is `integer`, `time`, `address`, `text`, `mac` or `bytes`; integers lie in 0..2**bits-1.
+    """One column. `type`: `integer` (range 0..2**bits-1), `time`, `address`, `text`, `mac` or `bytes`.
 
-    `layered` columns belong to an IP layer and have an inner twin; the others to the record.
+    `layered` columns belong to an IP layer and have an inner twin. The others belong to the record.
     """
 
     name: str
@@ -36,7 +35,7 @@ COLUMNS: dict[str, ColumnSpec] = {
     spec.name: spec
     for spec in (
         ColumnSpec("ts", "time", 64, False, "capture time, nanoseconds since the epoch, UTC", False),
-        ColumnSpec("link", "text", 0, False, "name of the input the packet came from", False),
+        ColumnSpec("link", "text", 0, False, "name of the input that contains the packet", False),
         ColumnSpec("interface", "text", 0, False, "name of the capture's interface, or its number", False),
         ColumnSpec("srcIP", "address", 128, False, "source address of the outermost IP header"),
         ColumnSpec("destIP", "address", 128, False, "destination address of the outermost IP header"),
@@ -47,7 +46,7 @@ COLUMNS: dict[str, ColumnSpec] = {
             "integer",
             8,
             False,
-            "IP protocol number; for IPv6 that after hop-by-hop, routing, fragment and destination headers (AH is 51)",
+            "IP protocol number; IPv6: after hop-by-hop, routing, fragment and destination headers (AH is 51)",
         ),
         ColumnSpec("ip_version", "integer", 8, False, "4 or 6"),
         ColumnSpec("len", "integer", 32, False, "length of the frame on the wire, in bytes", False),
@@ -56,23 +55,21 @@ COLUMNS: dict[str, ColumnSpec] = {
         ColumnSpec("ttl", "integer", 8, False, "IPv4 time to live, or IPv6 hop limit"),
         ColumnSpec("tos", "integer", 8, False, "IPv4 type of service, or IPv6 traffic class"),
         ColumnSpec("ip_id", "integer", 32, True, "IPv4 identification, or that of an IPv6 fragment header"),
-        ColumnSpec("fragment_offset", "integer", 16, False, "offset of the fragment in bytes; 0 where not fragmented"),
-        ColumnSpec("more_fragments", "integer", 1, False, "1 where further fragments follow, else 0"),
+        ColumnSpec("fragment_offset", "integer", 16, False, "offset of the fragment in bytes; 0 if not fragmented"),
+        ColumnSpec("more_fragments", "integer", 1, False, "1 if more fragments follow, else 0"),
         ColumnSpec("tcp_flags", "integer", 8, True, "TCP flags CWR..FIN as one byte (SYN = 2, ACK = 16)"),
-        ColumnSpec("tcp_seq", "integer", 32, True, "TCP sequence number, as it stands in the header"),
-        ColumnSpec("tcp_ack", "integer", 32, True, "TCP acknowledgment number, as it stands in the header"),
-        ColumnSpec("tcp_window", "integer", 16, True, "TCP window, as it stands in the header (not scaled)"),
+        ColumnSpec("tcp_seq", "integer", 32, True, "TCP sequence number, as in the header"),
+        ColumnSpec("tcp_ack", "integer", 32, True, "TCP acknowledgment number, as in the header"),
+        ColumnSpec("tcp_window", "integer", 16, True, "TCP window, as in the header (not scaled)"),
         ColumnSpec("icmp_type", "integer", 8, True, "ICMP or ICMPv6 type"),
         ColumnSpec("icmp_code", "integer", 8, True, "ICMP or ICMPv6 code"),
-        ColumnSpec("vlan", "integer", 16, True, "VLAN id of the outermost 802.1Q or 802.1ad tag"),
+        ColumnSpec("vlan", "integer", 16, True, "VLAN ID of the outermost 802.1Q or 802.1ad tag"),
         ColumnSpec("mpls", "integer", 32, True, "label of the outermost MPLS stack entry"),
+        ColumnSpec("ethertype", "integer", 16, True, "EtherType after the VLAN tags, if the link or header has one"),
+        ColumnSpec("srcMAC", "mac", 48, True, "source address of the link layer, if it has 48 bits"),
+        ColumnSpec("destMAC", "mac", 48, True, "destination address of the link layer, if it has 48 bits"),
         ColumnSpec(
-            "ethertype", "integer", 16, True, "EtherType behind the VLAN tags, of links and headers that have one"
-        ),
-        ColumnSpec("srcMAC", "mac", 48, True, "source address of the link layer, where that has 48 bits"),
-        ColumnSpec("destMAC", "mac", 48, True, "destination address of the link layer, where that has 48 bits"),
-        ColumnSpec(
-            "payload", "bytes", 0, True, "captured bytes behind the TCP, UDP or ICMP header, else the IP headers"
+            "payload", "bytes", 0, True, "captured bytes after the TCP, UDP or ICMP header, else after the IP headers"
         ),
         ColumnSpec("tunnels", "integer", 8, False, "tunnels between the outermost and the innermost IP header", False),
         ColumnSpec(
@@ -85,20 +82,20 @@ COLUMNS: dict[str, ColumnSpec] = {
         ),
     )
 }
-"""What a packet has by its plain names."""
+"""Columns of the record and of the outermost IP layer."""
 
 INNER_COLUMNS: dict[str, ColumnSpec] = {
     INNER + name: replace(spec, name=INNER + name, help=f"the same of the innermost IP layer: {spec.help}")
     for name, spec in COLUMNS.items()
     if spec.layered
 }
-"""The columns of the innermost IP layer."""
+"""Columns of the innermost IP layer."""
 
 ALWAYS = ("ts", "link", "interface", "len", "caplen")
-"""What every record has, whatever is in it."""
+"""Columns that are never NULL in `frames`."""
 
 PACKET_COLUMNS = COLUMNS | INNER_COLUMNS
-"""Every column of the stream `packets`."""
+"""All columns of the stream `packets`."""
 
 FRAME_COLUMNS = {name: replace(spec, nullable=name not in ALWAYS) for name, spec in PACKET_COLUMNS.items()}
-"""Every column of the stream `frames`: the same, NULL where a record holds no IP packet."""
+"""All columns of the stream `frames`: the same, but NULL if a record has no IP packet."""

@@ -1,6 +1,6 @@
-"""One frame to one row: the helper that every decode kernel is made around, whatever container the frame comes from.
+"""Decoding of one frame into one row. All decode kernels use this helper, for any capture format.
 
-Only the columns asked for are computed and written.
+Only the requested columns are computed and written.
 """
 
 from __future__ import annotations
@@ -47,22 +47,24 @@ from capture.packets.tunnels import MAX_TUNNELS, tunnel_inside
 def decode_frame(  # type: ignore[no-untyped-def]
     buf, frame, end, wire, time, link, interface, want, want_inner, every_frame, out, capacity, row, counts
 ):
-    """Decode the frame `buf[frame:end]` into column `row` of `out` (its rows as in ROWS); return the next row.
+    """Decode the frame `buf[frame:end]` into column `row` of `out` (rows as in ROWS). Return the next row.
 
-    `wire` is the frame's length on the wire, `time` its ts in ns, `link` its link type, `interface` its number. `want`
-    has a bit for each field of FIELDS to write, `want_inner` one for each of LAYER_FIELDS to write for the innermost
-    IP layer: without any, `out` needs no rows for it. With `every_frame` a frame without a readable IP header is a row
-    too, version 0 and NULL in its IP fields. `counts` (COUNTS, and the candidates that it has room for) grows where the
-    frame is no row, by cause as in SKIPPED, and by the headers that are not IPv4. Frames for the fall-back decoder are
-    listed in it. Of an outermost IPv4 header the version and the upper halves are not
-    written: they stand there as 4 and 0 before.
+    * `wire`: length of the frame on the wire. `time`: ts in ns. `link`: link type. `interface`: its number.
+    * `want`: bit mask of the FIELDS to write.
+    * `want_inner`: bit mask of the LAYER_FIELDS to write for the innermost IP layer. If 0, `out` has no rows for it.
+    * `every_frame`: if set, a frame without readable IP header is a row with version 0 and NULL in its IP fields.
+    * `counts`: COUNTS words, then room for candidates. Counts frames that become no row, by cause as in SKIPPED, and
+      headers that are not IPv4. Candidates for the fall-back decoder are appended.
+
+    For an outermost IPv4 header the version and the upper halves of addresses are not written. The caller has filled
+    them with 4 and 0.
     """
     kind, ip, vlan, _, _, _, _ = outermost_layer(buf, frame, end, link)
     cause = header_status(buf, kind, ip, end) if kind >= 0 else -1 - kind
     if cause or kind < 0:
         if not every_frame:
             counts[cause] += 1
-            if kind < 0 and counts[CANDIDATE_ROOM]:  # tested here, or the call costs every packet 4 % (registers)
+            if kind < 0 and counts[CANDIDATE_ROOM]:  # an unconditional call would cost every packet 4 % (registers)
                 list_candidate(buf, frame, end, wire, time, link, interface, row, cause, counts)
             return row
         if kind < 0:
@@ -71,12 +73,12 @@ def decode_frame(  # type: ignore[no-untyped-def]
         return write_other_frame(buf, frame, end, wire, time, link, interface, want, want_inner, out, capacity, row)
     if kind != ETHERTYPE_IPV4:
         counts[OTHER_ROWS] += 1
-    wire_end = max(end, frame + wire)  # some records say that less was on the wire than they hold
+    wire_end = max(end, frame + wire)  # the wire length of some records is less than the captured length
     write_addresses(buf, kind, ip, wire_end, want, out, capacity, np.int64(0), row)
     out[TS * capacity + row] = time
     if want & (1 << LEN):
         out[LEN * capacity + row] = wire
-    if not want & FURTHER | want_inner:  # most queries; the tests below would cost as much as the addresses
+    if not want & FURTHER | want_inner:  # true for most queries; the tests below cost as much as the addresses
         return row + 1
     if want & ASIDE:
         if want & (1 << CAPLEN):
@@ -97,13 +99,13 @@ def decode_frame(  # type: ignore[no-untyped-def]
     return row + 1
 
 
-# What follows walks to the outermost header once more. To hand over what the first walk found would cost every packet
-# the registers that a call's arguments need; these calls are the few queries' that pay for them.
+# The following helpers walk to the outermost header again. Passing the result of the first walk would cost every
+# packet the registers of the arguments; this way only the few queries that call them pay.
 
 
 @outlined
 def write_outer_link(buf, frame, end, link, want, out, capacity, row):  # type: ignore[no-untyped-def]
-    """Write what the frame's link layer says into the outermost layer."""
+    """Write the fields of the frame's link layer into the outermost layer of the row."""
     _, _, vlan, mpls, ethertype, source, destination = outermost_layer(buf, frame, end, link)
     write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, np.int64(0), row)
     return np.int64(0)
@@ -111,7 +113,7 @@ def write_outer_link(buf, frame, end, link, want, out, capacity, row):  # type: 
 
 @outlined
 def write_other_frame(buf, frame, end, wire, time, link, interface, want, want_inner, out, capacity, row):  # type: ignore[no-untyped-def]
-    """Write the row of a frame that holds no readable IP header; return the next row."""
+    """Write the row of a frame without readable IP header. Return the next row."""
     write_nothing(want_inner, out, capacity, row)
     _, _, vlan, mpls, ethertype, source, destination = outermost_layer(buf, frame, end, link)
     write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, np.int64(0), row)
@@ -127,16 +129,16 @@ def write_other_frame(buf, frame, end, wire, time, link, interface, want, want_i
 
 @outlined
 def write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity, row, counts):  # type: ignore[no-untyped-def]
-    """Walk through the tunnels of a frame that holds a readable packet, and write the innermost layer.
+    """Walk through the tunnels of a frame with a readable packet, and write the innermost layer.
 
-    A tunnel counts where a readable IP header is in it.
+    A tunnel is counted only if it contains a readable IP header.
     """
     kind, ip, vlan, mpls, ethertype, source, destination = outermost_layer(buf, frame, end, link)
     protocol, upper, fragment, more, identified, end, wire_end = upper_layer(buf, kind, ip, end, wire_end)
     tunnels = np.int64(0)
     tunnel_id = np.int64(NULL)
     while tunnels < MAX_TUNNELS and fragment == 0:
-        state, at, found = tunnel_inside(buf, protocol, upper, end)
+        state, at, inner_tunnel_id = tunnel_inside(buf, protocol, upper, end)
         if state < 0:
             break
         inside = network_layer(buf, at, end, state)
@@ -144,7 +146,7 @@ def write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity
             break
         kind, ip, vlan, mpls, ethertype, source, destination = inside
         tunnels += 1
-        tunnel_id = found
+        tunnel_id = inner_tunnel_id
         protocol, upper, fragment, more, identified, end, wire_end = upper_layer(buf, kind, ip, end, wire_end)
     if want & TUNNEL:
         out[TUNNELS * capacity + row] = tunnels
@@ -161,7 +163,7 @@ def write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity
 
 @helper
 def write_nothing(want_inner, out, capacity, row):  # type: ignore[no-untyped-def]
-    """Write the row of a frame without a readable IP header: version 0, and NULL in every other field of a layer."""
+    """Write NULL to all fields of the layers of a row, and version 0: the row of a frame without readable IP header."""
     for first in (np.int64(0), np.int64(INNER_ROWS)):
         if first == 0 or want_inner:
             for field in range(LAYER_ROWS):

@@ -1,4 +1,4 @@
-"""Blocks to columns: the buffers that the decode kernels fill."""
+"""Decoding of blocks into columns: the buffers of the decode kernels."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from capture.packets.records import decode_pcap, decode_pcapng, decode_ring
 
 @dataclass(frozen=True)
 class Packets:
-    """Decoded rows: the matrix's first `rows` columns hold them. Valid until the decoder's next call.
+    """Decoded rows: the first `rows` columns of the matrix. Valid until the next call of the decoder.
 
-    `only_ipv4` says that every address decoded, of both layers where both are, is IPv4.
+    `only_ipv4`: all decoded addresses of all layers are IPv4.
     """
 
     matrix: npt.NDArray[np.int64]
@@ -45,15 +45,15 @@ class Packets:
     only_ipv4: bool
 
     def field(self, name: str) -> npt.NDArray[np.int64]:
-        """Return one physical column; NULL is -1. Addresses are bit patterns of unsigned numbers."""
+        """Return one physical column. NULL is -1. Addresses are bit patterns of unsigned integers."""
         return self.matrix[ROWS[name], : self.rows]
 
 
 class Decoder:
-    """Decodes blocks of one file into buffers of its own. Not thread safe.
+    """Decode blocks of one file into fixed buffers. Not thread safe.
 
-    Memory is fixed, whatever the file's length: len(FIELDS) x capacity x 8 bytes, len(INNER_FIELDS) x capacity x 8 more
-    where a column of the inner layer is wanted, and what is left free between columns (`capture.column_matrix`).
+    Memory: len(FIELDS) x capacity x 8 bytes, len(INNER_FIELDS) x capacity x 8 bytes more if a column of the inner
+    layer is requested, and the padding of columns (`capture.column_matrix`).
     """
 
     def __init__(
@@ -64,17 +64,17 @@ class Decoder:
         every_frame: bool = False,
         fallback: Fallback | None = None,
     ) -> None:
-        """Decode `columns` (names of the stream) of blocks with up to `capacity` records.
+        """Decode `columns` (column names of the stream) of blocks with up to `capacity` records.
 
-        `every_frame` makes a row of each record, as the stream `frames` has it. The `fallback` decodes frames whose
-        headers the kernel does not know; without it they hold no IP packet.
+        `every_frame`: each record is a row, as in the stream `frames`. `fallback`: decodes frames whose headers the
+        kernel does not support. If it is None, such frames have no IP packet.
         """
         self.file = file
         self.every_frame = every_frame
-        wanted = {field for column in columns if column != "link" for field in PHYSICAL.get(column, (column,))}
-        self.want = sum(1 << row for row, field in enumerate(FIELDS) if field in wanted)
-        self.want_inner = sum(1 << row for row, field in enumerate(INNER_FIELDS) if field in wanted)
-        unknown = wanted - ROWS.keys()
+        fields = {field for column in columns if column != "link" for field in PHYSICAL.get(column, (column,))}
+        self.want = sum(1 << row for row, field in enumerate(FIELDS) if field in fields)
+        self.want_inner = sum(1 << row for row, field in enumerate(INNER_FIELDS) if field in fields)
+        unknown = fields - ROWS.keys()
         if unknown:
             raise ValueError(f"got the columns {', '.join(sorted(unknown))}, expected some of {', '.join(ROWS)}")
         self.capacity = capacity
@@ -84,16 +84,16 @@ class Decoder:
         self.counts = counts_with_room(capacity if fallback else 0)
         self.skipped = self.counts[:OTHER_ROWS]
         self.retimed = np.zeros(len(REPLACED_TIME_CAUSES), np.int64)
-        self.only_ipv4 = True  # in the block decoded last
+        self.only_ipv4 = True  # all addresses of the last block
         self.out = pointer(self.matrix.reshape(-1), "i64")
         self.counts_at = pointer(self.counts, "i64")
 
     def decode(self, block: Block) -> Packets:
-        """Decode one block. Records that hold no readable IP packet are counted in `skipped`, or are rows too.
+        """Decode one block. Records without readable IP packet are counted in `skipped` or are rows (`every_frame`).
 
-        `retimed` counts the records whose ts is not what the capture says, by cause as in REPLACED_TIME_CAUSES.
+        `retimed` counts the records whose ts was replaced, by cause as in REPLACED_TIME_CAUSES.
 
-        ValueError where the block has more records than the buffers have room for: the kernel would write behind them.
+        Raises ValueError if the block has more than `capacity` records: the kernel would write beyond the buffers.
         """
         if block.records > self.capacity:
             raise ValueError(
@@ -105,30 +105,30 @@ class Decoder:
         return self._completed(packets, self.fallback)
 
     def _completed(self, packets: Packets, fallback: Fallback) -> Packets:
-        """Add the rows of the candidates in which the fall-back decoder finds an IP packet, in the order of records."""
+        """Insert the rows of candidates in which the fall-back decoder finds an IP packet, in record order."""
         candidates = take_candidates(self.counts)
-        found = fallback.decode(self.file.data, candidates, self.want, self.want_inner, len(self.matrix))
+        decoded = fallback.decode(self.file.data, candidates, self.want, self.want_inner, len(self.matrix))
         if not self.every_frame:
             causes = np.bincount(candidates[:, CANDIDATE_FIELDS.index("cause")], minlength=OTHER_ROWS)
-            self.skipped += found.skipped - causes
-        if not len(found.candidates):
+            self.skipped += decoded.skipped - causes
+        if not len(decoded.candidates):
             return packets
-        places = candidates[found.candidates, CANDIDATE_FIELDS.index("row")]
+        positions = candidates[decoded.candidates, CANDIDATE_FIELDS.index("row")]
         rows = packets.rows
         if not self.every_frame:
-            first = int(places[0])
+            first = int(positions[0])
             moved = np.arange(first, rows)
-            self.matrix[:, moved + np.searchsorted(places, moved, side="right")] = self.matrix[:, first:rows].copy()
-            places = places + np.arange(len(places))
-            rows += len(places)
-        self.matrix[:, places] = found.matrix
-        self.only_ipv4 = self.only_ipv4 and found.only_ipv4
+            self.matrix[:, moved + np.searchsorted(positions, moved, side="right")] = self.matrix[:, first:rows].copy()
+            positions = positions + np.arange(len(positions))
+            rows += len(positions)
+        self.matrix[:, positions] = decoded.matrix
+        self.only_ipv4 = self.only_ipv4 and decoded.only_ipv4
         return Packets(self.matrix, rows, self.only_ipv4)
 
     def _packets(self, decode: Callable[[], int]) -> Packets:
-        """Run a kernel, which returns its rows, over buffers that are as it expects them."""
+        """Call a kernel, which returns its number of rows, with buffers in their expected state."""
         if not self.only_ipv4:
-            # The kernel writes these three for IPv6 alone: three stores fewer for nearly every packet.
+            # The kernel writes these three only for IPv6, which saves three stores for most packets.
             self.matrix[VERSION] = 4
             self.matrix[SRC_HIGH] = self.matrix[DEST_HIGH] = 0
         before = int(self.counts[OTHER_ROWS])
@@ -137,11 +137,11 @@ class Decoder:
         return Packets(self.matrix, rows, self.only_ipv4)
 
     def _decode(self, block: Block, stride: int) -> int:
-        """Run the kernel of the block's container; return the rows."""
+        """Call the kernel of the block's record format. Return the number of rows."""
         form = self.file.format
         if isinstance(form, ExportFormat):
             path = self.file.path
-            raise InputError(f"{path}: got bare export datagrams, expected packets: they are rows of flows alone")
+            raise InputError(f"{path}: got bare export datagrams, expected packets: only the stream flows reads them")
         if isinstance(form, PcapngFormat):
             return decode_pcapng(
                 self.file.data, block.start, block.end, block.records, block.section, form.interfaces,

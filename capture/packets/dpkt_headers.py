@@ -1,9 +1,9 @@
-"""IP headers below link layers that only dpkt reads; importing this module imports dpkt.
+"""IP headers after link layers that only dpkt reads. Importing this module imports dpkt.
 
-dpkt has no classes for the link types of `candidates.LINK_TYPES`, but for what follows their headers: LLC and Ethernet.
-So each of these headers is a dpkt table of the fields of its document, with the class of dpkt that reads
-the rest. Cisco ISL, Ethernet in MPLS and the EtherTypes of bridged Ethernet and PPP are read by dpkt alone. Its tables
-of EtherTypes and PPP protocols are replaced in subclasses, so that it stops at IP.
+dpkt has no classes for the link types of `candidates.LINK_TYPES`, but it has classes for the headers that follow them:
+LLC and Ethernet. So each of these link headers is a dpkt field table here, followed by the dpkt class for the rest.
+Cisco ISL, Ethernet in MPLS and the EtherTypes of bridged Ethernet and PPP are read by dpkt itself. Subclasses replace
+its tables of EtherTypes and PPP protocols, so that it stops at IP.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READ_ERRORS = (
     dpkt.Error, IndexError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError,
     dpkt.dpkt.struct.error,
 )  # fmt: skip
-"""Exceptions of dpkt on bytes that are no frame: its own errors, and those that its parsers do not catch."""
+"""Exceptions of dpkt for invalid bytes: its own errors, and errors that its parsers do not catch."""
 MAX_LAYERS = 16
 ADDRESS_BYTES = 6
 SNAP_BYTES = 8
@@ -32,7 +32,7 @@ ISL_ADDRESSES = (b"\x01\x00\x0c\x00\x00", b"\x03\x00\x0c\x00\x00")
 
 @dataclass(frozen=True, slots=True)
 class FoundHeader:
-    """An IP header of `version` at `offset` of a frame, and what the link layer says; NULL where it does not."""
+    """An IP header of `version` at `offset` of a frame, and fields of its link layer (NULL if missing)."""
 
     offset: int
     version: int
@@ -44,7 +44,7 @@ class FoundHeader:
 
 
 class IPv4Start:
-    """The bytes from an IPv4 header on: a kernel reads them, so dpkt needs not, and cannot fail on what they carry."""
+    """The bytes from an IPv4 header on. A kernel reads them, so dpkt does not parse them and cannot fail on them."""
 
     version = 4
 
@@ -52,7 +52,7 @@ class IPv4Start:
         self.data = data
 
     def __len__(self) -> int:
-        """Count the bytes, as dpkt does for a layer in another one."""
+        """Return the number of bytes; dpkt calls it for nested layers."""
         return len(self.data)
 
 
@@ -63,13 +63,13 @@ class IPv6Start(IPv4Start):
 
 
 class Ppp(dpkt.ppp.PPP):
-    """dpkt's PPP that stops at IP."""
+    """dpkt's PPP, which stops at IP here."""
 
     _protosw: ClassVar[dict[int, Any]] = {dpkt.ppp.PPP_IP: IPv4Start, dpkt.ppp.PPP_IP6: IPv6Start}
 
 
 class Ethernet(dpkt.ethernet.Ethernet):
-    """dpkt's Ethernet that stops at IP."""
+    """dpkt's Ethernet, which stops at IP here."""
 
     data: Any
     _typesw: ClassVar[dict[int, Any]] = {
@@ -79,7 +79,7 @@ class Ethernet(dpkt.ethernet.Ethernet):
     }
 
     def unpack(self, buf: bytes) -> None:
-        """Read a frame; dpkt would read IP behind LLC and SNAP too."""
+        """Read a frame. Handles LLC and SNAP itself, because dpkt would parse the IP packet after them."""
         length = int.from_bytes(buf[12:14], "big")
         if length > LARGEST_LENGTH or buf[14:16] != SNAP or buf[:5] in ISL_ADDRESSES:
             super().unpack(buf)
@@ -92,7 +92,7 @@ Ethernet._typesw[dpkt.ethernet.ETH_TYPE_TEB] = Ethernet
 
 
 class _Layer(dpkt.Packet):
-    """A header; dpkt makes attributes of its fields."""
+    """A header. dpkt makes attributes of its fields."""
 
     data: Any
     src: Any
@@ -101,7 +101,7 @@ class _Layer(dpkt.Packet):
 
 
 def _behind_llc(data: bytes) -> Any:
-    """Read LLC and SNAP, whose EtherType may be one that dpkt's Ethernet stops at."""
+    """Read LLC and SNAP. The EtherType may be one at which this module's Ethernet stops."""
     llc = dpkt.llc.LLC(data[:SNAP_BYTES])
     if llc.is_snap and llc.ctl == UNNUMBERED and llc.oui in OUI_ETHERTYPE and llc.type in Ethernet._typesw:
         llc.data = Ethernet.get_type(llc.type)(data[SNAP_BYTES:])
@@ -109,15 +109,15 @@ def _behind_llc(data: bytes) -> Any:
 
 
 class TokenRing(_Layer):
-    """IEEE 802.5: a source address with its first bit set is followed by routing information (LINKTYPE 6)."""
+    """IEEE 802.5 (LINKTYPE 6). If the first bit of the source address is set, routing information follows."""
 
     __hdr__ = (("access_control", "B", 0), ("frame_control", "B", 0), ("dst", "6s", b""), ("src", "6s", b""))
 
     def unpack(self, buf: bytes) -> None:
-        """Read a frame of LLC."""
+        """Read an LLC frame."""
         super().unpack(buf)
         if self.frame_control >> 6 != 1:
-            raise dpkt.UnpackError("no frame of LLC")
+            raise dpkt.UnpackError("not an LLC frame")
         if self.src[0] & 0x80:
             length = self.data[0] & 0x1F
             if length < 2:
@@ -133,10 +133,10 @@ class Fddi(_Layer):
     __hdr__ = (("frame_control", "B", 0x50), ("dst", "6s", b""), ("src", "6s", b""))
 
     def unpack(self, buf: bytes) -> None:
-        """Read an asynchronous frame of LLC."""
+        """Read an asynchronous LLC frame."""
         super().unpack(buf)
         if self.frame_control & 0xF0 != 0x50:
-            raise dpkt.UnpackError("no frame of LLC")
+            raise dpkt.UnpackError("not an LLC frame")
         self.data = _behind_llc(self.data)
 
 
@@ -157,21 +157,21 @@ class Ieee1394(_Layer):
     __hdr__ = (("dst_eui", "8s", b""), ("src_eui", "8s", b""), ("type", "H", 0x0800))
 
     def unpack(self, buf: bytes) -> None:
-        """Read a frame whose EtherType dpkt knows."""
+        """Read a frame; parse the payload if dpkt supports its EtherType."""
         super().unpack(buf)
         if self.type in Ethernet._typesw:
             self.data = Ethernet.get_type(self.type)(self.data)
 
 
 def _after(length: int) -> Callable[[bytes], Any]:
-    """Return a reader of Ethernet behind `length` bytes."""
+    """Return a reader of Ethernet frames that begin after `length` bytes."""
     return lambda frame: Ethernet(frame[length:])
 
 
 def _mpacket(frame: bytes) -> Any:
-    """Read Ethernet behind preamble and delimiter (LINKTYPE 274); a fragment of a frame has another delimiter."""
+    """Read Ethernet after preamble and delimiter (LINKTYPE 274). Fragments of a frame have another delimiter."""
     if frame[7:8] != b"\xd5":
-        raise dpkt.UnpackError("no express frame")
+        raise dpkt.UnpackError("not an express frame")
     return Ethernet(frame[8:])
 
 
@@ -189,13 +189,13 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "ppp_ethertype": Ethernet,
 }
 READERS = tuple(_READERS[name] for name in HEADERS)
-"""Readers of frames in the order of HEADERS."""
+"""Frame readers in the order of HEADERS."""
 
 
 def find_ip(frame: bytes, header: int) -> FoundHeader | None:
     """Return the outermost IP header of a frame, or None if dpkt finds none.
 
-    Raises one of READ_ERRORS for bytes that dpkt cannot read.
+    Raises one of READ_ERRORS if dpkt cannot read the bytes.
     """
     layer = READERS[header](frame)
     link = _LinkFields()
@@ -210,13 +210,13 @@ def find_ip(frame: bytes, header: int) -> FoundHeader | None:
 
 
 class _LinkFields:
-    """Fields of the link layers on the way to an IP header: the outermost value of each."""
+    """Link layer fields on the way to an IP header: the outermost value of each field."""
 
     def __init__(self) -> None:
         self.values: dict[str, int] = {}
 
     def add(self, layer: Any) -> None:
-        """Keep the fields of a layer that no layer around it has."""
+        """Store the fields of a layer, except those that an outer layer has."""
         for name, field in (("source", "src"), ("destination", "dst")):
             address = getattr(layer, field, None)
             if isinstance(address, bytes) and len(address) == ADDRESS_BYTES:

@@ -1,10 +1,10 @@
-"""The fall-back decoder: dpkt finds IP headers that the kernels do not reach, a kernel decodes the packets from there.
+"""The fall-back decoder: dpkt finds IP headers that the kernels cannot reach, and a kernel decodes the packets there.
 
-Only the candidates of `capture.packets.candidates` come here, so a record costs tens of microseconds of Python but
-ordinary captures have none. The packets are gathered into a small classic pcap of raw IP in memory, which the decode
-kernel reads as any other: a row has the columns that it would have if the kernel knew the headers.
+Only the candidates of `capture.packets.candidates` are passed to it. A record costs tens of microseconds of Python, but
+ordinary captures have no candidates. The packets are copied into a small classic pcap of raw IP in memory, which the
+decode kernel reads. So a row has the same columns as if the kernel supported the headers.
 
-Every candidate is counted: `decoded` by header, or `refused` by cause as in REFUSED.
+Every candidate is counted: in `decoded` by header, or in `refused` by cause as in REFUSED.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ Numbers = npt.NDArray[np.int64]
 
 NO_IP, UNREADABLE, BAD_IP_HEADER, NOT_INSTALLED = "no_ip", "unreadable", "ip_header", "not_installed"
 REFUSED = (NO_IP, UNREADABLE, BAD_IP_HEADER, NOT_INSTALLED)
-"""Why a candidate becomes no row: dpkt finds no IP packet in it, or raises an error; the IP header is cut or
-contradicts itself; dpkt is not installed."""
+"""Causes for which a candidate becomes no row: dpkt finds no IP packet; dpkt raises an error; the IP header is
+truncated or invalid; dpkt is not installed."""
 
 EXTRA = "fallback"
 RAW_IP = 101
@@ -57,9 +57,9 @@ def installed() -> bool:
 
 @dataclass(frozen=True)
 class FallbackRows:
-    """Rows of candidates: `matrix` has a column for each, `candidates` the numbers of those in the list.
+    """Rows of candidates. `matrix`: a column per row. `candidates`: the index in the candidate list of each row.
 
-    `skipped` counts the other candidates by cause as in SKIPPED. `only_ipv4` is as in `decoder.Packets`.
+    `skipped`: number of the other candidates, by cause as in SKIPPED. `only_ipv4`: as in `decoder.Packets`.
     """
 
     matrix: Numbers
@@ -69,7 +69,7 @@ class FallbackRows:
 
 
 class Fallback:
-    """Decodes the candidates of blocks. Memory grows with the candidates of one block, at most its records."""
+    """Decode the candidates of blocks. Memory is proportional to the candidates of one block, at most its records."""
 
     def __init__(self) -> None:
         self.decoded: Counter[str] = Counter()
@@ -79,40 +79,40 @@ class Fallback:
     def decode(
         self, data: npt.NDArray[np.uint8], candidates: Numbers, want: int, want_inner: int, rows: int
     ) -> FallbackRows:
-        """Decode those `candidates` (one in each line, as CANDIDATE_FIELDS) whose frames in `data` hold an IP packet.
+        """Decode the `candidates` (a CANDIDATE_FIELDS row each) whose frames in `data` contain an IP packet.
 
-        `rows` is the number of physical columns of the matrix.
+        `rows`: number of physical columns of the matrix.
         """
-        found, others = [], np.zeros(len(SKIPPED), np.int64)
-        for number, (start, end, *_, kind, cause) in enumerate(candidates.tolist()):
+        headers_of, skipped = [], np.zeros(len(SKIPPED), np.int64)
+        for index, (start, end, *_, kind, cause) in enumerate(candidates.tolist()):
             header = self._find(data[start:end].tobytes(), kind)
             if header is not None:
-                found.append((number, header))
-            else:  # a link type is supported if dpkt is installed, whatever the frame holds
-                others[cause if self._missing else 0] += 1
-        if not found:
-            return FallbackRows(column_matrix(rows, 0), np.empty(0, np.int64), others, True)
-        numbers = np.array([number for number, _ in found], np.int64)
-        headers = [header for _, header in found]
-        chosen = candidates[numbers]
+                headers_of.append((index, header))
+            else:  # without dpkt the cause is the candidate's own; with dpkt its link type is supported, so non_ip
+                skipped[cause if self._missing else 0] += 1
+        if not headers_of:
+            return FallbackRows(column_matrix(rows, 0), np.empty(0, np.int64), skipped, True)
+        indices = np.array([index for index, _ in headers_of], np.int64)
+        headers = [header for _, header in headers_of]
+        chosen = candidates[indices]
         matrix, only_ipv4 = _decode(data, chosen, headers, want, want_inner, rows)
-        matrix = matrix[:, : len(found)]
+        matrix = matrix[:, : len(headers_of)]
         right = matrix[VERSION] == [header.version for header in headers]
         self.decoded.update(HEADERS[header] for header in chosen[right, 6].tolist())
-        wrong = len(found) - int(right.sum())
+        wrong = len(headers_of) - int(right.sum())
         self.refused[BAD_IP_HEADER] += wrong
-        others[MALFORMED] += wrong
-        return FallbackRows(matrix[:, right], numbers[right], others, only_ipv4)
+        skipped[MALFORMED] += wrong
+        return FallbackRows(matrix[:, right], indices[right], skipped, only_ipv4)
 
     def _find(self, frame: bytes, header: int) -> FoundHeader | None:
-        """Return the IP header of a frame, or None and count why there is none."""
+        """Return the IP header of a frame. If there is none, count the cause and return None."""
         if self._missing:
             self.refused[NOT_INSTALLED] += 1
             return None
         try:
             from capture.packets.dpkt_headers import READ_ERRORS, find_ip
         except ModuleNotFoundError:
-            self._missing = True  # a failed import takes longer than a thousand records
+            self._missing = True  # stored, because a failed import takes longer than a thousand records
             return self._find(frame, header)
         try:
             found = find_ip(frame, header)
@@ -132,9 +132,9 @@ def _decode(
     want_inner: int,
     rows: int,
 ) -> tuple[Numbers, bool]:
-    """Return the rows of packets at known offsets of their frames, and whether all addresses are IPv4.
+    """Decode packets at known offsets of their frames. Return the rows, and whether all addresses are IPv4.
 
-    A packet without a readable IP header has version 0.
+    A packet without readable IP header has version 0.
     """
     records, moves = bytearray(), []
     for (start, end, wire, *_), header in zip(candidates.tolist(), headers, strict=True):
@@ -179,23 +179,23 @@ def _decode(
 def _write_link(
     matrix: Numbers, headers: list[FoundHeader], first: int, where: npt.NDArray[np.bool_] | None = None
 ) -> None:
-    """Write the fields of the link layer into a layer of the rows `where` is true."""
+    """Write link layer fields into one layer of the rows: of all rows, or of those for which `where` is True."""
     fields = (("vlan", "vlan"), ("mpls", "mpls"), ("ethertype", "ethertype"), ("src_mac", "source"))
     for name, attribute in (*fields, ("dest_mac", "destination")):
         values = np.array([getattr(header, attribute) for header in headers], np.int64)
-        places = slice(None) if where is None else where
-        matrix[first + ROWS[name], : len(headers)][places] = values[places]
+        selected = slice(None) if where is None else where
+        matrix[first + ROWS[name], : len(headers)][selected] = values[selected]
 
 
 def counts_with_room(candidates: int) -> Numbers:
-    """Return an array of counts for a kernel, with room for that many candidates; unused room takes no memory."""
+    """Return a kernel's array of counts with room for `candidates` candidates. Unused room occupies no memory."""
     counts = np.zeros(COUNTS + WIDTH * candidates, np.int64)
     counts[CANDIDATE_ROOM] = candidates
     return counts
 
 
 def take_candidates(counts: Numbers) -> Numbers:
-    """Return the listed candidates, one in each line, and empty the list."""
-    number = int(counts[CANDIDATES])
+    """Return the listed candidates, one per row, and clear the list."""
+    count = int(counts[CANDIDATES])
     counts[CANDIDATES] = 0
-    return counts[COUNTS : COUNTS + number * WIDTH].reshape(number, WIDTH).copy()
+    return counts[COUNTS : COUNTS + count * WIDTH].reshape(count, WIDTH).copy()

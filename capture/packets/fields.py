@@ -1,40 +1,40 @@
-"""The physical columns that frames are decoded into: their order, their bits, and how a NULL looks.
+"""The physical columns into which frames are decoded: their order, their bits and the form of NULL.
 
-Every column is one row of an int64 matrix, so that a kernel takes a single pointer and the evaluator and the table
-meet one type. A NULL is -1: no header field is negative. An address is two columns, its upper and lower 64 bits as
-unsigned numbers; the upper is 0 for IPv4. A MAC address is a 48-bit number, a payload its offset and length in the
-capture's data.
+Each column is one row of an int64 matrix. So a kernel takes a single pointer, and the expression evaluator and the
+tables handle one type. NULL is -1, because no header field is negative. An address has two columns, its upper and
+lower 64 bits as unsigned integers; the upper bits are 0 for IPv4. A MAC address is a 48-bit integer. A payload has two
+columns: its offset and length in the data of the capture.
 
-The fields of an IP layer come first, those of the record behind them, and then, where a query asks for the inner
-layer, the first group once more: one bit mask and one piece of code serve both layers.
+The matrix contains the fields of an IP layer, the fields of the record, and then, if a query requests the inner layer,
+the fields of an IP layer again. So both layers share one bit mask and one piece of code.
 """
 
 from __future__ import annotations
 
 NULL = -1
-"""A field that a packet lacks."""
+"""Value of a field that a packet lacks."""
 
 LAYER_FIELDS = (
     "ip_version", "src_high", "src_low", "dest_high", "dest_low", "protocol", "srcPort", "destPort", "ip_len", "ttl",
     "tos", "ip_id", "fragment_offset", "more_fragments", "tcp_flags", "tcp_seq", "tcp_ack", "tcp_window", "icmp_type",
     "icmp_code", "vlan", "mpls", "ethertype", "src_mac", "dest_mac", "payload_offset", "payload_length",
 )  # fmt: skip
-"""What an IP header, the headers below it, and those of the link before it say."""
+"""Fields of an IP header, of the transport header after it, and of the link layer before it."""
 
 RECORD_FIELDS = ("ts", "len", "caplen", "interface", "tunnels", "tunnel_id")
-"""What a record has once, however many layers there are in it."""
+"""Fields of the record, which exist once for any number of layers."""
 
 FIELDS = LAYER_FIELDS + RECORD_FIELDS
-"""Physical columns in the order of the matrix's rows: those of the outermost IP layer and the record's."""
+"""Physical columns in the order of the matrix rows: the outermost IP layer, then the record."""
 
 INNER = "inner."
-"""What a column's name begins with where the innermost IP header is meant."""
+"""Prefix of the names of inner columns."""
 
 INNER_FIELDS = tuple(INNER + name for name in LAYER_FIELDS)
-"""The rows behind those of FIELDS, in a matrix that has them."""
+"""The matrix rows after FIELDS, if the matrix has them."""
 
 ROWS = {name: row for row, name in enumerate(FIELDS + INNER_FIELDS)}
-"""Row of the matrix by name."""
+"""Matrix row by column name."""
 
 (
     VERSION, SRC_HIGH, SRC_LOW, DEST_HIGH, DEST_LOW, PROTOCOL, SRC_PORT, DEST_PORT, IP_LEN, TTL, TOS, IP_ID,
@@ -44,10 +44,10 @@ ROWS = {name: row for row, name in enumerate(FIELDS + INNER_FIELDS)}
 ) = range(len(FIELDS))  # fmt: skip
 
 LAYER_ROWS = len(LAYER_FIELDS)
-"""Fields of an IP layer."""
+"""Number of fields of an IP layer."""
 
 INNER_ROWS = len(FIELDS)
-"""First row of the inner layer: field f of it is in row INNER_ROWS + f."""
+"""First matrix row of the inner layer: field f is in row INNER_ROWS + f."""
 
 _COMPOSED: dict[str, tuple[str, ...]] = {
     "srcIP": ("ip_version", "src_high", "src_low"),
@@ -59,24 +59,24 @@ _COMPOSED: dict[str, tuple[str, ...]] = {
 PHYSICAL: dict[str, tuple[str, ...]] = _COMPOSED | {
     INNER + name: tuple(INNER + part for part in parts) for name, parts in _COMPOSED.items()
 }
-"""Columns of a stream that do not have the name of their one physical column."""
+"""Physical columns of the stream columns that differ in name or number from their physical columns."""
 
 SKIPPED = ("non_ip", "ip_header_cut", "ip_header_malformed", "unsupported_link_type")
-"""Why a record is no row: it announces no IP packet; its addresses were not captured; its header contradicts itself;
-its link type is not known."""
+"""Causes for which a record is no row: no IP packet is announced; the IP addresses were not captured; the IP header is
+invalid; the link type is unknown."""
 
 OTHER_ROWS = len(SKIPPED)
-"""Where the kernel counts the IP headers that are not IPv4 and the rows without one, after the causes."""
+"""Word of the counts, after the causes: IP headers that are not IPv4, and rows without IP header."""
 
 CANDIDATES, CANDIDATE_ROOM = OTHER_ROWS + 1, OTHER_ROWS + 2
-"""Where the kernel counts the candidates for the fall-back decoder, and how many it may list; 0 turns the list off."""
+"""Words of the counts: listed candidates for the fall-back decoder, and the room for them (0 disables the list)."""
 
 COUNTS = CANDIDATE_ROOM + 1
-"""Length of an array of counts. The listed candidates follow, each as CANDIDATE_FIELDS."""
+"""Number of words of the counts. The listed candidates follow, CANDIDATE_FIELDS words each."""
 
 CANDIDATE_FIELDS = ("start", "end", "wire", "ts", "interface", "row", "header", "cause")
-"""Offsets of a frame in the data, its length on the wire, its time, its interface, the number of rows before it, its
-number in `candidates.HEADERS`, and its cause in SKIPPED."""
+"""Start and end offset of a frame in the data, its wire length, time (ns) and interface, the number of rows before it,
+its index in `candidates.HEADERS`, and its cause in SKIPPED."""
 
 SELDOM = (
     1 << IP_ID | 1 << TCP_SEQ | 1 << TCP_ACK | 1 << TCP_WINDOW | 1 << ICMP_TYPE | 1 << ICMP_CODE | 1 << PAYLOAD_OFFSET

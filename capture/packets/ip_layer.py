@@ -1,4 +1,4 @@
-"""One IP header to one layer of a row: the helpers that the outermost and the innermost header share."""
+"""Decoding of one IP header into one layer of a row, for the outermost and the innermost header."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ from capture.packets.fields import (
 from capture.packets.link_headers import ETHERTYPE_IPV4
 
 READABLE, CUT, MALFORMED = 0, 1, 2
-"""What `header_status` finds; a header that is not readable is counted under this number's cause of SKIPPED."""
+"""Results of `header_status`. CUT and MALFORMED are also the indices of their causes in SKIPPED."""
 
 
 @helper
 def header_status(buf, kind, ip, end):  # type: ignore[no-untyped-def]
-    """Say whether the IP header at `ip` has readable addresses; `kind` is the EtherType it was announced by."""
+    """Return whether the IP header at `ip`, announced by EtherType `kind`, is READABLE, CUT or MALFORMED."""
     if kind == ETHERTYPE_IPV4:
         if ip + 20 > end:
             return CUT
         header_length = np.int64(buf[ip] & 15) * 4
         total = u16be(buf, ip + 2)
-        # A total length of 0 is what segmentation offload leaves: the frame says how long the packet is.
+        # Segmentation offload leaves a total length of 0. The frame then defines the length of the packet.
         if buf[ip] >> 4 != 4 or header_length < 20 or (total < header_length and total != 0):
             return MALFORMED
         return READABLE
@@ -73,7 +73,7 @@ def header_status(buf, kind, ip, end):  # type: ignore[no-untyped-def]
 
 @helper
 def ip_length(buf, kind, ip):  # type: ignore[no-untyped-def]
-    """Return the packet's length as its header says: 0 where it does not (segmentation offload, jumbograms)."""
+    """Return the packet length by the IP header; 0 if it is not set (segmentation offload, jumbograms)."""
     if kind == ETHERTYPE_IPV4:
         return u16be(buf, ip + 2)
     payload = u16be(buf, ip + 4)
@@ -82,17 +82,19 @@ def ip_length(buf, kind, ip):  # type: ignore[no-untyped-def]
 
 @helper
 def upper_layer(buf, kind, ip, end, wire_end):  # type: ignore[no-untyped-def]
-    """Walk to what the readable IP header at `ip` carries.
+    """Walk from the readable IP header at `ip` to the upper-layer header.
 
-    Captured bytes end at `end`; what was on the wire ended at `wire_end`, and with the packet where the header says so.
+    `end`: end of the captured bytes. `wire_end`: end of the packet on the wire if the IP header has no length. IPv6
+    extension headers (RFC 8200 §4) are followed. The walk stops at a truncated header, and at a later fragment, whose
+    payload does not begin with a header.
+
     Returns (protocol, offset of its header, fragment offset in bytes, more fragments, offset of the identification or
-    NULL, and both ends of the packet). Of IPv6 the extension headers of RFC 8200 §4 are followed. The walk stops at a
-    header that is cut and at a later fragment, whose payload begins with no header.
+    NULL, captured end of the packet, end of the packet on the wire).
     """
     length = ip_length(buf, kind, ip)
     if length:
         wire_end = ip + length
-        end = min(end, wire_end)  # what follows is padding of the link layer
+        end = min(end, wire_end)  # the bytes after it are padding of the link layer
     if kind == ETHERTYPE_IPV4:
         fragment = (u16be(buf, ip + 6) & 0x1FFF) * 8
         more = np.int64(buf[ip + 6] >> 5 & 1)
@@ -120,10 +122,10 @@ def upper_layer(buf, kind, ip, end, wire_end):  # type: ignore[no-untyped-def]
 
 @helper
 def write_addresses(buf, kind, ip, wire_end, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
-    """Write what stands at a fixed place of the readable IP header at `ip`; `first` is the row of the layer's fields.
+    """Write the fields at fixed offsets of the readable IP header at `ip`. `first`: first matrix row of the layer.
 
-    `wire_end` is where the packet ended on the wire if its header does not say. Of IPv4 in the outermost layer the
-    version and the upper halves are not written: they stand there as 4 and 0 before.
+    `wire_end`: end of the packet on the wire if its header has no length. For IPv4 in the outermost layer, the version
+    and the upper halves of addresses are not written, because the caller has filled them with 4 and 0.
     """
     if kind == ETHERTYPE_IPV4:
         if first:
@@ -154,7 +156,7 @@ def write_addresses(buf, kind, ip, wire_end, want, out, capacity, first, row):  
 
 @helper
 def write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
-    """Write what the link layer says; `source` and `destination` are offsets of 48-bit addresses, or NULL."""
+    """Write the link layer fields. `source` and `destination` are offsets of 48-bit addresses, or NULL."""
     if want & (1 << VLAN):
         out[(first + VLAN) * capacity + row] = vlan
     if not want & BELOW:
@@ -171,13 +173,13 @@ def write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capa
 
 @helper
 def write_upper(buf, kind, protocol, upper, end, fragment, more, identified, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
-    """Write what `upper_layer` found and what stands in the header it leads to, as far as `end`."""
+    """Write the results of `upper_layer` and the fields of the upper-layer header, as far as `end`."""
     if want & (1 << PROTOCOL):
         out[(first + PROTOCOL) * capacity + row] = protocol
     if want & FRAGMENT:
         out[(first + FRAGMENT_OFFSET) * capacity + row] = fragment
         out[(first + MORE_FRAGMENTS) * capacity + row] = more
-    left = end - upper if fragment == 0 else np.int64(-1)  # bytes of the header that `protocol` names
+    left = end - upper if fragment == 0 else np.int64(-1)  # available bytes of the header of `protocol`
     if want & (1 << SRC_PORT | 1 << DEST_PORT):
         ports = protocol in (TCP, UDP) and left >= 4
         out[(first + SRC_PORT) * capacity + row] = u16be(buf, upper) if ports else NULL
@@ -191,7 +193,7 @@ def write_upper(buf, kind, protocol, upper, end, fragment, more, identified, wan
 
 @outlined
 def write_seldom(buf, kind, protocol, upper, end, fragment, identified, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
-    """Write what few queries want: out of line, so that the others have one test less for each field."""
+    """Write the rarely requested fields. It is not inlined, so other queries do not test for each of them."""
     left = end - upper if fragment == 0 else np.int64(-1)
     if want & (1 << IP_ID):
         identification = np.int64(NULL)
@@ -219,7 +221,7 @@ def write_seldom(buf, kind, protocol, upper, end, fragment, identified, want, ou
 
 @helper
 def payload_start(buf, protocol, upper, end):  # type: ignore[no-untyped-def]
-    """Offset behind the TCP, UDP or ICMP header at `upper`; NULL where TCP's says less than it has; may be > `end`."""
+    """Return the offset after the TCP, UDP or ICMP header at `upper`, possibly > `end`; NULL for a bad TCP length."""
     if protocol == TCP:
         if upper + 13 > end:
             return end + 1

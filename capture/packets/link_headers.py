@@ -1,6 +1,7 @@
-"""Where the walk over a frame's headers stands: what the bytes ahead are.
+"""States of the walk over the headers of a frame: the type of the next header.
 
-A state of 0..0xFFFF is an EtherType whose payload is ahead. The others lie above, and below 0 the walk has ended.
+A state of 0..0xFFFF is an EtherType whose payload is next. Larger states are listed below. A negative state ends the
+walk.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from capture.bytes import u16be, u16le, u32be, u32le
 from capture.native import helper
 
 NON_IP = -1
-"""The end of the walk where a frame announces no IP packet."""
+"""End of the walk: the frame contains no IP packet."""
 UNSUPPORTED = -4
-"""The end of the walk where the link type is not known. An end is -1 - its cause in `fields.SKIPPED`."""
+"""End of the walk: unknown link type. An end of the walk is -1 minus its cause in `fields.SKIPPED`."""
 
 ETHERTYPE_IPV4 = 0x0800
 ETHERTYPE_IPV6 = 0x86DD
@@ -23,28 +24,28 @@ ETHERTYPE_PPPOE = 0x8864
 ETHERTYPE_FABRICPATH = 0x8903
 VLAN_TAGS = (0x8100, 0x88A8, 0x9100, 0x9200)
 LARGEST_LENGTH = 1500
-"""In place of an EtherType: the length of an IEEE 802.3 frame, and LLC is ahead."""
+"""Largest value of an Ethernet type field that is a length (IEEE 802.3). LLC then follows."""
 
 (
     AT_IPV4, AT_IPV6, AT_VERSION, AT_ETHERNET, AT_LLC, AT_PPP, AT_MPLS, AT_CISCO_HDLC, AT_COOKED, AT_COOKED_2,
     AT_SWITCH_TAG, AT_DSA, AT_EDSA, AT_WLAN, AT_WLAN_PADDED, AT_FRAME_RELAY, AT_LANE, AT_ARCNET, AT_NFLOG, AT_IPOIB,
 ) = range(0x10000, 0x10014)  # fmt: skip
-"""AT_VERSION: an IP header of either version. AT_SWITCH_TAG: Ethernet with four bytes before its type."""
+"""AT_VERSION: an IP header of version 4 or 6. AT_SWITCH_TAG: Ethernet with four bytes before its type."""
 
 
 UNNUMBERED = 0x03
-"""The control field of an unnumbered information frame."""
+"""Control field of an unnumbered information frame."""
 NLPID_SNAP, NLPID_IPV6, NLPID_IPV4, NLPID_PPP = 0x80, 0x8E, 0xCC, 0xCF
 OUI_BRIDGED = 0x0080C2
 OUI_ETHERTYPE = (0x000000, 0x0000F8)
-"""Organisations whose protocol ids are EtherTypes: RFC 1042, and IEEE 802.1H's bridge tunnels."""
+"""Organisations whose protocol IDs are EtherTypes: RFC 1042, and IEEE 802.1H bridge tunnels."""
 
 
 @helper
 def after_snap(buf, at, end, pad):  # type: ignore[no-untyped-def]
-    """Return (state, offset) behind the organisation and protocol id at `at`.
+    """Return (state, offset) after the organisation and protocol ID at `at`.
 
-    A bridged Ethernet frame (RFC 2684 §5.2, RFC 2427 §4.2) follows after `pad` bytes.
+    A bridged Ethernet frame (RFC 2684 §5.2, RFC 2427 §4.2) begins after `pad` bytes.
     """
     if at + 5 > end:
         return NON_IP, at
@@ -59,7 +60,7 @@ def after_snap(buf, at, end, pad):  # type: ignore[no-untyped-def]
 
 @helper
 def after_nlpid(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset) behind the network layer protocol id at `at` (RFC 2427, RFC 2364, RFC 1973)."""
+    """Return (state, offset) after the network layer protocol ID at `at` (RFC 2427, RFC 2364, RFC 1973)."""
     if at < end:
         if buf[at] == NLPID_IPV4:
             return AT_IPV4, at + 1
@@ -72,7 +73,7 @@ def after_nlpid(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def after_llc(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset) behind the IEEE 802.2 header at `at`."""
+    """Return (state, offset) after the IEEE 802.2 header at `at`."""
     if at + 3 > end:
         return NON_IP, at
     points = u16be(buf, at)  # DSAP and SSAP
@@ -87,9 +88,9 @@ def after_llc(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def after_frame_relay(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset) behind the Q.922 address of two to four bytes and what names the payload.
+    """Return (state, offset) after the Q.922 address (two to four bytes) and the protocol ID.
 
-    That is a control field and an NLPID (RFC 2427), or an EtherType alone (Cisco).
+    The protocol ID is a control field and an NLPID (RFC 2427), or only an EtherType (Cisco).
     """
     last = at + 1
     while last < end and last < at + 3 and not buf[last] & 1:
@@ -101,30 +102,30 @@ def after_frame_relay(buf, at, end):  # type: ignore[no-untyped-def]
         kind = u16be(buf, at)
         return (kind if kind > LARGEST_LENGTH else NON_IP), at + 2
     at += 1
-    if buf[at] == 0:  # a byte that aligns what follows
+    if buf[at] == 0:  # padding
         at += 1
     if at < end and buf[at] == NLPID_SNAP:
         return after_snap(buf, at + 1, end, 0)
     return after_nlpid(buf, at, end)
 
 
-# IEEE 802.11 frames, and the headers that a monitor interface puts before them.
+# IEEE 802.11 frames, and the headers that a monitor interface writes before them.
 #
-# What is followed: data frames with three or four addresses, QoS and HT control fields, the first subframe of an
-# A-MSDU, radiotap, Prism and AVS headers, and the padding that some cards leave behind the header (radiotap's flag
-# "datapad"). A protected frame is ciphertext even where a card has deciphered it, a later fragment begins with no
-# header, and a frame check sequence at the end is behind what IP says: none of them is read. Mesh control fields are
-# **not** followed.
+# Supported: data frames with three or four addresses, QoS and HT control fields, the first subframe of an A-MSDU,
+# radiotap, Prism and AVS headers, and the padding that some cards insert after the header (radiotap flag "datapad").
+# Protected frames are not read: they are ciphertext, even if the card has decrypted them. Later fragments are not read,
+# because they do not begin with a header. A frame check sequence follows the IP packet and is ignored. Mesh control
+# fields are **not** supported.
 
 
 PRISM_HEADER = 144
 AVS_MAGIC = 0x80211000
-"""First four bytes of an AVS header but for the version in the last nibble."""
+"""First four bytes of an AVS header, with a zero in place of the version in the last four bits."""
 
 
 @helper
 def after_radiotap(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset) behind the radiotap header at `at` (radiotap.org: its fields are aligned)."""
+    """Return (state, offset) after the radiotap header at `at` (radiotap.org: its fields are aligned)."""
     if at + 8 > end:
         return NON_IP, at
     behind = at + u16le(buf, at + 2)
@@ -145,7 +146,7 @@ def after_radiotap(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def after_prism(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset) behind the Prism header at `at`, or behind the AVS header that drivers put there too."""
+    """Return (state, offset) after the Prism header at `at`, or after an AVS header, which drivers also write there."""
     if at + 8 > end:
         return NON_IP, at
     if u32be(buf, at) & 0xFFFFFFF0 == AVS_MAGIC:
@@ -157,7 +158,7 @@ def after_prism(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def after_avs(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset) behind the AVS header at `at`, whose second word is its length."""
+    """Return (state, offset) after the AVS header at `at`, whose second word is its length."""
     if at + 8 > end:
         return NON_IP, at
     length = u32be(buf, at + 4)
@@ -168,13 +169,13 @@ def after_avs(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def after_wlan(buf, at, end, padded):  # type: ignore[no-untyped-def]
-    """Return (state, offset, offsets of the source and the destination address or -1) behind the 802.11 header."""
+    """Return (state, offset, source address offset or -1, destination address offset or -1) after the 802.11 header."""
     absent = np.int64(-1)
     if at + 24 > end or buf[at] & 3 or buf[at] & 12 not in (0, 8):  # another version, control or extension
         return NON_IP, at, absent, absent
     control = np.int64(buf[at])
     flags = np.int64(buf[at + 1])
-    both = flags & 3 == 3  # to and from the distribution system: between two access points
+    both = flags & 3 == 3  # to and from the distribution system, between two access points
     header = np.int64(30 if both else 24)
     if at + header > end:
         return NON_IP, at, absent, absent
@@ -184,7 +185,7 @@ def after_wlan(buf, at, end, padded):  # type: ignore[no-untyped-def]
     if not data or buf[at + 22] & 15:  # or a later fragment
         return NON_IP, at, source, destination
     aggregated = False
-    if control & 0x80:  # QoS control, and behind it HT control where the order bit says so
+    if control & 0x80:  # QoS control; HT control follows if the order bit is set
         if at + header + 2 > end:
             return NON_IP, at, source, destination
         aggregated = bool(buf[at + header] & 0x80)

@@ -1,7 +1,7 @@
-"""The link types that are read, and what the capturing system puts before a frame's own headers in each.
+"""The supported link types, and the headers that the capturing system writes before the frame in each of them.
 
-The layouts are those of the LINKTYPE_ documents of tcpdump.org. A link type inside the header of another one (PPI,
-PKTAP) may be any of the list but PPI and PKTAP.
+The layouts are those of the LINKTYPE_ documents of tcpdump.org. PPI and PKTAP headers contain the link type of the next
+header: any type of the list, except PPI and PKTAP.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ LINK_TYPES: dict[int, str] = {
 
 ETHERNET, PPI, LOOP = 1, 192, 108
 PKTAP = (149, 258)
-"""The second is the assigned number, the first what macOS wrote before."""
+"""The second is the assigned number. The first was written by older versions of macOS."""
 
 
 def supported_link_types() -> str:
-    """List the link types for an error message."""
+    """Return a list of the link types for an error message."""
     listed = (f"{number} ({name})" for number, name in sorted(LINK_TYPES.items()))
     fallback = (f"{number} ({name}, by dpkt)" for number, name in sorted(FALLBACK_LINK_TYPES.items()))
     return ", ".join((*listed, *fallback))
@@ -106,7 +106,7 @@ def supported_link_types() -> str:
 
 @helper
 def link_header(buf, at, end, link):  # type: ignore[no-untyped-def]
-    """Return (state of the walk, offset) where the frame's own headers begin, or an end of the walk."""
+    """Return (state of the walk, offset) at the beginning of the frame itself, or an end of the walk."""
     if link == PPI:  # version, flags, length of the header, link type
         if at + 8 > end:
             return NON_IP, at
@@ -138,7 +138,7 @@ def link_header(buf, at, end, link):  # type: ignore[no-untyped-def]
     if link in (0, 108):
         return bsd_family(buf, at, end, link)
     if link in (9, 50):
-        if at < end and buf[at] in (0x0F, 0x8F):  # an HDLC address that only Cisco's framing uses
+        if at < end and buf[at] in (0x0F, 0x8F):  # HDLC addresses that only Cisco's framing uses
             return AT_CISCO_HDLC, at
         return AT_PPP, at
     if link == 51:  # version, code, session, length
@@ -157,7 +157,7 @@ def link_header(buf, at, end, link):  # type: ignore[no-untyped-def]
         return AT_FRAME_RELAY, at
     if link == 100:
         return AT_LLC, at
-    if link == 106:  # RFC 2225: LLC is the default, and none where both ends agreed on it
+    if link == 106:  # RFC 2225: with LLC by default, without if the endpoints have agreed so
         llc = at + 3 <= end and u16be(buf, at) == 0xAAAA and buf[at + 2] == 3
         return (AT_LLC if llc else AT_IPV4), at
     if link == 123:  # direction and traffic, VPI, VCI
@@ -165,9 +165,9 @@ def link_header(buf, at, end, link):  # type: ignore[no-untyped-def]
         return (AT_LANE if lane else AT_LLC), at + 4
     if link == 129:
         return AT_ARCNET, at
-    if link == 8:  # direction, and the header as it was compressed; what follows is whole again
+    if link == 8:  # direction and the compressed header; the complete header follows
         return AT_VERSION, at + 16
-    if link == 166:  # HDLC's address as a direction, control
+    if link == 166:  # direction instead of the HDLC address, control
         return AT_PPP, at + 2
     if link == 204:
         return AT_PPP, at + 1
@@ -202,7 +202,7 @@ def link_header(buf, at, end, link):  # type: ignore[no-untyped-def]
 
 @helper
 def family_state(family):  # type: ignore[no-untyped-def]
-    """Turn an address family into a state: AF_INET, and AF_INET6 of Linux, Windows, NetBSD/OpenBSD, FreeBSD, macOS."""
+    """Map an address family to a state: AF_INET, and AF_INET6 of Linux, Windows, NetBSD/OpenBSD, FreeBSD, macOS."""
     if family == 2:
         return AT_IPV4
     return np.int64(AT_IPV6 if family in (10, 23, 24, 28, 30) else NON_IP)
@@ -210,7 +210,7 @@ def family_state(family):  # type: ignore[no-untyped-def]
 
 @helper
 def bsd_family(buf, at, end, link):  # type: ignore[no-untyped-def]
-    """Four bytes of address family: network order on a loopback of OpenBSD, else that of the host that captured."""
+    """Read a four-byte address family: in network order for an OpenBSD loopback, else in the order of the host."""
     if at + 4 > end:
         return NON_IP, at
     family = u32be(buf, at)
@@ -221,7 +221,7 @@ def bsd_family(buf, at, end, link):  # type: ignore[no-untyped-def]
 
 @helper
 def enc_header(buf, at, end):  # type: ignore[no-untyped-def]
-    """Address family in the order of the host that captured, SPI, flags: a packet before or after IPsec."""
+    """Read an OpenBSD enc header of a packet before or after IPsec: address family in host order, SPI, flags."""
     if at + 12 > end:
         return NON_IP, at
     family = u32be(buf, at)
@@ -230,7 +230,7 @@ def enc_header(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def pflog_header(buf, at, end):  # type: ignore[no-untyped-def]
-    """Length of the header, which is padded to four bytes, and address family: a packet that pf has logged."""
+    """Read the header of a packet that pf has logged: its length, which is padded to four bytes, and address family."""
     if at + 2 > end or buf[at] < 4:
         return NON_IP, at
     return family_state(np.int64(buf[at + 1])), at + (np.int64(buf[at]) + 3 & ~3)
@@ -238,7 +238,7 @@ def pflog_header(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def ipnet_header(buf, at, end):  # type: ignore[no-untyped-def]
-    """Version, address family, hook, length, interfaces and zones; Solaris' AF_INET6 is 26."""
+    """Read an IPNET header: version, address family, hook, length, interfaces and zones. Solaris' AF_INET6 is 26."""
     if at + 24 > end:
         return NON_IP, at
     family = buf[at + 1]
@@ -247,12 +247,12 @@ def ipnet_header(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def juniper_header(buf, at, end, link):  # type: ignore[no-untyped-def]
-    """Magic number, flags, and extensions where a flag says so; another flag says that the link header is missing."""
+    """Read a Juniper header: magic number, flags, optional extensions. A flag marks a missing link header."""
     if at + 6 > end or u32be(buf, at) >> 8 != 0x4D4743:
         return NON_IP, at
     flags = np.int64(buf[at + 3])
     at += 6 + u16be(buf, at + 4) if flags & 0x80 else 4
-    if flags & 2:  # then a protocol number of four bytes is there instead
+    if flags & 2:  # no link header: a protocol number of four bytes instead
         return AT_VERSION, at + 4
     if link == 178:
         return AT_ETHERNET, at
@@ -266,10 +266,10 @@ OUTERMOST_ETHERNET, RAW, COOKED, COOKED_2 = 1, 101, 113, 276
 
 @helper
 def outermost_layer(buf, frame, end, link):  # type: ignore[no-untyped-def]
-    """Return what `network_layer` does for the frame `buf[frame:end]` of any link type.
+    """Return the result of `network_layer` for the frame `buf[frame:end]` of link type `link`.
 
-    Ethernet with or without VLAN tags, Linux cooked frames and raw IP are looked at here, inside the loop over the
-    records. The rest must not be in their way.
+    Ethernet with or without VLAN tags, Linux cooked frames and raw IP are handled here, inside the loop over the
+    records. The full walk is not inlined, so that it does not slow them down.
     """
     kind = np.int64(NON_IP)
     at = frame
@@ -308,6 +308,6 @@ def outermost_layer(buf, frame, end, link):  # type: ignore[no-untyped-def]
 
 @outlined
 def by_every_header(buf, frame, end, link):  # type: ignore[no-untyped-def]
-    """Return the same, whatever the frame begins with."""
+    """Return the same result with the full walk, for any first header."""
     state, at = link_header(buf, frame, end, link)
     return network_layer(buf, at, end, state)

@@ -1,9 +1,9 @@
-"""From the state that a link type or a tunnel begins with to the next IP header.
+"""The walk from a link type or a tunnel to the next IP header.
 
-What is followed: Ethernet with any depth of VLAN tags (802.1Q, 802.1ad, and the older 0x9100 and 0x9200), MPLS, PPPoE
+It follows Ethernet with any number of VLAN tags (802.1Q, 802.1ad, and the older 0x9100 and 0x9200), MPLS, PPPoE
 sessions, PPP, LLC/SNAP, Cisco FabricPath, Cisco HDLC, Linux cooked v1 and v2, tags of Broadcom and Marvell switches,
-IEEE 802.11, Frame Relay, ATM LAN emulation, ARCnet, nflog and IP over InfiniBand. Ethernet behind MPLS, IP behind
-MACsec and whatever is enciphered or compressed are **not**.
+IEEE 802.11, Frame Relay, ATM LAN emulation, ARCnet, nflog and IP over InfiniBand. It does **not** follow Ethernet in
+MPLS, IP in MACsec, and encrypted or compressed payloads.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from capture.packets.link_headers import (
 def network_layer(buf, at, end, state):  # type: ignore[no-untyped-def]
     """Walk from `state` at `at` to the next IP header of the frame, which ends at `end`.
 
-    Returns (EtherType of IP or an end of the walk, offset, VLAN id of the outermost tag, label of the outermost MPLS
-    entry, EtherType behind the tags, offsets of the source and of the destination address); what is not there is -1.
-    Every step moves forward, so the walk ends with the frame.
+    Returns (EtherType of IP or an end of the walk, offset, VLAN ID of the outermost tag, label of the outermost MPLS
+    entry, EtherType after the tags, offset of the source address, offset of the destination address). Missing values
+    are -1. Every step moves forward, so the walk always ends.
     """
     vlan = np.int64(-1)
     mpls = np.int64(-1)
@@ -105,7 +105,7 @@ def network_layer(buf, at, end, state):  # type: ignore[no-untyped-def]
             state, at = after_ppp(buf, at, end)
         elif state == AT_LLC:
             state, at = after_llc(buf, at, end)
-        elif state == ETHERTYPE_FABRICPATH:  # a tag, then the frame as it was before switches put theirs around it
+        elif state == ETHERTYPE_FABRICPATH:  # a tag, then the original frame, which FabricPath switches encapsulate
             at += 2
             source = np.int64(-1)
             destination = np.int64(-1)
@@ -131,12 +131,12 @@ def network_layer(buf, at, end, state):  # type: ignore[no-untyped-def]
             state = cooked_protocol(u16be(buf, at))
             at += 20
         elif state in (AT_SWITCH_TAG, AT_DSA, AT_EDSA):
-            behind = at + (20 if state == AT_EDSA else 16)  # where the type is
+            behind = at + (20 if state == AT_EDSA else 16)  # offset of the type
             if behind + 2 > end:
                 break
             destination = at
             source = at + 6
-            if state != AT_SWITCH_TAG and buf[behind - 4] & 0x20:  # the switch took an 802.1Q tag into its own
+            if state != AT_SWITCH_TAG and buf[behind - 4] & 0x20:  # the switch merged an 802.1Q tag into its own
                 vlan = u16be(buf, behind - 2) & 0xFFF
             state = type_or_length(u16be(buf, behind))
             at = behind + 2
@@ -144,7 +144,7 @@ def network_layer(buf, at, end, state):  # type: ignore[no-untyped-def]
             state, at, source, destination = after_wlan(buf, at, end, state == AT_WLAN_PADDED)
         elif state == AT_FRAME_RELAY:
             state, at = after_frame_relay(buf, at, end)
-        elif state == AT_LANE:  # the id of an emulation client, then Ethernet; 0xFF00 is a control frame
+        elif state == AT_LANE:  # the ID of an emulation client, then Ethernet; 0xFF00 is a control frame
             if at + 2 > end or u16be(buf, at) == 0xFF00:
                 break
             at += 2
@@ -165,13 +165,13 @@ def network_layer(buf, at, end, state):  # type: ignore[no-untyped-def]
 
 @helper
 def type_or_length(number):  # type: ignore[no-untyped-def]
-    """Turn Ethernet's type field into a state: a small number is a length, and LLC is ahead (IEEE 802.3 §3.2.6)."""
+    """Map Ethernet's type field to a state. A small number is a length, and LLC follows (IEEE 802.3 §3.2.6)."""
     return np.int64(number if number > LARGEST_LENGTH else AT_LLC)
 
 
 @helper
 def after_ppp(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset) behind the PPP protocol field (RFC 1661 §2), with or without HDLC's address before it."""
+    """Return (state, offset) after the PPP protocol field (RFC 1661 §2), with or without an HDLC address before it."""
     if at + 2 <= end and buf[at] == 0xFF and buf[at + 1] == 0x03:
         at += 2
     if at + 2 > end:
@@ -190,7 +190,7 @@ def after_ppp(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def cooked_protocol(protocol):  # type: ignore[no-untyped-def]
-    """Turn the protocol field of a Linux cooked header into a state: of the numbers below EtherTypes 4 means LLC."""
+    """Map the protocol field of a Linux cooked header to a state. Of the numbers below EtherTypes, 4 is LLC."""
     if protocol > LARGEST_LENGTH:
         return protocol
     return AT_LLC if protocol == 4 else NON_IP
@@ -198,11 +198,11 @@ def cooked_protocol(protocol):  # type: ignore[no-untyped-def]
 
 @helper
 def after_arcnet(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset) behind source, destination, offset, and the type of RFC 1201 or the older RFC 1051."""
+    """Return (state, offset) after source, destination, offset, and the type of RFC 1201 or the older RFC 1051."""
     if at + 5 <= end:
-        if buf[at + 4] == 240:  # RFC 1051: no more than the type
+        if buf[at + 4] == 240:  # RFC 1051: only the type
             return AT_IPV4, at + 5
-        if buf[at + 4] == 212:  # RFC 1201: a split flag and a sequence number behind it
+        if buf[at + 4] == 212:  # RFC 1201: followed by a split flag and a sequence number
             return AT_IPV4, at + 8
         if buf[at + 4] == 196:
             return AT_IPV6, at + 8
@@ -211,10 +211,10 @@ def after_arcnet(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def after_nflog(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset, offset of the source address or -1): where the payload among nflog's attributes begins.
+    """Return (state, offset of the payload attribute, offset of the source address or -1) of an nflog header.
 
-    Length and type of an attribute are in the byte order of the host that captured, which nothing says: the order is
-    that in which the first length is the smaller one.
+    Length and type of an attribute are in the byte order of the host, which is not recorded. The byte order in which
+    the first length is smaller is used.
     """
     source = np.int64(-1)
     if at + 8 > end or buf[at] not in (2, 10):

@@ -1,4 +1,4 @@
-"""Records of a block to columns: a kernel for each record format, all of them around `decode_frame`."""
+"""Decoding of a block's records into columns: one kernel per record format, all with `decode_frame`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from capture.packets.decode import decode_frame
 def decode_pcap(  # type: ignore[no-untyped-def]
     buf, at, records, big_endian, unit, header, length_order, link, want, want_inner, every_frame, out, capacity, counts
 ):
-    """Decode `records` records of a classic pcap from `buf[at:]`; return the rows written.
+    """Decode `records` records of a classic pcap from `buf[at:]`. Return the number of rows.
 
-    The caller has scanned the records: their headers and bytes are inside `buf`. The rest is as in `decode_frame`.
+    The caller has scanned the records, so they are inside `buf`. Other parameters are as in `decode_frame`.
     """
     row = np.int64(0)
     for _ in range(records):
@@ -46,9 +46,9 @@ def decode_pcap(  # type: ignore[no-untyped-def]
 def decode_ring(  # type: ignore[no-untyped-def]
     buf, at, stop, records, link, want, want_inner, every_frame, out, capacity, counts
 ):
-    """Decode `records` frames of a block of the ring from `buf[at:stop]`; return the rows written.
+    """Decode `records` frames of a ring block from `buf[at:stop]`. Return the number of rows.
 
-    The caller has walked over the frames: their headers and bytes are inside. The rest is as in `decode_frame`.
+    The caller has walked the frames, so they are inside the block. Other parameters are as in `decode_frame`.
     """
     row = np.int64(0)
     while records and at + FRAME_HEADER <= stop:

@@ -1,18 +1,18 @@
-"""What an IP packet carries another IP packet in: from the header behind IP to where the inside begins.
+"""Tunnels: IP packets inside IP packets, from the upper-layer header to the beginning of the inner packet.
 
     IP protocol   4, 41      IP in IP, RFC 2003, RFC 4213, RFC 2473
-                  47         GRE, in gre.py
-                  51         an authentication header (RFC 4302) is stepped over: it hides nothing
+                  47         GRE
+                  51         an authentication header (RFC 4302), which is skipped
                   115        L2TPv3, RFC 3931
     UDP port      1701       L2TPv2 (RFC 2661) and L2TPv3, to or from
                   2152       GTP-U, 3GPP TS 29.281, to
                   3544       Teredo, RFC 4380, to or from
-                  4789, 8472 VXLAN, RFC 7348; the second is what Linux chose before, to
+                  4789, 8472 VXLAN, RFC 7348, to; 8472 is the older default of Linux
                   4790       VXLAN-GPE, to
                   6081       Geneve, RFC 8926, to
 
-"To" is the destination port: the source port of these is any number. What is enciphered (ESP, MPPE, DTLS) stays
-closed. A tunnel whose inside is no readable IP packet is no tunnel here: the walk ends before it.
+"To" means the destination port; the source port of these protocols is arbitrary. Encrypted tunnels (ESP, MPPE, DTLS)
+are not followed. A tunnel counts only if it contains a readable IP packet.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from capture.packets.link_headers import (
     VLAN_TAGS,
 )
 
-# Generic routing encapsulation: RFC 2784 and RFC 2890 (version 0), PPTP's RFC 2637 (version 1), and Cisco's ERSPAN.
+# Generic Routing Encapsulation: RFC 2784 and RFC 2890 (version 0), PPTP in RFC 2637 (version 1), and Cisco ERSPAN.
 #
 #     flags and version   C checksum  R routing (RFC 1701)  K key  S sequence number  ...  A acknowledgment  version (3)
 #     protocol            an EtherType; 0x6558 Ethernet, 0x880B PPP, 0x88BE ERSPAN I and II, 0x22EB ERSPAN III
 #
-# ERSPAN I has neither a sequence number in GRE nor a header of its own; II has 8 bytes, III has 12, and 8 more where
-# its last bit says so. The id of a tunnel is the key, PPTP's call, ERSPAN's session.
+# ERSPAN I has no GRE sequence number and no header. ERSPAN II has a header of 8 bytes. ERSPAN III has 12 bytes, and 8
+# more if its last bit is set. The tunnel ID is the GRE key, the PPTP call ID or the ERSPAN session ID.
 
 
 CHECKSUM, ROUTING, KEY, SEQUENCE, ACKNOWLEDGMENT, VERSION_BITS = 0x8000, 0x4000, 0x2000, 0x1000, 0x0080, 0x0007
@@ -52,7 +52,7 @@ BRIDGED, PPP, ERSPAN, ERSPAN_III = 0x6558, 0x880B, 0x88BE, 0x22EB
 
 @helper
 def gre_inside(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset of the inside, tunnel id or NULL) for the header at `at`; NON_IP where nothing is in it."""
+    """Return (state, offset of the payload, tunnel ID or NULL) for the GRE header at `at`; NON_IP for no payload."""
     tunnel = NULL
     if at + 4 > end:
         return NON_IP, at, tunnel
@@ -71,7 +71,7 @@ def gre_inside(buf, at, end):  # type: ignore[no-untyped-def]
     if version == 1:
         if flags & ACKNOWLEDGMENT:
             at += 4
-        carries = protocol == PPP and flags & KEY and flags & SEQUENCE  # no number, no payload
+        carries = protocol == PPP and flags & KEY and flags & SEQUENCE  # a payload always has a sequence number
         return (AT_PPP if carries else NON_IP), at, tunnel & 0xFFFF
     if flags & ROUTING:
         at = after_routing(buf, at, end)
@@ -92,7 +92,7 @@ def gre_inside(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def after_routing(buf, at, end):  # type: ignore[no-untyped-def]
-    """Offset behind the source route entries at `at`: family, offset, length, address; one of zeros is the last."""
+    """Return the offset after the source route at `at`: entries (family, offset, length, address), last one zero."""
     while at + 4 <= end:
         family = u16be(buf, at)
         length = np.int64(buf[at + 3])
@@ -104,7 +104,7 @@ def after_routing(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def erspan_inside(buf, at, end, version, header):  # type: ignore[no-untyped-def]
-    """Version, VLAN, class, session id, ...; version III says whether Ethernet (0) or an IP packet (2) follows."""
+    """Read an ERSPAN II or III header. A type in version III tells Ethernet (0) from an IP packet (2)."""
     if at + header > end or buf[at] >> 4 != version:
         return NON_IP, at, NULL
     session = u16be(buf, at + 2) & 0x03FF
@@ -113,27 +113,28 @@ def erspan_inside(buf, at, end, version, header):  # type: ignore[no-untyped-def
         kind = buf[at + 10] >> 2 & 31
         if kind:
             state = AT_VERSION if kind == 2 else NON_IP
-        if buf[at + 11] & 1:  # a subheader of the platform
+        if buf[at + 11] & 1:  # a platform-specific subheader follows
             header += 8
     return state, at + header, session
 
 
 # The Layer Two Tunneling Protocol: PPP in version 2 (RFC 2661 §3.1), anything in version 3 (RFC 3931 §4.1).
 #
-# A data message of version 3 does not say how long its cookie is (0, 4 or 8 bytes), whether the default sublayer of 4
-# bytes follows, nor what it carries: the ends agreed on it before. So an inside is believed only where one IP packet is
-# possible: behind the session id and 0, 4, 8 or 12 bytes, with or without an Ethernet header, one that ends exactly
-# with the message. Of several Ethernet headers that lead to it, each a VLAN tag shorter, the longest is taken.
+# A data message of version 3 does not contain the length of its cookie (0, 4 or 8 bytes), the presence of the default
+# sublayer (4 bytes), or the type of the payload. The endpoints agree on them before. So a payload is accepted only if
+# exactly one reading is possible: an IP packet that starts 0, 4, 8 or 12 bytes after the session ID, with or without an
+# Ethernet header, and ends exactly with the message. If several Ethernet headers lead to the same packet, each a VLAN
+# tag shorter, the longest one is used.
 
 
 TYPE, LENGTH, L2TP_SEQUENCE, OFFSET = 0x8000, 0x4000, 0x0800, 0x0200
 SHORTEST_FRAME = 60
-"""What Ethernet pads a frame to, without its check sequence."""
+"""Minimum length of a padded Ethernet frame, without its check sequence."""
 
 
 @helper
 def l2tp_2_inside(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset of the inside, session id): flags, length, tunnel and session id, numbers, padding."""
+    """Return (state, offset of the payload, session ID). Fields: flags, length, tunnel, session, Ns, Nr, padding."""
     flags = u16be(buf, at)
     at += 4 if flags & LENGTH else 2
     session = u16be(buf, at + 2) if at + 4 <= end else NULL
@@ -145,10 +146,10 @@ def l2tp_2_inside(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def l2tp_3_inside(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return the same for the session id at `at`, where a single reading is possible; id 0 is a control message."""
+    """Return the same for the session ID at `at`, if only one reading is possible. ID 0 is a control message."""
     state = NON_IP
     inside = at
-    found = NULL
+    payload_ip = NULL
     session = u32be(buf, at) if at + 4 <= end else np.int64(0)
     for skipped in range(4, 20, 4):
         frame = at + skipped
@@ -156,18 +157,18 @@ def l2tp_3_inside(buf, at, end):  # type: ignore[no-untyped-def]
         for kind in (AT_VERSION, AT_ETHERNET):
             if kind == AT_ETHERNET:
                 ip = behind_ethernet(buf, frame, end)
-            if ip != found and fills(buf, frame, ip, end):
-                if found != NULL or session == 0:
+            if ip != payload_ip and fills(buf, frame, ip, end):
+                if payload_ip != NULL or session == 0:
                     return NON_IP, at, session
                 state = kind
                 inside = frame
-                found = ip
+                payload_ip = ip
     return state, inside, session
 
 
 @helper
 def behind_ethernet(buf, frame, end):  # type: ignore[no-untyped-def]
-    """Offset of the IP header behind an Ethernet header and VLAN tags; `end` where they announce none."""
+    """Return the offset of the IP header after an Ethernet header and VLAN tags; `end` if they announce no IP."""
     at = frame + 12
     while at + 6 <= end and u16be(buf, at) in VLAN_TAGS:
         at += 4
@@ -176,7 +177,7 @@ def behind_ethernet(buf, frame, end):  # type: ignore[no-untyped-def]
 
 @helper
 def fills(buf, frame, ip, end):  # type: ignore[no-untyped-def]
-    """Say whether an IP packet at `ip` ends with the message, or with a frame that Ethernet has padded."""
+    """Return whether an IP packet at `ip` ends with the message, or with an Ethernet frame that has been padded."""
     if ip >= end or buf[ip] >> 4 not in (4, 6):
         return False
     kind = ETHERTYPE_IPV4 if buf[ip] >> 4 == 4 else ETHERTYPE_IPV6
@@ -187,7 +188,7 @@ def fills(buf, frame, ip, end):  # type: ignore[no-untyped-def]
 
 
 MAX_TUNNELS = 8
-"""Tunnels inside tunnels that are followed; what is further in is the innermost one's payload."""
+"""Maximum number of nested tunnels. Packets further inside are the payload of the innermost one."""
 
 IPV4_IN_IP, IPV6_IN_IP, GRE, AUTHENTICATION, L2TP_3 = 4, 41, 47, 51, 115
 PORT_L2TP, PORT_GTP, PORT_TEREDO, PORT_VXLAN_GPE, PORT_GENEVE = 1701, 2152, 3544, 4790, 6081
@@ -197,15 +198,15 @@ G_PDU = 255
 
 @helper
 def tunnel_inside(buf, protocol, upper, end):  # type: ignore[no-untyped-def]
-    """Return (state of the walk, offset of the inside, tunnel id or NULL) for what begins at `upper`.
+    """Return (state of the walk, offset of the payload, tunnel ID or NULL) for the upper-layer header at `upper`.
 
-    The state is NON_IP where `protocol` is no tunnel that is followed; `end` is that of the packet's captured bytes.
+    The state is NON_IP if `protocol` is not a supported tunnel. `end`: end of the packet's captured bytes.
     """
     while protocol == AUTHENTICATION and upper + 12 <= end:
         protocol = np.int64(buf[upper])
         upper += (np.int64(buf[upper + 1]) + 2) * 4
     if protocol == UDP:
-        if upper + 16 > end:  # the shortest header of a tunnel has eight bytes
+        if upper + 16 > end:  # UDP header and the shortest tunnel header, eight bytes each
             return NON_IP, upper, NULL
         return udp_inside(buf, u16be(buf, upper), u16be(buf, upper + 2), upper + 8, end)
     if protocol == IPV4_IN_IP:
@@ -221,9 +222,9 @@ def tunnel_inside(buf, protocol, upper, end):  # type: ignore[no-untyped-def]
 
 @helper
 def udp_inside(buf, source, destination, at, end):  # type: ignore[no-untyped-def]
-    """Return the same for what begins at `at`, behind a UDP header with these ports; 8 bytes at least are there."""
+    """Return the same for the bytes at `at` after a UDP header with these ports. At least 8 bytes are available."""
     if destination in PORTS_VXLAN:
-        known = buf[at] & 0x08  # the flag that the VNI is valid: every VXLAN packet has it
+        known = buf[at] & 0x08  # the flag of a valid VNI, which every VXLAN packet has
         return (AT_ETHERNET if known else NON_IP), at + 8, u32be(buf, at + 4) >> 8
     if destination == PORT_VXLAN_GPE:
         return vxlan_gpe_inside(buf, at)
@@ -240,7 +241,7 @@ def udp_inside(buf, source, destination, at, end):  # type: ignore[no-untyped-de
         version = buf[at + 1] & 15
         if version == 2:
             return l2tp_2_inside(buf, at, end)
-        if version == 3 and not buf[at] & 0x80:  # a data message, whose first word is flags, version and reserved
+        if version == 3 and not buf[at] & 0x80:  # a data message; its first word is flags, version and reserved bits
             return l2tp_3_inside(buf, at + 4, end)
     if PORT_TEREDO in (source, destination):
         return teredo_inside(buf, at, end)
@@ -249,10 +250,10 @@ def udp_inside(buf, source, destination, at, end):  # type: ignore[no-untyped-de
 
 @helper
 def vxlan_gpe_inside(buf, at):  # type: ignore[no-untyped-def]
-    """Generic protocol extension of VXLAN: flags (version, I, P, B, O), reserved, next protocol, VNI."""
+    """Read a VXLAN-GPE header: flags (version, I, P, B, O), reserved, next protocol, VNI."""
     flags = np.int64(buf[at])
     state = AT_ETHERNET
-    if flags & 0x04:  # P: there is a next protocol
+    if flags & 0x04:  # P: the next protocol is valid
         following = buf[at + 3]
         if following == 1:
             state = AT_IPV4
@@ -262,7 +263,7 @@ def vxlan_gpe_inside(buf, at):  # type: ignore[no-untyped-def]
             state = AT_MPLS
         elif following != 3:
             state = NON_IP
-    if flags & 0x31:  # another version, or a message of operations and maintenance
+    if flags & 0x31:  # another version, or an OAM message
         state = NON_IP
     vni = u32be(buf, at + 4) >> 8 if flags & 0x08 else NULL
     return state, at + 8, vni
@@ -270,7 +271,7 @@ def vxlan_gpe_inside(buf, at):  # type: ignore[no-untyped-def]
 
 @helper
 def gtp_inside(buf, at, end):  # type: ignore[no-untyped-def]
-    """GTP-U: flags (version 1, protocol type, E, S, PN), message type, length, TEID, and a chain of extensions."""
+    """Read a GTP-U header: flags (version 1, protocol type, E, S, PN), message type, length, TEID, extensions."""
     teid = u32be(buf, at + 4)
     flags = np.int64(buf[at])
     if flags >> 4 != 3 or buf[at + 1] != G_PDU:
@@ -292,10 +293,10 @@ def gtp_inside(buf, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def teredo_inside(buf, at, end):  # type: ignore[no-untyped-def]
-    """IPv6 behind an authentication and an origin indication, either of which may be missing (RFC 4380 §5.1.1)."""
-    if buf[at] == 0 and buf[at + 1] == 1:  # lengths of client id and value, both, nonce (8), confirmation
+    """Read Teredo: IPv6 after optional authentication and origin indications (RFC 4380 §5.1.1)."""
+    if buf[at] == 0 and buf[at + 1] == 1:  # lengths of client ID and value, both, nonce (8), confirmation
         at += 13 + np.int64(buf[at + 2]) + np.int64(buf[at + 3])
-    if at + 8 <= end and buf[at] == 0 and buf[at + 1] == 0:  # port and address, obfuscated
+    if at + 8 <= end and buf[at] == 0 and buf[at + 1] == 0:  # obfuscated port and address
         at += 8
     ipv6 = at < end and buf[at] >> 4 == 6
     return (AT_IPV6 if ipv6 else NON_IP), at, NULL

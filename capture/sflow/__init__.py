@@ -1,1 +1,1 @@
-"""Packet samples: sFlow datagrams, the packets that agents sampled in them, and what they say of the sampling."""
+"""Packet samples: sFlow datagrams, their sampled packets, and the fields that describe the sampling."""

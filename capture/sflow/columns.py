@@ -1,7 +1,7 @@
-"""The columns of the stream `samples`: a row is a flow sample of an sFlow datagram.
+"""The columns of the stream `samples`. A row is a flow sample of an sFlow datagram.
 
-The sampled packet has the columns of `frames`, decoded from the bytes that the agent sent along. Like a row of
-`frames` it may hold no IP packet; its IP columns are then NULL. What one row stands for is said by `sampling_rate`.
+The sampled packet has the columns of `frames`, decoded from the bytes that the agent has sent. As in `frames`, its IP
+columns are NULL if it has no IP packet. `sampling_rate` is the number of packets that a row represents.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from capture.packets.columns import FRAME_COLUMNS, ColumnSpec
 
-# What a listed sample says beside its packet: the rows of the matrix that datagrams are listed into, and the counts.
+# The fields of a listed sample, as matrix rows, and the counters of the kernel.
 #
-# A sample is where its packet's header lies in the capture's data, how that is to be read, and what the agent said of
-# the sampling. A NULL is -1, as in a decoded packet.
+# A sample consists of the offset of its packet's header in the capture's data, the link type of the header, and the
+# fields that describe the sampling. NULL is -1, as in decoded packets.
 
 
 NULL = -1
@@ -24,7 +24,7 @@ SAMPLE_FIELDS = (
     "input_vlan", "output_vlan",
 )  # fmt: skip
 """Rows of the matrix of listed samples: the sampled packet (offset and length of its header in the data, length on the
-wire, link type), the time and the number of the datagram, and what the sample says by itself."""
+wire, link type), the time and the index of the datagram, and the fields of the sample."""
 
 (
     HEADER, CAPTURED, WIRE, LINK_TYPE, TIME, DATAGRAM, AGENT_VERSION, AGENT_HIGH, AGENT_LOW, SUB_AGENT, SOURCE_CLASS,
@@ -36,18 +36,17 @@ UNKNOWN_HEADER = -1
 
 SAMPLED_IPV4 = -4
 SAMPLED_IPV6 = -6
-"""Link types of samples without a packet header: `header` is where the sampled_ipv4 or sampled_ipv6 record begins."""
+"""Link types of samples without packet header; `header` is the offset of the sampled_ipv4 or sampled_ipv6 record."""
 
 SAMPLES = ("flow", "counter", "other")
-"""Kinds of samples: of packets, of an interface's counters, and everything else (vendors' own, dropped packets)."""
+"""Kinds of samples: of packets, of interface counters, and others (vendor-specific, dropped packets)."""
 
 DATAGRAMS_SKIPPED = ("header_cut", "other_version", "address_type")
-"""Why a datagram is not read: it ends inside its header; it is not version 5; its agent's address is of no type that
-the version defines."""
+"""Causes for which a datagram is skipped: truncated header; not version 5; unknown type of agent address."""
 
 SAMPLES_SKIPPED = ("cut", "malformed", "no_header")
-"""Why a sample is no row: its datagram ends before it does, and nothing behind it is read (`cut` also counts once the
-samples that were announced and are not there); it contradicts itself; it carries no packet header and no IP record."""
+"""Causes for which a sample is no row: truncated, and the rest of the datagram with it (`cut` is also counted once if
+announced samples are missing); invalid; no packet header and no IP record."""
 
 SEQUENCES = (
     "datagrams_missing",
@@ -59,9 +58,9 @@ SEQUENCES = (
     "restarts",
     "untracked",
 )
-"""What sequence numbers tell: numbers left out, those of them that came after a higher one, numbers from behind that
-were not missing (they came twice, or are from before the first), agents or sources that began anew, and numbers that
-were not looked at because the table of agents is full."""
+"""Events of sequence numbers: numbers missing; missing numbers that arrived late (reordered); other old numbers, which
+are duplicates or from before the first one (repeated); restarts of agents or sources; numbers not checked because the
+table of agents is full (untracked)."""
 
 COUNTS = ("datagrams", *SAMPLES, *DATAGRAMS_SKIPPED, *SAMPLES_SKIPPED, *SEQUENCES)
 """Words of the kernel's counts."""
@@ -77,20 +76,20 @@ OF_THE_SAMPLE: dict[str, ColumnSpec] = {
     spec.name: spec
     for spec in (
         ColumnSpec(
-            "sampling_rate", "integer", 32, False, "one in how many packets is sampled: what one row stands for", False
+            "sampling_rate", "integer", 32, False, "one packet of this number was sampled; packets per row", False
         ),
         ColumnSpec(
-            "sample_pool", "integer", 32, False, "packets that could have been sampled so far, by the source", False
+            "sample_pool", "integer", 32, False, "packets of the source that could have been sampled so far", False
         ),
         ColumnSpec(
-            "sample_drops", "integer", 32, False, "samples that the agent lost so far for want of resources", False
+            "sample_drops", "integer", 32, False, "samples that the agent has lost so far for lack of resources", False
         ),
         ColumnSpec(
             "input_if",
             "integer",
             32,
             True,
-            "ifIndex the packet came in on (1073741823 inside the device); NULL: unknown",
+            "ifIndex of the input interface (1073741823: the device itself); NULL: unknown",
             False,
         ),
         ColumnSpec(
@@ -98,31 +97,31 @@ OF_THE_SAMPLE: dict[str, ColumnSpec] = {
             "integer",
             32,
             True,
-            "ifIndex the packet left on (1073741823 inside the device); NULL: unknown, several, or discarded",
+            "ifIndex of the output interface (1073741823: the device itself); NULL: unknown, several, or discarded",
             False,
         ),
-        ColumnSpec("input_vlan", "integer", 32, True, "VLAN the packet came in on, where the agent says", False),
-        ColumnSpec("output_vlan", "integer", 32, True, "VLAN the packet left on, where the agent says", False),
+        ColumnSpec("input_vlan", "integer", 32, True, "VLAN at the input, if the agent reports it", False),
+        ColumnSpec("output_vlan", "integer", 32, True, "VLAN at the output, if the agent reports it", False),
         ColumnSpec(
             "source_class", "integer", 32, False, "kind of the data source: 0 interface, 1 VLAN, 2 entity", False
         ),
         ColumnSpec("source_id", "integer", 32, False, "ifIndex, VLAN or entity that was sampled", False),
-        ColumnSpec("agent", "address", 128, True, "address of the agent that sampled, as its datagrams say", False),
+        ColumnSpec("agent", "address", 128, True, "address of the sampling agent, from its datagrams", False),
         ColumnSpec("sub_agent", "integer", 32, False, "number of the agent's process that sampled", False),
-        ColumnSpec("exporter", "address", 128, False, "address that the datagram was sent from", False),
+        ColumnSpec("exporter", "address", 128, False, "source address of the datagram", False),
     )
 }
-"""What a sample says beside its packet."""
+"""Columns of a sample in addition to those of its packet."""
 
 CHANGED: dict[str, str] = {
-    "ts": "time at which the sample's datagram was captured, nanoseconds since the epoch, UTC",
-    "interface": "name of the capture's interface that the datagram came in on, or its number",
-    "len": "length of the sampled frame on its wire as the agent says, mostly with its checksum, in bytes",
-    "caplen": "bytes of the sampled frame that the agent sent along",
+    "ts": "capture time of the sample's datagram, nanoseconds since the epoch, UTC",
+    "interface": "name or number of the capture's interface that received the datagram",
+    "len": "length of the sampled frame on its wire as reported by the agent, usually with its checksum, in bytes",
+    "caplen": "bytes of the sampled frame in the datagram",
 }
-"""What columns of `frames` mean here."""
+"""Columns of `frames` with another meaning in `samples`."""
 
 SAMPLE_COLUMNS: dict[str, ColumnSpec] = {
     name: replace(spec, help=CHANGED[name]) if name in CHANGED else spec for name, spec in FRAME_COLUMNS.items()
 } | OF_THE_SAMPLE
-"""Every column of the stream `samples`."""
+"""All columns of the stream `samples`."""

@@ -1,7 +1,7 @@
-"""Listed samples to rows of packet columns, each of them one row: the kernel around `decode_frame`, and its buffers.
+"""Decoding of listed samples into rows of packet columns, one row per sample.
 
-A sample without a packet header has an IP record instead: what the agent's own decoder found. It becomes a row with
-the columns that such a record has, the same for the inner layer, and NULL in all others.
+A sample without a packet header has an IP record instead, the result of the agent's own decoder. Its row has the
+columns of this record, also for the inner layer, and NULL in all others.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from capture.sflow.lister import Listed
 
 @helper
 def bounded(value, bits):  # type: ignore[no-untyped-def]
-    """Return a number of the wire where the header field that it stands for could hold it, else NULL."""
+    """Return `value`, or NULL if it needs more bits than the header field that it describes."""
     return value if value >> bits == 0 else np.int64(NULL)
 
 
 @helper
 def decode_ip_record(buf, at, version, time, want_inner, out, capacity, row, counts):  # type: ignore[no-untyped-def]
-    """Write the row of the sampled_ipv4 or sampled_ipv6 record at `at`, in every column."""
+    """Write all columns of the row of the sampled_ipv4 or sampled_ipv6 record at `at`."""
     write_nothing(want_inner, out, capacity, row)
     counts[OTHER_ROWS] += 1
     length = u32be(buf, at)
@@ -86,34 +86,34 @@ def decode_ip_record(buf, at, version, time, want_inner, out, capacity, row, cou
 
 @kernel("i64(u8*, i64*, i64, i64, i64, i64, i64, i64*, i64, i64*)")
 def decode_listed(buf, listed, stride, first, rows, want, want_inner, out, capacity, counts):  # type: ignore[no-untyped-def]
-    """Decode the samples `[first, first + rows)` of `listed`, each into a row; return `rows`.
+    """Decode the samples `[first, first + rows)` of `listed` into one row each. Return `rows`.
 
-    `listed` is len(SAMPLE_FIELDS) x stride, what `list_samples` wrote for the bytes of `buf`. The rest is as in
-    `decode_frame`. The column `interface` is not written: a sample's is that of its datagram.
+    `listed`: len(SAMPLE_FIELDS) x stride, written by `list_samples` for `buf`. Other parameters are as in
+    `decode_frame`. The column `interface` is not written, because it is that of the datagram.
     """
     for row in range(rows):
-        place = first + row
-        at = listed[HEADER * stride + place]
-        time = listed[TIME * stride + place]
-        link = listed[LINK_TYPE * stride + place]
+        sample = first + row
+        at = listed[HEADER * stride + sample]
+        time = listed[TIME * stride + sample]
+        link = listed[LINK_TYPE * stride + sample]
         if link in (SAMPLED_IPV4, SAMPLED_IPV6):
             decode_ip_record(buf, at, -link, time, want_inner, out, capacity, row, counts)
         else:
-            end = at + listed[CAPTURED * stride + place]
-            wire = listed[WIRE * stride + place]
+            end = at + listed[CAPTURED * stride + sample]
+            wire = listed[WIRE * stride + sample]
             decode_frame(buf, at, end, wire, time, link, 0, want, want_inner, 1, out, capacity, row, counts)
     return rows
 
 
 class SampleDecoder(Decoder):
-    """Decodes listed samples of one capture's data into buffers of its own. Not thread safe."""
+    """Decode listed samples of one capture into fixed buffers. Not thread safe."""
 
     def __init__(self, file: AnyCapture, columns: Iterable[str], capacity: int) -> None:
-        """Decode those of `columns` that frames have too, up to `capacity` samples at once."""
+        """Decode those of `columns` that the stream `frames` also has, up to `capacity` samples per call."""
         super().__init__(file, (FRAME_COLUMNS.keys() & set(columns)) - {"interface"}, capacity, every_frame=True)
 
     def decode_listed(self, listed: Listed) -> Packets:
-        """Decode samples that were listed out of the capture's data; the rows are theirs, one for each."""
+        """Decode samples that were listed from the capture's current data; one row each, in order."""
         return self._packets(
             lambda: decode_listed(
                 self.file.data, listed.matrix.reshape(-1), listed.matrix.shape[1], listed.first, listed.rows, self.want,

@@ -1,4 +1,4 @@
-"""Datagrams of a block to listed samples: the buffers that the sFlow kernel fills."""
+"""Listing of the samples in a block's datagrams: the buffers of the sFlow kernel."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from capture.packets.fields import UDP
 from capture.sflow.columns import COUNTS, DATAGRAMS_SKIPPED, SAMPLE_FIELDS, SAMPLES, SAMPLES_SKIPPED, SEQUENCES
 from capture.sflow.samples import MAX_SAMPLES, SLOT, SLOTS, list_samples, padded
 
-# Which packets of a capture carry sFlow: those sent to its port, and those that cannot be anything else.
+# Selection of the packets that carry sFlow: those sent to its port, and those that can be nothing else.
 #
-# To port 6343 goes whatever the sender takes for sFlow; what it is not is counted by cause. At any other port a UDP
-# payload is taken for a datagram when it is one through and through: version 5, an agent's address, and samples whose
-# lengths lead exactly to its end. Of a datagram that was cut or sent in fragments only the first condition can hold.
+# A packet to port 6343 is always taken as sFlow; errors in it are counted by cause. At any other port a UDP payload is
+# taken only if it is valid in all parts: version 5, an agent's address, and samples whose lengths end exactly at its
+# end. A truncated or fragmented datagram cannot satisfy this, so it is only found at port 6343.
 
 
 @helper
 def is_datagram(buf, at, end):  # type: ignore[no-untyped-def]
-    """Whether `buf[at:end]` is a whole sFlow datagram of version 5 with one sample or more."""
+    """Return whether `buf[at:end]` is a complete sFlow datagram of version 5 with at least one sample."""
     if at + 28 > end or u32be(buf, at) != 5:
         return False
     kind = u32be(buf, at + 4)
@@ -57,9 +57,10 @@ def is_datagram(buf, at, end):  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64*, i64*, i64*, i64*, i64, i64, i64*)")
 def choose_datagrams(buf, protocols, ports, offsets, lengths, packets, port, chosen):  # type: ignore[no-untyped-def]
-    """Write the numbers of the packets that carry sFlow into `chosen`, room for all; return how many there are.
+    """Write the indices of the packets that carry sFlow to `chosen` (one word per packet). Return their number.
 
-    Packets are given by their columns protocol, destPort, payload_offset and payload_length, NULL as -1.
+    `protocols`, `ports`, `offsets`, `lengths`: the columns protocol, destPort, payload_offset and payload_length; NULL
+    is -1.
     """
     count = 0
     for packet in range(packets):
@@ -77,9 +78,9 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Datagrams:
-    """Where datagrams lie in a capture's data, and when they arrived (ns). The arrays are contiguous and equally long.
+    """Datagrams in a capture's data: offsets, lengths and arrival times (ns). Contiguous arrays of equal length.
 
-    Every datagram is wholly inside the data: the kernel trusts that.
+    Every datagram must be completely inside the data; the kernel does not check this.
     """
 
     offsets: Numbers
@@ -93,26 +94,26 @@ class Datagrams:
 
 @dataclass(frozen=True)
 class Listed:
-    """Listed samples: `rows` columns of the matrix from column `first`. Valid until the lister goes on."""
+    """Listed samples: `rows` columns of the matrix from column `first` on. Valid until the lister continues."""
 
     matrix: Numbers
     first: int
     rows: int
 
     def field(self, name: str) -> Numbers:
-        """Return one of SAMPLE_FIELDS; NULL is -1. An agent's address is the bit patterns of unsigned numbers."""
+        """Return one of SAMPLE_FIELDS. NULL is -1. Agent addresses are bit patterns of unsigned integers."""
         return self.matrix[SAMPLE_FIELDS.index(name), self.first : self.first + self.rows]
 
 
 class SampleLister:
-    """Lists the flow samples of one input's datagrams, and follows the sequence numbers in them. Not thread safe.
+    """List the flow samples in the datagrams of one input, and check their sequence numbers. Not thread safe.
 
-    Memory is fixed: len(SAMPLE_FIELDS) x (capacity + MAX_SAMPLES) x 8 bytes, and SLOTS x SLOT x 8 bytes
-    (2.5 MB) for the sequences of agents and sources.
+    Memory: len(SAMPLE_FIELDS) x (capacity + MAX_SAMPLES) x 8 bytes, and SLOTS x SLOT x 8 bytes (2.5 MB) for the
+    sequence numbers of agents and sources.
     """
 
     def __init__(self, capacity: int) -> None:
-        """Hand out up to `capacity` samples at once."""
+        """Yield up to `capacity` samples at once."""
         self.capacity = capacity
         self.matrix = np.zeros((len(SAMPLE_FIELDS), capacity + MAX_SAMPLES), np.int64)
         self.sequences = np.zeros((SLOTS, SLOT), np.int64)
@@ -120,11 +121,11 @@ class SampleLister:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was read, skipped and missing so far, by the names of COUNTS."""
+        """Numbers of read, skipped and missing units so far, by the names of COUNTS."""
         return dict(zip(COUNTS, self.words.tolist(), strict=False))
 
     def samples(self, link: str) -> Samples:
-        """Return what became of datagrams and samples, and what their sequence numbers tell."""
+        """Return the counters of datagrams, samples and sequence numbers."""
         counts = self.counts
         samples = Samples()
         samples.add(SFLOW_DATAGRAMS, counts["datagrams"], link)
@@ -139,7 +140,7 @@ class SampleLister:
         return samples
 
     def list(self, data: npt.NDArray[np.uint8], datagrams: Datagrams) -> Iterator[Listed]:
-        """List the samples of datagrams in `data`, in their order."""
+        """List the samples of the datagrams in `data`, in order."""
         first = 0
         while first < len(datagrams):
             rows = list_samples(
@@ -147,5 +148,5 @@ class SampleLister:
                 self.sequences.reshape(-1), self.matrix.reshape(-1), self.matrix.shape[1], self.words,
             )  # fmt: skip
             first = int(self.words[-1])
-            for place in range(0, rows, self.capacity):
-                yield Listed(self.matrix, place, min(self.capacity, rows - place))
+            for start in range(0, rows, self.capacity):
+                yield Listed(self.matrix, start, min(self.capacity, rows - start))

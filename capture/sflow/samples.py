@@ -1,4 +1,4 @@
-"""sFlow version 5 (sflow.org, *sFlow Version 5*, 2004): datagrams to sampled packets, in one kernel.
+"""sFlow version 5 (sflow.org, *sFlow Version 5*, 2004): one kernel lists the sampled packets of datagrams.
 
     datagram   version, agent address type (1 IPv4, 2 IPv6, 0 none), address, sub-agent, sequence number, uptime in ms,
                number of samples
@@ -7,13 +7,13 @@
     record     data format, length, then for a sampled header (1):
                header protocol, frame length, stripped, header length, header
 
-All numbers are XDR: 32 bits in network order, variable lengths padded to 4 bytes. Every sample and record says its
-length, so that what is not known is stepped over. A compact sample has 8 bits of the data source's class above 24 of
-its index, and 2 bits of an interface's format above 30 of its value; the expanded one has a word for each.
+All numbers are XDR: 32 bits in network order, variable lengths padded to 4 bytes. Every sample and record contains its
+length, so unknown formats are skipped. A compact sample packs the class of the data source into 8 bits above 24 bits of
+index, and the format of an interface into 2 bits above 30 bits of value. An expanded sample has a word for each.
 
-Flow samples with a packet header are listed, for the decoder of packets to read; those with a sampled_ipv4 (3) or
-sampled_ipv6 (4) record alone as well. Of an extended_switch record (1001) the VLANs are kept. Counter samples are
-counted and stepped over. **Versions 2 and 4 are not read.**
+Flow samples with a packet header are listed for the packet decoder, and also samples with only a sampled_ipv4 (3) or
+sampled_ipv6 (4) record. From an extended_switch record (1001) the VLANs are stored. Counter samples are counted and
+skipped. **Versions 2 and 4 are not supported.**
 """
 
 from __future__ import annotations
@@ -67,41 +67,40 @@ from capture.sflow.columns import (
     WIRE,
 )
 
-# Sequence numbers of sFlow agents, followed inside the kernel that reads their datagrams.
+# Sequence numbers of sFlow agents, checked inside the kernel that reads their datagrams.
 #
 # A sub-agent numbers its datagrams, and a data source its flow samples; both count up by one, modulo 2**32. A table of
-# fixed size remembers the last number of each, and which of the REORDER numbers up to it are missing. A number ahead of
-# the next one leaves a gap. One less than REORDER behind was counted as missing and came late (reordered), or it was
-# not missing: it came twice, or is from before the first one that was seen (repeated). One further behind, or any
-# after the
-# agent's uptime fell by more than RESTART, is a new beginning. What never came is what is missing less what was
-# reordered, which is never more.
+# fixed size stores the last number of each sequence, and which of the last REORDER numbers are missing. A number ahead
+# of the expected one leaves a gap. A number less than REORDER behind was either missing and has arrived late
+# (reordered), or it is a duplicate or from before the first number (repeated). A number further behind, or any number
+# after the agent's uptime has fallen by more than RESTART, means a restart. The units lost are those missing minus
+# those reordered.
 
 
 SLOTS = 1 << 13
-"""Agents and sources that are followed at once; a power of two."""
+"""Maximum number of sequences in the table; a power of two."""
 
 PROBES = 32
-"""Slots that are looked at before a sequence is given up as untracked."""
+"""Slots that are probed before a sequence counts as untracked."""
 
 REORDER = 1024
-"""Numbers that a datagram or sample may be behind and still be one that came late; a power of two."""
+"""Maximum distance of a late number from the newest one; a power of two."""
 
 WORD = 32
 SEEN = 7
 SLOT = SEEN + REORDER // WORD
-"""Words of a slot: four of the key, whether it is taken, the last number, the uptime then; from SEEN on a bit for each
-of the last REORDER numbers, 0 where it is missing. WORD bits are in a word."""
+"""Words of a slot: four words of the key, whether it is used, the last number, the uptime at that number. From SEEN on,
+a bit for each of the last REORDER numbers, 0 if it is missing; WORD bits per word."""
 
 RESTART = 60_000
-"""Milliseconds that an uptime may fall and still be that of a datagram that came late."""
+"""Maximum fall of the uptime in milliseconds that a late datagram can cause."""
 
 
 @outlined
 def see(table, at, number, missing):  # type: ignore[no-untyped-def]
-    """Note a number, and that the `missing` ones before it are; return whether it was missing itself."""
-    for each in range(number - min(missing, REORDER - 1), number):
-        table[at + SEEN + ((each & (REORDER - 1)) // WORD)] &= ~(np.int64(1) << (each & (WORD - 1)))
+    """Mark a number as seen and the `missing` numbers before it as missing. Return whether it was missing itself."""
+    for missing_number in range(number - min(missing, REORDER - 1), number):
+        table[at + SEEN + ((missing_number & (REORDER - 1)) // WORD)] &= ~(np.int64(1) << (missing_number & (WORD - 1)))
     word = at + SEEN + (number & (REORDER - 1)) // WORD
     bit = np.int64(1) << (number & (WORD - 1))
     unseen = (table[word] & bit) == 0
@@ -111,17 +110,16 @@ def see(table, at, number, missing):  # type: ignore[no-untyped-def]
 
 @outlined
 def miss_nothing(table, at):  # type: ignore[no-untyped-def]
-    """Begin anew: nothing before is missing."""
+    """Clear the history of a sequence: no earlier number is missing."""
     for word in range(at + SEEN, at + SLOT):
         table[word] = (1 << WORD) - 1
 
 
 @helper
 def follow(table, high, low, agent, source, number, uptime, counts):  # type: ignore[no-untyped-def]
-    """Take in one sequence number; `counts` grows by what it tells.
+    """Process one sequence number; `counts` is updated with its event.
 
-    `agent` is the sub-agent shifted left by 4, with the address's version in the bits below, and bit 0 set for the
-    numbers of a source.
+    `agent`: sub-agent << 4 | address version << 1, with bit 0 set for the numbers of a source.
     """
     mixed = np.uint64(high) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(low)
     mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD) ^ np.uint64(agent)
@@ -149,7 +147,7 @@ def follow(table, high, low, agent, source, number, uptime, counts):  # type: ig
     else:
         ahead = (number - table[at + 5] - 1) & 0xFFFFFFFF  # numbers between the last one and this one
         behind = 0xFFFFFFFF - ahead
-        fallen = (table[at + 6] - uptime) & 0xFFFFFFFF  # an uptime wraps after 49 days; that is no fall
+        fallen = (table[at + 6] - uptime) & 0xFFFFFFFF  # the wrap of an uptime, after 49 days, is no fall
         if RESTART < fallen <= 0x80000000 or (behind >= REORDER and ahead >= 0x7FFFFFFF):
             counts[RESTARTS] += 1
             miss_nothing(table, at)
@@ -167,13 +165,13 @@ def follow(table, high, low, agent, source, number, uptime, counts):  # type: ig
 
 
 PORT = 6343
-"""The UDP port that collectors listen on."""
+"""UDP port of sFlow collectors."""
 
 LONGEST = 65_535
-"""Bytes of a datagram that are read; UDP has no room for more."""
+"""Maximum number of bytes read of a datagram; UDP cannot carry more."""
 
 MAX_SAMPLES = LONGEST // 64 + 1
-"""A bound of the samples in one datagram: the shortest that becomes a row has 8 + 32 bytes and a record of 8 + 16."""
+"""Upper bound of the samples in one datagram: the shortest flow sample has 8 + 32 bytes, its record 8 + 16."""
 
 FLOW_SAMPLE, COUNTER_SAMPLE, EXPANDED_FLOW_SAMPLE, EXPANDED_COUNTER_SAMPLE = 1, 2, 3, 4
 SAMPLED_HEADER, SAMPLED_IPV4_RECORD, SAMPLED_IPV6_RECORD, EXTENDED_SWITCH = 1, 3, 4, 1001
@@ -181,9 +179,9 @@ SAMPLED_HEADER, SAMPLED_IPV4_RECORD, SAMPLED_IPV6_RECORD, EXTENDED_SWITCH = 1, 3
 
 @helper
 def header_link_type(protocol):  # type: ignore[no-untyped-def]
-    """LINKTYPE_ number of a sampled header's protocol; UNKNOWN_HEADER where there is none.
+    """Return the LINKTYPE_ number of a sampled header's protocol, or UNKNOWN_HEADER.
 
-    A subframe of an 802.11 aggregate (17) begins like a frame of 802.3.
+    A subframe of an 802.11 aggregate (17) begins like an 802.3 frame.
     """
     if protocol in (1, 17):
         return 1
@@ -196,9 +194,9 @@ def header_link_type(protocol):  # type: ignore[no-untyped-def]
     if protocol == 7:
         return 9  # PPP
     if protocol == 9:
-        return 100  # AAL5: LLC first
+        return 100  # AAL5 with LLC
     if protocol == 10:
-        return 101  # AAL5 with IP alone
+        return 101  # AAL5 with IP only
     if protocol == 11:
         return 228
     if protocol == 12:
@@ -214,20 +212,20 @@ def header_link_type(protocol):  # type: ignore[no-untyped-def]
 
 @helper
 def interface_index(form, value):  # type: ignore[no-untyped-def]
-    """Return an interface's ifIndex; NULL where it is unknown (0), or the packet was discarded or sent to several."""
+    """Return the ifIndex of an interface; NULL if it is unknown (0), or the packet was discarded or sent to several."""
     return value if form == 0 and value != 0 else np.int64(NULL)
 
 
 @helper
 def padded(length):  # type: ignore[no-untyped-def]
-    """Length of opaque data in XDR."""
+    """Return the padded length of opaque data in XDR."""
     return (length + 3) & ~3
 
 
 @helper
 def sampled_packet(buf, at, end, records, out, capacity, row):  # type: ignore[no-untyped-def]
-    """Read the records of a flow sample in `[at, end)` into column `row` of `out`; return FLOW or why it is no row."""
-    found = 0  # 1: an IP record, 2: a packet header, which says more
+    """Read the records of a flow sample in `[at, end)` into column `row` of `out`. Return FLOW or a cause."""
+    rank = 0  # 1: an IP record, 2: a packet header, which is preferred
     out[INPUT_VLAN * capacity + row] = NULL
     out[OUTPUT_VLAN * capacity + row] = NULL
     while records > 0:
@@ -238,22 +236,22 @@ def sampled_packet(buf, at, end, records, out, capacity, row):  # type: ignore[n
         at += 8
         if length > end - at:
             return MALFORMED
-        if form == SAMPLED_HEADER and found < 2:
+        if form == SAMPLED_HEADER and rank < 2:
             if length < 16 or u32be(buf, at + 12) > length - 16:
                 return MALFORMED
             out[LINK_TYPE * capacity + row] = header_link_type(u32be(buf, at))
             out[WIRE * capacity + row] = u32be(buf, at + 4)
             out[HEADER * capacity + row] = at + 16
             out[CAPTURED * capacity + row] = u32be(buf, at + 12)
-            found = 2
-        elif form in (SAMPLED_IPV4_RECORD, SAMPLED_IPV6_RECORD) and found < 1:
+            rank = 2
+        elif form in (SAMPLED_IPV4_RECORD, SAMPLED_IPV6_RECORD) and rank < 1:
             if length < (32 if form == SAMPLED_IPV4_RECORD else 56):
                 return MALFORMED
             out[LINK_TYPE * capacity + row] = SAMPLED_IPV4 if form == SAMPLED_IPV4_RECORD else SAMPLED_IPV6
             out[WIRE * capacity + row] = u32be(buf, at)
             out[HEADER * capacity + row] = at
             out[CAPTURED * capacity + row] = 0
-            found = 1
+            rank = 1
         elif form == EXTENDED_SWITCH:
             if length < 16:
                 return MALFORMED
@@ -261,12 +259,12 @@ def sampled_packet(buf, at, end, records, out, capacity, row):  # type: ignore[n
             out[OUTPUT_VLAN * capacity + row] = u32be(buf, at + 8)
         at += padded(length)
         records -= 1
-    return FLOW if found else NO_HEADER
+    return FLOW if rank else NO_HEADER
 
 
 @helper
 def flow_sample(buf, at, end, expanded, high, low, agent, uptime, sequences, out, capacity, row, counts):  # type: ignore[no-untyped-def]
-    """Read the flow sample in `[at, end)` into column `row` of `out`; return FLOW or why it is no row."""
+    """Read the flow sample in `[at, end)` into column `row` of `out`. Return FLOW or the cause of no row."""
     if end - at < (44 if expanded else 32):
         return MALFORMED
     number = u32be(buf, at)
@@ -297,11 +295,12 @@ def flow_sample(buf, at, end, expanded, high, low, agent, uptime, sequences, out
 
 @kernel("i64(u8*, i64*, i64*, i64*, i64, i64, i64*, i64*, i64, i64*)")
 def list_samples(buf, offsets, lengths, times, datagrams, first, sequences, out, capacity, counts):  # type: ignore[no-untyped-def]
-    """List the flow samples of datagrams `[first, datagrams)`, as far as `out` has room; return its rows.
+    """List the flow samples of the datagrams `[first, datagrams)`, as many as fit into `out`. Return the rows written.
 
-    Datagram d is `lengths[d]` bytes of `buf` from `offsets[d]`, arrived at `times[d]` (ns). `sequences` is the table of
-    `capture.sflow.samples`, SLOTS x SLOT. `out` is len(SAMPLE_FIELDS) x capacity, capacity at least MAX_SAMPLES.
-    `counts` has len(COUNTS) words and one more: the datagram to go on with, `datagrams` when all are read.
+    * `offsets`, `lengths`, `times`: offset in `buf`, length and arrival time (ns) of each datagram.
+    * `sequences`: table of sequence numbers, SLOTS x SLOT.
+    * `out`: len(SAMPLE_FIELDS) x `capacity`; `capacity` is at least MAX_SAMPLES.
+    * `counts`: len(COUNTS) words, and one word for the next datagram, which is `datagrams` if all have been read.
     """
     row = 0
     number = first
@@ -360,12 +359,12 @@ def list_samples(buf, offsets, lengths, times, datagrams, first, sequences, out,
                 counts[OTHER] += 1
             at += padded(length)
             samples -= 1
-        for place in range(begin, row):
-            out[TIME * capacity + place] = times[number - 1]
-            out[DATAGRAM * capacity + place] = number - 1
-            out[AGENT_VERSION * capacity + place] = version
-            out[AGENT_HIGH * capacity + place] = high
-            out[AGENT_LOW * capacity + place] = low
-            out[SUB_AGENT * capacity + place] = sub_agent
+        for column in range(begin, row):
+            out[TIME * capacity + column] = times[number - 1]
+            out[DATAGRAM * capacity + column] = number - 1
+            out[AGENT_VERSION * capacity + column] = version
+            out[AGENT_HIGH * capacity + column] = high
+            out[AGENT_LOW * capacity + column] = low
+            out[SUB_AGENT * capacity + column] = sub_agent
     counts[len(COUNTS)] = number
     return row

@@ -1,1 +1,1 @@
-"""The kernels that turn export datagrams into columns."""
+"""Kernels that decode export datagrams into columns."""

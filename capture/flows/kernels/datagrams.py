@@ -1,11 +1,12 @@
-"""Datagrams of all versions to rows, in the order in which they came.
+"""Decoding of export datagrams of all versions into rows, in arrival order.
 
-The kernel does what there is much of: headers, sequence numbers, and sets of flow records whose template is known.
-Whatever changes what follows (a template, options, a sender not met before) and every set whose template it does not
-know it hands back, and goes on behind it when it is called again: a set is read by what was known when it came.
+The kernel handles the frequent parts: headers, sequence numbers, and sets of flow records with a known template. It
+returns when it reads a set that changes how later sets are decoded (templates, options, a new sender), or a set with
+an unknown template. The next call continues after that set. So each set is decoded with the templates that were known
+when it arrived.
 
     NetFlow v5, v7   a header of 24 bytes with the number of records, records of 48 and 52 bytes
-    NetFlow v9       a header of 20 bytes, sets to the end of the datagram (RFC 3954)
+    NetFlow v9       a header of 20 bytes, sets up to the end of the datagram (RFC 3954)
     IPFIX            a header of 16 bytes with the length of the message, sets (RFC 7011)
 """
 
@@ -15,12 +16,12 @@ import numpy as np
 
 from capture.bytes import u16be, u32be
 from capture.flows.kernels.records import (
+    NEEDS_TIMES,
     SAMPLED,
-    TIMES_OPEN,
+    clear_unknown_rates,
+    fill_missing_times,
     prepare_rows,
     record_end,
-    settle_rates,
-    settle_times,
     write_fixed,
     write_variable,
 )
@@ -51,7 +52,7 @@ from capture.native import helper, kernel, outlined
 
 @helper
 def header_length(version):  # type: ignore[no-untyped-def]
-    """Bytes of a version's header, or 0 for a version that is not read."""
+    """Return the length in bytes of a version's header, or 0 for an unsupported version."""
     if version in (5, 7):
         return 24
     if version == 9:
@@ -61,80 +62,102 @@ def header_length(version):  # type: ignore[no-untyped-def]
 
 @helper
 def record_length(version):  # type: ignore[no-untyped-def]
-    """Bytes of a record of NetFlow v5 or v7."""
+    """Return the length in bytes of a record of NetFlow v5 or v7."""
     return 48 if version == 5 else 52
 
 
 @helper
 def header_clock(buf, at, version):  # type: ignore[no-untyped-def]
-    """Read uptime (ms), time of the export (ns), sequence number and domain of the header at `at`."""
+    """Return uptime (ms), export time (ns), sequence number and domain of the header at `at`."""
     if version == 10:
         return np.int64(0), u32be(buf, at + 4) * 1_000_000_000, u32be(buf, at + 8), u32be(buf, at + 12)
     uptime = u32be(buf, at + 4)
-    export = u32be(buf, at + 8) * 1_000_000_000
+    export_time = u32be(buf, at + 8) * 1_000_000_000
     if version == 9:
-        return uptime, export, u32be(buf, at + 12), u32be(buf, at + 16)
+        return uptime, export_time, u32be(buf, at + 12), u32be(buf, at + 16)
     domain = u16be(buf, at + 20) if version == 5 else np.int64(0)
-    return uptime, export + u32be(buf, at + 12), u32be(buf, at + 16), domain
+    return uptime, export_time + u32be(buf, at + 12), u32be(buf, at + 16), domain
 
 
 (JOB_START, JOB_LENGTH, JOB_ARRIVAL, JOB_ADDRESS_VERSION, JOB_HIGH, JOB_LOW, JOB_PORT) = range(7)
-"""Rows of the matrix of datagrams: offset and length in the buffer, time of arrival in ns, address and port."""
+"""Rows of the datagram table: offset and length in the buffer, arrival time in ns, address and port of the sender."""
 
 JOB_ROWS = 7
 
-(NEXT, AT, SET, ROW, SESSION, SEEN, UNSURE, ORDER, CLOCK, PAUSE) = range(10)
-"""Words of the state: the datagram that is next; in it the next set or record, or -1 before its header; the set whose
-records are being read, or -1; the rows written; the session; the records so far; whether there are others that cannot
-be counted; BEHIND for a late datagram; a count of all datagrams ever, which is the clock of USED; and whether to return
-once this datagram is done."""
+(
+    STATE_DATAGRAM,
+    STATE_OFFSET,
+    STATE_SET,
+    STATE_ROW,
+    STATE_SESSION,
+    STATE_RECORDS,
+    STATE_UNCOUNTED,
+    STATE_ORDER,
+    STATE_CLOCK,
+    STATE_PAUSE,
+) = range(10)
+"""Words of the state.
+
+STATE_DATAGRAM: next datagram. STATE_OFFSET: offset of the next set or record in it, -1 before its header. STATE_SET:
+offset of the set that is being read, or -1. STATE_ROW: rows written. STATE_SESSION: session of the datagram.
+STATE_RECORDS: its records so far. STATE_UNCOUNTED: 1 if it has further records that cannot be counted. STATE_ORDER:
+BEHIND for a late datagram. STATE_CLOCK: number of all datagrams so far, the clock of USED. STATE_PAUSE: 1 to return
+after this datagram.
+"""
 
 STATE_WORDS = 10
 
 (LAYOUT_LENGTH, LAYOUT_FIXED, LAYOUT_STEP, LAYOUT_STEPS_END, LAYOUT_FIELD, LAYOUT_FIELDS, LAYOUT_FLAGS) = range(7)
-"""Words of a layout: the length of the shortest record, whether that is the length of all, its first step and the one
-behind the last, its first field's length and how many fields there are, and the flags of kernels.records."""
+"""Words of a layout.
+
+LENGTH: length of the shortest record. FIXED: whether all records have this length. STEP, STEPS_END: range of its steps.
+FIELD, FIELDS: offset and number of its field lengths. FLAGS: flags of kernels.records.
+"""
 
 LAYOUT_WORDS = 7
 
 (COMMON_EXPORTER, COMMON_PORT, COMMON_DOMAIN, COMMON_VERSION, COMMON_EXPORT, COMMON_ARRIVAL) = range(6)
-"""Words that say which rows of the matrix take what the header and the sender say; -1 for none."""
+"""Matrix row of each column whose value comes from the header or the sender; -1 if not requested."""
 
 COMMON_WORDS = 6
 
 DONE, ROWS_FULL, TEXTS_FULL, NEW_SESSION, TEMPLATES, UNKNOWN, PAUSED = range(7)
-"""Why the kernel returned. For TEMPLATES and UNKNOWN the set is `state[SET]` and what follows it `state[AT]`; it goes
-on behind the set once `state[SET]` is -1."""
+"""Reasons for which the kernel returns. For TEMPLATES and UNKNOWN, `state[STATE_SET]` is the offset of the set and
+`state[STATE_OFFSET]` the offset after it. The caller handles the set and writes -1 to `state[STATE_SET]`; the next call
+then continues after the set."""
 
 LAYOUT_V5, LAYOUT_V7 = 0, 1
-"""Numbers of the layouts that need no template."""
+"""Indices of the layouts that need no template."""
 
 COUNTS = (
     "field_unreadable", "header_cut", "version_unknown", "count_beyond_datagram", "length_beyond_datagram",
     "set_malformed", "set_reserved", "record_beyond_set",
 )  # fmt: skip
-"""What the kernel counts beside the sessions: fields, and what is wrong with datagrams, by cause. The header does not
-fit; its version is none we read; it announces more records, or bytes, than there are; a set's length is less than its
-header or more than is left, and the rest of the datagram is not read; a set's number is reserved; a record of variable
-length goes on behind its set."""
+"""Counters of the kernel outside of sessions: unreadable fields, and errors of datagrams.
+
+header_cut: the header is truncated. version_unknown: unsupported version. count_beyond_datagram,
+length_beyond_datagram: the header announces more records or bytes than the datagram has. set_malformed: the length of a
+set is less than its header or more than the rest; the rest of the datagram is not read. set_reserved: reserved set ID.
+record_beyond_set: a record of variable length exceeds its set.
+"""
 
 (_, HEADER_CUT, VERSION_UNKNOWN, COUNT_BEYOND, LENGTH_BEYOND, SET_MALFORMED, SET_RESERVED, RECORD_BEYOND) = range(8)
 
 
 @outlined
-def close_datagram(sessions, session_row, version, number, state):  # type: ignore[no-untyped-def]
-    """Expect what follows a datagram whose sequence number is `number`."""
-    units = np.int64(1) if version == 9 else state[SEEN]
-    if state[ORDER] == BEHIND:
-        sessions[session_row + RECOVERED] += fill_gaps(sessions, session_row, number, units)
+def close_datagram(sessions, session_row, version, sequence_number, state):  # type: ignore[no-untyped-def]
+    """Update the sequence number that the session expects after a datagram with `sequence_number`."""
+    units = np.int64(1) if version == 9 else state[STATE_RECORDS]
+    if state[STATE_ORDER] == BEHIND:
+        sessions[session_row + RECOVERED] += fill_gaps(sessions, session_row, sequence_number, units)
     else:
-        sessions[session_row + EXPECTED] = (number + units) & (WRAP - 1)
-        sessions[session_row + STARTED] = 0 if state[UNSURE] and version != 9 else 1
+        sessions[session_row + EXPECTED] = (sequence_number + units) & (WRAP - 1)
+        sessions[session_row + STARTED] = 0 if state[STATE_UNCOUNTED] and version != 9 else 1
 
 
 @outlined
-def write_common(sessions, session_row, common, export, arrival, row, rows, out, valid, capacity):  # type: ignore[no-untyped-def]
-    """Write the columns that are the same for all rows of a set."""
+def write_common(sessions, session_row, common, export_time, arrival, row, rows, out, valid, capacity):  # type: ignore[no-untyped-def]
+    """Write the columns that have the same value in all rows of a set."""
     dest = common[COMMON_EXPORTER]
     if dest >= 0:
         there = sessions[session_row + ADDRESS_VERSION]
@@ -155,7 +178,7 @@ def write_common(sessions, session_row, common, export, arrival, row, rows, out,
             if word == COMMON_VERSION:
                 value = sessions[session_row + VERSION]
             elif word == COMMON_EXPORT:
-                value = export
+                value = export_time
             elif word == COMMON_ARRIVAL:
                 value = arrival
             for index in range(row, row + rows):
@@ -168,30 +191,37 @@ def write_common(sessions, session_row, common, export, arrival, row, rows, out,
     "u8*, i64, i64*, i64*, u8*, i64*, i64*)"
 )
 def decode_datagrams(  # type: ignore[no-untyped-def]
-    buf, jobs, stride, count, again, state, sessions, session_slots, session_mask, templates, template_mask, layouts,
-    steps, fields, keys, places, common, texts, out, valid, capacity, slots, ends, arena, used, counts
+    buf, datagram_table, stride, count, is_retry, state, sessions, session_slots, session_mask, templates,
+    template_mask, layouts, steps, fields, keys, field_positions, common, texts, out, valid, capacity, text_slots,
+    text_ends, text_bytes, text_used, counts
 ):  # fmt: skip
-    """Decode `count` datagrams of `buf` from where `state` stands; return why that ended.
+    """Decode `count` datagrams of `buf`, from the position in `state`. Return the reason for the end (DONE, ...).
 
-    `jobs` is JOB_ROWS x `stride`; each datagram is wholly inside `buf`. `again` says that the datagrams are sets that
-    waited for their template: nothing but their records is counted. `sessions` and `templates` are tables of
-    `kernels.sessions` with their masks, `layouts` is LAYOUT_WORDS each, `steps` and `fields` what layouts point to,
-    `keys` the sampling keys, `places` room for twice the fields of the longest template. `common` says where headers
-    go, `texts` whether there are columns of text. `out` (rows x `capacity`) and `valid` (bytes) take the rows,
-    `slots, ends, arena, used` are the dictionary, `counts` has a word for each of COUNTS.
+    * `datagram_table`: datagram table, JOB_ROWS x `stride`. All datagrams are completely inside `buf`.
+    * `is_retry`: 1 if the datagrams are sets that waited for their template. Then only their records are counted.
+    * `state`: STATE_WORDS words.
+    * `sessions`, `session_slots`, `session_mask`: sessions and their hash table, of `kernels.sessions`.
+    * `templates`, `template_mask`: hash table of the templates' layouts, of `kernels.sessions`.
+    * `layouts`: LAYOUT_WORDS per layout. `steps`, `fields`: arrays that layouts point into.
+    * `keys`: sampling keys, KEY_WORDS words each.
+    * `field_positions`: scratch space, two words per field of the longest template.
+    * `common`: COMMON_WORDS words. `texts`: 1 if there are text columns.
+    * `out` (rows x `capacity`) and `valid` (a byte per value): the decoded rows.
+    * `text_slots`, `text_ends`, `text_bytes`, `text_used`: the dictionary of texts, of `kernels.texts`.
+    * `counts`: a word per name in COUNTS.
     """
-    while state[NEXT] < count:
-        job = state[NEXT]
-        start = jobs[JOB_START * stride + job]
-        length = jobs[JOB_LENGTH * stride + job]
-        arrival = jobs[JOB_ARRIVAL * stride + job]
+    while state[STATE_DATAGRAM] < count:
+        job = state[STATE_DATAGRAM]
+        start = datagram_table[JOB_START * stride + job]
+        length = datagram_table[JOB_LENGTH * stride + job]
+        arrival = datagram_table[JOB_ARRIVAL * stride + job]
         version = u16be(buf, start) if length >= 2 else np.int64(0)
         header = header_length(version)
         if header == 0 or length < header:
             counts[HEADER_CUT if header or length < 2 else VERSION_UNKNOWN] += 1
-            state[NEXT] = job + 1
+            state[STATE_DATAGRAM] = job + 1
             continue
-        uptime, export, number, domain = header_clock(buf, start, version)
+        uptime, export_time, sequence_number, domain = header_clock(buf, start, version)
         end = start + length
         beyond = 0
         if version in (5, 7):
@@ -207,80 +237,83 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
                 beyond = LENGTH_BEYOND
             elif announced < header:
                 counts[HEADER_CUT] += 1
-                state[NEXT] = job + 1
+                state[STATE_DATAGRAM] = job + 1
                 continue
             else:
                 end = start + announced
-        if state[AT] < 0:
+        if state[STATE_OFFSET] < 0:
             session = lookup_session(
-                sessions, session_slots, session_mask, version, jobs[JOB_ADDRESS_VERSION * stride + job],
-                jobs[JOB_HIGH * stride + job], jobs[JOB_LOW * stride + job], jobs[JOB_PORT * stride + job], domain,
+                sessions, session_slots, session_mask, version, datagram_table[JOB_ADDRESS_VERSION * stride + job],
+                datagram_table[JOB_HIGH * stride + job], datagram_table[JOB_LOW * stride + job],
+                datagram_table[JOB_PORT * stride + job], domain,
             )  # fmt: skip
             if session < 0:
                 return NEW_SESSION
             session_row = session * WIDTH
-            state[SESSION] = session
-            state[AT] = start + header
-            state[SET] = -1
-            state[SEEN] = 0
-            state[UNSURE] = 1 if beyond else 0
-            state[ORDER] = BEHIND
-            if not again:
-                state[CLOCK] += 1
-                sessions[session_row + USED] = state[CLOCK]
+            state[STATE_SESSION] = session
+            state[STATE_OFFSET] = start + header
+            state[STATE_SET] = -1
+            state[STATE_RECORDS] = 0
+            state[STATE_UNCOUNTED] = 1 if beyond else 0
+            state[STATE_ORDER] = BEHIND
+            if not is_retry:
+                state[STATE_CLOCK] += 1
+                sessions[session_row + USED] = state[STATE_CLOCK]
                 sessions[session_row + DATAGRAMS] += 1
-                state[ORDER] = follow_sequence(sessions, session_row, version, number, uptime, export)
+                state[STATE_ORDER] = follow_sequence(
+                    sessions, session_row, version, sequence_number, uptime, export_time
+                )
                 if beyond:
                     counts[beyond] += 1
             if version == 5:
                 sessions[session_row + DEFAULT_NUM] = u16be(buf, start + 22) & 0x3FFF
                 sessions[session_row + DEFAULT_DEN] = 1
-        session_row = state[SESSION] * WIDTH
+        session_row = state[STATE_SESSION] * WIDTH
         while True:
-            at = state[AT]
+            at = state[STATE_OFFSET]
             if version in (5, 7):
                 layout = np.int64(LAYOUT_V5 if version == 5 else LAYOUT_V7)
                 set_end = end
                 if at >= end:
                     break
             else:
-                if state[SET] < 0:
+                if state[STATE_SET] < 0:
                     if at + 4 > end:
                         break
                     kind = u16be(buf, at)
                     size = u16be(buf, at + 2)
                     if kind == 0 and size == 0:
-                        break  # zeros up to the end
+                        break  # padding up to the end
                     if size < 4 or at + size > end:
                         counts[SET_MALFORMED] += 1
-                        state[UNSURE] = 1
+                        state[STATE_UNCOUNTED] = 1
                         break
                     if kind < 256:
-                        state[AT] = at + size
+                        state[STATE_OFFSET] = at + size
                         known = kind in (2, 3) if version == 10 else kind in (0, 1)
                         if known:
-                            state[SET] = at
+                            state[STATE_SET] = at
                             return TEMPLATES
                         counts[SET_RESERVED] += 1
                         continue
-                    state[SET] = at
+                    state[STATE_SET] = at
                     at += 4
-                set_end = state[SET] + u16be(buf, state[SET] + 2)
-                layout = lookup_template(templates, template_mask, state[SESSION], u16be(buf, state[SET]))
+                set_end = state[STATE_SET] + u16be(buf, state[STATE_SET] + 2)
+                layout = lookup_template(templates, template_mask, state[STATE_SESSION], u16be(buf, state[STATE_SET]))
                 if layout < 0:
-                    state[AT] = set_end
+                    state[STATE_OFFSET] = set_end
                     return UNKNOWN
-                state[AT] = at
+                state[STATE_OFFSET] = at
             layout *= LAYOUT_WORDS
             shortest = layouts[layout + LAYOUT_LENGTH]
-            row = state[ROW]
+            row = state[STATE_ROW]
             step = layouts[layout + LAYOUT_STEP]
             steps_end = layouts[layout + LAYOUT_STEPS_END]
             flags = layouts[layout + LAYOUT_FLAGS]
             if at + shortest <= set_end:
                 if row >= capacity:
                     return ROWS_FULL
-                if texts and not texts_have_room(ends, used):
+                if texts and not texts_have_room(text_ends, text_used):
                     return TEXTS_FULL
             rows = np.int64(0)
             unreadable = counts[0]
@@ -289,8 +322,8 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
                 if rows > 0:
                     prepare_rows(sessions, session_row, flags, row, rows, out, capacity)
                     write_fixed(
-                        buf, at, shortest, rows, steps, step, steps_end, sessions, session_row, keys, uptime, export,
-                        row, out, valid, capacity, slots, ends, arena, used, counts,
+                        buf, at, shortest, rows, steps, step, steps_end, sessions, session_row, keys, uptime,
+                        export_time, row, out, valid, capacity, text_slots, text_ends, text_bytes, text_used, counts,
                     )  # fmt: skip
                 at += rows * shortest
                 whole = at + shortest > set_end
@@ -301,42 +334,42 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
                     if at + shortest <= set_end:
                         following = record_end(
                             buf, at, set_end, fields, layouts[layout + LAYOUT_FIELD],
-                            layouts[layout + LAYOUT_FIELDS], places,
+                            layouts[layout + LAYOUT_FIELDS], field_positions,
                         )  # fmt: skip
                         if following < 0:
                             counts[RECORD_BEYOND] += 1
-                            state[UNSURE] = 1
+                            state[STATE_UNCOUNTED] = 1
                     if following < 0:
                         whole = True
                         break
                     prepare_rows(sessions, session_row, flags, row + rows, 1, out, capacity)
                     write_variable(
-                        buf, places, steps, step, steps_end, sessions, session_row, keys, uptime, export, row + rows,
-                        out, valid, capacity, slots, ends, arena, used, counts,
+                        buf, field_positions, steps, step, steps_end, sessions, session_row, keys, uptime, export_time,
+                        row + rows, out, valid, capacity, text_slots, text_ends, text_bytes, text_used, counts,
                     )  # fmt: skip
                     at = following
                     rows += 1
             if rows > 0:
-                if flags & TIMES_OPEN:
-                    settle_times(sessions, session_row, export, row, rows, out, capacity)
+                if flags & NEEDS_TIMES:
+                    fill_missing_times(sessions, session_row, export_time, row, rows, out, capacity)
                 if flags & SAMPLED:
-                    settle_rates(row, rows, out, capacity)
-                write_common(sessions, session_row, common, export, arrival, row, rows, out, valid, capacity)
+                    clear_unknown_rates(row, rows, out, capacity)
+                write_common(sessions, session_row, common, export_time, arrival, row, rows, out, valid, capacity)
             sessions[session_row + RECORDS] += rows
             sessions[session_row + UNREADABLE] += counts[0] - unreadable
-            state[SEEN] += rows
-            state[ROW] = row + rows
-            state[AT] = at
+            state[STATE_RECORDS] += rows
+            state[STATE_ROW] = row + rows
+            state[STATE_OFFSET] = at
             if whole:
                 if version in (5, 7):
                     break
-                state[AT] = set_end
-                state[SET] = -1
-        if not again:
-            close_datagram(sessions, session_row, version, number, state)
-        state[AT] = -1
-        state[NEXT] = job + 1
-        if state[PAUSE]:
-            state[PAUSE] = 0
+                state[STATE_OFFSET] = set_end
+                state[STATE_SET] = -1
+        if not is_retry:
+            close_datagram(sessions, session_row, version, sequence_number, state)
+        state[STATE_OFFSET] = -1
+        state[STATE_DATAGRAM] = job + 1
+        if state[STATE_PAUSE]:
+            state[STATE_PAUSE] = 0
             return PAUSED
     return DONE

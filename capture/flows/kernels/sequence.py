@@ -1,11 +1,11 @@
-"""Sequence numbers of the export header: what was lost on the way, by each version's own rule.
+"""Sequence numbers of export headers: units lost in transit, by the rule of each version.
 
-NetFlow v5 and v7 number the flow records, IPFIX all data records (options too), v9 the datagrams. A number ahead of
-the expected one is a gap: as many units are lost. One a little behind belongs to a datagram that came late, or came
-twice when it is among the last few. The last few gaps are remembered, and of a datagram from behind those units are
-recovered that lie in one, which is then that much smaller. So a unit is recovered once at most, and never one that was
-not lost before, whatever numbers an exporter writes. Everything else, and anything after the exporter was started
-anew, is a reset: nothing can be said about what was lost in between, and nothing before it is recovered any more.
+NetFlow v5 and v7 number the flow records, IPFIX all data records (with options), v9 the datagrams. A number ahead of
+the expected one is a gap: that many units are lost. A number slightly behind belongs to a late datagram, or to a
+duplicate if it is among the last few numbers. The last few gaps are stored. A late datagram recovers its units that lie
+in a gap, and the gap shrinks. So a unit is recovered at most once, and only if it was counted as lost, even if the
+exporter sends arbitrary numbers. Any other number, and any number after a restart of the exporter, is a reset. The
+units lost before a reset stay lost, and units lost during it are unknown.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from capture.flows.kernels.sessions import (
 from capture.native import helper, outlined
 
 LATE_DATAGRAMS = 1024
-"""Datagrams that one may be behind the newest and still be late; the numbers of records may be 32 times as far."""
+"""Maximum distance in datagrams from the newest one for a late datagram; for numbers of records 32 times as far."""
 
 NEW_START = 5_000
-"""Milliseconds that the start of an exporter moves on when it was really started anew; clocks are set by less."""
+"""Minimum shift in milliseconds of an exporter's start time that means a restart. Clock corrections are smaller."""
 
 WRAP = 1 << 32
 
@@ -43,7 +43,7 @@ IN_ORDER, BEHIND = 0, 1
 
 @helper
 def open_gap(sessions, row, number, units):  # type: ignore[no-untyped-def]
-    """Remember a gap of `units` from `number` on, in the place of the oldest."""
+    """Store a gap of `units` units from `number` on in place of the oldest gap."""
     gap = row + OPEN + 2 * sessions[row + OPEN_AT]
     sessions[gap] = number
     sessions[gap + 1] = units
@@ -52,7 +52,7 @@ def open_gap(sessions, row, number, units):  # type: ignore[no-untyped-def]
 
 @outlined
 def fill_gaps(sessions, row, number, units):  # type: ignore[no-untyped-def]
-    """Take the `units` from `number` on out of the gaps that are open; return how many of them were in one."""
+    """Remove `units` units from `number` on from the open gaps. Return how many of them were in a gap."""
     filled = np.int64(0)
     for index in range(OPEN_GAPS):
         gap = row + OPEN + 2 * index
@@ -76,22 +76,21 @@ def fill_gaps(sessions, row, number, units):  # type: ignore[no-untyped-def]
 
 @outlined
 def reset_sequence(sessions, row):  # type: ignore[no-untyped-def]
-    """Count a new beginning; what was missing before stays lost."""
+    """Count a reset and close all gaps, so that units missing before stay lost."""
     sessions[row + RESETS] += 1
     for index in range(OPEN_GAPS):
         sessions[row + OPEN + 2 * index + 1] = 0
 
 
 @outlined
-def follow_sequence(sessions, row, version, number, uptime, export):  # type: ignore[no-untyped-def]
-    """Take in a header's sequence number; return BEHIND for a late datagram, after which the same is expected.
+def follow_sequence(sessions, row, version, number, uptime, export_time):  # type: ignore[no-untyped-def]
+    """Process a header's sequence number. Return BEHIND for a late datagram, which keeps the expected number.
 
-    `row` is where the session begins, `uptime` that of the header in ms and `export` its time in ns; IPFIX has no
-    uptime.
+    `row`: offset of the session. `uptime` (ms) and `export_time` (ns): times of the header; IPFIX has no uptime.
     """
-    boot = export // 1_000_000 - uptime
+    boot = export_time // 1_000_000 - uptime
     moved = boot - sessions[row + BOOT]
-    restarted = version != 10 and NEW_START < moved < WRAP - NEW_START  # an uptime that wraps moves it by WRAP
+    restarted = version != 10 and NEW_START < moved < WRAP - NEW_START  # a wrap of the uptime moves it by WRAP
     sessions[row + BOOT] = boot
     order = IN_ORDER
     if sessions[row + STARTED]:

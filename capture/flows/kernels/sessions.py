@@ -1,7 +1,7 @@
-"""What a kernel knows of a session: who exports, what is expected next, how it samples, and what was counted.
+"""Sessions of the kernel: sender, expected sequence number, sampling and counters; and the hash tables of sessions.
 
-A transport session (RFC 7011 §2) is an exporter's address and port, with one observation domain (source id in v9,
-engine in v5) in it, in one version. A session is a row of WIDTH words; a table of slots finds it.
+A transport session (RFC 7011 §2) is the address and port of an exporter with one observation domain (source ID in v9,
+engine in v5) and one version. It is a row of WIDTH words, found through a table of slots.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from capture.native import helper, kernel
     DATAGRAMS, RECORDS, OPTION_RECORDS, LOST, GAPS, LATE, DUPLICATES, RECOVERED, RESETS, GUESSED, UNREADABLE,
     RECENT_AT, RECENT,
 ) = range(32)  # fmt: skip
-"""Words of a session's row. USED: the number of the datagram that used it last, 0 for no session. STARTED: whether
-EXPECTED is known. BOOT: when the exporter was started, ms. DEFAULT, ELSE, FORCED, KEY and KEYS: its sampling, as in
-capture.flows.sampling. INIT: systemInitTimeMilliseconds, or MISSING. From DATAGRAMS on: counters. RECENT: the last
-sequence numbers, RECENT_AT says where the next one goes. Behind them OPEN: gaps that nothing has filled yet, each its
-first number and how many there are; OPEN_AT says where the next one goes."""
+"""Words of a session's row.
+
+USED: number of the last datagram of the session, 0 for an unused row. STARTED: whether EXPECTED is known. BOOT: start
+of the exporter, ms. DEFAULT, ELSE, FORCED, KEY and KEYS: its sampling, see capture.flows.sampling. INIT:
+systemInitTimeMilliseconds, or MISSING. From DATAGRAMS on: counters. RECENT: last sequence numbers. RECENT_AT: index of
+the next one. After them OPEN: open gaps, with first number and size. OPEN_AT: index of the next gap.
+"""
 
 RECENT_NUMBERS = 16
 OPEN_AT = RECENT + RECENT_NUMBERS
@@ -30,12 +32,12 @@ OPEN_GAPS = 8
 WIDTH = OPEN + 2 * OPEN_GAPS
 
 KEY_WIDTH = 6
-"""The first words of a row, which say whose it is."""
+"""Number of words at the beginning of a row that identify the session."""
 
 
 @helper
 def session_slot(version, address_version, high, low, port, domain, mask):  # type: ignore[no-untyped-def]
-    """Where the search for a session begins."""
+    """Return the first slot of the search for a session."""
     mixed = np.uint64(high) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(low)
     mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD) ^ np.uint64(domain)
     mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD)
@@ -46,7 +48,7 @@ def session_slot(version, address_version, high, low, port, domain, mask):  # ty
 
 @helper
 def lookup_session(sessions, slots, mask, version, address_version, high, low, port, domain):  # type: ignore[no-untyped-def]
-    """Find a session's number, or -1. `slots` (mask + 1) hold numbers + 1, 0 where nothing is; at most half do."""
+    """Return the index of a session, or -1. `slots` (mask + 1): index + 1, or 0 if empty; at most half are used."""
     slot = session_slot(version, address_version, high, low, port, domain, mask)
     while slots[slot]:
         row = (slots[slot] - 1) * WIDTH
@@ -65,7 +67,7 @@ def lookup_session(sessions, slots, mask, version, address_version, high, low, p
 
 @helper
 def session_home(sessions, number, mask):  # type: ignore[no-untyped-def]
-    """Return the slot at which the search for session `number` begins."""
+    """Return the first slot of the search for session `number`."""
     row = number * WIDTH
     return session_slot(
         sessions[row + VERSION], sessions[row + ADDRESS_VERSION], sessions[row + HIGH], sessions[row + LOW],
@@ -75,7 +77,7 @@ def session_home(sessions, number, mask):  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64, i64*, i64)")
 def insert_session(sessions, number, slots, mask):  # type: ignore[no-untyped-def]
-    """Insert session `number` of `sessions` into `slots` (mask + 1, at most half in use); return the steps taken."""
+    """Insert session `number` into `slots` (mask + 1, at most half used). Return the number of probed slots."""
     slot = session_home(sessions, number, mask)
     steps = 1
     while slots[slot]:
@@ -87,9 +89,9 @@ def insert_session(sessions, number, slots, mask):  # type: ignore[no-untyped-de
 
 @kernel("i64(i64*, i64, i64*, i64)")
 def delete_session(sessions, number, slots, mask):  # type: ignore[no-untyped-def]
-    """Delete session `number` from `slots`, before its row is cleared; return the steps taken, -1 if it is not there.
+    """Delete session `number` from `slots`, before its row is cleared. Return the number of probed slots, -1 if absent.
 
-    Later sessions of the same run of used slots move up, so that no search ends at the new gap.
+    Later sessions of the same cluster of used slots move forward, so that no search ends at the gap.
     """
     gap = session_home(sessions, number, mask)
     steps = 1
@@ -111,19 +113,19 @@ def delete_session(sessions, number, slots, mask):  # type: ignore[no-untyped-de
 
 
 TEMPLATE_WORDS = 2
-"""Words of a slot of the table of templates: the key, 0 where nothing is, and the layout's number or -1."""
+"""Words of a slot in the template table: the key (0 if empty), and the layout or -1."""
 
 
 @helper
 def template_slot(session, template, mask):  # type: ignore[no-untyped-def]
-    """Where the search for a template begins."""
+    """Return the first slot of the search for a template."""
     mixed = np.uint64((session + 1) << 16 | template) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed >> np.uint64(40)) & np.uint64(mask))
 
 
 @helper
 def lookup_template(table, mask, session, template):  # type: ignore[no-untyped-def]
-    """Layout of a session's template, or -1 where there is none."""
+    """Return the layout of a session's template, or -1 if unknown."""
     key = (session + 1) << 16 | template
     slot = template_slot(session, template, mask)
     while table[slot * TEMPLATE_WORDS]:
@@ -135,7 +137,7 @@ def lookup_template(table, mask, session, template):  # type: ignore[no-untyped-
 
 @kernel("i64(i64*, i64, i64*, i64*, i64)")
 def place_templates(table, mask, keys, layouts, count):  # type: ignore[no-untyped-def]
-    """Set the layouts of `count` keys ((session + 1) << 16 | template) in the table; return how many were new in it."""
+    """Set the layouts of `count` keys ((session + 1) << 16 | template). Return how many keys were new."""
     new = 0
     for index in range(count):
         key = keys[index]

@@ -1,9 +1,9 @@
-"""The bytes of one field to one value of a column: the abstract data types of RFC 7011 §6.1.
+"""Decoding of one field into one column value, by the abstract data types of RFC 7011 §6.1.
 
-Every column is a row of an int64 matrix with a byte per value beside it that says whether there is one. A float is
-its bits, an address three rows (version, upper and lower half), a text its number in the dictionary, a time
-nanoseconds since the epoch. Integers may have any length (reduced-size encoding, RFC 7011 §6.2, and the longer ones
-that exporters send); 64 bits are kept as they are, so that 2**63 and more are negative.
+A column is a row of an int64 matrix, with a validity byte per value. A float is stored as its bits, an address as three
+rows (version, upper and lower half), a text as its number in the dictionary, a time as nanoseconds since the epoch.
+Integers may have any length: reduced-size encoding (RFC 7011 §6.2), or longer as some exporters send them. 64 bits are
+kept unchanged, so 2**63 and more become negative.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from capture.native import helper, outlined
     SECONDS, MILLISECONDS, MICROSECONDS, NANOSECONDS, UPTIME, UPTIME_SINCE, BEFORE_EXPORT, LASTS_MS, LASTS_US,
     INIT_MS, RATE, RATE_PART, RATE_SPACE, RATE_POPULATION, RATE_KEY,
 ) = range(26)  # fmt: skip
-"""What is done with a field. ADDRESS6_ELSE: only where the address written before is zero. UPTIME: ms of sysUpTime, by
-the header's; UPTIME_SINCE: by the time the exporter was started. BEFORE_EXPORT: microseconds before the header's time.
-LASTS: a duration. RATE…: how this record was sampled."""
+"""Codes of steps. ADDRESS6_ELSE: written only if the address written before is zero. UPTIME: ms of sysUpTime, relative
+to the header's uptime. UPTIME_SINCE: relative to the start of the exporter. BEFORE_EXPORT: microseconds before the
+export time. LASTS: a duration. RATE: sampling of this record."""
 
 MISSING = -(2**63)
-"""What stands in a row of times where there is none."""
+"""Value of a missing time."""
 
 START, END, LASTS, SINCE, RATE_NUM, RATE_DEN, PART = range(7)
-"""Rows of every matrix, before those of the columns: ns, ns, ns, ms, the packets that stand for so many sampled, and
-the first half of a rate that is told in two. RATE_NUM is 0 where nothing is known."""
+"""Scratch rows of every matrix, before the columns: start (ns), end (ns), duration (ns), exporter start (ms), sampling
+rate as numerator and denominator (numerator 0 if unknown), and the first half of a rate that has two fields."""
 
 SCRATCH_ROWS = 7
 
 NTP_EPOCH = 2_208_988_800
-"""Seconds from 1900, where NTP counts from, to 1970."""
+"""Seconds from 1900, the NTP epoch, to 1970."""
 
 LATEST = 2**63 - 1
 LATEST_MS = 9_223_372_036_854
-"""The last nanosecond and millisecond that nanoseconds in 64 bits can say."""
+"""Largest nanosecond and millisecond whose time fits into 64 bits of nanoseconds."""
 
 LARGEST_RATE = 1 << 31
 
 UNREADABLE = 0
-"""Where `counts` counts the fields whose bytes are no value of their type."""
+"""Word of `counts` for fields whose bytes are not a valid value of their type."""
 
 
 @helper
 def unsigned(buf, at, length):  # type: ignore[no-untyped-def]
-    """Up to eight bytes, network order, as their 64 bits."""
+    """Read up to eight bytes in network order, as 64 bits."""
     value = np.int64(0)
     for index in range(length):
         value = value << 8 | np.int64(buf[at + index])
@@ -56,9 +56,9 @@ def unsigned(buf, at, length):  # type: ignore[no-untyped-def]
 
 @helper
 def ntp_time(buf, at, mask):  # type: ignore[no-untyped-def]
-    """Eight bytes of NTP time to ns, rounded down (RFC 7011 §6.1.9 and §6.1.10); `mask` keeps bits of the fraction.
+    """Convert eight bytes of NTP time to ns, rounded down (RFC 7011 §6.1.9 and §6.1.10).
 
-    Seconds before 1970 are of the next era, which begins in 2036.
+    `mask`: valid bits of the fraction. Seconds before 1970 belong to the next era, which begins in 2036.
     """
     seconds = u32be(buf, at) - NTP_EPOCH
     if seconds < 0:
@@ -69,7 +69,7 @@ def ntp_time(buf, at, mask):  # type: ignore[no-untyped-def]
 
 @outlined
 def float_bits(buf, at, length):  # type: ignore[no-untyped-def]
-    """Four or eight bytes of IEEE 754 as the 64 bits of a float64."""
+    """Convert four or eight bytes of IEEE 754 to the 64 bits of a float64."""
     if length == 8:
         return np.int64(u64be(buf, at))
     bits = u32be(buf, at)
@@ -81,7 +81,7 @@ def float_bits(buf, at, length):  # type: ignore[no-untyped-def]
     if exponent == 0:
         if mantissa == 0:
             return sign
-        exponent = 1  # subnormal: shift until there is a leading one
+        exponent = 1  # subnormal: shift left until the leading bit is set
         while mantissa < 0x800000:
             mantissa <<= 1
             exponent -= 1
@@ -91,9 +91,9 @@ def float_bits(buf, at, length):  # type: ignore[no-untyped-def]
 
 @helper
 def uptime_time(value, uptime, milliseconds):  # type: ignore[no-untyped-def]
-    """Time in ns of a sysUpTime `value`, where it was `uptime` (32 bits both) at `milliseconds` since the epoch.
+    """Return the time in ns of sysUpTime `value`. sysUpTime was `uptime` at `milliseconds` since the epoch.
 
-    One that is ahead by more than half the range is from before the wrap.
+    Both are 32-bit numbers. A value that is ahead by more than half the range is from before the wrap.
     """
     ago = uptime - value
     if ago < -(1 << 31):
@@ -103,12 +103,28 @@ def uptime_time(value, uptime, milliseconds):  # type: ignore[no-untyped-def]
 
 @outlined
 def write_value(  # type: ignore[no-untyped-def]
-    buf, at, length, code, limit, place, row, out, valid, capacity, uptime, export, slots, ends, arena, used, counts
+    buf,
+    at,
+    length,
+    code,
+    limit,
+    target,
+    row,
+    out,
+    valid,
+    capacity,
+    uptime,
+    export_time,
+    text_slots,
+    text_ends,
+    text_bytes,
+    text_used,
+    counts,
 ):
-    """Write the field `buf[at:at + length]` as `code` says to `out[place]`; `place` is in column `row` of its row.
+    """Decode the field `buf[at:at + length]` by `code` and write it to `out[place]`, in column `row`.
 
-    A value that needs more than `limit` bits is none (0: any will do). `uptime` (ms) and `export` (ns) are those of
-    the datagram's header. A field without bytes has no value, but for texts.
+    `limit`: maximum number of bits of the value, 0 for no limit; larger values are unreadable. `uptime` (ms) and
+    `export_time` (ns): times of the datagram's header. A field of length 0 has no value, except for texts.
     """
     value = np.int64(0)
     known = 1
@@ -116,7 +132,7 @@ def write_value(  # type: ignore[no-untyped-def]
         if code == TEXT:
             while length > 0 and buf[at + length - 1] == 0:  # padding of fixed lengths
                 length -= 1
-        value = intern(buf, at, length, slots, ends, arena, used)
+        value = intern(buf, at, length, text_slots, text_ends, text_bytes, text_used)
     elif code == ABSENT or length == 0:
         known = 0
     elif code == FLOAT:
@@ -153,66 +169,66 @@ def write_value(  # type: ignore[no-untyped-def]
             value = value * (1_000_000 if code == LASTS_MS else 1000) if known == 1 else value
         elif code == BEFORE_EXPORT:
             known = 1 if 0 <= value < 1 << 32 else 2
-            value = export - value * 1000 if known == 1 else value
+            value = export_time - value * 1000 if known == 1 else value
         elif code == UPTIME:
-            value = uptime_time(value & 0xFFFFFFFF, uptime, export // 1_000_000) + export % 1_000_000
+            value = uptime_time(value & 0xFFFFFFFF, uptime, export_time // 1_000_000) + export_time % 1_000_000
         elif code == UPTIME_SINCE:
             since = out[SINCE * capacity + row]
             if since == MISSING:
                 known = 0
             else:
-                now = export // 1_000_000
+                now = export_time // 1_000_000
                 value = uptime_time(value & 0xFFFFFFFF, (now - since) & 0xFFFFFFFF, now)
     if known != 1:
         value = np.int64(MISSING)
     if known == 2:
         counts[UNREADABLE] += 1
-    out[place] = value
-    valid[place] = 1 if known == 1 else 0
+    out[target] = value
+    valid[target] = 1 if known == 1 else 0
 
 
 @outlined
-def write_address(buf, at, length, code, place, out, valid, capacity, counts):  # type: ignore[no-untyped-def]
-    """Write an address to the rows of `out` that begin with `place`'s, as `code` says; version 0 is NULL."""
+def write_address(buf, at, length, code, target, out, valid, capacity, counts):  # type: ignore[no-untyped-def]
+    """Decode an address by `code` and write it to three rows of `out`, from `target` on. Version 0 means NULL."""
     if code == ADDRESS4 and length == 4:
-        out[place] = 4
-        out[place + capacity] = 0
-        out[place + 2 * capacity] = u32be(buf, at)
-        valid[place] = 1
+        out[target] = 4
+        out[target + capacity] = 0
+        out[target + 2 * capacity] = u32be(buf, at)
+        valid[target] = 1
     elif code in (ADDRESS6, ADDRESS6_ELSE) and length == 16:
         high = np.int64(u64be(buf, at))
         low = np.int64(u64be(buf, at + 8))
-        empty = out[place + capacity] == 0 and out[place + 2 * capacity] == 0
+        empty = out[target + capacity] == 0 and out[target + 2 * capacity] == 0
         if code == ADDRESS6 or (empty and (high != 0 or low != 0)):
-            out[place] = 6
-            out[place + capacity] = high
-            out[place + 2 * capacity] = low
-            valid[place] = 1
+            out[target] = 6
+            out[target + capacity] = high
+            out[target + 2 * capacity] = low
+            valid[target] = 1
     else:
         if code != ABSENT_ADDRESS and length:
             counts[UNREADABLE] += 1
         if code != ADDRESS6_ELSE:
-            out[place] = 0
-            out[place + capacity] = 0
-            out[place + 2 * capacity] = 0
-            valid[place] = 0
+            out[target] = 0
+            out[target + capacity] = 0
+            out[target + 2 * capacity] = 0
+            valid[target] = 0
 
 
 @outlined
 def write_rate(value, code, row, out, capacity):  # type: ignore[no-untyped-def]
-    """Take in one number of how a record was sampled, -1 for none; one that says nothing changes nothing."""
+    """Update the sampling rate of a row with one number, -1 for none. Invalid numbers have no effect."""
     num = RATE_NUM * capacity + row
     den = RATE_DEN * capacity + row
     part = out[PART * capacity + row]
-    believed = 0 < value < LARGEST_RATE
+    valid_rate = 0 < value < LARGEST_RATE
     if code == RATE_PART:
-        out[PART * capacity + row] = value if believed else 0
-    elif code == RATE and believed:
+        out[PART * capacity + row] = value if valid_rate else 0
+    elif code == RATE and valid_rate:
         out[num] = value
         out[den] = 1
-    elif code == RATE_SPACE and part > 0 and (believed or value == 0):
+    elif code == RATE_SPACE and part > 0 and (valid_rate or value == 0):
         out[num] = part + value
         out[den] = part
-    elif code == RATE_POPULATION and part > 0 and believed and value >= part:
+    elif code == RATE_POPULATION and part > 0 and valid_rate and value >= part:
         out[num] = value
         out[den] = part
