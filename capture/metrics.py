@@ -277,7 +277,7 @@ FLOW_SETS_DROPPED = Metric(
     "wiretide_flow_sets_dropped_total",
     "counter",
     ("link", "cause"),
-    "Data sets that waited for their template and were dropped, by cause: a limit, or a restart of the node",
+    "Data sets that waited for their template and were dropped, by cause: a limit, or a restart of the node.",
 )
 FLOW_SESSIONS = Metric(
     "wiretide_flow_sessions", "gauge", ("link",), "Sessions (sender, port, observation domain, version) in memory."

@@ -21,7 +21,7 @@ from highlevel.plan.plan import AnyPlan
 from lowlevel.promises.lull import LullRule
 
 if TYPE_CHECKING:
-    from capture.flows.sampling import HandRates
+    from capture.flows.sampling import FixedRates
     from highlevel.inline.engine import Input
     from highlevel.plan.plan import AnyPlan
     from lowlevel.promises.lull import LullRule
@@ -39,7 +39,7 @@ INLINE = "inline"
 def prepare(
     sql: str,
     layer: str,
-    sampling: HandRates | None,
+    sampling: FixedRates | None,
     files: Iterable[str | os.PathLike[str]],
     streams: Mapping[str, Iterable[str]] | None,
     follow: bool,
@@ -57,7 +57,7 @@ def prepare(
     return plan, inputs
 
 
-def rates(texts: str | Iterable[str]) -> HandRates | None:
+def rates(texts: str | Iterable[str]) -> FixedRates | None:
     """Read the sampling rates of exporters, one text or several; ValueError for what is none."""
     from queries.sampling import parse_rates
 

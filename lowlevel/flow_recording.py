@@ -100,7 +100,7 @@ def _scanned(path: Path, _version: tuple[int, int, int]) -> Announcements:
     found = Announcements()
     capture = open_finite(path, "a recording")
     reader = FlowReader(path.stem, capture, ["ts"], BLOCK_RECORDS)
-    reader.decoder.templates.listener = found.note
+    reader.decoder.templates.listener = found.add
     with closing(_blocks(capture, BLOCK_RECORDS)) as blocks:
         for block in blocks:
             for _ in reader.read(block):

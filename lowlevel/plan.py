@@ -7,7 +7,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from capture.flows.sampling import HandRates
+from capture.flows.sampling import FixedRates
 from lowlevel.expressions.tree import SHARE, Expression, SeenWithin, columns_of, parts_of
 from lowlevel.expressions.types import Type
 from lowlevel.kinds import DEALT_KINDS, RECORD_KINDS
@@ -59,7 +59,7 @@ class LowLevelPlan:
     origin: int = 0
     kind: str = "packets"
     spread: bool = False
-    sampling: HandRates | None = None
+    sampling: FixedRates | None = None
     reduced: bool = True
     in_arrival_order: bool = False
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from capture.flows.sampling import HandRates
+from capture.flows.sampling import FixedRates
 from highlevel.aggregation import QueryPlan
 from highlevel.plan.plan import GraphPlan
 from lowlevel.layers import Layer
@@ -25,7 +25,7 @@ def compile_query(
     sql: str,
     name: str = "query",
     layer: str = Layer.OUTER,
-    sampling: HandRates | None = None,
+    sampling: FixedRates | None = None,
     queries: Mapping[str, NamedQuery] | None = None,
     links: Collection[str] | None = None,
 ) -> QueryPlan | GraphPlan:

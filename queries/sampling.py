@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from ipaddress import ip_address
 
-from capture.flows.sampling import LARGEST, Address, HandRates
+from capture.flows.sampling import LARGEST, Address, FixedRates
 
 
-def parse_rates(texts: Iterable[str]) -> HandRates | None:
+def parse_rates(texts: Iterable[str]) -> FixedRates | None:
     """Return the rates of several texts, None for no text; ValueError for what is no rate.
 
     >>> parse_rates(["1000"])

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from capture.flows.sampling import HandRates
+from capture.flows.sampling import FixedRates
 from lowlevel.kinds import KINDS
 from queries.errors import QueryError
 from queries.tables import StreamName
@@ -67,4 +67,4 @@ class Links:
 
     source: From
     layer: str
-    sampling: HandRates | None = None
+    sampling: FixedRates | None = None

@@ -251,7 +251,7 @@ def test_sessions_are_found_while_others_open_and_close_in_any_order() -> None:
         sessions.clock += 1
         if there and (len(there) == 64 or random.random() < 0.45):
             usual = random.random() < 0.5
-            session = sessions.silent_longest() if usual else random.choice(list(there.values()))
+            session = sessions.longest_idle() if usual else random.choice(list(there.values()))
             if usual:
                 used = {each.number: sessions.rows[each.number, words.USED] for each in there.values()}
                 assert used[session.number] == min(used.values())

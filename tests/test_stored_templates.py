@@ -12,7 +12,7 @@ from capture.errors import InputError
 from capture.files.capture import Capture
 from capture.files.rotation import TEMPLATES as NAME
 from capture.flows.decoder import FlowDecoder
-from capture.flows.stored_templates import FORMAT, load, load_beside, save
+from capture.flows.stored_templates import FORMAT, load, load_for_capture, save
 from capture.flows.templates import Bounds
 from capture.open import open_capture
 from lowlevel.rows.flows import FlowReader
@@ -97,8 +97,8 @@ def test_a_capture_is_read_by_the_file_beside_it(tmp_path: Path) -> None:
     assert isinstance(capture, Capture)
     assert len(FlowReader("link", capture, ["ts"], 64).decoder.sessions) == 3
     (tmp_path / NAME).write_text('{"mappings": {}}')  # somebody else's
-    assert load_beside(path, FlowDecoder(["ts"], 64)) == 0
-    assert load_beside(Path("-"), FlowDecoder(["ts"], 64)) == 0
+    assert load_for_capture(path, FlowDecoder(["ts"], 64)) == 0
+    assert load_for_capture(Path("-"), FlowDecoder(["ts"], 64)) == 0
 
 
 def test_bounds_hold_for_files_too(tmp_path: Path) -> None:

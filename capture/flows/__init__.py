@@ -1,1 +1,1 @@
-"""Flow exports to columns: NetFlow v5, v7, v9 and IPFIX datagrams, their templates, times and sampling."""
+"""Decoding of flow exports into columns: NetFlow v5, v7, v9 and IPFIX, with their templates, times and sampling."""

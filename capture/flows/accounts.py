@@ -1,4 +1,4 @@
-"""What a decoder of flow exports counted, as metrics: by sender where that is bounded, else by cause."""
+"""Metrics of a flow decoder: counters by exporter up to a limit of labels, and counters by cause."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from capture.flows.sampling import Address
 from capture.flows.sessions import Session, Sessions
 from capture.metrics import Metric, Samples
 
-LABELS = 64
-"""Senders that are counted one by one; all that come later are `other` for good."""
+MAX_LABELLED_EXPORTERS = 64
+"""Maximum number of exporters with a label of their own. All later ones are counted as `other`."""
 
 OTHER = "other"
 UNKNOWN = "unknown"
-"""The sender of the datagrams in a file of nothing else."""
+"""Label of the exporter in files of export datagrams, which do not record senders."""
 
 BY_WORD: dict[int, tuple[Metric, tuple[str, ...]]] = {
     words.DATAGRAMS: (metrics.FLOW_DATAGRAMS, ()),
@@ -34,28 +34,28 @@ BY_WORD: dict[int, tuple[Metric, tuple[str, ...]]] = {
     words.GUESSED: (metrics.FLOW_TIMES_GUESSED, ()),
     words.UNREADABLE: (metrics.FLOW_FIELDS_UNREADABLE, ()),
 }
-"""Counters in a session's row, their metric and the labels behind sender and version."""
+"""Counter words of a session row. For each: its metric, and the labels that follow exporter and version."""
 
 REFUSED = ("header_cut", "version_unknown")
 MALFORMED = COUNTS[COUNTS.index("count_beyond_datagram") :]
 
 
-class Accounts:
-    """Counters by sender and version, kept when a session is forgotten."""
+class SessionCounters:
+    """Counters by exporter and version. They include the sessions that have been removed."""
 
     def __init__(self) -> None:
-        """Begin without senders."""
+        """Begin without exporters."""
         self.labels: dict[Address | None, str] = {}
         self.closed: Counter[tuple[int, str, int]] = Counter()
 
-    def opened(self, session: Session) -> None:
-        """Give a session's sender a label, if there still are any."""
+    def add_label(self, session: Session) -> None:
+        """Give the exporter of a session a label, if the limit allows it."""
         address = session.key.address
-        if address not in self.labels and len(self.labels) < LABELS:
+        if address not in self.labels and len(self.labels) < MAX_LABELLED_EXPORTERS:
             self.labels[address] = UNKNOWN if address is None else str(address)
 
-    def closing(self, session: Session, row: npt.NDArray[np.int64]) -> None:
-        """Keep what a session counted that is about to be forgotten."""
+    def keep_counters(self, session: Session, row: npt.NDArray[np.int64]) -> None:
+        """Add the counters of a session that is about to be removed."""
         self._add(self.closed, session, row)
 
     def _add(self, counter: Counter[tuple[int, str, int]], session: Session, row: npt.NDArray[np.int64]) -> None:
@@ -64,7 +64,7 @@ class Accounts:
             counter[word, label, session.key.version] += int(row[word])
 
     def add_to(self, samples: Samples, link: str, sessions: Sessions) -> None:
-        """Add the counters of all sessions, those of now and those forgotten."""
+        """Add the counters of all sessions, open and removed."""
         counter = self.closed.copy()
         for session in sessions:
             self._add(counter, session, sessions.rows[session.number])

@@ -1,4 +1,4 @@
-"""Announcements of exporters in one file, and the interface that supplies templates of other files to a decoder."""
+"""Announcements of one file, and the interface to the announcements of the other files of a recording."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ TemplateKey = tuple[SessionKey, int]
 
 @dataclass(slots=True)
 class Announcements:
-    """The templates that one file announces: `first` and `last` definition of each; None for a withdrawn one.
+    """The templates that one file announces: the `first` and the `last` definition of each (None: withdrawn).
 
-    `sampling` and `started` are what its sessions had announced at the end of the file.
+    `sampling`, `started`: values that its sessions have announced by the end of the file.
     """
 
     first: dict[TemplateKey, Definition] = field(default_factory=dict)
@@ -25,8 +25,8 @@ class Announcements:
     sampling: dict[SessionKey, Sampling] = field(default_factory=dict)
     started: dict[SessionKey, int] = field(default_factory=dict)
 
-    def note(self, session: Session, announcement: Announcement) -> None:
-        """Note a template record that a decoder has accepted; as many templates as a decoder keeps."""
+    def add(self, session: Session, announcement: Announcement) -> None:
+        """Add a template record that a decoder has accepted, up to the number of templates that a decoder stores."""
         key = session.key, announcement.id
         if announcement.definition is not None and key not in self.first:
             if len(self.first) >= Bounds().templates:
@@ -37,16 +37,16 @@ class Announcements:
 
 
 class OtherFiles(Protocol):
-    """The other files of a capture's link, as one recording."""
+    """The other files of a link, which together are one recording."""
 
     def earlier(self, key: SessionKey, template: int) -> Definition | None:
-        """Return the definition that earlier files announced last; None if there is none, or it was withdrawn."""
+        """Return the last definition that earlier files announced; None if there is none or it was withdrawn."""
         ...
 
     def rates(self, key: SessionKey) -> tuple[Sampling | None, int | None]:
-        """Return the sampling and the start (ms) that earlier files announced last; None if none did."""
+        """Return the sampling and the start (ms) that earlier files announced last, None if not announced."""
         ...
 
     def later(self) -> Iterator[Announcements]:
-        """Yield the announcements of the later files, in their order."""
+        """Yield the announcements of the later files, in file order."""
         ...

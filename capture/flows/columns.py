@@ -1,9 +1,9 @@
-"""The columns of the stream `flows`: a few that every version of every exporter can fill, and all elements by name.
+"""The columns of the stream `flows`: core columns that all export versions share, and all information elements.
 
-A row is one flow record. The core columns below are put together from whatever elements a template has, so that one
-query serves NetFlow v5, v9 and IPFIX; where the first of a column's sources is not in the record, the next one is
-taken. Beside them every information element is a column by its IANA name, in any case (`postNATSourceIPv4Address`),
-and every other one by its numbers (`capture.flows.elements`). A field that a record lacks is NULL.
+A row is one flow record. A core column is filled from the first of its source elements that the template contains. So
+one query works for NetFlow v5, v9 and IPFIX. In addition, every information element is a column with its IANA name,
+case-insensitive (`postNATSourceIPv4Address`). Unregistered elements have names made of their numbers
+(`capture.flows.elements`). A field that a record lacks is NULL.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from capture.packets.columns import ColumnSpec
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An element that a core column is taken from; `byte` 0 or 1 picks one byte of its two, None takes it whole."""
+    """A source element of a core column. `byte` selects byte 0 or 1 of its two bytes; None means the whole value."""
 
     id: int
     byte: int | None = None
@@ -29,7 +29,7 @@ def _sources(*ids: int) -> tuple[Source, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FlowColumn:
-    """A column of the stream and the elements it comes from, the best first. None where it comes from the header."""
+    """A core column and its source elements in order of preference. Without sources it comes from the header."""
 
     spec: ColumnSpec
     sources: tuple[Source, ...] = ()
@@ -45,12 +45,12 @@ BYTES = _sources(1, 85, 23, 171, 231, 352, 353)
 CORE: dict[str, FlowColumn] = {
     column.spec.name: column
     for column in (
-        _core("ts", "time", 64, False, "end of the flow, the same as end_ts: what windows are counted by"),
+        _core("ts", "time", 64, False, "end of the flow, the same as end_ts; the time column of windows"),
         _core("start_ts", "time", 64, False, "time of the flow's first packet, ns since the epoch, UTC"),
         _core("end_ts", "time", 64, False, "time of the flow's last packet, ns since the epoch, UTC"),
         _core("export_ts", "time", 64, False, "time in the header of the export datagram, ns"),
         _core("arrival_ts", "time", 64, False, "time at which the datagram was captured, ns"),
-        _core("link", "text", 0, False, "name of the input the flow came from"),
+        _core("link", "text", 0, False, "name of the input that contains the flow"),
         _core("exporter", "address", 128, True, "address that sent the datagram; NULL in files of bare datagrams"),
         _core("exporter_port", "integer", 16, True, "UDP port that sent the datagram"),
         _core(
@@ -58,7 +58,7 @@ CORE: dict[str, FlowColumn] = {
             "integer",
             32,
             False,
-            "observation domain (IPFIX), source id (v9), or engine type * 256 + engine id (v5)",
+            "observation domain (IPFIX), source ID (v9), or engine type * 256 + engine ID (v5)",
         ),
         _core("version", "integer", 8, False, "version of the export: 5, 7, 9, or 10 for IPFIX"),
         _core("srcIP", "address", 128, True, "source address", *_sources(8, 27, 44, 170)),
@@ -80,7 +80,7 @@ CORE: dict[str, FlowColumn] = {
         _core("raw_packets", "integer", 64, True, "packets as the exporter counted them", *PACKETS),
         _core("raw_bytes", "integer", 64, True, "bytes as the exporter counted them", *BYTES),
         _core(
-            "sampling_rate", "integer", 64, True, "one packet in so many was looked at, rounded; NULL: not announced"
+            "sampling_rate", "integer", 64, True, "one packet of this number was sampled, rounded; NULL: not announced"
         ),
         _core("input", "integer", 32, True, "SNMP index of the ingress interface", *_sources(10, 252)),
         _core("output", "integer", 32, True, "SNMP index of the egress interface", *_sources(14, 253)),
@@ -89,16 +89,16 @@ CORE: dict[str, FlowColumn] = {
         _core("destAS", "integer", 32, True, "autonomous system of the destination", *_sources(17)),
         _core("srcMask", "integer", 8, True, "prefix length of the source's route", *_sources(9, 29)),
         _core("destMask", "integer", 8, True, "prefix length of the destination's route", *_sources(13, 30)),
-        _core("vlan", "integer", 16, True, "VLAN id", *_sources(58, 243)),
+        _core("vlan", "integer", 16, True, "VLAN ID", *_sources(58, 243)),
         _core("srcMAC", "mac", 48, True, "source MAC address", *_sources(56, 81)),
         _core("destMAC", "mac", 48, True, "destination MAC address", *_sources(80, 57)),
-        _core("direction", "integer", 8, True, "0: seen where it came in, 1: where it went out", *_sources(61)),
+        _core("direction", "integer", 8, True, "0: seen at the ingress, 1: at the egress", *_sources(61)),
     )
 }
 """Core columns by name."""
 
 FLOW_COLUMNS: dict[str, ColumnSpec] = {name: column.spec for name, column in CORE.items()}
-"""What a query may name without knowing its exporters."""
+"""Columns of every exporter, for queries and lists."""
 
 _TYPES: dict[DataType, tuple[str, int]] = {
     DataType.FLOAT32: ("float", 0),
@@ -118,25 +118,25 @@ _TYPES: dict[DataType, tuple[str, int]] = {
     DataType.SUB_TEMPLATE_LIST: ("text", 0),
     DataType.SUB_TEMPLATE_MULTI_LIST: ("text", 0),
 }
-"""Type and bits of an element's column; what is not here is an integer. Integers of elements have 64 bits whatever
-their declared type: exporters send them longer than that."""
+"""Type and bits of an element's column; types not listed are integers. Integer columns of elements have 64 bits for any
+declared type, because exporters may send more bits than declared."""
 
 _FORMS: dict[DataType, str] = {
     DataType.OCTET_ARRAY: "; its bytes in hexadecimal",
     DataType.UNSIGNED256: "; its bytes in hexadecimal",
-    DataType.BASIC_LIST: "; not taken apart, its bytes in hexadecimal",
-    DataType.SUB_TEMPLATE_LIST: "; not taken apart, its bytes in hexadecimal",
-    DataType.SUB_TEMPLATE_MULTI_LIST: "; not taken apart, its bytes in hexadecimal",
+    DataType.BASIC_LIST: "; not decoded, its bytes in hexadecimal",
+    DataType.SUB_TEMPLATE_LIST: "; not decoded, its bytes in hexadecimal",
+    DataType.SUB_TEMPLATE_MULTI_LIST: "; not decoded, its bytes in hexadecimal",
     DataType.SECONDS: "; ns since the epoch",
     DataType.MILLISECONDS: "; ns since the epoch",
     DataType.MICROSECONDS: "; ns since the epoch",
     DataType.NANOSECONDS: "; ns since the epoch",
-    DataType.UNKNOWN: "; up to eight bytes as an unsigned number",
+    DataType.UNKNOWN: "; up to eight bytes as an unsigned integer",
 }
 
 
 def element_column(element: Element) -> ColumnSpec:
-    """Describe the column of one element."""
+    """Return the column of one element."""
     kind, bits = _TYPES.get(element.type, ("integer", 64))
     owner = f"of enterprise {element.enterprise}" if element.enterprise else ""
     text = f"information element {element.id} {owner}".rstrip() + _FORMS.get(element.type, "")
@@ -144,7 +144,7 @@ def element_column(element: Element) -> ColumnSpec:
 
 
 def flow_column(name: str) -> ColumnSpec | None:
-    """Find a column by name without regard to case: a core column, or an information element; None for neither."""
+    """Find a core column or an information element by its name, case-insensitive. Return None if unknown."""
     if (core := _core_names().get(name.lower())) is not None:
         return FLOW_COLUMNS[core]
     element = element_named(name)
@@ -157,6 +157,6 @@ def _core_names() -> dict[str, str]:
 
 
 def flow_columns() -> dict[str, ColumnSpec]:
-    """List the core columns and those of all registered elements."""
-    elements = {each.name: element_column(each) for each in registered().values()}
+    """Return the core columns and the columns of all registered elements."""
+    elements = {element_.name: element_column(element_) for element_ in registered().values()}
     return FLOW_COLUMNS | elements

@@ -1,4 +1,4 @@
-"""Export datagrams to columns: what the kernels hand back is done here, and then they go on."""
+"""Decoding of export datagrams into columns. It runs the kernel and handles the sets that the kernel returns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from capture import metrics
 from capture.files.blocks import BLOCK_RECORDS
-from capture.flows.accounts import MALFORMED, REFUSED, Accounts
+from capture.flows.accounts import MALFORMED, REFUSED, SessionCounters
 from capture.flows.kernels import datagrams as kernel
 from capture.flows.kernels import sessions as words
 from capture.flows.sampling import Address
 from capture.flows.sessions import Session, SessionKey, Sessions, address_of
-from capture.flows.steps import Layouts, Places
+from capture.flows.steps import ColumnRows, Layouts
 from capture.flows.template_table import TemplateTable
 from capture.flows.templates import IPFIX, MAX_FIELDS, Announcement, Bounds, Definition
 from capture.flows.texts import Texts
@@ -30,9 +30,9 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Datagrams:
-    """Where datagrams are in a buffer and who sent them: JOB_ROWS x at least `count` numbers, contiguous.
+    """Datagrams in a buffer with their senders: a contiguous matrix of JOB_ROWS x at least `count` words.
 
-    Every datagram is wholly inside the buffer: the kernel trusts that.
+    Every datagram must be completely inside the buffer; the kernel does not check this.
     """
 
     jobs: Numbers
@@ -40,38 +40,38 @@ class Datagrams:
 
     @classmethod
     def of(cls, *rows: Iterable[int]) -> Datagrams:
-        """Collect datagrams from their rows: start, length, arrival, address version, high, low, port."""
+        """Make a table from rows: start, length, arrival, address version, high, low, port."""
         jobs = np.array([list(row) for row in rows], np.int64)
         return cls(jobs, jobs.shape[1])
 
 
 @dataclass(frozen=True)
 class Flows:
-    """Decoded flow records: the first `rows` of each row of the matrix. Valid until the decoder goes on.
+    """Decoded flow records: the first `rows` columns of the matrix. Valid until the decoder continues.
 
-    `valid` says of each value whether there is one; `places` where the columns are; texts are numbers in `texts`.
+    `valid`: whether each value exists. `column_rows`: matrix rows of the columns. `texts`: strings of text numbers.
     """
 
     matrix: Numbers
     valid: Bytes
     rows: int
-    places: Places
+    column_rows: ColumnRows
     texts: Texts
 
     def row(self, row: int) -> Numbers:
         """Return one row of the matrix."""
         return self.matrix[row, : self.rows]
 
-    def there(self, row: int) -> npt.NDArray[np.bool_]:
-        """Return where a row has values."""
+    def validity(self, row: int) -> npt.NDArray[np.bool_]:
+        """Return a mask of the values of a row that exist."""
         return self.valid[row, : self.rows].view(np.bool_)
 
 
 class FlowDecoder:
-    """Decodes the datagrams of one input: NetFlow v5, v7, v9 and IPFIX. Not thread safe.
+    """Decode the datagrams of one input: NetFlow v5, v7, v9 and IPFIX. Not thread safe.
 
-    Memory is bounded by `bounds`, the rows of the wanted columns x `capacity` x 9 bytes, and 10 MB for a dictionary
-    where columns of text are wanted.
+    Memory is limited by `bounds`, plus 9 bytes per matrix row and record of `capacity`, plus 10 MB for texts if a text
+    column is requested.
     """
 
     def __init__(
@@ -81,39 +81,39 @@ class FlowDecoder:
         sampling: int | Mapping[Address, int] | None = None,
         bounds: Bounds | None = None,
     ) -> None:
-        """Decode `columns` (names of the stream `flows`), up to `capacity` records at once.
+        """Decode `columns` (column names of the stream `flows`), up to `capacity` records at once.
 
-        `sampling` is a rate that stands whatever exporters announce, for all or by address. KeyError for a name that
-        is no column's.
+        `sampling`: fixed rate for all exporters or by address, which overrides announced rates. Raises KeyError for an
+        unknown column.
         """
         self.bounds = bounds or Bounds()
         self.capacity = capacity
-        self.places = Places(columns)
-        self.templates = TemplateTable(self.bounds, Layouts(self.places))
+        self.column_rows = ColumnRows(columns)
+        self.templates = TemplateTable(self.bounds, Layouts(self.column_rows))
         self.sessions = Sessions(self.bounds, sampling)
         self.waiting = Waiting(self.bounds)
         self.missing: Callable[[Session, int], Definition | None] | None = None
-        """Asked once for each template that a session has not announced before its data."""
+        """Called once for each template that has data but was not announced; returns its definition, if known."""
         self._asked: set[tuple[SessionKey, int]] = set()
-        self.texts = Texts(self.places.texts)
-        self.matrix: Numbers = np.zeros((self.places.height, capacity), np.int64)
-        self.valid: Bytes = np.zeros((self.places.height, capacity), np.uint8)
+        self.texts = Texts(self.column_rows.texts)
+        self.matrix: Numbers = np.zeros((self.column_rows.height, capacity), np.int64)
+        self.valid: Bytes = np.zeros((self.column_rows.height, capacity), np.uint8)
         self.counts = np.zeros(len(kernel.COUNTS), np.int64)
         self.forgotten = 0
-        self.sampling_refused = 0  # of sessions that are forgotten
-        self.accounts = Accounts()
+        self.sampling_refused = 0  # by removed sessions
+        self.session_counters = SessionCounters()
         self._room = np.zeros(2 * MAX_FIELDS, np.int64)
         self._awaited: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._rows = 0
 
     def decode(self, data: Bytes, datagrams: Datagrams) -> Iterator[Flows]:
-        """Decode datagrams in their order; every `Flows` is whole, the last one may be small."""
+        """Decode datagrams in order. A `Flows` has up to `capacity` rows."""
         yield from self._run(data, datagrams, again=False)
         if self._rows:
-            yield self._hand_out()
+            yield self._take_rows()
 
     def read_waiting(self, announced: Iterable[tuple[SessionKey, int, Definition]]) -> Iterator[Flows]:
-        """Read sets that wait by definitions that another file announces later, in their order."""
+        """Decode waiting sets with definitions that a later file announces, in order."""
         for key, template, definition in announced:
             session = self.sessions.by_key.get(key)
             if session is not None and self.waiting.holds(session.number, template):
@@ -121,11 +121,11 @@ class FlowDecoder:
                 self._awaited[session.number, template] = None
         yield from self._read_waiting()
         if self._rows:
-            yield self._hand_out()
+            yield self._take_rows()
 
-    def _hand_out(self) -> Flows:
+    def _take_rows(self) -> Flows:
         rows, self._rows = self._rows, 0
-        return Flows(self.matrix, self.valid, rows, self.places, self.texts)
+        return Flows(self.matrix, self.valid, rows, self.column_rows, self.texts)
 
     def _run(self, data: Bytes, datagrams: Datagrams, again: bool) -> Iterator[Flows]:
         state = np.zeros(kernel.STATE_WORDS, np.int64)
@@ -135,20 +135,20 @@ class FlowDecoder:
             if status == kernel.DONE:
                 return
             if status == kernel.ROWS_FULL:
-                yield self._hand_out()
+                yield self._take_rows()
             elif status == kernel.TEXTS_FULL:
                 if self._rows:
-                    yield self._hand_out()
+                    yield self._take_rows()
                 self.texts = Texts()
             elif status == kernel.NEW_SESSION:
-                self._greet(data, datagrams, int(state[kernel.STATE_DATAGRAM]))
+                self._open_sender_session(data, datagrams, int(state[kernel.STATE_DATAGRAM]))
             elif status == kernel.TEMPLATES:
-                self._announced(data, state)
+                self._read_template_set(data, state)
                 state[kernel.STATE_SET] = -1
             elif status == kernel.PAUSED:
                 yield from self._read_waiting()
             else:
-                self._unknown(data, datagrams, state)
+                self._handle_unknown_set(data, datagrams, state)
                 state[kernel.STATE_SET] = -1
 
     def _decode(self, data: Bytes, datagrams: Datagrams, again: bool, state: Numbers) -> int:
@@ -159,7 +159,7 @@ class FlowDecoder:
             data, jobs.reshape(-1), jobs.shape[1], datagrams.count, again, state, self.sessions.rows.reshape(-1),
             self.sessions.slots, len(self.sessions.slots) - 1, self.templates.slots, self.templates.mask,
             layouts.words.flat, layouts.steps.flat, layouts.fields.flat, self.sessions.keys, self._room,
-            self.places.common, self.places.texts, pointer(self.matrix.reshape(-1), "i64"),
+            self.column_rows.common, self.column_rows.texts, pointer(self.matrix.reshape(-1), "i64"),
             pointer(self.valid.reshape(-1), "u8"), self.capacity, self.texts.slots, self.texts.ends, self.texts.arena,
             self.texts.used, self.counts,
         )  # fmt: skip
@@ -167,8 +167,8 @@ class FlowDecoder:
         self.sessions.clock = int(state[kernel.STATE_CLOCK])
         return status
 
-    def _greet(self, data: Bytes, datagrams: Datagrams, job: int) -> None:
-        """Make a session for the sender of a datagram whose header the kernel has seen to be whole."""
+    def _open_sender_session(self, data: Bytes, datagrams: Datagrams, job: int) -> None:
+        """Open a session for the sender of a datagram. The kernel has checked that the header is complete."""
         start, _, _, address_version, high, low, port = datagrams.jobs[:, job].tolist()
         header = data[start : start + 24].tobytes()
         version = int.from_bytes(header[:2], "big")
@@ -177,26 +177,26 @@ class FlowDecoder:
         self.open_session(key)
 
     def open_session(self, key: SessionKey) -> Session:
-        """Return the session of a key, a new one where it has none; the one silent longest makes room."""
+        """Return the session of a key; open it if it is new. If there are too many, the longest idle one is removed."""
         if self.sessions.full and key not in self.sessions.by_key:
-            self.forget(self.sessions.silent_longest())
+            self.forget(self.sessions.longest_idle())
         session = self.sessions.open(key)
-        self.accounts.opened(session)
+        self.session_counters.add_label(session)
         return session
 
     def forget(self, session: Session) -> None:
-        """Forget a session and all that belongs to it."""
+        """Remove a session with its templates and waiting sets."""
         self.forgotten += 1
-        self.accounts.closing(session, self.sessions.rows[session.number])
+        self.session_counters.keep_counters(session, self.sessions.rows[session.number])
         self.sampling_refused += session.sampling.refused
         self.templates.forget(session)
         self.waiting.forget(session.number)
         self.sessions.close(session)
 
     def samples(self, link: str) -> Samples:
-        """Return what was counted so far."""
+        """Return the metrics so far."""
         samples = Samples()
-        self.accounts.add_to(samples, link, self.sessions)
+        self.session_counters.add_to(samples, link, self.sessions)
         counted = dict(zip(kernel.COUNTS, self.counts.tolist(), strict=True))
         for metric, amounts in (
             (metrics.FLOW_DATAGRAMS_REFUSED, {cause: counted[cause] for cause in REFUSED}),
@@ -216,21 +216,21 @@ class FlowDecoder:
         return samples
 
     def _set(self, data: Bytes, state: Numbers) -> tuple[int, bytes, Session]:
-        """Return number and body of the set that the kernel handed back, and whose it is."""
+        """Return ID and body of the set that the kernel has returned, and its session."""
         at, end = int(state[kernel.STATE_SET]), int(state[kernel.STATE_OFFSET])
         head = data[at:end].tobytes()
         return int.from_bytes(head[:2], "big"), head[4:], self.sessions.by_number[int(state[kernel.STATE_SESSION])]
 
-    def _announced(self, data: Bytes, state: Numbers) -> None:
-        """Take in a set of templates. What waited for them is read when their datagram is done: options may follow."""
+    def _read_template_set(self, data: Bytes, state: Numbers) -> None:
+        """Read a template set. Waiting sets are decoded after this datagram, because options may follow in it."""
         number, body, session = self._set(data, state)
         for template in self.templates.announce_set(session, number, body):
             if self.waiting.holds(session.number, template):
                 self._awaited[session.number, template] = None
                 state[kernel.STATE_PAUSE] = 1
 
-    def _unknown(self, data: Bytes, datagrams: Datagrams, state: Numbers) -> None:
-        """See to a set whose template the kernel does not know: compile the template, read options, or let it wait."""
+    def _handle_unknown_set(self, data: Bytes, datagrams: Datagrams, state: Numbers) -> None:
+        """Handle a set with a template unknown to the kernel: compile the template, read options, or store the set."""
         number, body, session = self._set(data, state)
         definition = session.templates.get(number) or self._missing(session, number)
         if definition is None:
@@ -246,7 +246,7 @@ class FlowDecoder:
             state[kernel.STATE_OFFSET] = state[kernel.STATE_SET]
 
     def _missing(self, session: Session, template: int) -> Definition | None:
-        """Return a definition from outside for a template that was not announced; it then is the session's."""
+        """Return a definition from outside for an unannounced template, and add it to the session."""
         if self.missing is None or (session.key, template) in self._asked:
             return None
         if len(self._asked) >= self.bounds.templates:
@@ -258,7 +258,7 @@ class FlowDecoder:
         return definition
 
     def _read_options(self, session: Session, definition: Definition, body: bytes) -> int:
-        """Read option records for what they say about sampling and the exporter's start; return how many there are."""
+        """Read the sampling rates and the exporter's start from option records. Return the number of records."""
         count = 0
         changed = False
         for record in records(definition, body):
@@ -266,14 +266,14 @@ class FlowDecoder:
             values = option_values(definition, record)
             changed |= session.sampling.learn(values, self.sessions.room_for_keys)
             if len(values.get(STARTED, b"")) == 8:
-                self.sessions.started(session, min(int.from_bytes(values[STARTED], "big"), (1 << 63) - 1))
+                self.sessions.set_start(session, min(int.from_bytes(values[STARTED], "big"), (1 << 63) - 1))
         if changed:
-            self.sessions.sampled(session)
+            self.sessions.update_sampling(session)
         self.sessions.rows[session.number, words.OPTION_RECORDS] += count
         return count
 
     def _read_waiting(self) -> Iterator[Flows]:
-        """Read what waited for the templates that came with the last datagram, where they are still there."""
+        """Decode the sets that waited for templates of the last datagram, if these templates still exist."""
         while self._awaited:
             (number, template), _ = self._awaited.popitem(last=False)
             session = self.sessions.by_number[number]
@@ -282,12 +282,12 @@ class FlowDecoder:
                     yield from self._read_again(session, waited)
 
     def _read_again(self, session: Session, waited: WaitingSet) -> Iterator[Flows]:
-        """Read a set that waited, as a datagram of its own under the header it came with."""
+        """Decode a waiting set as a separate datagram with its original header."""
         head = waited.template.to_bytes(2, "big") + (len(waited.body) + 4).to_bytes(2, "big")
         message = bytearray(waited.header + head + waited.body)
         if session.key.version == IPFIX:
             message[2:4] = len(message).to_bytes(2, "big")
         key = session.key.words
-        where = (0, len(message), waited.arrival, key[1], key[2], key[3], key[4])
-        datagrams = Datagrams.of(*((each,) for each in where))
+        row = (0, len(message), waited.arrival, key[1], key[2], key[3], key[4])
+        datagrams = Datagrams.of(*((word,) for word in row))
         yield from self._run(np.frombuffer(message, np.uint8), datagrams, again=True)

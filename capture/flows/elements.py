@@ -1,9 +1,9 @@
-"""IPFIX information elements: what a field of a template is called and what its bytes mean.
+"""IPFIX information elements: names and data types of template fields.
 
-`elements.csv` beside this file is IANA's registry (RFC 7012): number, name and abstract data type. NetFlow v9's field
-types 1 to 127 are the same numbers; the few that Cisco numbered apart before they were registered are in ALIASES.
-Everything else has a name made of its numbers: `ie_33002` (no such number at IANA), `e5951_128` (element 128 of the
-enterprise 5951), and `reverse…` for the other direction of a biflow (RFC 5103).
+`elements.csv` is IANA's registry (RFC 7012): number, name and abstract data type. NetFlow v9 field types 1 to 127 have
+the same numbers. ALIASES contains the types that Cisco used before their registration. Other elements have a name made
+of numbers: `ie_33002` (not registered), `e5951_128` (element 128 of enterprise 5951), and `reverse…` for the opposite
+direction of a biflow (RFC 5103).
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from enum import StrEnum
 from pathlib import Path
 
 REVERSE_ENTERPRISE = 29305
-"""Enterprise number of the reverse elements (RFC 5103 §6.1): its element n is n seen from the other end."""
+"""Enterprise number of reverse elements (RFC 5103 §6.1): element n of it is element n of the opposite direction."""
 
 ALIASES: dict[int, int] = {40000: 371, 40001: 225, 40002: 226, 40003: 227, 40004: 228, 40005: 233}
-"""NetFlow v9 field types of Cisco's firewalls that mean the same as a registered element."""
+"""NetFlow v9 field types of Cisco firewalls that equal a registered element."""
 
 TABLE = Path(__file__).with_name("elements.csv")
 
 MADE_UP = re.compile(
     r"(?:ie_(?P<id>[0-9]{1,5})|e(?P<enterprise>[0-9]{1,10})_(?P<own>[0-9]{1,5}))(?:_(?P<form>text|hex))?"
 )
-"""Names of elements that IANA has not registered; `_text` and `_hex` read the bytes as such instead of as a number."""
+"""Names of unregistered elements. The suffixes `_text` and `_hex` read the bytes as text or octets, not as a number."""
 
 
 class DataType(StrEnum):
-    """Abstract data types (RFC 7012 §3.1, RFC 6313, RFC 9740) and UNKNOWN for what is not registered."""
+    """Abstract data types (RFC 7012 §3.1, RFC 6313, RFC 9740), and UNKNOWN for unregistered elements."""
 
     OCTET_ARRAY = "octetArray"
     UNSIGNED8 = "unsigned8"
@@ -61,7 +61,7 @@ class DataType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One information element; `enterprise` 0 is IANA."""
+    """One information element. `enterprise` 0 means IANA."""
 
     id: int
     enterprise: int
@@ -71,7 +71,7 @@ class Element:
 
 @functools.cache
 def registered() -> dict[int, Element]:
-    """Elements that IANA has registered, by number; read once."""
+    """Return the registered elements by number. The file is read once."""
     with TABLE.open(newline="") as file:
         rows = list(csv.DictReader(file))
     return {int(row["id"]): Element(int(row["id"]), 0, row["name"], DataType(row["type"])) for row in rows}
@@ -79,13 +79,13 @@ def registered() -> dict[int, Element]:
 
 @functools.cache
 def by_name() -> dict[str, Element]:
-    """Registered elements and their reverses by name in lower case."""
-    both = [each for number in registered() for each in (element(number), element(number, REVERSE_ENTERPRISE))]
-    return {each.name.lower(): each for each in both}
+    """Return the registered elements and their reverses by lower-case name."""
+    both = [element_ for number in registered() for element_ in (element(number), element(number, REVERSE_ENTERPRISE))]
+    return {element_.name.lower(): element_ for element_ in both}
 
 
 def element(number: int, enterprise: int = 0) -> Element:
-    """Name any element, registered or not.
+    """Return any element by its number, registered or not.
 
     >>> element(8).name, element(8, REVERSE_ENTERPRISE).name, element(128, 5951).name, element(33002).name
     ('sourceIPv4Address', 'reverseSourceIPv4Address', 'e5951_128', 'ie_33002')
@@ -97,10 +97,10 @@ def element(number: int, enterprise: int = 0) -> Element:
 
 
 def element_named(name: str) -> Element | None:
-    """Find an element by name without regard to case, or say that no element can have it.
+    """Find an element by its name, case-insensitive. Return None if no element has this name.
 
-    A name made of numbers is taken for any numbers; its forms `_text` and `_hex` are elements whose bytes are text or
-    an array of octets. The numbers of a registered element are no second name of it.
+    A name made of numbers denotes an unregistered element. The suffixes `_text` and `_hex` change its type to string or
+    octet array. Registered elements cannot be named by their numbers.
     """
     if known := by_name().get(name.lower()):
         return known
@@ -108,8 +108,8 @@ def element_named(name: str) -> Element | None:
     if match is None:
         return None
     number = int(match["id"] or match["own"])
-    found = element(number, int(match["enterprise"] or 0))
-    if number >= 1 << 16 or found.enterprise >= 1 << 32 or found.type is not DataType.UNKNOWN:
+    named = element(number, int(match["enterprise"] or 0))
+    if number >= 1 << 16 or named.enterprise >= 1 << 32 or named.type is not DataType.UNKNOWN:
         return None
     form = {"text": DataType.STRING, "hex": DataType.OCTET_ARRAY, None: DataType.UNKNOWN}[match["form"]]
-    return Element(number, found.enterprise, found.name + (f"_{match['form']}" if match["form"] else ""), form)
+    return Element(number, named.enterprise, named.name + (f"_{match['form']}" if match["form"] else ""), form)

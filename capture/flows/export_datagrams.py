@@ -1,9 +1,9 @@
-"""Which packets of a capture carry NetFlow or IPFIX: those sent to its ports, and those that cannot be anything else.
+"""Selection of the packets that carry NetFlow or IPFIX: those sent to its ports, and those that can be nothing else.
 
-To the ports in PORTS goes whatever a sender takes for an export; what it is not is counted by cause. At any other port
-a UDP payload is taken for one when it is an export through and through: a version that we read, and lengths that lead
-exactly to its end. The first two bytes of a DNS message are any number, and its next two, read as a number of records
-or a length, contradict its size. A datagram that was cut, or sent in fragments, is not taken at such a port.
+A packet to one of PORTS is always taken as an export; errors in it are counted by cause. At any other port a UDP
+payload is taken only if it is valid in all parts: a supported version, and lengths that end exactly at its end. A DNS
+message can begin with an export version, but its next two bytes, as a record count or length, contradict its size. A
+truncated or fragmented datagram is not taken at such a port.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from capture.native import helper, kernel
 from capture.packets.fields import UDP
 
 PORTS = (2055, 2056, 4432, 4739, 9995, 9996)
-"""UDP ports that collectors of NetFlow and IPFIX listen on."""
+"""UDP ports of NetFlow and IPFIX collectors."""
 
 MOST_RECORDS = 30
-"""Records of NetFlow v5 that exporters put into a datagram, and more than they put of v7."""
+"""Maximum number of records in a NetFlow v5 datagram; v7 datagrams have fewer."""
 
 
 @helper
 def sets_fill(buf, at, end, version):  # type: ignore[no-untyped-def]
-    """Whether `buf[at:end]` is at least one set and then others, and zeros, to the end."""
+    """Return whether `buf[at:end]` consists of at least one set and optional zero padding."""
     sets = 0
     while at + 4 <= end:
         kind = u16be(buf, at)
@@ -55,7 +55,7 @@ def sets_fill(buf, at, end, version):  # type: ignore[no-untyped-def]
 
 @helper
 def is_export(buf, at, end):  # type: ignore[no-untyped-def]
-    """Whether `buf[at:end]` is a whole export datagram."""
+    """Return whether `buf[at:end]` is a complete export datagram."""
     if at + 4 > end:
         return False
     version = u16be(buf, at)
@@ -76,10 +76,12 @@ def is_export(buf, at, end):  # type: ignore[no-untyped-def]
 def choose_exports(  # type: ignore[no-untyped-def]
     buf, protocols, ports, offsets, lengths, times, versions, highs, lows, senders, packets, jobs, stride, refused
 ):
-    """Write the packets that carry exports into `jobs` (JOB_ROWS x `stride`, room for all); return how many there are.
+    """Write the packets that carry exports to `jobs`. Return their number.
 
-    Packets are given by their columns protocol, destPort, payload offset and length, ts, source address and port, NULL
-    as -1. `refused` (1 word) counts those that begin with a version, but are none.
+    * `protocols` to `senders`: columns of the packets (protocol, destPort, payload offset and length, ts, source
+      address and port); NULL is -1.
+    * `jobs`: JOB_ROWS x `stride`, a column per packet.
+    * `refused`: one word, the number of packets that begin with an export version but are not exports.
     """
     count = 0
     for packet in range(packets):

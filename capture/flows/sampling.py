@@ -1,10 +1,10 @@
-"""How an exporter samples: what options say, and by which number of a record they are found again.
+"""Sampling rates of exporters: announcements in options, and the keys by which records refer to them.
 
-An exporter that looks at one packet in N counts one in N. It says so in options, for all of its flows or for those of
-one sampler (element 48), selector (302) or interface (10), in the record itself, or in the header (v5). What is said
-more closely counts more: the record, its selector, its sampler, its interface, the session.
+An exporter that samples one packet in N counts only these packets. It announces the rate in options (for all flows, or
+for one sampler (element 48), selector (302) or interface (10)), in the record, or in the header (v5). The most specific
+rate is used: record, selector, sampler, interface, session.
 
-A rate is a fraction: packets of the traffic over packets looked at.
+A rate is a fraction: packets of the traffic per sampled packet.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from ipaddress import IPv4Address, IPv6Address
 
 Address = IPv4Address | IPv6Address
 
-HandRates = int | tuple[tuple[Address, int], ...]
-"""Rates that stand whatever exporters announce: one for all, or each with an exporter's address."""
+FixedRates = int | tuple[tuple[Address, int], ...]
+"""Rates that override announced ones: one for all exporters, or pairs of exporter address and rate."""
 
 SAMPLER, SELECTOR, INTERFACE = 0, 1, 2
-"""Kinds of numbers that a rate is announced for."""
+"""Kinds of sampling keys."""
 
 MAX_KEYS = 1024
 ALL_KEYS = 8192
-"""Samplers, selectors and interfaces that are remembered, of one session and of all; more are counted, not taken."""
+"""Maximum number of sampling keys of one session and of all sessions. Further keys are only counted."""
 
 LARGEST = (1 << 31) - 1
-"""Largest rate believed, and largest part of its fraction."""
+"""Largest valid rate, and largest numerator or denominator."""
 
 Values = Mapping[int, bytes]
-"""Registered elements of one option record by number; a NetFlow v9 scope field is none, but SCOPE_INTERFACE."""
+"""Registered elements of one option record by number. NetFlow v9 scope fields are omitted, except SCOPE_INTERFACE."""
 
 SCOPE_INTERFACE = -10
-"""The interface that an option record is about, where that is its scope."""
+"""Pseudo element: the interface in the scope of an option record."""
 
 
 @dataclass(slots=True)
 class Sampling:
-    """What one session announced. `keyed` is by kind and number."""
+    """Sampling rates announced by one session. `keyed`: by kind of key and ID."""
 
     default: Fraction | None = None
     keyed: dict[tuple[int, int], Fraction] = field(default_factory=dict)
     refused: int = 0
 
     def learn(self, values: Values, room: int = ALL_KEYS) -> bool:
-        """Take in an option record; return whether anything is different now. `room` is left for further keys."""
+        """Read an option record. Return whether a rate has changed. `room`: number of keys that can be added."""
         rate = announced_rate(values)
         if rate is None:
             return False
@@ -64,38 +64,38 @@ class Sampling:
         return changed
 
     @property
-    def usual(self) -> Fraction | None:
-        """The rate of a record that names no sampler: the session's own, or the one that all samplers have."""
+    def common_rate(self) -> Fraction | None:
+        """Rate of a record without a sampling key: the session's default, or the common rate of all its keys."""
         rates = set(self.keyed.values())
         return self.default or (rates.pop() if len(rates) == 1 else None)
 
 
 def announced_rate(values: Values) -> Fraction | None:
-    """The rate that an option record announces; None where it says nothing about it.
+    """Return the rate that an option record announces; None if it announces none.
 
-    An interval without the space between two of them (305 without 306) says how many packets are looked at in a row,
-    not how many are not, and so nothing.
+    A sampling interval (305) without a spacing (306) tells how many packets are sampled in a row, but not how many are
+    skipped. So it is no rate.
 
     >>> announced_rate({34: bytes([3, 232])}), announced_rate({305: bytes([10]), 306: bytes([90])})
     (Fraction(1000, 1), Fraction(10, 1))
     """
     for element in (50, 34):
         if interval := _number(values, element):
-            return _believed(Fraction(interval))
-    for taken, left in ((305, 306), (307, 308)):
-        interval, space = _number(values, taken), _number(values, left)
+            return _valid_rate(Fraction(interval))
+    for sampled_element, skipped_element in ((305, 306), (307, 308)):
+        interval, space = _number(values, sampled_element), _number(values, skipped_element)
         if interval and space is not None:
-            return _believed(Fraction(interval + space, interval))
+            return _valid_rate(Fraction(interval + space, interval))
     size, population = _number(values, 309), _number(values, 310)
     if size and population and population >= size:
-        return _believed(Fraction(population, size))
+        return _valid_rate(Fraction(population, size))
     probability = _float(values.get(311, b""))
     if probability is not None and 1 / LARGEST <= probability <= 1:
-        return _believed(Fraction(1 / probability).limit_denominator(1000))
+        return _valid_rate(Fraction(1 / probability).limit_denominator(1000))
     return None
 
 
-def _believed(rate: Fraction) -> Fraction | None:
+def _valid_rate(rate: Fraction) -> Fraction | None:
     return rate if 1 <= rate <= LARGEST and rate.numerator <= LARGEST else None
 
 

@@ -1,8 +1,8 @@
-"""Transport sessions: whom datagrams come from, and what each has announced.
+"""Transport sessions: the senders of export datagrams, and their announcements.
 
-A session is an exporter's address and UDP port, with one observation domain in it, in one version (RFC 7011 §8: a
-template belongs to a transport session and an observation domain). Two exporters behind one address have ports of
-their own; what one announces is nothing to the other.
+A session is the address and UDP port of an exporter, with one observation domain and one version. A template belongs to
+one transport session and observation domain (RFC 7011 §8). Two exporters with the same address (NAT) have different
+ports, so their announcements are separate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HALF = 1 << 64
 
 
 class SessionKey(NamedTuple):
-    """Whose session it is; `address` is None for files of bare datagrams, which do not say who sent them."""
+    """Identity of a session. `address` is None for files of export datagrams, which do not record senders."""
 
     version: int
     address: Address | None
@@ -35,7 +35,7 @@ class SessionKey(NamedTuple):
 
     @property
     def words(self) -> tuple[int, ...]:
-        """The first words of the session's row."""
+        """First words of the session's row."""
         number = int(self.address) if self.address is not None else 0
         version = self.address.version if self.address is not None else 0
         return self.version, version, _signed(number // HALF), _signed(number % HALF), self.port, self.domain
@@ -46,7 +46,7 @@ def _signed(number: int) -> int:
 
 
 def address_of(version: int, high: int, low: int) -> Address | None:
-    """Make an address of its three words; None for version 0."""
+    """Make an address from its three words; None for version 0."""
     if version == 4:
         return IPv4Address(low)
     return IPv6Address((high % HALF) * HALF + low % HALF) if version == 6 else None
@@ -54,27 +54,28 @@ def address_of(version: int, high: int, low: int) -> Address | None:
 
 @dataclass(slots=True)
 class Session:
-    """What one session announced: its templates by number, how it samples, and when it was started (ms, or None).
+    """State of one session: its templates by ID, its sampling, and the start of its exporter (ms, or None).
 
-    `heard` are digests of sets that say nothing new, as long as no template changes, and how many records each has.
+    `repeated_sets`: number of records of template sets that were already read, by digest; cleared if a template
+    changes.
     """
 
     number: int
     key: SessionKey
     templates: dict[int, Definition] = field(default_factory=dict)
-    heard: dict[bytes, int] = field(default_factory=dict)
+    repeated_sets: dict[bytes, int] = field(default_factory=dict)
     sampling: Sampling = field(default_factory=Sampling)
     started: int | None = None
 
 
 class Sessions:
-    """All sessions, and the tables in which kernels find them. The one that was silent longest makes room.
+    """All sessions, and the tables in which kernels find them. If there are too many, the longest idle one is removed.
 
-    `forced` are rates that stand whatever is announced: one for all, or by exporter's address.
+    `forced`: rates that override announced ones, one for all exporters or by address.
     """
 
     def __init__(self, bounds: Bounds, forced: int | Mapping[Address, int] | None = None) -> None:
-        """Make tables for as many sessions as `bounds` allows."""
+        """Make tables for `bounds.sessions` sessions."""
         self.bounds = bounds
         self.forced = forced
         self.rows: npt.NDArray[np.int64] = np.zeros((bounds.sessions, words.WIDTH), np.int64)
@@ -83,12 +84,12 @@ class Sessions:
         self.by_number: dict[int, Session] = {}
         self.by_key: dict[SessionKey, Session] = {}
         self.clock = 0
-        """Number of the newest datagram: the clock of USED."""
+        """Number of the last datagram, the clock of USED."""
         self.steps = 0
-        """Slots, queue entries and keys visited while sessions were opened, chosen and closed: their cost."""
-        self._free: list[int] = []  # numbers of closed sessions
-        self._queue: list[tuple[int, int]] = []  # heap of (USED, number), one entry of each session; USED may be old
-        self._keys_used = 0  # rows of `keys` in use, those of closed or changed sessions included
+        """Cost counter: slots, queue entries and keys visited while sessions were opened, chosen and closed."""
+        self._free: list[int] = []  # indices of closed sessions
+        self._queue: list[tuple[int, int]] = []  # heap of (USED, index), one entry per session; USED may be outdated
+        self._keys_used = 0  # rows of `keys` in use, with those of closed or changed sessions
         self._keys_live = 0
 
     def __iter__(self) -> Iterator[Session]:
@@ -99,13 +100,13 @@ class Sessions:
 
     @property
     def full(self) -> bool:
-        """Whether a new session takes the place of another."""
+        """True if a new session needs another one to be closed."""
         return len(self.by_number) == self.bounds.sessions
 
-    def silent_longest(self) -> Session:
-        """Return the session that was used least lately.
+    def longest_idle(self) -> Session:
+        """Return the session that has been idle longest.
 
-        An entry of the queue whose session was used since then moves back: at most once for each use.
+        A queue entry with an outdated USED is moved back, at most once per use of the session.
         """
         while True:
             self.steps += 1
@@ -116,7 +117,7 @@ class Sessions:
             heapq.heapreplace(self._queue, (used, number))
 
     def open(self, key: SessionKey) -> Session:
-        """Return the session of a key, a new one where it has none; there must be room."""
+        """Return the session of a key; open it if it is new. There must be room."""
         known = self.by_key.get(key)
         if known is not None:
             return known
@@ -137,18 +138,18 @@ class Sessions:
         return self.rows.reshape(-1)
 
     def forced_rate(self, address: Address | None) -> int:
-        """Return the rate that was set by hand for an exporter, or 0."""
+        """Return the fixed rate of an exporter, or 0."""
         if isinstance(self.forced, int):
             return self.forced
         return self.forced.get(address, 0) if self.forced and address is not None else 0
 
     @property
     def room_for_keys(self) -> int:
-        """How many samplers, selectors and interfaces can still be remembered."""
+        """Number of sampling keys that can still be stored."""
         return ALL_KEYS - self._keys_live
 
     def close(self, session: Session) -> None:
-        """Forget a session; its number is free."""
+        """Close a session. Its index can be used again."""
         number = session.number
         del self.by_number[number], self.by_key[session.key]
         self._leave_queue(number)
@@ -158,24 +159,24 @@ class Sessions:
         self._free.append(number)
 
     def _leave_queue(self, number: int) -> None:
-        if self._queue[0][1] == number:  # the session that was silent longest, which is the usual one to close
+        if self._queue[0][1] == number:  # usually the longest idle session is closed
             heapq.heappop(self._queue)
             return
         self.steps += len(self._queue)
-        self._queue = [each for each in self._queue if each[1] != number]
+        self._queue = [entry for entry in self._queue if entry[1] != number]
         heapq.heapify(self._queue)
 
-    def started(self, session: Session, milliseconds: int) -> None:
-        """Note when an exporter of IPFIX was started, for times that count from there."""
+    def set_start(self, session: Session, milliseconds: int) -> None:
+        """Store the start of an IPFIX exporter, to which its uptimes refer."""
         session.started = milliseconds
         self.rows[session.number, words.INIT] = milliseconds
 
-    def sampled(self, session: Session) -> None:
-        """Bring what a session announced about sampling into the tables."""
+    def update_sampling(self, session: Session) -> None:
+        """Copy the announced sampling rates of a session into the tables."""
         sampling = session.sampling
         row = self.rows[session.number]
         for (num, den), rate in (
-            ((words.DEFAULT_NUM, words.DEFAULT_DEN), sampling.usual),
+            ((words.DEFAULT_NUM, words.DEFAULT_DEN), sampling.common_rate),
             ((words.ELSE_NUM, words.ELSE_DEN), sampling.default),
         ):
             row[num], row[den] = (rate.numerator, rate.denominator) if rate else (0, 1)
@@ -183,30 +184,28 @@ class Sessions:
             self._place_keys(session)
 
     def _place_keys(self, session: Session) -> None:
-        """Append the keys of one session; the array is rebuilt when half of it may belong to no session."""
+        """Append the keys of one session. If the array is full, it is rebuilt with twice the room of the live keys."""
         row = self.rows[session.number]
         self._keys_live += len(session.sampling.keyed) - int(row[words.KEYS_END] - row[words.KEYS])
         need = self._keys_used + len(session.sampling.keyed)
         if need * KEY_WORDS > len(self.keys):
-            sessions = [each for each in self if each.sampling.keyed]
+            sessions = [keyed_session for keyed_session in self if keyed_session.sampling.keyed]
             room = 2 * self._keys_live + len(sessions)
             self.keys = np.zeros(max(1, room) * KEY_WORDS, np.int64)
             self._keys_used = 0
         else:
             sessions = [session]
-        for each in sessions:
-            self._write_keys(each)
+        for keyed_session in sessions:
+            self._write_keys(keyed_session)
 
     def _write_keys(self, session: Session) -> None:
-        found = [
+        keys = [
             (kind, _signed(number), rate.numerator, rate.denominator)
             for (kind, number), rate in session.sampling.keyed.items()
         ]
         row = self.rows[session.number]
-        row[words.KEYS], self._keys_used = self._keys_used, self._keys_used + len(found)
+        row[words.KEYS], self._keys_used = self._keys_used, self._keys_used + len(keys)
         row[words.KEYS_END] = self._keys_used
-        row[words.KEY_KINDS] = sum({1 << kind for kind, *_ in found})
-        self.keys[int(row[words.KEYS]) * KEY_WORDS : self._keys_used * KEY_WORDS] = np.array(found, np.int64).reshape(
-            -1
-        )
-        self.steps += len(found)
+        row[words.KEY_KINDS] = sum({1 << kind for kind, *_ in keys})
+        self.keys[int(row[words.KEYS]) * KEY_WORDS : self._keys_used * KEY_WORDS] = np.array(keys, np.int64).reshape(-1)
+        self.steps += len(keys)

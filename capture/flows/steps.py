@@ -1,7 +1,4 @@
-"""Templates compiled for the columns that are wanted: what is done with each record, as the steps of the kernels.
-
-What a wanted column is made of is decided here, once for each definition of a template.
-"""
+"""Compilation of templates into kernel steps for the requested columns, once per definition of a template."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ CODES: dict[DataType, int] = {
     DataType.IPV4_ADDRESS: values.ADDRESS4,
     DataType.IPV6_ADDRESS: values.ADDRESS6,
 }
-"""What is done with a field of each type; UNSIGNED where nothing else is said."""
+"""Step code by data type; UNSIGNED for all others."""
 
 ADDRESS_CODES = (values.ADDRESS4, values.ADDRESS6)
 TEXT_CODES = (values.TEXT, values.OCTETS)
@@ -54,27 +51,27 @@ COMMON: dict[str, int] = {
     "export_ts": kernel.COMMON_EXPORT,
     "arrival_ts": kernel.COMMON_ARRIVAL,
 }
-"""Columns that every version's header, or the sender, says."""
+"""Columns that come from the header or the sender, in every version."""
 
 TIMES: dict[str, str] = {"ts": "end_ts", "start_ts": "start_ts", "end_ts": "end_ts"}
 CORRECTED: dict[str, str] = {"packets": "raw_packets", "bytes": "raw_bytes"}
-"""Columns that are made of another and of how the record was sampled."""
+"""Columns computed from another column and the sampling rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One column that fields of a record are written to, from row `row` of the matrix on."""
+    """A column that fields of a record are written to. `row`: its first row of the matrix."""
 
     row: int
     sources: tuple[tuple[Element, Source], ...]
     limit: int
 
 
-class Places:
-    """Where the wanted columns are in the matrix, and what each is filled from."""
+class ColumnRows:
+    """Matrix rows and sources of the requested columns."""
 
     def __init__(self, columns: Iterable[str]) -> None:
-        """Place `columns`, named as in `flow_column`; KeyError for a name that is no column's."""
+        """Assign matrix rows to `columns`, named as in `flow_column`. Raises KeyError for an unknown column."""
         self.rows: dict[str, int] = {}
         self.specs: dict[str, ColumnSpec] = {}
         self.targets: list[Target] = []
@@ -83,36 +80,36 @@ class Places:
         self.sampled = False
         self.texts = False
         for name in columns:
-            self._place(name)
+            self._add_column(name)
 
-    def _place(self, name: str) -> None:
+    def _add_column(self, name: str) -> None:
         if name in self.rows or name == "link" or name in TIMES:
             return
         if name in CORRECTED:
             self.sampled = True
-            self._place(CORRECTED[name])
+            self._add_column(CORRECTED[name])
         elif name == "sampling_rate":
             self.sampled = True
         elif name == "ip_version":
-            self._place("srcIP")
-            self._place("destIP")
+            self._add_column("srcIP")
+            self._add_column("destIP")
         elif name in COMMON:
-            self.common[COMMON[name]] = self._take(name, CORE[name].spec)
+            self.common[COMMON[name]] = self._allocate_rows(name, CORE[name].spec)
         elif name in CORE:
             column = CORE[name]
             sources = tuple((element(source.id), source) for source in column.sources)
             limit = column.spec.bits if column.spec.type in ("integer", "mac") and column.spec.bits < 64 else 0
-            self.targets.append(Target(self._take(name, column.spec), sources, limit))
+            self.targets.append(Target(self._allocate_rows(name, column.spec), sources, limit))
         else:
-            found = element_named(name)
-            if found is None:
+            unregistered = element_named(name)
+            if unregistered is None:
                 raise KeyError(name)
-            self.texts |= CODES.get(found.type) in TEXT_CODES
-            limit = 48 if found.type is DataType.MAC_ADDRESS else 0
-            sources = ((found, Source(found.id)),)
-            self.targets.append(Target(self._take(name, element_column(found)), sources, limit))
+            self.texts |= CODES.get(unregistered.type) in TEXT_CODES
+            limit = 48 if unregistered.type is DataType.MAC_ADDRESS else 0
+            sources = ((unregistered, Source(unregistered.id)),)
+            self.targets.append(Target(self._allocate_rows(name, element_column(unregistered)), sources, limit))
 
-    def _take(self, name: str, spec: ColumnSpec) -> int:
+    def _allocate_rows(self, name: str, spec: ColumnSpec) -> int:
         row = self.rows[name] = self.height
         self.specs[name] = spec
         self.height += 3 if spec.type == "address" else 1
@@ -120,19 +117,19 @@ class Places:
 
 
 Step = tuple[int, int, int, int, int, int, int]
-"""Code, offset, length, row, field, bytes into the field, limit: as in capture.flows.kernels.records."""
+"""Code, offset, length, row, field, offset inside the field, limit: see capture.flows.kernels.records."""
 
 STARTS = {156: values.NANOSECONDS, 154: values.MICROSECONDS, 152: values.MILLISECONDS, 158: values.BEFORE_EXPORT}
 ENDS = {157: values.NANOSECONDS, 155: values.MICROSECONDS, 153: values.MILLISECONDS, 159: values.BEFORE_EXPORT}
 OBSERVED = {325: values.NANOSECONDS, 324: values.MICROSECONDS, 323: values.MILLISECONDS, 322: values.SECONDS}
-"""Elements that say when a flow began, when it ended, and when an event was seen that is both; the best first."""
+"""Time elements in order of preference: start of a flow, end of a flow, and observation time (both start and end)."""
 
 
 class Compiler:
-    """The steps of one definition, put together one after the other; `flags` are those of its layout."""
+    """Collect the steps and layout `flags` of one definition."""
 
     def __init__(self, definition: Definition) -> None:
-        """Find the fields of a definition by element; of an element that is there twice the first counts."""
+        """Index the fields of a definition by element. If an element is repeated, its first field is used."""
         self.definition = definition
         self.steps: list[Step] = []
         self.flags = 0
@@ -144,24 +141,24 @@ class Compiler:
             offset += field.length
 
     def has(self, element: int, enterprise: int = 0) -> bool:
-        """Whether records have bytes for an element."""
+        """Return whether records have bytes for an element."""
         found = self.fields.get((element, enterprise))
         return found is not None and found[2].length > 0
 
     def add(
         self, code: int, row: int, element: int, enterprise: int = 0, byte: int | None = None, limit: int = 0
     ) -> None:
-        """Do `code` with an element's field, or with one byte of it."""
+        """Add a step for an element's field, or for one byte of it."""
         number, offset, field = self.fields[element, enterprise]
         length = field.length if byte is None else 1
         self.steps.append((code, offset, length, row, number, byte or 0, limit))
 
     def lack(self, code: int, row: int) -> None:
-        """Fill a row without a field."""
+        """Add a step that writes missing values to a row."""
         self.steps.append((code, 0, 0, row, -1, 0, 0))
 
     def first(self, row: int, codes: dict[int, int]) -> bool:
-        """Fill a row of times from the first element that there is."""
+        """Fill a row of times from the first existing element. Return whether one exists."""
         for number, code in codes.items():
             if self.has(number):
                 self.add(code, row, number)
@@ -169,7 +166,7 @@ class Compiler:
         return False
 
     def times(self) -> None:
-        """Start, end and duration. IPFIX has no uptime in its header; only an element says when it counts from."""
+        """Add the steps of start, end and duration. IPFIX headers have no uptime; element 160 defines its origin."""
         late = self.definition.version == IPFIX
         uptime = values.UPTIME_SINCE if late else values.UPTIME
         if late and self.has(160):
@@ -177,14 +174,16 @@ class Compiler:
         seconds = {150: values.SECONDS, 151: values.SECONDS}
         since = {22: uptime, 21: uptime}
         after = seconds | since if late else since | seconds
-        start = self.first(values.START, STARTS | {each: after[each] for each in after if each in (22, 150)})
-        end = self.first(values.END, ENDS | {each: after[each] for each in after if each in (21, 151)})
+        start = self.first(
+            values.START, STARTS | {number_: after[number_] for number_ in after if number_ in (22, 150)}
+        )
+        end = self.first(values.END, ENDS | {number_: after[number_] for number_ in after if number_ in (21, 151)})
         if not end:
             end = self.first(values.END, OBSERVED)
             if end and not start:
                 start = self.first(values.START, OBSERVED)
-        for there, row in ((start, values.START), (end, values.END)):
-            if not there:
+        for exists, row in ((start, values.START), (end, values.END)):
+            if not exists:
                 self.lack(values.ABSENT, row)
         if (
             start
@@ -192,13 +191,13 @@ class Compiler:
             and self.definition.fixed
             and all(step[0] == values.UPTIME and step[2] <= 8 for step in self.steps)
         ):
-            return  # nothing is missing, whatever the bytes are
+            return  # start and end always exist
         self.flags |= NEEDS_TIMES
         if not self.first(values.LASTS, {162: values.LASTS_US, 161: values.LASTS_MS}):
             self.lack(values.ABSENT, values.LASTS)
 
     def sampling(self) -> None:
-        """How a record says it was sampled; what comes later counts more."""
+        """Add the steps of a record's sampling rate. Later steps override earlier ones."""
         self.flags |= SAMPLED
         for number, kind in ((10, INTERFACE), (48, SAMPLER), (302, SELECTOR)):
             if self.has(number):
@@ -215,43 +214,43 @@ class Compiler:
                     self.add(code, values.RATE_NUM, element)
 
     def target(self, target: Target) -> None:
-        """Fill one column from the first of its sources that there is, an address from the first of each version."""
-        codes = [CODES.get(each.type, values.UNSIGNED) for each, _ in target.sources]
-        found = [
-            (code, each, source)
-            for code, (each, source) in zip(codes, target.sources, strict=True)
-            if self.has(each.id, each.enterprise) and (source.byte is None or self._two_bytes(each))
+        """Fill one column from its first existing source; an address column from the first one of each version."""
+        codes = [CODES.get(element_.type, values.UNSIGNED) for element_, _ in target.sources]
+        existing = [
+            (code, element_, source)
+            for code, (element_, source) in zip(codes, target.sources, strict=True)
+            if self.has(element_.id, element_.enterprise) and (source.byte is None or self._two_bytes(element_))
         ]
-        if not found:
+        if not existing:
             self._lack(target, codes[0])
             return
-        code, each, source = found[0]
-        self.add(code, target.row, each.id, each.enterprise, source.byte, target.limit)
+        code, element_, source = existing[0]
+        self.add(code, target.row, element_.id, element_.enterprise, source.byte, target.limit)
         if code == values.ADDRESS4:
-            for other, each, _ in found[1:]:
+            for other, element_, _ in existing[1:]:
                 if other == values.ADDRESS6:
-                    self.add(values.ADDRESS6_ELSE, target.row, each.id, each.enterprise)
+                    self.add(values.ADDRESS6_ELSE, target.row, element_.id, element_.enterprise)
                     break
 
     def _lack(self, target: Target, code: int) -> None:
-        """Fill a column that no record of this definition has; a text of fixed length 0 is an empty one."""
-        each, _ = target.sources[0]
-        if code in TEXT_CODES and (each.id, each.enterprise) in self.fields:
-            self.add(code, target.row, each.id, each.enterprise)
+        """Fill a column that the definition lacks. A text field of fixed length 0 is an empty text."""
+        element_, _ = target.sources[0]
+        if code in TEXT_CODES and (element_.id, element_.enterprise) in self.fields:
+            self.add(code, target.row, element_.id, element_.enterprise)
         else:
             self.lack(values.ABSENT_ADDRESS if code in ADDRESS_CODES else values.ABSENT, target.row)
 
-    def _two_bytes(self, each: Element) -> bool:
-        return self.fields[each.id, each.enterprise][2].length == 2
+    def _two_bytes(self, element_: Element) -> bool:
+        return self.fields[element_.id, element_.enterprise][2].length == 2
 
 
-def compile_steps(definition: Definition, places: Places) -> tuple[list[Step], int]:
-    """Compile what is done with each flow record of a definition: the steps and a layout's flags."""
+def compile_steps(definition: Definition, column_rows: ColumnRows) -> tuple[list[Step], int]:
+    """Compile the steps for flow records of a definition. Return the steps and the flags of the layout."""
     compiler = Compiler(definition)
     compiler.times()
-    if places.sampled:
+    if column_rows.sampled:
         compiler.sampling()
-    for target in places.targets:
+    for target in column_rows.targets:
         compiler.target(target)
     return compiler.steps, compiler.flags
 
@@ -262,23 +261,23 @@ _BOTH = (
 )  # fmt: skip
 
 NETFLOW_V5 = Definition.of(5, [Field(*each) for each in _BOTH])
-"""A record of NetFlow v5, as a template would say it; element 0 is padding."""
+"""A NetFlow v5 record as a template; element 0 is padding."""
 
 NETFLOW_V7 = Definition.of(7, [Field(*each) for each in (*_BOTH, (43, 4))])
-"""A record of NetFlow v7, which adds the address of the router that was gone around."""
+"""A NetFlow v7 record as a template: v5 and the address of the bypassed router."""
 
 
 class Words:
-    """Rows of numbers in one flat array that grows."""
+    """Rows of words in one flat array that grows."""
 
     def __init__(self, width: int) -> None:
-        """Begin without rows of `width` numbers."""
+        """Begin without rows; a row has `width` words."""
         self.width = width
         self.rows = 0
         self.flat: npt.NDArray[np.int64] = np.zeros(64 * width, np.int64)
 
     def add(self, rows: Sequence[Sequence[int]]) -> None:
-        """Append rows; arrays handed out before may be another one afterwards."""
+        """Append rows. `flat` may become another array."""
         need = (self.rows + len(rows)) * self.width
         if need > len(self.flat):
             self.flat = np.concatenate([self.flat, np.zeros(need, np.int64)])
@@ -288,15 +287,15 @@ class Words:
 
 
 class Layouts:
-    """Compiled definitions as the arrays that kernels take. Equal definitions are compiled once."""
+    """Compiled definitions as arrays for kernels. Equal definitions are compiled once."""
 
-    def __init__(self, places: Places) -> None:
-        """Begin with the layouts of the versions that have no templates."""
-        self.places = places
+    def __init__(self, column_rows: ColumnRows) -> None:
+        """Begin with the layouts of NetFlow v5 and v7, which have no templates."""
+        self.column_rows = column_rows
         self.clear()
 
     def clear(self) -> None:
-        """Forget all layouts but those of NetFlow v5 and v7; numbers given before mean nothing any more."""
+        """Remove all layouts except NetFlow v5 and v7. Earlier layout numbers become invalid."""
         self.numbers: dict[Definition, int] = {}
         self.words = Words(kernel.LAYOUT_WORDS)
         self.steps = Words(STEP_WORDS)
@@ -308,12 +307,12 @@ class Layouts:
         return self.words.rows
 
     def number(self, definition: Definition) -> int:
-        """Return the number of a definition of flow records, compiling it where that is new."""
+        """Return the layout number of a definition of flow records; compile it if it is new."""
         known = self.numbers.get(definition)
         if known is not None:
             return known
-        steps, flags = compile_steps(definition, self.places)
-        lengths = [] if definition.fixed else [(each.length,) for each in definition.fields]
+        steps, flags = compile_steps(definition, self.column_rows)
+        lengths = [] if definition.fixed else [(field_.length,) for field_ in definition.fields]
         first, field = self.steps.rows, self.fields.rows
         self.words.add([(definition.shortest, definition.fixed, first, first + len(steps), field, len(lengths), flags)])
         self.steps.add(steps)

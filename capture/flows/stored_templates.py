@@ -1,7 +1,8 @@
-"""Store announcements of exporters in a file: their templates, their sampling rates, their start times.
+"""Stored announcements of exporters: templates, sampling rates and start times, in a JSON file.
 
-An exporter sends its templates periodically; some send them only when they start. The file outlives the collector, and
-decodes captures whose beginning is missing. It is JSON, contains its `FORMAT`, and is replaced as a whole.
+Exporters announce their templates only from time to time, some only at start. A collector stores its knowledge in this
+file, so it survives a restart, and captures without their beginning can be decoded. The file contains `FORMAT` and is
+always replaced as a whole.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ FORMAT = "wiretide flow templates, version 1"
 
 
 def save(path: Path, decoder: FlowDecoder) -> None:
-    """Write what all sessions of a decoder announced; OSError where that cannot be."""
+    """Write the announcements of all sessions of a decoder. Raises OSError if the file cannot be written."""
     sessions = [_session_out(session) for session in decoder.sessions if session.key.version in (V9, IPFIX)]
     text = json.dumps({"format": FORMAT, "sessions": sessions}, indent=1) + "\n"
     replace_file(path, text.encode(), sync=True)
 
 
 def load(path: Path, decoder: FlowDecoder) -> int:
-    """Let a decoder know what is in a file; return how many sessions that are. InputError where it is none of ours.
+    """Load a file of announcements into a decoder. Return the number of sessions in the file.
 
-    What the decoder's bounds do not allow is left out, as if an exporter had said it.
+    Announcements beyond the decoder's bounds are rejected, as if an exporter had sent them. Raises InputError if the
+    file has another format or is damaged.
     """
     document = _document(path)
     if document is None:
@@ -47,23 +49,23 @@ def load(path: Path, decoder: FlowDecoder) -> int:
         for template, definition in templates.items():
             decoder.templates.announce(session, Announcement(template, definition))
         session.sampling = sampling
-        decoder.sessions.sampled(session)
+        decoder.sessions.update_sampling(session)
         if started is not None:
-            decoder.sessions.started(session, started)
+            decoder.sessions.set_start(session, started)
     return len(found)
 
 
-def load_beside(capture: Path, decoder: FlowDecoder) -> int:
-    """Load the file of stored templates in a capture's folder, or in the folder that it is; 0 where there is none.
+def load_for_capture(capture: Path, decoder: FlowDecoder) -> int:
+    """Load the stored templates in the folder of a capture, or in the folder `capture` itself. Return 0 if none.
 
-    A file that is called so and is another's is left alone.
+    A file of this name with another format is ignored.
     """
     path = (capture if capture.is_dir() else capture.parent) / TEMPLATES
     return load(path, decoder) if capture.exists() and path.is_file() and _document(path) is not None else 0
 
 
 def _document(path: Path) -> dict[str, Any] | None:
-    """Read a file; None where it does not say that it is one of ours."""
+    """Read a file; return None if it has another format."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -103,7 +105,7 @@ def _session_out(session: Session) -> dict[str, Any]:
 
 
 def _session_in(each: dict[str, Any]) -> tuple[SessionKey, dict[int, Definition], Sampling, int | None]:
-    """Check and take one session; KeyError, TypeError or ValueError for anything that no exporter could have said."""
+    """Validate and read one session. Raises KeyError, TypeError or ValueError for impossible values."""
     version = _within(each["version"], V9, IPFIX)
     address = None if each["exporter"] is None else ip_address(each["exporter"])
     key = SessionKey(version, address, _within(each["port"], 0, 0xFFFF), _within(each["domain"], 0, 0xFFFFFFFF))
@@ -127,7 +129,7 @@ def _definition_in(version: int, template: dict[str, Any]) -> Definition:
     options, scope = template["options"], _within(template["scope"], 0, len(fields))
     definition = Definition.of(version, fields, options, scope)
     if not isinstance(options, bool) or len(fields) > MAX_FIELDS or definition.shortest == 0:
-        raise ValueError(f"template {template['id']} cannot be")
+        raise ValueError(f"template {template['id']} is not possible")
     return definition
 
 

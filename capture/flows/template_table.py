@@ -1,4 +1,4 @@
-"""The templates of all sessions, and the table in which kernels find those of them that are in use."""
+"""The templates of all sessions, and the hash table of the templates that kernels use."""
 
 from __future__ import annotations
 
@@ -7,82 +7,82 @@ from collections.abc import Callable
 
 import numpy as np
 
-from capture.flows.kernels.sessions import TEMPLATE_WORDS, place_templates
+from capture.flows.kernels.sessions import TEMPLATE_WORDS, set_layouts
 from capture.flows.sessions import Session
 from capture.flows.steps import Layouts
 from capture.flows.templates import REFUSALS, Announcement, Bounds, Definition, announcements
 
 CHANGES = ("new", "same", "other", "withdrawn", "evicted")
-"""Effects of a template record: it adds a template, repeats, replaces or withdraws one. `evicted` is the effect on the
-template that was announced longest ago, if a new one needs its room."""
+"""Effects of a template record: a new ID, the same definition again, another definition, a withdrawal. `evicted` counts
+the templates that were announced longest ago and removed for a new one."""
 
-HEARD = 16
-"""Sets of templates that a session says again and again, and that are known by a digest of their bytes."""
+MAX_REPEATED_SETS = 16
+"""Maximum number of repeated template sets per session that are recognised by a digest of their bytes."""
 
 ALL_OF_FLOWS, ALL_OF_OPTIONS = 2, 3
-"""Numbers in a withdrawal that stand for every template of a kind (RFC 7011 §8.1)."""
+"""IDs in a withdrawal that mean all templates of a kind (RFC 7011 §8.1)."""
 
 
 class TemplateTable:
-    """Takes in announcements, and compiles a template when the first data of it come: most of a hostile sender's never.
+    """Process announcements. A template is compiled only when its first data arrive, which saves work for bogus ones.
 
-    `changes` and `refused` count template records; a session's own templates are in the session.
+    `changes` and `refused` count template records. The templates themselves are stored in the sessions.
     """
 
     def __init__(self, bounds: Bounds, layouts: Layouts) -> None:
-        """Keep as many templates as `bounds` allows."""
+        """Make a table for `bounds.templates` templates."""
         self.bounds = bounds
         self.layouts = layouts
         self.changes = dict.fromkeys(CHANGES, 0)
         self.refused = dict.fromkeys(REFUSALS, 0)
         self.slots = np.zeros(TEMPLATE_WORDS << (4 * bounds.templates - 1).bit_length(), np.int64)
         self.listener: Callable[[Session, Announcement], None] | None = None
-        """Called with every template record that is accepted."""
+        """Called with every accepted template record."""
         self._announced: dict[tuple[int, int], Session] = {}
-        """Session of each template, by session number and template number, in the order of their announcements."""
-        self._placed: set[tuple[int, int]] = set()
+        """Session of each template, by session index and template ID, in the order of announcement."""
+        self._compiled: set[tuple[int, int]] = set()
 
     @property
     def count(self) -> int:
-        """Templates of all sessions."""
+        """Number of templates of all sessions."""
         return len(self._announced)
 
     @property
     def mask(self) -> int:
-        """What the number of a slot is cut down to."""
+        """Bit mask of slot numbers."""
         return len(self.slots) // TEMPLATE_WORDS - 1
 
     def announce_set(self, session: Session, number: int, body: bytes) -> list[int]:
-        """Take in a set of template records; return the templates whose data mean something now that they did not.
+        """Process a set of template records. Return the IDs whose data can be decoded now or are decoded differently.
 
-        Many exporters say all their templates in every datagram: what was heard before is not read again.
+        Many exporters repeat all templates in every datagram. Repeated sets are recognised by a digest and not parsed.
         """
         digest = hashlib.blake2b(body, digest_size=16, salt=bytes([number])).digest()
-        known = session.heard.get(digest)
+        known = session.repeated_sets.get(digest)
         if known is not None:
             self.changes["same"] += known
             return []
         before = self.changes["same"]
         records = list(announcements(session.key.version, number in (1, 3), body))
-        found = [each.id for each in records if self.announce(session, each)]
-        if self.changes["same"] - before == len(records) and len(session.heard) < HEARD:
-            session.heard[digest] = len(records)
-        return found
+        changed_ids = [record.id for record in records if self.announce(session, record)]
+        if self.changes["same"] - before == len(records) and len(session.repeated_sets) < MAX_REPEATED_SETS:
+            session.repeated_sets[digest] = len(records)
+        return changed_ids
 
-    def announce(self, session: Session, each: Announcement) -> bool:
-        """Take in one template record; return whether data of its number means something now that it did not before."""
-        if each.refused:
-            self.refused[each.refused] += 1
+    def announce(self, session: Session, announcement: Announcement) -> bool:
+        """Process one template record. Return whether it changes how data of its ID are decoded."""
+        if announcement.refused:
+            self.refused[announcement.refused] += 1
             return False
         if self.listener is not None:
-            self.listener(session, each)
-        if each.definition is None:
-            self._withdraw(session, each.id)
+            self.listener(session, announcement)
+        if announcement.definition is None:
+            self._withdraw(session, announcement.id)
             return False
-        known = session.templates.get(each.id)
-        if known == each.definition:
+        known = session.templates.get(announcement.id)
+        if known == announcement.definition:
             self.changes["same"] += 1
-            self._note(session, each.id, each.definition)
+            self._store_newest(session, announcement.id, announcement.definition)
             return False
         if known is None:
             if len(session.templates) >= self.bounds.session_templates:
@@ -91,13 +91,13 @@ class TemplateTable:
                 (_, oldest), owner = next(iter(self._announced.items()))
                 self._evict(owner, oldest)
         self.changes["new" if known is None else "other"] += 1
-        session.heard.clear()
-        self._note(session, each.id, each.definition)
-        self._displace(session, each.id)
+        session.repeated_sets.clear()
+        self._store_newest(session, announcement.id, announcement.definition)
+        self._clear_layout(session, announcement.id)
         return True
 
-    def _note(self, session: Session, template: int, definition: Definition) -> None:
-        """Make a template the one that was announced last."""
+    def _store_newest(self, session: Session, template: int, definition: Definition) -> None:
+        """Store a template as the one announced last."""
         session.templates.pop(template, None)
         session.templates[template] = definition
         self._announced.pop((session.number, template), None)
@@ -109,39 +109,41 @@ class TemplateTable:
 
     def _remove(self, session: Session, template: int) -> None:
         del session.templates[template], self._announced[session.number, template]
-        session.heard.clear()
-        self._displace(session, template)
+        session.repeated_sets.clear()
+        self._clear_layout(session, template)
 
     def _withdraw(self, session: Session, template: int) -> None:
         ended = [template]
         if template in (ALL_OF_FLOWS, ALL_OF_OPTIONS):
             options = template == ALL_OF_OPTIONS
-            ended = [each for each, definition in session.templates.items() if definition.options == options]
-        for each in ended:
-            if each in session.templates:
-                self._remove(session, each)
+            ended = [
+                template_id for template_id, definition in session.templates.items() if definition.options == options
+            ]
+        for template_id in ended:
+            if template_id in session.templates:
+                self._remove(session, template_id)
                 self.changes["withdrawn"] += 1
 
     def forget(self, session: Session) -> None:
-        """Forget all templates of a session that ends."""
+        """Remove all templates of a session that is closed."""
         for template in list(session.templates):
             self._remove(session, template)
 
     def compile(self, session: Session, template: int) -> None:
-        """Compile a template of flow records where kernels find it. Tables that are full begin anew: they ask again."""
+        """Compile a template of flow records for the kernels. Full tables are cleared; kernels then ask again."""
         full = 2 * self.bounds.templates
-        if len(self.layouts) > full or len(self._placed) >= full:
+        if len(self.layouts) > full or len(self._compiled) >= full:
             self.layouts.clear()
             self.slots[:] = 0
-            self._placed.clear()
-        self._place(session, template, self.layouts.number(session.templates[template]))
-        self._placed.add((session.number, template))
+            self._compiled.clear()
+        self._set_layout(session, template, self.layouts.number(session.templates[template]))
+        self._compiled.add((session.number, template))
 
-    def _displace(self, session: Session, template: int) -> None:
-        """Make kernels ask again; the slot stays taken until the tables begin anew."""
-        if (session.number, template) in self._placed:
-            self._place(session, template, -1)
+    def _clear_layout(self, session: Session, template: int) -> None:
+        """Make kernels request a template again. Its slot stays used until the tables are cleared."""
+        if (session.number, template) in self._compiled:
+            self._set_layout(session, template, -1)
 
-    def _place(self, session: Session, template: int, layout: int) -> None:
+    def _set_layout(self, session: Session, template: int, layout: int) -> None:
         key = np.array([(session.number + 1) << 16 | template, layout], np.int64)
-        place_templates(self.slots, self.mask, key[:1], key[1:], 1)
+        set_layouts(self.slots, self.mask, key[:1], key[1:], 1)

@@ -1,7 +1,7 @@
-"""Templates: what an exporter says its records are made of (RFC 3954 §5.2 and §6.1, RFC 7011 §3.4).
+"""Templates: the definitions of an exporter's records (RFC 3954 §5.2 and §6.1, RFC 7011 §3.4).
 
-A definition is kept as the bytes of its field specifiers, eight of each field: a table of thousands of templates of a
-hostile sender stays a table of bytes.
+A definition is stored as the bytes of its field specifiers, eight bytes per field. So thousands of templates of a
+hostile sender need little memory.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Numbers are of things, or bytes where they say so. ValueError where one is below 1."""
+    """Limits of a decoder, as numbers of objects or in bytes. Raises ValueError if a limit is below 1."""
 
     sessions: int = 4096
-    """Sessions; beyond them the one that was silent longest is forgotten, with all that belongs to it."""
+    """Sessions. Beyond this limit the longest idle one is removed, with its templates and waiting sets."""
     session_templates: int = 1024
-    """Templates of one session; a new one evicts the one that was announced longest ago."""
+    """Templates of one session. Beyond this limit the one announced longest ago is evicted."""
     templates: int = 16_384
-    """Templates of all sessions; a new one evicts the one that was announced longest ago."""
+    """Templates of all sessions. Beyond this limit the one announced longest ago is evicted."""
     session_waiting_bytes: int = 1 << 18
-    """Bytes of data of one session that waits for its template; beyond them the oldest is dropped."""
+    """Bytes of waiting data of one session. Beyond this limit the oldest set is dropped."""
     waiting_bytes: int = 1 << 24
-    """Bytes of data of all sessions that waits; beyond them the oldest is dropped."""
+    """Bytes of waiting data of all sessions. Beyond this limit the oldest set is dropped."""
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for limit in fields(self):
+            value = getattr(self, limit.name)
             if value < 1:
-                raise ValueError(f"{each.name}: got {value}, expected at least 1")
+                raise ValueError(f"{limit.name}: got {value}, expected at least 1")
 
 
 V5, V7, V9, IPFIX = 5, 7, 9, 10
-"""Versions of the export header; IPFIX calls itself 10."""
+"""Versions of the export header; IPFIX has version 10."""
 
 VARIABLE = 65535
-"""Length of a field whose length stands in front of its bytes (RFC 7011 §7)."""
+"""Length of a field that is preceded by its length in each record (RFC 7011 §7)."""
 
 MAX_FIELDS = 512
-"""Fields of a template that are believed; a datagram of 1500 bytes has room for 370."""
+"""Maximum number of fields of a template; a datagram of 1500 bytes can define 370."""
 
 SPECIFIER = struct.Struct(">HHI")
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a template: the element's number, the length in bytes or VARIABLE, and the enterprise or 0."""
+    """One field of a template: element number, length in bytes or VARIABLE, enterprise number or 0."""
 
     id: int
     length: int
@@ -57,10 +57,10 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What the records of one template hold, whatever its number: `specifiers` are the fields, eight bytes each.
+    """Definition of the records of one template, without its ID. `specifiers`: its fields, eight bytes each.
 
-    Of an options template the first `scope` fields say what the rest is about. In NetFlow v9 a scope field's number
-    below 6 is none of an element but a scope type.
+    The first `scope` fields of an options template are its scope. In NetFlow v9 a scope field number below 6 is a scope
+    type, not an element.
     """
 
     version: int
@@ -70,24 +70,24 @@ class Definition:
 
     @classmethod
     def of(cls, version: int, fields: Iterable[Field], options: bool = False, scope: int = 0) -> Definition:
-        """Define by fields."""
-        packed = b"".join(SPECIFIER.pack(each.id, each.length, each.enterprise) for each in fields)
+        """Make a definition from fields."""
+        packed = b"".join(SPECIFIER.pack(field.id, field.length, field.enterprise) for field in fields)
         return cls(version, packed, options, scope)
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The fields in the order of the record."""
+        """Fields in the order of the record."""
         return _fields(self.specifiers)
 
     @property
     def shortest(self) -> int:
-        """Bytes of the shortest record: a field of variable length takes at least the one that says its length."""
-        return sum(1 if each.length == VARIABLE else each.length for each in self.fields)
+        """Length in bytes of the shortest record. A field of variable length has at least one length byte."""
+        return sum(1 if field.length == VARIABLE else field.length for field in self.fields)
 
     @property
     def fixed(self) -> bool:
-        """Whether every record is as long as the shortest."""
-        return all(each.length != VARIABLE for each in self.fields)
+        """True if all records have the shortest length."""
+        return all(field.length != VARIABLE for field in self.fields)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -97,9 +97,9 @@ def _fields(specifiers: bytes) -> tuple[Field, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """One template record: `definition` None is a withdrawal (RFC 7011 §8.1), of all templates where `id` is below 4.
+    """One template record. `definition` None is a withdrawal (RFC 7011 §8.1); an `id` below 4 withdraws all templates.
 
-    `refused` is None, or why the record cannot be used.
+    `refused`: cause for which the record is rejected, or None.
     """
 
     id: int
@@ -108,12 +108,12 @@ class Announcement:
 
 
 REFUSALS = ("cut", "id_below_256", "no_bytes", "too_many_fields")
-"""Why a template is not taken: its record ends before its fields; its number is that of a set; records of it would be
-empty; it has more than MAX_FIELDS fields."""
+"""Causes for which a template is rejected: truncated record; ID below 256, reserved for sets; empty data records; more
+than MAX_FIELDS fields."""
 
 
 def announcements(version: int, options: bool, body: bytes) -> Iterator[Announcement]:
-    """Read the template records of one set, `body` without the set's header. What follows a cut one is not read."""
+    """Read the template records of one set; `body` is the set without header. Stop after a truncated record."""
     at = 0
     while at + 4 <= len(body):
         template, second = struct.unpack_from(">HH", body, at)

@@ -1,4 +1,4 @@
-"""The dictionary of texts that the kernels fill, seen from Python."""
+"""The dictionary of texts that kernels fill, for use in Python."""
 
 from __future__ import annotations
 
@@ -14,39 +14,38 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Names:
-    """What the strings of a dictionary are called in one form: distinct `names`, and the place in them by number.
+    """Strings of a dictionary in one representation: distinct `names`, and the index of each string's name.
 
-    Two strings may have one name: bytes that are no UTF-8 are written as text.
+    Two strings can have the same name, for example if bytes that are not UTF-8 are written as text.
     """
 
     def __init__(self, render: Callable[[bytes], str]) -> None:
-        """Call strings by `render`."""
+        """Represent strings by `render`."""
         self.names: list[str] = []
-        self.places: Numbers = np.empty(0, np.int64)
+        self.name_indices: Numbers = np.empty(0, np.int64)
         self._render = render
         self._known: dict[str, int] = {}
 
     def extend(self, ends: list[int], data: bytes) -> None:
-        """Name further strings; string n of them is `data[ends[n] - ends[0] : ends[n + 1] - ends[0]]`."""
-        places = []
+        """Add strings; string n is `data[ends[n] - ends[0] : ends[n + 1] - ends[0]]`."""
+        indices = []
         for start, end in pairwise(ends):
             name = self._render(data[start - ends[0] : end - ends[0]])
-            place = self._known.setdefault(name, len(self.names))
-            if place == len(self.names):
+            index = self._known.setdefault(name, len(self.names))
+            if index == len(self.names):
                 self.names.append(name)
-            places.append(place)
-        self.places = np.append(self.places, np.array(places, np.int64))
+            indices.append(index)
+        self.name_indices = np.append(self.name_indices, np.array(indices, np.int64))
 
 
 class Texts:
-    """Strings by number. Numbers and names stay what they are; when it is full a new one takes its place.
+    """Strings by number. Numbers and names never change. A full dictionary is replaced by a new one.
 
-    Memory is fixed: about 10 MB for the strings of a decoder that has columns of text, and their names; next to
-    nothing without.
+    Memory is fixed: about 10 MB for the strings and their names if the decoder has text columns, almost none otherwise.
     """
 
     def __init__(self, needed: bool = True) -> None:
-        """Hold nothing but the empty string, which is number 0."""
+        """Create a dictionary with only the empty string, which is number 0."""
         self.slots = np.zeros(TEXT_SLOTS if needed else 1, np.int64)
         self.ends = np.zeros(MAX_TEXTS + 1 if needed else 2, np.int64)
         self.arena = np.zeros(ARENA if needed else 1, np.uint8)
@@ -58,15 +57,15 @@ class Texts:
         return int(self.used[0])
 
     def texts(self) -> Names:
-        """Name all strings as text: UTF-8, and each byte that is none by its number."""
+        """Return all strings as text: UTF-8, with escaped numbers for invalid bytes."""
         return self._extended(self._texts)
 
     def octets(self) -> Names:
-        """Name all strings by their hexadecimal digits."""
+        """Return all strings in hexadecimal."""
         return self._extended(self._octets)
 
     def _extended(self, names: Names) -> Names:
-        known = len(names.places)
+        known = len(names.name_indices)
         if known < len(self):
             ends = self.ends[known : len(self) + 1].tolist()
             names.extend(ends, self.arena[ends[0] : ends[-1]].tobytes())

@@ -18,10 +18,10 @@ from capture.flows.elements import DataType, element_named
 from capture.flows.export_datagrams import choose_exports
 from capture.flows.kernels.datagrams import JOB_ARRIVAL, JOB_LENGTH, JOB_ROWS, JOB_START
 from capture.flows.kernels.values import END, RATE_DEN, RATE_NUM, START
-from capture.flows.sampling import HandRates, Sampling
+from capture.flows.sampling import FixedRates, Sampling
 from capture.flows.sessions import Session
 from capture.flows.steps import CORRECTED, TIMES
-from capture.flows.stored_templates import load_beside
+from capture.flows.stored_templates import load_for_capture
 from capture.flows.templates import Definition
 from capture.metrics import FLOW_DATAGRAMS_REFUSED, Samples
 from capture.packets.decoder import Decoder
@@ -59,11 +59,11 @@ class FlowColumns(Mapping[str, AnyVector]):
             num, den = flows.row(RATE_NUM), flows.row(RATE_DEN)
             return Vector((num + den // 2) // den, num > 0)
         if name == "ip_version":
-            source, destination = (flows.row(flows.places.rows[each]) for each in ("srcIP", "destIP"))
+            source, destination = (flows.row(flows.column_rows.rows[each]) for each in ("srcIP", "destIP"))
             version = np.where(source != 0, source, destination)
             return Vector(version, version != 0)
-        row = flows.places.rows[name]
-        spec = flows.places.specs[name]
+        row = flows.column_rows.rows[name]
+        spec = flows.column_rows.specs[name]
         valid = self._valid(row)
         match spec.type:
             case "address":
@@ -73,7 +73,7 @@ class FlowColumns(Mapping[str, AnyVector]):
                 as_text = element is not None and element.type is DataType.STRING
                 names = flows.texts.texts() if as_text else flows.texts.octets()
                 numbers = flows.row(row) if valid is None else np.where(valid, flows.row(row), 0)
-                return TextVector(names.places[numbers], names.names, valid)
+                return TextVector(names.name_indices[numbers], names.names, valid)
             case "float":
                 return Vector(flows.row(row).view(np.float64), valid)
             case "boolean":
@@ -81,7 +81,7 @@ class FlowColumns(Mapping[str, AnyVector]):
         return Vector(flows.row(row), valid)
 
     def _valid(self, row: int) -> Mask | None:
-        there = self._flows.there(row)
+        there = self._flows.validity(row)
         return None if there.all() else there
 
     def _address(self, row: int, valid: Mask | None) -> AddressVector:
@@ -143,7 +143,7 @@ class FlowReader:
         capture: AnyCapture,
         columns: Collection[str],
         capacity: int,
-        sampling: HandRates | None = None,
+        sampling: FixedRates | None = None,
         recording: OtherFiles | None = None,
     ) -> None:
         """Read `columns` of blocks of up to `capacity` records, by the templates stored beside the capture, if any.
@@ -159,7 +159,7 @@ class FlowReader:
         self.decoder = FlowDecoder(wanted, capacity, dict(sampling) if isinstance(sampling, tuple) else sampling)
         self.jobs = np.zeros((JOB_ROWS, capacity), np.int64)
         self.refused = np.zeros(1, np.int64)
-        load_beside(capture.path, self.decoder)
+        load_for_capture(capture.path, self.decoder)
         self.recording = recording
         self.waits = False
         if self.recording is not None:
@@ -186,7 +186,7 @@ class FlowReader:
                 return
 
     def _rows(self, flows: Flows) -> FlowRows:
-        arrivals = flows.row(flows.places.rows[ARRIVAL]) if self.arrive else None
+        arrivals = flows.row(flows.column_rows.rows[ARRIVAL]) if self.arrive else None
         return FlowRows(flows.rows, int(flows.row(END).min()), FlowColumns(self.link, flows), arrivals)
 
     def _waiting_sessions(self) -> list[Session]:
@@ -203,9 +203,9 @@ class FlowReader:
         """Take over what other files say of a session that has not said it itself in this one."""
         if sampling is not None and not session.sampling.default and not session.sampling.keyed:
             session.sampling = Sampling(sampling.default, dict(sampling.keyed))
-            self.decoder.sessions.sampled(session)
+            self.decoder.sessions.update_sampling(session)
         if started is not None and session.started is None:
-            self.decoder.sessions.started(session, started)
+            self.decoder.sessions.set_start(session, started)
 
     def _datagrams(self, block: Block) -> Datagrams:
         if isinstance(self.capture.format, ExportFormat):

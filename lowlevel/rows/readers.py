@@ -13,7 +13,7 @@ import numpy.typing as npt
 from capture.files.blocks import Block
 from capture.files.capture import AnyCapture
 from capture.files.interfaces import REPLACED_TIME_CAUSES
-from capture.flows.sampling import HandRates
+from capture.flows.sampling import FixedRates
 from capture.metrics import (
     DECODED_BY_FALLBACK,
     PACKETS_DECODED,
@@ -164,7 +164,7 @@ def make_reader(
     capture: AnyCapture,
     columns: Collection[str],
     capacity: int,
-    sampling: HandRates | None = None,
+    sampling: FixedRates | None = None,
     files: Sequence[Path] = (),
 ) -> RowReader:
     """Make the reader of one kind; ValueError where there is none.

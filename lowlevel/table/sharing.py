@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from capture.flows.sampling import HandRates
+from capture.flows.sampling import FixedRates
 from lowlevel.expressions.predicate import Condition
 from lowlevel.expressions.tree import Expression
 from lowlevel.plan import LowLevelPlan
@@ -107,7 +107,7 @@ def _union(of_table: LowLevelPlan, numbers: list[int], plans: Sequence[LowLevelP
 
 def share_conditions(tables: Iterable[QueryReducer]) -> None:
     """Let tables of one link whose predicate is the same ask one condition, which tests each batch of rows once."""
-    known: dict[tuple[str, HandRates | None, Expression], Condition] = {}
+    known: dict[tuple[str, FixedRates | None, Expression], Condition] = {}
     for query in tables:
         plan = query.plan
         if plan.where is not None and query.where is not None:

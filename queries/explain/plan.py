@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from capture.flows.sampling import HandRates
+from capture.flows.sampling import FixedRates
 from highlevel.aggregation import DetailFunction, QueryPlan
 from highlevel.plan.plan import GraphPlan
 from highlevel.sliding.window_rows import incremental
@@ -162,7 +162,7 @@ def _shown(plan: QueryPlan, name: str) -> str:
     return f"{name} = {texts[name]}" if name in texts else name
 
 
-def rates_text(sampling: HandRates) -> str:
+def rates_text(sampling: FixedRates) -> str:
     """Return rates of exporters that were set by hand."""
     if isinstance(sampling, int):
         return f"1 packet in {sampling} for every exporter"

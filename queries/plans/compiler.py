@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from capture.flows.sampling import HandRates
+from capture.flows.sampling import FixedRates
 from highlevel.aggregation import Output, QueryPlan
 from highlevel.joins.spec import JoinKind
 from highlevel.plan.nodes import Apply, Distinct, Node, PairGroups, Progressing, Windowed
@@ -70,7 +70,7 @@ class Compiler:
     sql: str
     name: str
     layer: str
-    sampling: HandRates | None
+    sampling: FixedRates | None
     known: KnownQueries
 
     def block(self, clauses: Clauses) -> Block:

@@ -65,9 +65,9 @@ class FreshDecoder(FlowDecoder):
             words = copy(getattr(layouts, name))
             words.flat = words.flat.copy()
             setattr(layouts, name, words)
-        self.places = model.places
+        self.column_rows = model.column_rows
         self.templates.layouts = layouts
-        self.texts = Texts(self.places.texts)
+        self.texts = Texts(self.column_rows.texts)
         self.matrix = np.zeros(model.matrix.shape, np.int64)
         self.valid = np.zeros(model.valid.shape, np.uint8)
 

@@ -136,7 +136,7 @@ def lookup_template(table, mask, session, template):  # type: ignore[no-untyped-
 
 
 @kernel("i64(i64*, i64, i64*, i64*, i64)")
-def place_templates(table, mask, keys, layouts, count):  # type: ignore[no-untyped-def]
+def set_layouts(table, mask, keys, layouts, count):  # type: ignore[no-untyped-def]
     """Set the layouts of `count` keys ((session + 1) << 16 | template). Return how many keys were new."""
     new = 0
     for index in range(count):
