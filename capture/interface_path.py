@@ -1,4 +1,4 @@
-"""How a live interface is named where a capture's path is taken: `interface:NAME`, and options behind a `?`."""
+"""Paths of live interfaces: `interface:NAME`, optionally followed by `?` and options."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ from capture.collector.settings import SettingError, size
 from capture.units import MEBIBYTE
 
 PREFIX = "interface:"
-"""What the path of a live interface begins with; a file that is called so is given with its folder."""
+"""Prefix of the path of a live interface. A file whose name begins with it must be given with its folder."""
 
 BLOCK_BYTES = MEBIBYTE
-"""Bytes of a block of the ring: no frame is larger, merged segments included, so that the ring cuts none."""
+"""Bytes of a ring block. No frame is larger, even with merged segments, so the ring truncates none."""
 
 RING_BYTES = 64 * MEBIBYTE
 LEAST_RING, MOST_RING = 4 * MEBIBYTE, 2048 * MEBIBYTE
-"""Bounds of a ring: a few blocks, so that the kernel can go on while one is read; and what one mapping can hold."""
+"""Limits of the ring size: a few blocks, so that the kernel can fill others while one is read; one memory mapping."""
 
 SNAPSHOT = 262_144
-"""Bytes of a frame that are captured at most, as in libpcap; no frame is longer in practice."""
+"""Maximum captured bytes of a frame, as in libpcap. Frames are never longer in practice."""
 
 LEAST_SNAPSHOT = 64
-"""Below it not even the headers of a TCP segment over IPv6 are there."""
+"""Minimum snapshot length. Less would not contain the headers of a TCP segment over IPv6."""
 
 LONGEST_NAME = 15
-"""Bytes of an interface's name (IFNAMSIZ without its NUL)."""
+"""Maximum bytes of an interface name (IFNAMSIZ without its NUL)."""
 
-EXPECTED = "expected interface:NAME, and behind it for example ?promiscuous&ring=128MiB&snaplen=128"
+EXPECTED = "expected interface:NAME, with options such as ?promiscuous&ring=128MiB&snaplen=128"
 
 
 @dataclass(frozen=True, slots=True)
 class InterfaceSettings:
-    """An interface and how it is captured; SettingError where that contradicts itself.
+    """An interface and its capture settings. Raises SettingError for invalid values.
 
-    `ring` are the bytes of the kernel's ring, which is all the memory that packets wait in; whole blocks, so it is
-    rounded down. `snaplen` are the bytes of each frame that are captured at most. `promiscuous` asks for frames that
-    are addressed to others too.
+    `ring`: size of the kernel's ring in bytes, the memory in which packets wait; rounded down to whole blocks.
+    `snaplen`: maximum captured bytes of a frame. `promiscuous`: also capture frames addressed to other hosts.
     """
 
     name: str
@@ -45,11 +44,11 @@ class InterfaceSettings:
     snaplen: int = SNAPSHOT
 
     def __post_init__(self) -> None:
-        """Refuse names that no interface can have, and sizes that no ring can."""
+        """Reject impossible interface names and sizes."""
         length = len(os.fsencode(self.name))
-        if not 1 <= length <= LONGEST_NAME or "/" in self.name or any(each.isspace() for each in self.name):
+        if not 1 <= length <= LONGEST_NAME or "/" in self.name or any(character.isspace() for character in self.name):
             raise SettingError(
-                f"{PREFIX}{self.name}: got no name of an interface (1 to {LONGEST_NAME} bytes, no / or space); "
+                f"{PREFIX}{self.name}: not the name of an interface (1 to {LONGEST_NAME} bytes, no / or space); "
                 f"{EXPECTED}"
             )
         if not LEAST_RING <= self.ring <= MOST_RING:
@@ -65,17 +64,17 @@ class InterfaceSettings:
 
     @property
     def blocks(self) -> int:
-        """Blocks of the ring."""
+        """Number of blocks of the ring."""
         return self.ring // BLOCK_BYTES
 
 
 def is_interface(path: str | os.PathLike[str]) -> bool:
-    """Whether a path means a live interface."""
+    """Return whether a path means a live interface."""
     return os.fspath(path).startswith(PREFIX)
 
 
 def interface_name(path: str | os.PathLike[str]) -> str:
-    """Return the interface that a path means, without its options.
+    """Return the interface name in a path, without options.
 
     >>> interface_name("interface:eth0?promiscuous")
     'eth0'
@@ -84,7 +83,7 @@ def interface_name(path: str | os.PathLike[str]) -> str:
 
 
 def parse_interface(path: str | os.PathLike[str]) -> InterfaceSettings:
-    """Read `interface:NAME?option&option=value`; SettingError for what is none.
+    """Parse `interface:NAME?option&option=value`. Raises SettingError for invalid options.
 
     >>> parse_interface("interface:eth0?promiscuous&ring=128MiB&snaplen=96")
     InterfaceSettings(name='eth0', promiscuous=True, ring=134217728, snaplen=96)

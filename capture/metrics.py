@@ -173,7 +173,7 @@ SFLOW_DATAGRAMS_SKIPPED = Metric(
     "wiretide_sflow_datagrams_skipped_total",
     "counter",
     ("link", "cause"),
-    "sFlow datagrams that were skipped: truncated header, other version, or unknown type of agent address.",
+    "Skipped sFlow datagrams: truncated header, other version, or unknown type of agent address.",
 )
 SFLOW_SAMPLES = Metric(
     "wiretide_sflow_samples_total",

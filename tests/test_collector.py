@@ -265,7 +265,7 @@ def test_an_inspector_that_fails_or_is_slow_costs_counters_and_never_datagrams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(collector_module, "ChunkQueue", lambda: ChunkQueue(8))
-    monkeypatch.setattr(collector_module, "INSPECTED", 2)
+    monkeypatch.setattr(collector_module, "MAX_WAITING_INSPECTIONS", 2)
     looker = Looker(fails=True)
     sent = [bytes([number]) * 60_000 for number in range(200)]  # 12 chunks of 1 MiB
     with Collector(settings(tmp_path), looker) as running, sender() as exporter:

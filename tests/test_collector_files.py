@@ -157,7 +157,7 @@ def test_a_file_that_cannot_be_deleted_is_said(tmp_path: Path) -> None:
     record(files, START, size=2 * MEBIBYTE)
     (tmp_path / file_name(START)).unlink()
     (tmp_path / file_name(START)).mkdir()  # a folder in its place
-    with pytest.raises(RecordingError, match="cannot be deleted to keep the bound"):
+    with pytest.raises(RecordingError, match="cannot be deleted to keep the limit"):
         files.start(START + 1)
     files.close()
 

@@ -19,7 +19,7 @@ from bench.datagram_sender import RECORDS
 from bench.datagram_sender import datagram as netflow
 from capture.collector import inspection as inspection_module
 from capture.collector.chunks import BATCH, CHUNK_BYTES, Batch
-from capture.collector.inspection import MOST, ExportInspector, list_recorded
+from capture.collector.inspection import MAX_DATAGRAMS, ExportInspector, list_recorded
 from capture.collector.recorder import Recorder
 from capture.collector.sockets import UdpSocket
 from capture.metrics import (
@@ -106,7 +106,7 @@ def test_a_chunk_of_nothing_but_empty_datagrams_has_room(udp: UdpSocket, tmp_pat
     assert CHUNK_BYTES - len(one) < len(chunk) <= CHUNK_BYTES
     inspector = ExportInspector(tmp_path / "here", print)
     inspector.inspect(chunk)
-    assert inspector.samples().total(FLOW_DATAGRAMS_REFUSED) == len(chunk) // len(one) == MOST - 1
+    assert inspector.samples().total(FLOW_DATAGRAMS_REFUSED) == len(chunk) // len(one) == MAX_DATAGRAMS - 1
 
 
 FIELDS = [(8, 4), (2, 4)]  # sourceIPv4Address, packetDeltaCount

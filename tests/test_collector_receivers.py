@@ -18,9 +18,9 @@ import pytest
 
 from capture.collector.chunks import BATCH, ROW, STRIDE, Batch, Receiver
 from capture.collector.recvmmsg import (
-    CONTROL,
+    CONTROL_BYTES,
     MESSAGE_BYTES,
-    NAME,
+    NAME_BYTES,
     LoopReceiver,
     RecvmmsgReceiver,
     halves,
@@ -164,21 +164,21 @@ def test_control_messages_of_any_bytes_end_within_their_bounds(seed: int) -> Non
     random = Random(seed)
     count = 4
     messages = np.zeros(count * MESSAGE_BYTES, np.uint8)
-    names = np.frombuffer(random.randbytes(count * NAME), np.uint8).copy()
-    controls = np.frombuffer(random.randbytes(count * CONTROL), np.uint8).copy()
+    names = np.frombuffer(random.randbytes(count * NAME_BYTES), np.uint8).copy()
+    controls = np.frombuffer(random.randbytes(count * CONTROL_BYTES), np.uint8).copy()
     for place in range(count):
-        claimed = random.choice([0, 15, 16, CONTROL, CONTROL + 1, 2**40, 2**63])
+        claimed = random.choice([0, 15, 16, CONTROL_BYTES, CONTROL_BYTES + 1, 2**40, 2**63])
         messages[place * MESSAGE_BYTES + 40 :][:8] = np.frombuffer(claimed.to_bytes(8, "little"), np.uint8)
         # Lengths that are believed: short ones, ones that reach over the end, ones that overflow.
-        length = random.choice([0, 8, 16, 24, 127, CONTROL, CONTROL + 8, 2**62, 2**64 - 8])
-        controls[place * CONTROL :][:8] = np.frombuffer(length.to_bytes(8, "little"), np.uint8)
+        length = random.choice([0, 8, 16, 24, 127, CONTROL_BYTES, CONTROL_BYTES + 8, 2**62, 2**64 - 8])
+        controls[place * CONTROL_BYTES :][:8] = np.frombuffer(length.to_bytes(8, "little"), np.uint8)
     rows = np.zeros((2, count * ROW), np.int64)
     with np.errstate(over="ignore"):
         unpack_messages.function(messages.copy(), count, names, controls, 5, rows[0])
     unpack_messages(messages, count, names, controls, 5, rows[1])
     assert rows[0].tolist() == rows[1].tolist()
-    assert messages[8] == NAME
-    assert messages[40] == CONTROL
+    assert messages[8] == NAME_BYTES
+    assert messages[40] == CONTROL_BYTES
 
 
 def test_every_address_of_a_host_is_listened_on() -> None:
@@ -213,4 +213,4 @@ def test_an_address_that_is_not_ours_is_said(host: str, message: str) -> None:
 def test_the_buffer_that_was_granted_is_read_back(opened: Callable[[str], UdpSocket]) -> None:
     udp = opened("127.0.0.1")
     assert udp.granted == udp.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-    assert udp.short == (udp.granted < udp.asked * (2 if supported() else 1))
+    assert udp.smaller_than_requested == (udp.granted < udp.requested * (2 if supported() else 1))

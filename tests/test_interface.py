@@ -250,7 +250,7 @@ def test_a_tun_device_has_bare_packets() -> None:
 
 
 def test_an_interface_that_is_not_there_is_named_with_those_that_are(pair: Pair) -> None:
-    with inside(pair.receiving), pytest.raises(InputError, match=rf"no such interface; there are: lo, {pair.receiver}"):
+    with inside(pair.receiving), pytest.raises(InputError, match=rf"this machine has: lo, {pair.receiver}"):
         open_capture("interface:nosuch0")
 
 

@@ -27,9 +27,9 @@ def test_options_stand_behind_the_name() -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("interface:", "got no name of an interface"),
-        ("interface:a/b", "got no name of an interface"),
-        ("interface:sixteen-letters-", "got no name of an interface"),
+        ("interface:", "not the name of an interface"),
+        ("interface:a/b", "not the name of an interface"),
+        ("interface:sixteen-letters-", "not the name of an interface"),
         ("interface:eth0?fast", "got the option fast; expected interface:NAME"),
         ("interface:eth0?promiscuous=yes", "got the option promiscuous=yes"),
         ("interface:eth0?ring=1MiB", "a ring of 1,048,576 bytes: expected 4 MiB to 2 GiB"),

@@ -1,8 +1,8 @@
-"""Chunks: what the receiving thread hands to the writing one, and the bound of what may wait between them.
+"""Batches and chunks: the data between receivers, recorder and writer, and the limit of waiting data.
 
-When the disk is slower than the network for a while, chunks fill up; when all are full, the receiver waits and the
-datagrams stay in the socket's buffer, where the system counts those that find no room. So there is one place where
-datagrams get lost, and one counter that is exact.
+If the disk is slower than the network for a while, chunks fill up. If all are full, the receiver waits and datagrams
+stay in the socket's buffer; the system counts those that do not fit. So datagrams are lost in one place only, and its
+counter is exact.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ import numpy.typing as npt
 
 from capture.collector.sockets import UdpSocket
 
-# A batch: the datagrams of one look at a socket, as the receivers leave them and the recorder takes them.
+# A batch: the datagrams of one read of a socket, written by a receiver and read by the recorder.
 #
-# Payloads lie in slots that hold the longest datagram there is, so none is ever cut. What the system tells beside them
-# is a row of int64 each, whichever receiver it comes from: the part that depends on the system ends here.
+# Payloads are stored in slots of the maximum datagram size, so none is truncated. The metadata of a datagram is a row
+# of int64 values in the same form for all receivers. So only the receivers depend on the system.
 
 
 BATCH = 256
-"""Datagrams taken at a time."""
+"""Maximum number of datagrams per read."""
 
 SLOT = 65_536
 """Bytes of a slot: more than 65 527, the longest payload of UDP without jumbograms."""
 
 STRIDE = SLOT + 192
-"""Bytes from slot to slot: at a power of two all of them would fall into the same few sets of the cache."""
+"""Bytes from slot to slot. With a power of two, all slots would map to the same few sets of the cache."""
 
 LENGTH, TIME, VERSION, SRC_HIGH, SRC_LOW, SRC_PORT, DEST_HIGH, DEST_LOW, ROW = range(9)
-"""Places in a row: payload bytes; ns; 4 or 6; sender and the local address it wrote to as two halves; ROW is the width.
-"""
+"""Words of a row: payload bytes; time, ns; IP version 4 or 6; sender address (two halves), sender port, local address
+(two halves). ROW: number of words."""
 
 
 class Batch:
-    """Slots and rows that are used again for every batch. Memory that no datagram has touched is never allocated."""
+    """Slots and rows, reused for all batches. The system allocates memory only for slots that are written."""
 
     def __init__(self) -> None:
         """Reserve the address space."""
@@ -46,24 +46,24 @@ class Batch:
 
 
 class Receiver(Protocol):
-    """Takes what a socket holds into a batch, without waiting."""
+    """Interface of receivers: read the waiting datagrams of a socket into a batch."""
 
     def receive(self, udp: UdpSocket) -> int:
-        """Fill slots and rows from the first on; return how many datagrams there were, 0 to BATCH."""
+        """Fill slots and rows from the first on, without waiting. Return the number of datagrams, 0 to BATCH."""
         ...
 
 
 CHUNK_BYTES = 1 << 20
 CHUNKS = 64
-"""Together 64 MiB: half a second of 100 000 datagrams a second."""
+"""64 MiB in total: half a second at 100 000 datagrams per second."""
 
 
 @dataclass
 class Chunk:
-    """Whole records, the first `used` bytes of `data`, of `datagrams` datagrams; in which file they belong.
+    """Whole records: the first `used` bytes of `data`, made of `datagrams` datagrams.
 
-    `starts` is the time (ns) of the file that begins with this chunk, or None where the file before goes on. `end`
-    marks the last chunk of a run.
+    `starts`: time (ns) of the file that begins with this chunk; None if the current file continues. `end`: True for the
+    last chunk of a run.
     """
 
     data: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(CHUNK_BYTES, np.uint8))
@@ -74,10 +74,10 @@ class Chunk:
 
 
 class ChunkQueue:
-    """A fixed number of chunks on their way round: free, being filled, waiting to be written, free again."""
+    """A fixed number of chunks that circulate: free, being filled, waiting to be written, free again."""
 
     def __init__(self, chunks: int = CHUNKS) -> None:
-        """Reserve the address space; memory that is never filled is never allocated."""
+        """Reserve the address space. The system allocates memory only for chunks that are filled."""
         self._free: SimpleQueue[Chunk] = SimpleQueue()
         self._full: SimpleQueue[Chunk] = SimpleQueue()
         for _ in range(chunks):
@@ -85,17 +85,17 @@ class ChunkQueue:
 
     @property
     def waiting(self) -> int:
-        """Chunks that wait to be written."""
+        """Number of chunks that wait to be written."""
         return self._full.qsize()
 
     def take_free(self, starts: int | None = None) -> Chunk:
-        """Wait for an empty chunk; the writer gives every chunk back, even when it can no longer write."""
+        """Wait for an empty chunk. The writer returns every chunk, even if it cannot write any more."""
         chunk = self._free.get()
         chunk.used, chunk.datagrams, chunk.starts, chunk.end = 0, 0, starts, False
         return chunk
 
     def put(self, chunk: Chunk) -> None:
-        """Hand over to the writer; an empty one that says nothing is free again."""
+        """Pass a chunk to the writer. An empty chunk that does not end the run becomes free again."""
         if chunk.used or chunk.end:
             self._full.put(chunk)
         else:
@@ -106,5 +106,5 @@ class ChunkQueue:
         return self._full.get()
 
     def put_free(self, chunk: Chunk) -> None:
-        """Give a chunk back."""
+        """Return a chunk after use."""
         self._free.put(chunk)

@@ -1,11 +1,11 @@
-"""The collector at work: one thread receives, one writes, one decodes on the side.
+"""The collector: one thread receives, one writes, one decodes the recorded datagrams for counters.
 
     sockets ──recvmmsg──► batch ──kernel──► chunk ──► writer ──► file ──► inspector
                                               ▲                              │
                                               └────────── free chunks ◄──────┘
 
-The receiver does nothing that can wait but for a free chunk. Whatever goes wrong behind it, datagrams are lost in one
-place only, the sockets' buffers, where the system counts them.
+The receiver waits only for free chunks. So even if the writer or the disk fails, datagrams are lost in one place only:
+the sockets' buffers, where the system counts them.
 """
 
 from __future__ import annotations
@@ -48,40 +48,40 @@ from capture.errors import WiretideError
 from capture.metrics import Samples
 
 FLUSH_SECONDS = 0.2
-"""A datagram is in its file so long after it arrived, at most, while the disk keeps up."""
+"""Maximum seconds from the arrival of a datagram until it is in its file, while the disk keeps up."""
 
-LAST_PATIENCE = 10.0
-"""Seconds that a collector that is to stop waits for a free file descriptor, to write what it has received."""
+MAX_STOP_SECONDS = 10.0
+"""Seconds that a stopping collector waits for a free file descriptor, to write what it has received."""
 
-INSPECTED = CHUNKS // 4
-"""Chunks that may wait to be inspected; when there are more, the newest are recorded without being looked at."""
+MAX_WAITING_INSPECTIONS = CHUNKS // 4
+"""Maximum number of chunks that wait for inspection. Beyond this limit new chunks are recorded without inspection."""
 
 MEMORY = CHUNKS * CHUNK_BYTES + BATCH * STRIDE
-"""Bytes that a collector's own buffers hold at most, without those of its sockets and its inspector."""
+"""Maximum bytes of a collector's buffers, without those of its sockets and its inspector."""
 
 
 class Inspector(Protocol):
-    """Looks at what has been recorded, for counters. It may be slow or fail: recording goes on."""
+    """Interface of inspectors, which decode recorded datagrams for counters. They may be slow or fail."""
 
     def inspect(self, records: npt.NDArray[np.uint8]) -> None:
-        """Look at whole records of a pcap file of link type 101 with nanoseconds, little-endian."""
+        """Inspect whole records of a pcap file (link type 101, nanoseconds, little-endian)."""
         ...
 
     def samples(self) -> Samples:
-        """Return the counters so far; may be called from another thread."""
+        """Return the counters so far. Other threads may call this."""
         ...
 
     def close(self) -> None:
-        """Keep what the next run needs."""
+        """Store what the next run needs."""
 
 
 class Collector:
-    """A running collector. Use it in a `with`; leaving it stops, and raises what the recording failed with."""
+    """A running collector, used as a context manager. Leaving the context stops it and raises a recording failure."""
 
     def __init__(
         self, settings: Settings, inspector: Inspector | None = None, stop: threading.Event | None = None
     ) -> None:
-        """Open sockets and folder, InputError where they cannot be had, and begin. `stop` is set when it fails."""
+        """Open sockets and folder, and start. Sets `stop` on a failure. Raises InputError if they cannot be opened."""
         self.settings = settings
         self.inspector = inspector
         self._batch = Batch()
@@ -114,15 +114,15 @@ class Collector:
             thread.start()
 
     def close(self) -> None:
-        """Take what has arrived until now, write it, stop; raise what the recording failed with. Again does nothing."""
+        """Receive and write what has arrived, then stop. Raises a recording failure. Repeated calls do nothing."""
         if self._closed:
             return
         self._stop_at = self._stop_at or time.time_ns()
-        self.files.patient_until = time.monotonic() + LAST_PATIENCE
+        self.files.wait_until = time.monotonic() + MAX_STOP_SECONDS
         for thread in self._threads:
             thread.join()
-        self.samples()  # the last word of the sockets
-        with self._lock:  # whoever asks for counters now does not ask sockets that are closed
+        self.samples()  # reads the last counters of the sockets
+        with self._lock:  # later calls of samples() must not use the closed sockets
             self._closed = True
         for udp in self.sockets:
             udp.close()
@@ -130,7 +130,7 @@ class Collector:
             raise self._failure
 
     def __enter__(self) -> Collector:
-        """Begin has been made."""
+        """Return the collector, which is already running."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -138,61 +138,61 @@ class Collector:
         self.close()
 
     def samples(self) -> Samples:
-        """Return all counters and gauges, those of one moment."""
-        found = Samples()
+        """Return all counters and gauges of one moment."""
+        samples = Samples()
         with self._lock:
             exporters = self._recorder.exporters.copy()
-            found.set(EXPORTERS, self._recorder.known)
-            found.add(REFUSED, self._recorder.refused, "not_allowed")
-            found.add(UNWRITTEN, self._unwritten)
-            found.add(UNINSPECTED, self._uninspected)
+            samples.set(EXPORTERS, self._recorder.known)
+            samples.add(REFUSED, self._recorder.refused, "not_allowed")
+            samples.add(UNWRITTEN, self._unwritten)
+            samples.add(UNINSPECTED, self._uninspected)
             for udp in self.sockets:
-                found.set(BUFFER, udp.granted, udp.name)
+                samples.set(BUFFER, udp.granted, udp.name)
                 if not self._closed and (used := udp.memory()) is not None:
-                    found.set(BUFFER_USED, used, udp.name)
+                    samples.set(BUFFER_USED, used, udp.name)
                 if udp.dropped is not None:
-                    found.add(DROPPED, udp.dropped, udp.name)
+                    samples.add(DROPPED, udp.dropped, udp.name)
         for exporter, counts in exporters.snapshot().items():
-            found.add(DATAGRAMS, counts.datagrams, exporter)
-            found.add(BYTES, counts.bytes, exporter)
-            found.set(NEWEST, counts.newest / 1e9, exporter)
-        found.set(WAITING, self._queue.waiting)
-        found.add(WRITTEN, self.files.bytes)
-        found.add(FILES, self.files.files)
-        found.add(FILES_DELETED, self.files.deleted)
-        found.add(FILES_RETRIED, self.files.retries)
+            samples.add(DATAGRAMS, counts.datagrams, exporter)
+            samples.add(BYTES, counts.bytes, exporter)
+            samples.set(NEWEST, counts.newest / 1e9, exporter)
+        samples.set(WAITING, self._queue.waiting)
+        samples.add(WRITTEN, self.files.bytes)
+        samples.add(FILES, self.files.files)
+        samples.add(FILES_DELETED, self.files.deleted)
+        samples.add(FILES_RETRIED, self.files.retries)
         if self.inspector is not None:
-            found.update(self.inspector.samples())
-        return found
+            samples.update(self.inspector.samples())
+        return samples
 
     def _receive_all(self) -> None:
-        """Receive until somebody stops it or something fails."""
+        """Receive until the collector is stopped or fails."""
         poll = select.poll()
         for descriptor in self._by_descriptor:
             poll.register(descriptor, select.POLLIN)
         try:
             while self._stop_at is None:
-                for descriptor, _ in poll.poll(self._patience() * 1000):
+                for descriptor, _ in poll.poll(self._seconds_until_due() * 1000):
                     self._receive(self._by_descriptor[descriptor])
-                if self._chunk is not None and self._patience() <= 0:
-                    self._hand_over()
+                if self._chunk is not None and self._seconds_until_due() <= 0:
+                    self._put_chunk()
             for udp in self.sockets:
-                # What had arrived when the stop was asked for is taken; who goes on sending cannot keep us here.
+                # Read datagrams that arrived before the stop. Senders that continue must not delay it.
                 while (count := self._receive(udp)) and self._batch.rows[count - 1, TIME] <= self._stop_at:
                     pass
-        except BaseException as error:  # handed to whoever closes the collector
+        except BaseException as error:  # close() raises it
             self._fail(error)
         finally:
-            self._hand_over(end=True)
+            self._put_chunk(end=True)
 
-    def _patience(self) -> float:
-        """Seconds until the chunk that is being filled is due, or until another look at whether to stop."""
+    def _seconds_until_due(self) -> float:
+        """Return the seconds until the current chunk is due, or until the next check for a stop."""
         if self._chunk is None:
             return FLUSH_SECONDS
         return max(0.0, self._filled_since + FLUSH_SECONDS - time.monotonic())
 
     def _receive(self, udp: UdpSocket) -> int:
-        """Take and record what one socket holds, up to a batch; return how many datagrams that were."""
+        """Receive and record up to one batch from a socket. Return the number of datagrams received."""
         count = self._receiver.receive(udp)
         first = 0
         while first < count:
@@ -203,15 +203,15 @@ class Collector:
                 first = self._recorder.record(udp, first, count, self._chunk)
             if first < count:
                 starts = self._recorder.begin_file(first) if self._recorder.file_due else None
-                self._hand_over()
+                self._put_chunk()
                 self._chunk = self._queue.take_free(starts)
                 self._filled_since = time.monotonic()
-        if self._chunk is not None and not self._chunk.used:  # all were refused
-            self._hand_over()
+        if self._chunk is not None and not self._chunk.used:  # all datagrams were rejected
+            self._put_chunk()
         return count
 
-    def _hand_over(self, *, end: bool = False) -> None:
-        """Give the chunk that is being filled to the writer, or back where it is empty."""
+    def _put_chunk(self, *, end: bool = False) -> None:
+        """Pass the current chunk to the writer, or free it if it is empty."""
         chunk, self._chunk = self._chunk, None
         if end:
             chunk = chunk or self._queue.take_free()
@@ -220,21 +220,21 @@ class Collector:
             self._queue.put(chunk)
 
     def _write_all(self) -> None:
-        """Write chunks until the last; after a failure only count what can no longer be written."""
+        """Write chunks up to the last one. After a failure only count the unwritten datagrams."""
         broken = False
         while True:
             chunk = self._queue.take_full()
             if not broken:
                 try:
                     self._write(chunk)
-                except BaseException as error:  # handed to whoever closes the collector
+                except BaseException as error:  # close() raises it
                     broken = True
                     self._fail(error)
             if broken:
                 with self._lock:
                     self._unwritten += chunk.datagrams
             last = chunk.end
-            self._pass_on(chunk, inspect=not broken)
+            self._inspect_or_free(chunk, inspect=not broken)
             if last:
                 break
         self._inspect.put(None)
@@ -249,10 +249,10 @@ class Collector:
         if chunk.used:
             self.files.append(chunk.data.data[: chunk.used])
 
-    def _pass_on(self, chunk: Chunk, *, inspect: bool) -> None:
-        """Let a written chunk be inspected where there is time for that, else let it be filled again."""
+    def _inspect_or_free(self, chunk: Chunk, *, inspect: bool) -> None:
+        """Pass a written chunk to the inspector if it keeps up, else free it."""
         if inspect and self.inspector is not None:
-            if self._inspect.qsize() < INSPECTED:
+            if self._inspect.qsize() < MAX_WAITING_INSPECTIONS:
                 self._inspect.put(chunk)
                 return
             with self._lock:
@@ -260,15 +260,15 @@ class Collector:
         self._queue.put_free(chunk)
 
     def _inspect_all(self) -> None:
-        """Inspect until the last chunk has been written; what goes wrong is told and does not touch the recording."""
+        """Inspect chunks until the writer ends. Errors are printed and do not affect the recording."""
         working = self.inspector is not None
         while (chunk := self._inspect.get()) is not None:
             if working and self.inspector is not None:
                 try:
                     self.inspector.inspect(chunk.data[: chunk.used])
-                except Exception:  # whatever exporters sent, they are recorded
+                except Exception:  # recording must continue, whatever exporters send
                     working = False
-                    print("wiretide: decoding on the side has failed; recording goes on without it:", file=sys.stderr)
+                    print("wiretide: decoding for counters has failed; recording continues:", file=sys.stderr)
                     traceback.print_exc()
             if not working:
                 with self._lock:
@@ -278,7 +278,7 @@ class Collector:
             self.inspector.close()
 
     def _fail(self, error: BaseException) -> None:
-        """Remember the first failure, and stop."""
+        """Store the first failure, and stop."""
         self._failure = self._failure or error
         self._stop_at = self._stop_at or time.time_ns()
         self._stop.set()

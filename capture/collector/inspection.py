@@ -1,8 +1,7 @@
-"""Decoding on the side: what the exporters' datagrams hold, for counters alone.
+"""Inspection of recorded datagrams: decoding only for counters.
 
-Nothing that is recorded depends on it. It reads the records that were just written, as a query does later, and keeps
-of them what the flow decoder counts: records and losses by exporter, templates that are missing, datagrams that are
-malformed.
+Recording does not depend on it. It reads the records just written, as a later query does, and provides the counters of
+the flow decoder: records and losses by exporter, missing templates, malformed datagrams.
 """
 
 from __future__ import annotations
@@ -40,28 +39,31 @@ from capture.native import kernel
 from capture.sflow.lister import Datagrams as SflowDatagrams
 from capture.sflow.lister import SampleLister
 
-KEEP_SECONDS = 10
-"""The file of templates is written no more often than this."""
+STORE_SECONDS = 10
+"""Minimum seconds between two writes of the template file."""
 
-KEPT_WORDS = [words.ELSE_NUM, words.ELSE_DEN, words.INIT]
-"""What is kept of a session's row: the rate of all its records, and when the exporter was started."""
+STORED_WORDS = [words.ELSE_NUM, words.ELSE_DEN, words.INIT]
+"""Words of a session's row that are stored: the rate of all its records, and the start of the exporter."""
 
-MOST = CHUNK_BYTES // (RECORD_HEADER + IPV4_HEADER + UDP_HEADER) + 1
-"""Datagrams in a chunk at most: all of them empty."""
+MAX_DATAGRAMS = CHUNK_BYTES // (RECORD_HEADER + IPV4_HEADER + UDP_HEADER) + 1
+"""Maximum number of datagrams in a chunk, if all are empty."""
 
 ROWS = 4096
-"""Flow records and samples decoded at a time."""
+"""Number of flow records and samples decoded at once."""
 
 SFLOW = 5
-"""An sFlow datagram begins with this number in four bytes, NetFlow v5 in two."""
+"""First number of an sFlow datagram, in four bytes. NetFlow v5 has it in two bytes."""
 
 
 @kernel("i64(u8*, i64, i64*, i64, i64*, i64*)")
 def list_recorded(records, end, jobs, stride, sflow, counts):  # type: ignore[no-untyped-def]
-    """List the datagrams of the recorder's own records in `records[:end]`; return how many carry flows.
+    """List the datagrams in the recorder's records `records[:end]`. Return the number of flow datagrams.
 
-    Those go to `jobs` (JOB_ROWS x `stride`), and the `counts[0]` others, of sFlow, to `sflow` (three rows of `stride`:
-    offset, length, time). `stride` is room for all.
+    * `jobs`: receives the flow datagrams, JOB_ROWS x `stride`.
+    * `sflow`: receives the sFlow datagrams, three rows (offset, length, time) x `stride`.
+    * `counts`: one word, receives the number of sFlow datagrams.
+
+    `stride` is room for all datagrams.
     """
     at = np.int64(0)
     flows = np.int64(0)
@@ -94,54 +96,54 @@ def list_recorded(records, end, jobs, stride, sflow, counts):  # type: ignore[no
 
 
 class ExportInspector:
-    """An Inspector that decodes flows and sFlow with the decoders that queries use.
+    """An Inspector that decodes flows and sFlow with the decoders of queries.
 
-    What exporters announce is kept in the folder's file of templates, from which the next run and every query of the
-    folder begin: a template that was sent an hour ago is not in the newest file.
+    Announcements of exporters are stored in the template file of the folder. The next run and all queries of the folder
+    load it, because the newest capture file often lacks the templates.
     """
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
-        """Count under the folder's name, as one link; `warn` takes what is wrong with the file of templates."""
+        """Count under the folder's name as link. `warn` receives errors of the template file."""
         self.link = folder.resolve().name
         self._path = folder / TEMPLATES
         self._warn = warn
         self._flows = FlowDecoder((), ROWS)
         self._sflow = SampleLister(ROWS)
-        self._jobs: npt.NDArray[np.int64] = np.zeros((JOB_ROWS, MOST), np.int64)
-        self._samples: npt.NDArray[np.int64] = np.zeros((3, MOST), np.int64)
+        self._jobs: npt.NDArray[np.int64] = np.zeros((JOB_ROWS, MAX_DATAGRAMS), np.int64)
+        self._samples: npt.NDArray[np.int64] = np.zeros((3, MAX_DATAGRAMS), np.int64)
         self._counts = np.zeros(1, np.int64)
         self._lock = threading.Lock()
-        self._keeps = self._load()
-        self._kept = self._announced()
-        self._kept_at = -math.inf
+        self._may_store = self._load()
+        self._stored_state = self._announcement_state()
+        self._stored_at = -math.inf
 
     def inspect(self, records: npt.NDArray[np.uint8]) -> None:
-        """Decode whole records, as the Inspector says."""
+        """Decode whole records. Implements Inspector.inspect."""
         with self._lock:
             flows = list_recorded(
-                records, len(records), self._jobs.reshape(-1), MOST, self._samples.reshape(-1), self._counts
+                records, len(records), self._jobs.reshape(-1), MAX_DATAGRAMS, self._samples.reshape(-1), self._counts
             )
             for _ in self._flows.decode(records, Datagrams(self._jobs, flows)):
                 pass
             offsets, lengths, times = self._samples[:, : int(self._counts[0])]
             for _ in self._sflow.list(records, SflowDatagrams(offsets, lengths, times)):
                 pass
-        if time.monotonic() >= self._kept_at + KEEP_SECONDS:
-            self._keep()
+        if time.monotonic() >= self._stored_at + STORE_SECONDS:
+            self._store()
 
     def samples(self) -> Samples:
         """Return the counters so far."""
         with self._lock:
-            found = self._flows.samples(self.link)
-            found.update(self._sflow.samples(self.link))
-        return found
+            samples = self._flows.samples(self.link)
+            samples.update(self._sflow.samples(self.link))
+        return samples
 
     def close(self) -> None:
-        """Keep what exporters announced."""
-        self._keep()
+        """Store the announcements."""
+        self._store()
 
     def _load(self) -> bool:
-        """Begin with what is kept; return whether the file may be replaced: one that cannot be read is not ours."""
+        """Load the template file. Return whether it may be replaced; a file that cannot be read is not ours."""
         if self._path.exists():
             try:
                 load(self._path, self._flows)
@@ -150,23 +152,23 @@ class ExportInspector:
                 return False
         return True
 
-    def _announced(self) -> tuple[object, ...]:
-        """Return what differs when there is something new to keep."""
+    def _announcement_state(self) -> tuple[object, ...]:
+        """Return a value that changes whenever there are new announcements to store."""
         changes = [count for change, count in self._flows.templates.changes.items() if change != "same"]
         sessions = self._flows.sessions
-        return *changes, self._flows.forgotten, sessions.keys.tobytes(), sessions.rows[:, KEPT_WORDS].tobytes()
+        return *changes, self._flows.forgotten, sessions.keys.tobytes(), sessions.rows[:, STORED_WORDS].tobytes()
 
-    def _keep(self) -> None:
-        """Replace the file where something is new. Only the inspecting thread changes what is read here."""
-        announced = self._announced()
-        if not self._keeps or announced == self._kept:
+    def _store(self) -> None:
+        """Replace the template file if announcements are new. Only the inspecting thread changes the data read here."""
+        announced = self._announcement_state()
+        if not self._may_store or announced == self._stored_state:
             return
         try:
             save(self._path, self._flows)
         except OSError as error:
-            self._kept_at = time.monotonic()
+            self._stored_at = time.monotonic()
             if is_shortage(error):
-                return  # they are kept a little later
+                return  # the next inspection tries again
             self._warn(f"{self._path}: cannot be written: {error.strerror}; templates are not kept")
-            self._keeps = False
-        self._kept, self._kept_at = announced, time.monotonic()
+            self._may_store = False
+        self._stored_state, self._stored_at = announced, time.monotonic()

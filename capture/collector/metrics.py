@@ -1,8 +1,8 @@
-"""What the collector counts.
+"""Metrics of the collector.
 
-`datagrams received by the sockets = collector_datagrams + collector_refused`, and every datagram that was sent to a
-socket and is in neither is in `collector_dropped`. What is in the files is `collector_datagrams -
-collector_unwritten`, and nothing is unwritten unless the disk fails.
+`datagrams received by the sockets = collector_datagrams + collector_refused`. All other datagrams sent to a socket are
+in `collector_dropped`. The files contain `collector_datagrams - collector_unwritten` datagrams; the latter is 0 unless
+the disk fails.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ DATAGRAMS = Metric(
     "wiretide_collector_datagrams_total",
     "counter",
     ("exporter",),
-    "Datagrams received and recorded, by sender; other are all senders beyond the bound.",
+    "Datagrams received and recorded, by sender. The label other stands for all senders beyond the limit.",
 )
 BYTES = Metric(
     "wiretide_collector_bytes_total",
     "counter",
     ("exporter",),
-    "Bytes of payload of the datagrams recorded, by sender.",
+    "Payload bytes of the recorded datagrams, by sender.",
 )
 NEWEST = Metric(
     "wiretide_collector_newest_datagram_seconds",
     "gauge",
     ("exporter",),
-    "Time at which the sender's newest datagram arrived (seconds since the epoch).",
+    "Arrival time of the sender's newest datagram (seconds since the epoch).",
 )
 EXPORTERS = Metric(
-    "wiretide_collector_exporters", "gauge", (), "Senders that are counted one by one since the collector started."
+    "wiretide_collector_exporters", "gauge", (), "Senders with separate counters since the collector started."
 )
 REFUSED = Metric(
     "wiretide_collector_refused_total",
     "counter",
     ("cause",),
-    "Datagrams received and thrown away, by cause; not_allowed: the sender is in no allowed prefix.",
+    "Datagrams received and discarded, by cause. not_allowed: the sender is in no allowed prefix.",
 )
 DROPPED = Metric(
     "wiretide_collector_dropped_total",
     "counter",
     ("socket",),
-    "Datagrams that the system threw away because the socket's buffer was full (or their checksum wrong); Linux only.",
+    "Datagrams that the system discarded because the socket's buffer was full (or the checksum was wrong). Linux only.",
 )
 BUFFER = Metric(
     "wiretide_collector_receive_buffer_bytes", "gauge", ("socket",), "Bytes of receive buffer that the system granted."
@@ -49,37 +49,36 @@ BUFFER_USED = Metric(
     "wiretide_collector_receive_buffer_used_bytes",
     "gauge",
     ("socket",),
-    "Bytes of the receive buffer in use, by the system's own account; Linux only.",
+    "Bytes of the receive buffer in use, as counted by the system. Linux only.",
 )
 WAITING = Metric(
     "wiretide_collector_waiting_chunks",
     "gauge",
     (),
-    "Chunks of recorded datagrams that wait for the disk; datagrams wait in the sockets when all are full.",
+    "Chunks of recorded datagrams that wait for the disk. If all are full, datagrams wait in the sockets.",
 )
-WRITTEN = Metric("wiretide_collector_written_bytes_total", "counter", (), "Bytes written into files, headers included.")
+WRITTEN = Metric("wiretide_collector_written_bytes_total", "counter", (), "Bytes written to files, with headers.")
 UNWRITTEN = Metric(
     "wiretide_collector_unwritten_total",
     "counter",
     (),
-    "Datagrams recorded that are in no file because the disk failed; the collector ends then.",
+    "Recorded datagrams that are in no file because the disk failed. The collector then ends.",
 )
-FILES = Metric("wiretide_collector_files_total", "counter", (), "Files begun.")
+FILES = Metric("wiretide_collector_files_total", "counter", (), "Files that the collector has begun.")
 FILES_DELETED = Metric(
-    "wiretide_collector_files_deleted_total", "counter", (), "Oldest files deleted to keep the bound of the folder."
+    "wiretide_collector_files_deleted_total", "counter", (), "Oldest files deleted to keep the limit of the folder."
 )
 FILES_RETRIED = Metric(
     "wiretide_collector_files_retried_total",
     "counter",
     (),
-    "Times that the next file could not be opened because no file descriptor was free; datagrams wait in the sockets "
-    "until it can.",
+    "Failed attempts to open the next file because no file descriptor was free. Datagrams wait in the sockets.",
 )
 UNINSPECTED = Metric(
     "wiretide_collector_uninspected_total",
     "counter",
     (),
-    "Datagrams recorded but not decoded on the side, because decoding fell behind; the counters of flows lack them.",
+    "Recorded datagrams that were not decoded because decoding was too slow. The flow counters do not include them.",
 )
 
 METRICS = (

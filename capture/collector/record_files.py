@@ -1,15 +1,15 @@
-"""The files of a collector's folder: named by time, growing under their final name, oldest deleted first.
+"""The files of a collector's folder: named by time, visible while they grow, oldest deleted first.
 
-A file has its name from its first record on, and the next one is made only after it is complete. So whoever follows
-the folder takes the files in the order of their names, reads the last one as it grows, and goes on to the next when
-there is one: nothing is read twice, nothing is renamed under a reader, and datagrams are seen a moment after they
-arrived. Only the file header is written under a hidden name: a file that can be seen can be opened.
+A file has its final name from the first record on. The next file is created only after a file is complete. So a reader
+that follows the folder reads the files in the order of their names, follows the last one, and moves to the next one
+when it exists. It reads no record twice, no file is renamed, and it sees datagrams shortly after their arrival. Only
+the file header is written under a hidden name, so that every visible file can be opened.
 
-Names are the time of the first datagram, `20260131T235959.123456789Z.pcap`, and never go back: where the clock did,
-or another run has recorded into the same folder before, a name follows the newest one that is there.
+A name is the time of the first datagram, `20260131T235959.123456789Z.pcap`. Names only increase: if the clock was set
+back, or the folder has files of an earlier run, the next name follows the newest existing one.
 
-A file is written to the disk (`fsync`) when it is complete, beside the recording of the next. What a process wrote
-survives its own death at once, and a power failure within what the system holds back, usually 30 s.
+A complete file is written to disk (`fsync`) while the next one is recorded. Written data survive a crash of the process
+immediately, and a power failure after the system's write-back delay, usually 30 s.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from capture.files.pcap import FILE_HEADER
 from capture.private_files import make_private_folder, open_private
 from capture.units import SECOND
 
-UNSYNCED = 8
-"""Complete files that may still be on their way to the disk when the next begins; a slow disk is waited for then."""
+MAX_PENDING_SYNCS = 8
+"""Maximum number of complete files that wait for fsync. If more wait, the collector waits for the disk."""
 
 NAME = re.compile(r"(\d{8}T\d{6})\.(\d{9})Z\.pcap", re.ASCII)
 LOCK = ".collector.lock"
-UNBORN = ".collector.next"
-"""Name of a file whose header is being written."""
+TEMPORARY_NAME = ".collector.next"
+"""Hidden name of a file whose header is being written."""
 
 RAW_IP, SNAP_LENGTH = 101, 262_144
 HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_LENGTH, RAW_IP)
 
 
 class RecordingError(WiretideError):
-    """The disk does not take what was received: make room or repair it, then start again."""
+    """The disk cannot store the received datagrams: free space or repair it, then start again."""
 
 
 def file_name(time: int) -> str:
-    """Name of the file that begins at a time (ns).
+    """Return the name of a file that begins at a time (ns).
 
     >>> file_name(1_700_000_000_000_000_001)
     '20231114T221320.000000001Z.pcap'
@@ -59,7 +59,7 @@ def file_name(time: int) -> str:
 
 
 def start_time(name: str) -> int | None:
-    """Time in a file's name (ns), or None where it is not one of ours.
+    """Return the time (ns) in a file's name, or None if the name has another form.
 
     >>> start_time(file_name(1_700_000_000_000_000_001)), start_time("trace.pcap")
     (1700000000000000001, None)
@@ -75,17 +75,17 @@ def start_time(name: str) -> int | None:
 
 
 class RecordFiles:
-    """The folder of one running collector. One thread uses it, and closes it."""
+    """The folder of one running collector. Only one thread may use it."""
 
     def __init__(self, folder: Path, largest: int, keep: int | None) -> None:
-        """Make the folder and lock it. `largest` bounds a file, `keep` all of them.
+        """Create the folder and lock it. `largest`: maximum bytes of a file. `keep`: maximum bytes of all files.
 
-        Raises InputError if that cannot be done, UnsafeFolderError if another user can write to the folder.
+        Raises InputError if this fails, UnsafeFolderError if another user can write to the folder.
         """
         self.folder = folder
         self.files = self.deleted = self.bytes = self.retries = 0
-        self.patient_until = math.inf
-        """Time (`time.monotonic`) after which it is an error that no file descriptor is free for the next file."""
+        self.wait_until = math.inf
+        """Time (`time.monotonic`) until which `start` waits for a free file descriptor."""
         self._largest = largest
         self._keep = keep
         self._file: int | None = None
@@ -102,7 +102,7 @@ class RecordFiles:
                 ours = [path for path in folder.iterdir() if start_time(path.name) is not None]
                 self._sizes = {path: path.stat().st_size for path in ours}
                 for path, held in list(self._sizes.items()):
-                    if held < FILE_HEADER:  # a power failure: there is no datagram in it, and no reader would open it
+                    if held < FILE_HEADER:  # left by a power failure; it has no datagram, and no reader could open it
                         path.unlink()
                         del self._sizes[path]
             except BlockingIOError as error:
@@ -116,24 +116,24 @@ class RecordFiles:
 
     @property
     def path(self) -> Path:
-        """The file being written, or the folder while there is none."""
+        """The file being written; the folder if there is none."""
         return self._path
 
     def start(self, begin: int) -> None:
-        """Complete the file before and begin the next; its name is the time `begin` (ns) or the next free one."""
+        """Complete the current file and begin the next one. Its name is the time `begin` (ns) or the next free one."""
         self._complete()
         self._make_room()
         self._newest = max(begin, self._newest + 1)
         self._path = self.folder / file_name(self._newest)
-        unborn = self.folder / UNBORN
+        temporary = self.folder / TEMPORARY_NAME
         try:
             self._file = retry_shortage(
-                lambda: open_private(unborn, os.O_WRONLY | os.O_TRUNC),
+                lambda: open_private(temporary, os.O_WRONLY | os.O_TRUNC),
                 retried=self._count_retry,
-                give_up=lambda: time.monotonic() >= self.patient_until,
+                give_up=lambda: time.monotonic() >= self.wait_until,
             )
             os.write(self._file, HEADER)
-            unborn.rename(self._path)
+            temporary.rename(self._path)
         except OSError as error:
             raise self._failed(error) from error
         self._sizes[self._path] = len(HEADER)
@@ -144,7 +144,7 @@ class RecordFiles:
         self.retries += 1
 
     def append(self, records: memoryview) -> None:
-        """Write whole records; where that fails, cut off what got only half way, and raise RecordingError."""
+        """Write whole records. If this fails, remove the partial data and raise RecordingError."""
         assert self._file is not None, "start() comes first"
         whole = self._sizes[self._path]
         try:
@@ -159,7 +159,7 @@ class RecordFiles:
         self.bytes += len(records)
 
     def close(self) -> None:
-        """Complete the file and let go of the folder; may be called twice."""
+        """Complete the file and release the folder. May be called twice."""
         if self._lock < 0:
             return
         try:
@@ -175,10 +175,10 @@ class RecordFiles:
         if self._file is not None:
             self._synced.append(self._syncing.submit(_sync, self._file, self._folder))
             self._file = None
-        self._wait_for_sync(UNSYNCED)
+        self._wait_for_sync(MAX_PENDING_SYNCS)
 
     def _wait_for_sync(self, most: int) -> None:
-        """Wait until at most so many files are still being synced; a disk that failed is said here."""
+        """Wait until at most `most` files are still being synced. Raise RecordingError if a sync has failed."""
         while self._synced and (len(self._synced) > most or self._synced[0].done()):
             try:
                 self._synced.popleft().result()
@@ -186,25 +186,25 @@ class RecordFiles:
                 raise self._failed(error) from error
 
     def _make_room(self) -> None:
-        """Delete the oldest until another file of the largest size fits into what is to be kept."""
+        """Delete the oldest files until another file of maximum size fits into the limit."""
         while self._keep is not None and self._sizes and sum(self._sizes.values()) + self._largest > self._keep:
             oldest = min(self._sizes)
             try:
                 oldest.unlink(missing_ok=True)
             except OSError as error:
-                raise RecordingError(f"{oldest}: cannot be deleted to keep the bound: {error.strerror}") from error
+                raise RecordingError(f"{oldest}: cannot be deleted to keep the limit: {error.strerror}") from error
             del self._sizes[oldest]
             self.deleted += 1
 
     def _failed(self, error: OSError) -> RecordingError:
         advice = (
-            "; free some space, or bound the folder with --keep" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+            "; free some space, or limit the folder with --keep" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         )
         return RecordingError(f"{self._path}: cannot be written: {error.strerror}{advice}")
 
 
 def _sync(file: int, folder: int) -> None:
-    """Write a file and its name through to the disk; both are file descriptors, and the file is closed."""
+    """Sync a file and its folder entry to disk, and close the file. Both arguments are file descriptors."""
     try:
         os.fsync(file)
     finally:

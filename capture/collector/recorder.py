@@ -1,4 +1,4 @@
-"""From batches to chunks of records: the recording kernel with its tables and state."""
+"""Recording of batches into chunks: the recording kernel with its tables and state."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy.typing as npt
 
 from capture.collector.chunks import BATCH, CHUNK_BYTES, TIME, Batch, Chunk
 from capture.collector.records import (
-    AT,
     BYTES,
-    COUNTS,
+    CHUNK_OFFSET,
+    COUNT_WORDS,
     DATAGRAMS,
     FILE_BYTES,
     FILE_FULL,
     HIGH,
-    KEY,
+    KEY_WORDS,
     KNOWN,
     LONGEST_RECORD,
     LOW,
     NEWEST,
-    PREFIX,
+    PREFIX_WORDS,
     RECORDED,
     REFUSED,
-    STATES,
+    STATE_WORDS,
     STATUS,
     record_datagrams,
 )
@@ -35,22 +35,22 @@ from capture.collector.sockets import UdpSocket
 from capture.files.pcap import FILE_HEADER
 from capture.native import pointer
 
-# Who sends: the exporters that are counted one by one, in tables of fixed size, and who may send at all.
+# Exporters: counters by sender in tables of fixed size, and the list of allowed senders.
 #
-# An exporter has a number from its first datagram on, as long as there are numbers; all that come later are counted
-# together, as `other`. Nobody ever moves from `other` to a number of his own or back: his counters would jump, and the
-# rates that Prometheus computes from them with them.
+# An exporter gets a number with its first datagram, as long as numbers are available. All later exporters are counted
+# together as `other`. An exporter never moves between `other` and a number, because its counters would jump and the
+# rates in Prometheus would be wrong.
 
 
 OTHER = "other"
-"""Name of all exporters that have no number."""
+"""Label of all exporters without a number."""
 
 HALF = 2**64
 
 
 @dataclass(frozen=True)
 class ExporterCounts:
-    """What one exporter sent: datagrams, bytes of payload, and the newest time of arrival (ns)."""
+    """Counters of one exporter: datagrams, payload bytes, and newest arrival time (ns)."""
 
     datagrams: int
     bytes: int
@@ -58,30 +58,30 @@ class ExporterCounts:
 
 
 class Exporters:
-    """The table that the kernel looks exporters up in, and their counters. Open addressing, at most half full."""
+    """The kernel's hash table of exporters and their counters. Open addressing, at most half full."""
 
     def __init__(self, limit: int) -> None:
-        """Make room for `limit` exporters."""
+        """Create a table for `limit` exporters."""
         slots = 1 << (2 * limit - 1).bit_length()
         self.limit = limit
         self.mask = slots - 1
-        self.keys: npt.NDArray[np.int64] = np.zeros((slots, KEY), np.int64)
-        self.counts: npt.NDArray[np.int64] = np.zeros((limit + 1, COUNTS), np.int64)
+        self.keys: npt.NDArray[np.int64] = np.zeros((slots, KEY_WORDS), np.int64)
+        self.counts: npt.NDArray[np.int64] = np.zeros((limit + 1, COUNT_WORDS), np.int64)
 
     def copy(self) -> Exporters:
-        """Copy the table as it is now, to be read while the kernel goes on."""
+        """Copy the current table, so that it can be read while the kernel continues."""
         copied = Exporters(self.limit)
         copied.keys[:], copied.counts[:] = self.keys, self.counts
         return copied
 
     def snapshot(self) -> dict[str, ExporterCounts]:
-        """Counters by exporter, addresses in the form of RFC 5952; `other` is there when anybody is counted in it."""
-        found = {}
+        """Return counters by exporter address in the form of RFC 5952, and `other` if it has datagrams."""
+        counters = {}
         for version, high, low, number in self.keys[self.keys[:, 0] != 0].tolist():
-            found[_text(version, high % HALF, low % HALF)] = _counts(self.counts[number])
+            counters[_text(version, high % HALF, low % HALF)] = _counts(self.counts[number])
         if self.counts[self.limit, DATAGRAMS]:
-            found[OTHER] = _counts(self.counts[self.limit])
-        return found
+            counters[OTHER] = _counts(self.counts[self.limit])
+        return counters
 
 
 def _text(version: int, high: int, low: int) -> str:
@@ -93,8 +93,8 @@ def _counts(row: npt.NDArray[np.int64]) -> ExporterCounts:
 
 
 def allowed_prefixes(networks: Sequence[IPv4Network | IPv6Network]) -> npt.NDArray[np.int64]:
-    """Lay out an allow-list for the kernel: PREFIX words for each."""
-    rows = np.zeros((len(networks), PREFIX), np.uint64)
+    """Return an allow-list in the kernel's form: PREFIX_WORDS words per network."""
+    rows = np.zeros((len(networks), PREFIX_WORDS), np.uint64)
     for row, network in zip(rows, networks, strict=True):
         mask = (
             int(network.netmask) if network.version == 6 else int(network.netmask) | (HALF - 1) << 64 | 0xFFFFFFFF << 32
@@ -107,58 +107,58 @@ assert CHUNK_BYTES >= LONGEST_RECORD
 
 
 class Recorder:
-    """Writes the datagrams of one batch into chunks, counts them, and says where files begin."""
+    """Write the datagrams of batches into chunks, count them, and determine where files begin."""
 
     def __init__(self, settings: Settings, batch: Batch) -> None:
-        """Record what receivers leave in `batch`."""
+        """Record the datagrams that receivers write to `batch`."""
         self.exporters = Exporters(settings.exporters)
         self._settings = settings
         self._batch = batch
         self._prefixes = allowed_prefixes(settings.allow)
-        self._state = np.zeros(STATES, np.int64)
-        self._state[FILE_BYTES] = settings.rotate_size  # there is no file yet: the first datagram begins one
+        self._state = np.zeros(STATE_WORDS, np.int64)
+        self._state[FILE_BYTES] = settings.rotate_size  # full, so that the first datagram begins a file
         self._from_batch = pointer(batch.slots, "u8"), pointer(batch.rows, "i64")
         self._tables = pointer(self.exporters.keys, "i64"), pointer(self.exporters.counts, "i64")
 
     @property
     def refused(self) -> int:
-        """Datagrams of senders that are not allowed."""
+        """Number of datagrams from senders that are not allowed."""
         return int(self._state[REFUSED])
 
     @property
     def known(self) -> int:
-        """Exporters that are counted one by one."""
+        """Number of exporters with separate counters."""
         return int(self._state[KNOWN])
 
     def record(self, udp: UdpSocket, first: int, count: int, chunk: Chunk) -> int:
-        """Record datagrams `[first, count)` that came to `udp`; return the first that needs another chunk, or `count`.
+        """Record datagrams `[first, count)` of socket `udp`. Return the first that needs another chunk, or `count`.
 
-        Where `file_due` says so, that chunk begins a file.
+        If `file_due` is then True, the next chunk must begin a new file.
         """
         slots, rows = self._from_batch
         keys, counts = self._tables
         exporters, state = self.exporters, self._state
-        state[AT] = chunk.used
+        state[CHUNK_OFFSET] = chunk.used
         before = int(state[RECORDED])
-        left = record_datagrams(
+        next_datagram = record_datagrams(
             slots, rows, first, count, udp.port, keys, exporters.mask, counts, exporters.limit, self._prefixes,
             len(self._settings.allow), chunk.data, CHUNK_BYTES, self._settings.rotate_size, self._settings.rotate_every,
             state,
         )  # fmt: skip
-        chunk.used = int(state[AT])
+        chunk.used = int(state[CHUNK_OFFSET])
         chunk.datagrams += int(state[RECORDED]) - before
-        return left
+        return next_datagram
 
     @property
     def file_due(self) -> bool:
-        """Whether the datagram that was left belongs into another file."""
+        """True if the next datagram belongs to another file."""
         return int(self._state[STATUS]) == FILE_FULL
 
-    def begin_file(self, place: int) -> int:
-        """Let the next file begin with the datagram at `place` of the batch; return its time (ns)."""
-        assert 0 <= place < BATCH
-        time = int(self._batch.rows[place, TIME])
-        every = self._settings.rotate_every
-        low = time // every * every if every else time
-        self._state[LOW], self._state[HIGH], self._state[FILE_BYTES] = low, low + every, FILE_HEADER
+    def begin_file(self, index: int) -> int:
+        """Begin a file with the datagram at `place` of the batch. Return its time (ns)."""
+        assert 0 <= index < BATCH
+        time = int(self._batch.rows[index, TIME])
+        interval = self._settings.rotate_every
+        low = time // interval * interval if interval else time
+        self._state[LOW], self._state[HIGH], self._state[FILE_BYTES] = low, low + interval, FILE_HEADER
         return time

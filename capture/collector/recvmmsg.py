@@ -1,7 +1,7 @@
-"""Receiving on Linux: many datagrams with one system call, each with the kernel's time and the address it was sent to.
+"""Receiving on Linux: many datagrams per system call, with the kernel's arrival time and the local address of each.
 
-`recvmmsg(2)` fills an array of `struct mmsghdr`; names and control messages lie beside it. The layouts are those of
-64-bit Linux, little-endian, for which alone there are kernels (`capture/native.py`).
+`recvmmsg(2)` fills an array of `struct mmsghdr`, with names and control messages in separate arrays. The struct layouts
+are those of 64-bit little-endian Linux, the only platform that kernels support (`capture/native.py`).
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ from capture.collector.chunks import (
 from capture.collector.sockets import UdpSocket
 from capture.native import helper, kernel, pointer
 
-# Receiving where there is no recvmmsg (macOS): one datagram with each call.
+# Receiving without recvmmsg (macOS): one datagram per call.
 #
-# The time is that of reading and not of arrival, and the local address the one that the socket is bound to: for a
-# socket on all addresses that is 0.0.0.0 or ::.
+# The time is that of the call, not of the arrival. The local address is that to which the socket is bound: 0.0.0.0 or
+# :: if it is bound to all addresses.
 
 
 class LoopReceiver:
-    """Takes up to BATCH datagrams, one after the other."""
+    """Receiver of up to BATCH datagrams, one by one."""
 
     def __init__(self, batch: Batch) -> None:
-        """Fill this batch."""
+        """Fill the given batch."""
         self.batch = batch
         view = batch.slots.data
-        self._slots = [view[place * STRIDE : place * STRIDE + SLOT] for place in range(BATCH)]
+        self._slots = [view[index * STRIDE : index * STRIDE + SLOT] for index in range(BATCH)]
 
     def receive(self, udp: UdpSocket) -> int:
-        """Take what is there, as Receiver says."""
-        for place, slot in enumerate(self._slots):
+        """Read the waiting datagrams. Implements Receiver.receive."""
+        for index, slot in enumerate(self._slots):
             try:
                 length, (host, port, *_) = udp.socket.recvfrom_into(slot)
             except (BlockingIOError, InterruptedError, ConnectionRefusedError):
-                return place
+                return index
             sender = ipaddress.ip_address(host.partition("%")[0])
-            self.batch.rows[place] = [
+            self.batch.rows[index] = [
                 length, time.time_ns(), sender.version, *halves(sender), port, *halves(udp.address),
             ]  # fmt: skip
         return BATCH
 
 
 def halves(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> tuple[int, int]:
-    """Split an address into its upper and lower 64 bits, as signed numbers of the same bits.
+    """Split an address into its upper and lower 64 bits, as signed integers.
 
     >>> halves(ipaddress.ip_address("10.0.0.1")), halves(ipaddress.ip_address("::ffff:ffff:ffff:ffff"))
     ((0, 167772161), (0, -1))
@@ -80,53 +80,54 @@ MESSAGE = struct.Struct("@PI4xPQPQi4xI4x")
 VECTOR = struct.Struct("@PQ")
 """struct iovec."""
 
-MESSAGE_BYTES, NAME_LENGTH, CONTROL_LENGTH, RECEIVED = 64, 8, 40, 56
-"""Size of a mmsghdr, and where msg_namelen, msg_controllen and msg_len are in it."""
+MESSAGE_BYTES, NAMELEN_OFFSET, CONTROLLEN_OFFSET, MSG_LEN_OFFSET = 64, 8, 40, 56
+"""Size of a mmsghdr, and offsets of msg_namelen, msg_controllen and msg_len in it."""
 
-NAME, CONTROL = 32, 128
-"""Bytes for a sender's address (28 for IPv6) and for control messages (32 for the time, 40 for the local address)."""
+NAME_BYTES, CONTROL_BYTES = 32, 128
+"""Bytes reserved for a sender's address (IPv6: 28) and for control messages (time: 32, local address: 40)."""
 
 AF_INET6 = 10
 MSG_DONTWAIT = 0x40
 SOL_SOCKET, SCM_TIMESTAMPNS, IPPROTO_IP, IP_PKTINFO, IPPROTO_IPV6, IPV6_PKTINFO = 1, 35, 0, 8, 41, 50
-"""Levels and types of the control messages that are asked for."""
+"""Levels and types of the requested control messages."""
 
 TRANSIENT = {errno.EAGAIN, errno.EINTR, errno.ENOBUFS, errno.ENOMEM, errno.ECONNREFUSED}
-"""No datagram now, and no reason to give up."""
+"""Errors that mean: no datagram now, try again later."""
 
 
 @helper
 def u16(buf, at):  # type: ignore[no-untyped-def]
-    """Two bytes in the machine's order."""
+    """Read two bytes in the machine's byte order."""
     return np.int64(buf[at]) | np.int64(buf[at + 1]) << 8
 
 
 @helper
 def word(buf, at):  # type: ignore[no-untyped-def]
-    """Eight bytes in the machine's order."""
+    """Read eight bytes in the machine's byte order."""
     low = u16(buf, at) | u16(buf, at + 2) << 16
     return low | (u16(buf, at + 4) | u16(buf, at + 6) << 16) << 32
 
 
 @helper
 def put(buf, at, length, value):  # type: ignore[no-untyped-def]
-    """Write an integer of `length` bytes in the machine's order."""
-    for place in range(length):
-        buf[at + place] = (value >> (8 * place)) & 0xFF
+    """Write an integer of `length` bytes in the machine's byte order."""
+    for index in range(length):
+        buf[at + index] = (value >> (8 * index)) & 0xFF
 
 
 @kernel("i64(u8*, i64, u8*, u8*, i64, i64*)")
 def unpack_messages(messages, count, names, controls, now, rows):  # type: ignore[no-untyped-def]
-    """Turn what recvmmsg left behind into rows, and make the messages ready to be used again; return `count`.
+    """Convert the results of recvmmsg into rows, and reset the messages for the next call. Return `count`.
 
-    `now` (ns) stands in for a time that the system did not give. `messages` holds count x MESSAGE_BYTES, `names`
-    count x NAME, `controls` count x CONTROL, `rows` count x ROW.
+    * `messages`: count x MESSAGE_BYTES. `names`: count x NAME_BYTES. `controls`: count x CONTROL_BYTES.
+    * `now`: time (ns) of datagrams for which the system reports none.
+    * `rows`: count x ROW.
     """
-    for place in range(count):
-        message = place * MESSAGE_BYTES
-        name = place * NAME
-        row = place * ROW
-        rows[row + LENGTH] = u16(messages, message + RECEIVED) | u16(messages, message + RECEIVED + 2) << 16
+    for index in range(count):
+        message = index * MESSAGE_BYTES
+        name = index * NAME_BYTES
+        row = index * ROW
+        rows[row + LENGTH] = u16(messages, message + MSG_LEN_OFFSET) | u16(messages, message + MSG_LEN_OFFSET + 2) << 16
         rows[row + TIME] = now
         rows[row + SRC_PORT] = u16be(names, name + 2)
         rows[row + DEST_HIGH] = 0
@@ -139,8 +140,8 @@ def unpack_messages(messages, count, names, controls, now, rows):  # type: ignor
             rows[row + VERSION] = 4
             rows[row + SRC_HIGH] = 0
             rows[row + SRC_LOW] = u32be(names, name + 4)
-        at = place * CONTROL
-        end = at + min(word(messages, message + CONTROL_LENGTH), CONTROL)
+        at = index * CONTROL_BYTES
+        end = at + min(word(messages, message + CONTROLLEN_OFFSET), CONTROL_BYTES)
         while at + 16 <= end:
             length = word(controls, at)
             level = u16(controls, at + 8)
@@ -155,41 +156,41 @@ def unpack_messages(messages, count, names, controls, now, rows):  # type: ignor
                 rows[row + DEST_HIGH] = np.int64(u64be(controls, at + 16))
                 rows[row + DEST_LOW] = np.int64(u64be(controls, at + 24))
             at += (length + 7) & ~7
-        put(messages, message + NAME_LENGTH, 4, NAME)
-        put(messages, message + CONTROL_LENGTH, 8, CONTROL)
+        put(messages, message + NAMELEN_OFFSET, 4, NAME_BYTES)
+        put(messages, message + CONTROLLEN_OFFSET, 8, CONTROL_BYTES)
     return count
 
 
 def supported() -> bool:
-    """Whether this system has recvmmsg with the layouts of this file."""
+    """Return whether this system has recvmmsg with the struct layouts of this module."""
     return sys.platform == "linux" and sys.byteorder == "little" and ctypes.sizeof(ctypes.c_void_p) == 8
 
 
 class RecvmmsgReceiver:
-    """Takes up to BATCH datagrams with one call, which runs without the GIL."""
+    """Receiver of up to BATCH datagrams with one system call, without the GIL."""
 
     def __init__(self, batch: Batch) -> None:
-        """Lay out the messages for a batch's slots."""
+        """Prepare the messages for the slots of a batch."""
         self.batch = batch
         self._messages = np.zeros(BATCH * MESSAGE_BYTES, np.uint8)
         self._vectors = np.zeros(BATCH * VECTOR.size, np.uint8)
-        self._names = np.zeros(BATCH * NAME, np.uint8)
-        self._controls = np.zeros(BATCH * CONTROL, np.uint8)
+        self._names = np.zeros(BATCH * NAME_BYTES, np.uint8)
+        self._controls = np.zeros(BATCH * CONTROL_BYTES, np.uint8)
         slots, vectors, names, controls = (
             pointer(array, "u8") for array in (batch.slots, self._vectors, self._names, self._controls)
         )
-        for place in range(BATCH):
-            VECTOR.pack_into(self._vectors.data, place * VECTOR.size, slots + place * STRIDE, SLOT)
+        for index in range(BATCH):
+            VECTOR.pack_into(self._vectors.data, index * VECTOR.size, slots + index * STRIDE, SLOT)
             MESSAGE.pack_into(
-                self._messages.data, place * MESSAGE_BYTES, names + place * NAME, NAME,
-                vectors + place * VECTOR.size, 1, controls + place * CONTROL, CONTROL, 0, 0,
+                self._messages.data, index * MESSAGE_BYTES, names + index * NAME_BYTES, NAME_BYTES,
+                vectors + index * VECTOR.size, 1, controls + index * CONTROL_BYTES, CONTROL_BYTES, 0, 0,
             )  # fmt: skip
         self._addresses = pointer(self._messages, "u8"), names, controls, pointer(batch.rows, "i64")
         self._call = ctypes.CDLL(None, use_errno=True).recvmmsg
         self._call.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
 
     def receive(self, udp: UdpSocket) -> int:
-        """Take what is there, as Receiver says; OSError where the socket itself has failed."""
+        """Read the waiting datagrams. Implements Receiver.receive. Raises OSError if the socket has failed."""
         messages, names, controls, rows = self._addresses
         count = self._call(udp.socket.fileno(), messages, BATCH, MSG_DONTWAIT, None)
         if count < 0:

@@ -1,4 +1,4 @@
-"""What a collector is asked to do, checked when it is said."""
+"""Settings of a collector, validated on construction, and parsers for their texts."""
 
 from __future__ import annotations
 
@@ -14,30 +14,33 @@ SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "M
 DURATIONS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
 
 LEAST_FILE = MEBIBYTE
-"""Bytes below which a file is not worth its name."""
+"""Minimum for the maximum size of a file, in bytes."""
 
 MOST_EXPORTERS = 4096
-"""Every exporter is some series of metrics; Prometheus is to survive them."""
+"""Limit of separate counters: each exporter adds several series of metrics to Prometheus."""
 
 MOST_PREFIXES = 1024
-"""Prefixes of the allow-list: a datagram of a stranger is compared with each."""
+"""Limit of the allow-list. A datagram of an unknown sender is compared with every prefix."""
 
 
 class SettingError(WiretideError):
-    """A setting of the collector that is wrong: say it otherwise."""
+    """An invalid setting of the collector or an interface; the user must correct it."""
 
     status = 2
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where to listen, where to record, and within which bounds.
+    """Addresses to listen on, folder to record into, and limits.
 
-    `listen` holds host and port; the host may be a name, an address or "" for all addresses of this machine. A file
-    grows to at most `rotate_size` bytes and holds datagrams of one interval of `rotate_every` ns (of the epoch: five
-    minutes are :00, :05, :10 …; 0 does not rotate by time). `keep` bounds the bytes of all files together; None
-    deletes nothing. Senders outside `allow` are refused; an empty one allows all. `receive_buffer` are the bytes
-    asked of the system for each socket. The first `exporters` senders are counted one by one, all others together.
+    * `listen`: pairs of host and port. The host is a name, an address, or "" for all addresses of this machine.
+    * `rotate_size`: maximum bytes of a file.
+    * `rotate_every`: length of a file's time interval in ns; intervals are multiples since the epoch (five minutes are
+      :00, :05, :10 …). 0 disables rotation by time.
+    * `keep`: maximum bytes of all files together; None deletes nothing.
+    * `allow`: prefixes of accepted senders; empty accepts all.
+    * `receive_buffer`: bytes of receive buffer requested for each socket.
+    * `exporters`: number of senders with separate counters; all others are counted together.
     """
 
     listen: tuple[tuple[str, int], ...]
@@ -50,16 +53,16 @@ class Settings:
     exporters: int = 256
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
+        """Reject invalid combinations."""
         if not self.listen:
             raise SettingError("got no address to listen on, expected at least one HOST:PORT")
         if self.rotate_size < LEAST_FILE:
             raise SettingError(f"files of {self.rotate_size:,} bytes: expected at least {LEAST_FILE:,}")
         if 0 < self.rotate_every < SECOND:
-            raise SettingError("files of less than a second: expected at least 1s, or 0 to rotate by size alone")
+            raise SettingError("files of less than a second: expected at least 1s, or 0 to rotate only by size")
         if self.keep is not None and self.keep < 2 * self.rotate_size:
             raise SettingError(
-                f"to keep {self.keep:,} bytes in files of up to {self.rotate_size:,} bytes would delete what was just "
+                f"a limit of {self.keep:,} bytes with files of up to {self.rotate_size:,} bytes would delete data just "
                 "recorded: expected room for at least two files; make the files smaller or keep more"
             )
         if not 1 <= self.exporters <= MOST_EXPORTERS:
@@ -71,7 +74,7 @@ class Settings:
 
 
 def address(text: str) -> tuple[str, int]:
-    """Read `HOST:PORT`; an IPv6 address stands in brackets, and `*:PORT`, `:PORT` or `PORT` mean all addresses.
+    """Parse `HOST:PORT`. IPv6 addresses need brackets; `*:PORT`, `:PORT` and `PORT` mean all addresses.
 
     >>> address("[2001:db8::1]:2055"), address("collector.example:4739"), address("*:9995")
     (('2001:db8::1', 2055), ('collector.example', 4739), ('', 9995))
@@ -87,7 +90,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def size(text: str) -> int:
-    """Read a number of bytes: K, M, G and T are powers of 1000, Ki, Mi, Gi and Ti of 1024.
+    """Parse a number of bytes. K, M, G and T are powers of 1000; Ki, Mi, Gi and Ti are powers of 1024.
 
     >>> size("100M"), size("1.5GiB"), size("4096")
     (100000000, 1610612736, 4096)
@@ -99,7 +102,7 @@ def size(text: str) -> int:
 
 
 def duration(text: str) -> int:
-    """Read a duration into nanoseconds: s, m, h and d; 0 is none.
+    """Parse a duration with unit s, m, h or d into nanoseconds. 0 is allowed.
 
     >>> duration("5m"), duration("90s"), duration("0")
     (300000000000, 90000000000, 0)
@@ -111,7 +114,7 @@ def duration(text: str) -> int:
 
 
 def prefix(text: str) -> IPv4Network | IPv6Network:
-    """Read a CIDR prefix, or an address that stands for itself.
+    """Parse a CIDR prefix, or an address as a prefix of one address.
 
     >>> prefix("10.0.0.0/8"), prefix("2001:db8::1")
     (IPv4Network('10.0.0.0/8'), IPv6Network('2001:db8::1/128'))

@@ -1,8 +1,8 @@
-"""UDP sockets to receive on, and what the system does for them: the buffer it granted, the datagrams it dropped.
+"""UDP sockets for receiving: the buffer that the system granted, and the datagrams that it dropped.
 
-Linux counts the datagrams that found the receive buffer full per socket, and tells that counter at any time
-(`SO_MEMINFO`, Linux 4.12; the column `drops` of /proc/net/udp is the same number). The other way, `SO_RXQ_OVFL`, tells
-it only with the next datagram that is received, so that the loss at the end of a burst would stay unknown.
+Linux counts the datagrams that found the receive buffer full, per socket, and returns this counter at any time
+(`SO_MEMINFO`, Linux 4.12; also the column `drops` of /proc/net/udp). The alternative, `SO_RXQ_OVFL`, reports it only
+with the next received datagram, so losses at the end of a burst would remain unknown.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from ipaddress import ip_address
 from capture.errors import InputError
 
 SO_RCVBUFFORCE, SO_TIMESTAMPNS, SO_MEMINFO = 33, 35, 55
-"""Linux's numbers (asm-generic/socket.h); Python does not name them."""
+"""Linux's values of these constants (asm-generic/socket.h). Python does not define them."""
 
 IP_PKTINFO, IPV6_RECVPKTINFO = 8, 49
 MEMORY_INFO = struct.Struct("=9I")
 MEMORY_USED, MEMORY_DROPS = 0, 8
-"""Places in the answer to SO_MEMINFO (linux/sock_diag.h)."""
+"""Words in the result of SO_MEMINFO (linux/sock_diag.h)."""
 
 LINUX = sys.platform == "linux"
 
 
 class UdpSocket:
-    """One bound, non-blocking socket.
+    """A bound, non-blocking UDP socket.
 
-    `granted` are the bytes of buffer the system gave, by its own account: Linux books more than the payload for each
-    datagram, about 800 bytes for a small one, and for that gives twice what is asked for. `dropped` are the datagrams
-    that found the buffer full, as of the last call of `memory`; None where the system does not tell.
+    `granted`: bytes of buffer granted by the system. Linux charges more than the payload for a datagram (about 800
+    bytes for a small one), and therefore grants twice the requested size. `dropped`: datagrams that found the buffer
+    full, at the last call of `memory`; None if the system does not report it.
     """
 
-    def __init__(self, bound: socket.socket, asked: int) -> None:
-        """Set the options; the socket has been bound."""
+    def __init__(self, bound: socket.socket, requested: int) -> None:
+        """Set the options of a bound socket."""
         bound.setblocking(False)
         self.socket = bound
-        self.asked = asked
-        self.granted = _grow_buffer(bound, asked)
+        self.requested = requested
+        self.granted = _grow_buffer(bound, requested)
         host, self.port = bound.getsockname()[:2]
         self.address = ip_address(host.partition("%")[0])
         self.name = f"[{self.address}]:{self.port}" if self.address.version == 6 else f"{self.address}:{self.port}"
@@ -50,31 +50,31 @@ class UdpSocket:
         self.memory()
 
     @property
-    def short(self) -> bool:
-        """Whether the system gave less than was asked for."""
-        return self.granted < self.asked * (2 if LINUX else 1)
+    def smaller_than_requested(self) -> bool:
+        """True if the system granted less than requested."""
+        return self.granted < self.requested * (2 if LINUX else 1)
 
     def memory(self) -> int | None:
-        """Bytes of the buffer in use; brings `dropped` up to date. None where nobody tells."""
+        """Return the bytes of the buffer in use, and update `dropped`. Return None if the system does not report it."""
         if not LINUX:
             return None
         try:
-            told = MEMORY_INFO.unpack(self.socket.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, MEMORY_INFO.size))
+            info = MEMORY_INFO.unpack(self.socket.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, MEMORY_INFO.size))
         except OSError as error:
             if error.errno != errno.ENOPROTOOPT:
                 raise
             return None  # Linux before 4.12
-        self.dropped = (self.dropped or 0) + (told[MEMORY_DROPS] - self._last) % 2**32  # the system's has 32 bits
-        self._last = told[MEMORY_DROPS]
-        return told[MEMORY_USED]
+        self.dropped = (self.dropped or 0) + (info[MEMORY_DROPS] - self._last) % 2**32  # the system's has 32 bits
+        self._last = info[MEMORY_DROPS]
+        return info[MEMORY_USED]
 
     def close(self) -> None:
-        """Close; what is in the buffer is lost."""
+        """Close the socket. The datagrams in its buffer are lost."""
         self.socket.close()
 
 
 def open_sockets(listen: Iterable[tuple[str, int]], receive_buffer: int) -> list[UdpSocket]:
-    """Bind every address that the hosts resolve to; InputError, naming it, where one cannot be had."""
+    """Bind all addresses that the hosts resolve to. Raises InputError, which names the address, if one fails."""
     with contextlib.ExitStack() as undo:
         opened = [
             _open(family, address, receive_buffer, undo)
@@ -87,17 +87,17 @@ def open_sockets(listen: Iterable[tuple[str, int]], receive_buffer: int) -> list
 
 def _resolved(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE)
+        resolved = socket.getaddrinfo(host or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise InputError(
             f"cannot listen on {host}: {error.strerror}; expected a name or an address of this machine"
         ) from error
-    usable = [(family, address) for family, _, _, _, address in found if host or _has(family)]
+    usable = [(family, address) for family, _, _, _, address in resolved if host or _has(family)]
     return list(dict.fromkeys(usable))  # type: ignore[arg-type]
 
 
 def _has(family: int) -> bool:
-    """Whether the system has addresses of this family at all: some name `::` without any IPv6."""
+    """Return whether the system supports an address family. Some systems resolve `::` without IPv6."""
     try:
         socket.socket(family, socket.SOCK_DGRAM).close()
     except OSError:
@@ -109,7 +109,7 @@ def _open(family: int, address: tuple[str, int], receive_buffer: int, undo: cont
     try:
         udp = undo.enter_context(contextlib.closing(socket.socket(family, socket.SOCK_DGRAM)))
         if family == socket.AF_INET6:
-            # One socket for each family: the addresses of the records are then those of the wire.
+            # One socket per family, so that records contain the addresses of the wire.
             udp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         udp.bind(address)
     except OSError as error:
@@ -128,18 +128,18 @@ def _open(family: int, address: tuple[str, int], receive_buffer: int, undo: cont
     return UdpSocket(udp, receive_buffer)
 
 
-def _grow_buffer(udp: socket.socket, asked: int) -> int:
-    """Ask for a receive buffer, past the system's limit where we may; return what was granted, as it is read back."""
+def _grow_buffer(udp: socket.socket, requested: int) -> int:
+    """Request a receive buffer, above the system's limit if permitted. Return the granted size."""
     options = [SO_RCVBUFFORCE, socket.SO_RCVBUF] if LINUX else [socket.SO_RCVBUF]
     for option in options:
-        wanted = asked
-        while wanted:
+        size = requested
+        while size:
             try:
-                udp.setsockopt(socket.SOL_SOCKET, option, wanted)
+                udp.setsockopt(socket.SOL_SOCKET, option, size)
             except PermissionError:
                 break
-            except OSError:  # macOS refuses what is above its limit, where Linux gives the limit
-                wanted //= 2
+            except OSError:  # macOS rejects sizes above its limit; Linux grants the limit
+                size //= 2
                 continue
             return udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
     return udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)

@@ -1,15 +1,15 @@
-"""The ring's blocks as the kernel fills them (TPACKET_V3, linux/if_packet.h), and the walk over the frames in one.
+"""The ring's blocks (TPACKET_V3, linux/if_packet.h), and the walk over the frames of a block.
 
     block       version, offset of private data, status, packets, offset of the first, bytes used, number, times
     frame       next, sec, nsec, snaplen, len, status, mac, net, rxhash, vlan_tci, vlan_tpid, padding; sockaddr_ll
-                ... room ...  the frame's bytes, at `mac` behind the beginning
+                ... room ...  the frame's bytes, at offset `mac`
 
-`next` is 0 at a block's last frame. All numbers are the machine's; kernels exist for little-endian alone.
+`next` is 0 at the last frame of a block. All numbers are in machine order; kernels support little-endian only.
 
-The kernel takes a frame's VLAN tag off and tells it aside. The walk puts it back **in place**, in the room before the
-frame, and changes the frame's own numbers accordingly; so whoever decodes sees what was on the wire. In the same way
-the header of Linux cooked captures is put before frames that come without their link header. A frame that has been
-done is marked in the padding, which the kernel clears.
+The kernel removes a frame's VLAN tag and stores it in the frame header. The walk inserts the tag again **in place**, in
+the room before the frame, and corrects the frame header. So decoders see the frame as on the wire. In the same way a
+Linux cooked header is inserted before frames without link header. A completed frame is marked in the padding, which the
+kernel clears.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from capture.native import helper, kernel
 
 BLOCK_HEADER = 48
 BLOCK_STATUS, BLOCK_PACKETS, BLOCK_FIRST, BLOCK_USED = 8, 12, 16, 20
-"""Places in the descriptor of a block."""
+"""Offsets in the descriptor of a block."""
 
 NEXT, SEC, NSEC, SNAPLEN, LEN, STATUS, MAC, VLAN_TCI, VLAN_TPID, DONE = 0, 4, 8, 12, 16, 20, 24, 32, 36, 40
 ADDRESS = 48
 PROTOCOL, HARDWARE_TYPE, PACKET_TYPE, ADDRESS_LENGTH, HARDWARE_ADDRESS = 50, 56, 58, 59, 60
-"""Places before a frame; from ADDRESS on a sockaddr_ll. DONE is the first byte of padding."""
+"""Offsets in the frame header; from ADDRESS on it is a sockaddr_ll. DONE is the first byte of padding."""
 
 FRAME_HEADER = 68
-"""Bytes before the room that a frame stands behind (TPACKET3_HDRLEN)."""
+"""Bytes of the frame header, which precedes the room and the frame (TPACKET3_HDRLEN)."""
 
 VLAN_VALID, VLAN_TPID_VALID = 0x10, 0x40
-"""Bits of a frame's status: a tag was taken off; its type is told too."""
+"""Bits of a frame's status: a tag was removed; its type (TPID) is valid too."""
 
 TAG, COOKED_HEADER, MACS = 4, 16, 12
 RESERVE = 16
-"""Bytes of room asked for before each frame, beyond what the kernel leaves: enough for a tag or a cooked header."""
+"""Bytes of additional room requested before each frame: enough for a tag or a cooked header."""
 
 TRUNCATED, COUNTS = 0, 1
-"""What the walk counts: frames that were not captured whole."""
+"""Counters of the walk: truncated frames."""
 
 
 @helper
 def put_tag_back(buf, at, mac):  # type: ignore[no-untyped-def]
-    """Put the VLAN tag of the frame at `at` behind its addresses; return where the frame begins now."""
+    """Insert the VLAN tag of the frame at `at` after its addresses. Return the new offset of the frame."""
     frame = at + mac
-    for place in range(MACS):
-        buf[frame - TAG + place] = buf[frame + place]
+    for index in range(MACS):
+        buf[frame - TAG + index] = buf[frame + index]
     tpid = u16le(buf, at + VLAN_TPID) if u32le(buf, at + STATUS) & VLAN_TPID_VALID else np.int64(0x8100)
     tci = u16le(buf, at + VLAN_TCI)
     put16le(buf, frame + MACS - TAG, tpid >> 8 | (tpid & 0xFF) << 8)
@@ -60,7 +60,7 @@ def put_tag_back(buf, at, mac):  # type: ignore[no-untyped-def]
 
 @helper
 def put_cooked_header(buf, at, mac):  # type: ignore[no-untyped-def]
-    """Put packet type, hardware type, address and protocol before the packet at `at`; return where it begins now."""
+    """Insert a cooked header before the packet at `at`. Return the new offset of the packet."""
     header = at + mac - COOKED_HEADER
     buf[header] = 0
     buf[header + 1] = buf[at + PACKET_TYPE]
@@ -68,8 +68,8 @@ def put_cooked_header(buf, at, mac):  # type: ignore[no-untyped-def]
     buf[header + 3] = buf[at + HARDWARE_TYPE]
     buf[header + 4] = 0
     buf[header + 5] = buf[at + ADDRESS_LENGTH]
-    for place in range(8):
-        buf[header + 6 + place] = buf[at + HARDWARE_ADDRESS + place]
+    for index in range(8):
+        buf[header + 6 + index] = buf[at + HARDWARE_ADDRESS + index]
     buf[header + 14] = buf[at + PROTOCOL]  # in network order, as the kernel has it
     buf[header + 15] = buf[at + PROTOCOL + 1]
     return mac - COOKED_HEADER
@@ -77,7 +77,7 @@ def put_cooked_header(buf, at, mac):  # type: ignore[no-untyped-def]
 
 @helper
 def complete(buf, at, link):  # type: ignore[no-untyped-def]
-    """Put back what the kernel has told aside of the frame at `at`, once."""
+    """Complete the frame at `at`, once: insert its VLAN tag or cooked header."""
     mac = u16le(buf, at + MAC)
     captured = u32le(buf, at + SNAPLEN)
     begin = mac
@@ -94,11 +94,12 @@ def complete(buf, at, link):  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64*, i64*, i64*)")
 def scan_ring(buf, end, link, block_records, max_blocks, rows, state, counts):  # type: ignore[no-untyped-def]
-    """Walk the frames of one block of the ring, `buf[state[0]:end]`, complete them and describe runs of them.
+    """Walk the frames of one ring block, `buf[state[0]:end]`, complete them and describe blocks of them.
 
-    `rows` is max_blocks x BLOCK_WORDS, `state` the first two words of a WalkState, `counts` (COUNTS) grows. A frame
-    whose numbers lead out of the block, or into the next frame, ends the walk with BAD_LENGTH. Returns the number of
-    runs.
+    * `rows`: max_blocks x BLOCK_WORDS. `state`: the first two words of a WalkState. `counts`: COUNTS words.
+
+    A frame whose offsets point outside the block, or into the next frame, ends the walk with BAD_LENGTH. Returns the
+    number of blocks written.
     """
     at = state[0]
     status = np.int64(CONTINUE)
@@ -135,7 +136,7 @@ def scan_ring(buf, end, link, block_records, max_blocks, rows, state, counts):  
 
 
 class RingFormat:
-    """How frames lie in a block of the ring: a RecordFormat, whose walk goes over one block. Not thread safe."""
+    """The format of ring blocks. Implements RecordFormat; a walk covers one ring block. Not thread safe."""
 
     first_record = BLOCK_HEADER
 
@@ -147,13 +148,13 @@ class RingFormat:
 
     @property
     def truncated(self) -> int:
-        """Frames walked over that were not captured whole."""
+        """Number of walked frames that were captured incompletely."""
         return int(self.counts[TRUNCATED])
 
     def walk(
         self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
     ) -> int:
-        """Walk the frames of one block, which ends at `end`, as RecordFormat says."""
+        """Walk the frames of one ring block, which ends at `end`. Implements RecordFormat.walk."""
         return scan_ring(
             data, end, self.link_type, records, len(rows), rows.reshape(-1), state.words, self.counts
         )  # fmt: skip

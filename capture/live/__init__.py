@@ -1,1 +1,1 @@
-"""Live interfaces of Linux: a packet socket and the ring of memory that the kernel shares with it."""
+"""Live interfaces of Linux: packet sockets and their rings, memory shared with the kernel."""

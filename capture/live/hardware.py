@@ -1,7 +1,7 @@
-"""Link types of interfaces: what their frames begin with, by the hardware type that Linux gives them (if_arp.h).
+"""Link types of interfaces by Linux hardware type (if_arp.h).
 
-Where frames begin with nothing that says what follows, or differently from driver to driver, the kernel is asked for
-them without their link header (`cooked`), and the header of Linux cooked captures is put in its place.
+For some hardware types, frames do not begin with a usable type field, or drivers differ. Such interfaces are captured
+without link header (`cooked`), and a Linux cooked header is inserted in its place.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from capture.errors import InputError
 
 ETHERNET, RAW_IP, COOKED = 1, 101, 113
-"""Link types, LINKTYPE_ numbers as everywhere in this folder."""
+"""Link types: LINKTYPE_ numbers."""
 
 LOOPBACK = 772
-"""Hardware type whose interface sends every packet to itself, so that it passes twice."""
+"""Hardware type of loopback interfaces, which receive all packets they send."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """A kind of interface, its link type, and whether its frames are taken without their link header."""
+    """A kind of interface and its link type."""
 
     name: str
     link_type: int
 
     @property
     def cooked(self) -> bool:
-        """Whether the kernel leaves the link header away."""
+        """True if the kernel omits the link header."""
         return self.link_type == COOKED
 
 
@@ -46,13 +46,13 @@ HARDWARE: dict[int, Hardware] = {
     823: Hardware("GRE tunnel over IPv6", COOKED),
     65534: Hardware("none: tun, WireGuard", RAW_IP),
 }
-"""By ARPHRD_ number."""
+"""Kinds of interfaces by ARPHRD_ number."""
 
 
 def hardware_of(number: int, name: str) -> Hardware:
-    """Return what is known of a hardware type; InputError, with the list, where an interface `name` has another."""
+    """Return the kind of interface for a hardware type. Raises InputError, with the supported types, if unknown."""
     if number not in HARDWARE:
-        known = ", ".join(f"{each} ({hardware.name})" for each, hardware in HARDWARE.items())
+        known = ", ".join(f"{known_number} ({hardware.name})" for known_number, hardware in HARDWARE.items())
         raise InputError(
             f"{name}: got an interface of hardware type {number}, which is not supported; supported: {known}"
         )

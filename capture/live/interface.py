@@ -1,4 +1,4 @@
-"""A live interface as a capture: what is in its ring, block by block, in place."""
+"""A live interface as a capture: the blocks of its ring, read in place."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ from capture.metrics import (
 )
 
 GONE = "interface_gone"
-"""The damage of an interface that was deleted, or moved to another network namespace."""
+"""Damage of an interface that was deleted or moved to another network namespace."""
 
-AT_LAST = 1.0
-"""Seconds after which the ring is given up that shall end and does not yield what the kernel says is in it."""
+MAX_DRAIN_SECONDS = 1.0
+"""Seconds to wait at the end for packets that the kernel reports but the ring does not yield."""
 
 
 class InterfaceCapture(StreamedCapture):
-    """The packets of an interface from now on. It is live, and ends when it is stopped, or the interface is gone.
+    """The packets of an interface from now on. The capture is live; it ends if it is stopped or the interface is gone.
 
-    * A block lies in the kernel's ring, which is `data`; it goes back to the kernel **when the next one is asked for**.
-      A block of the ring may be several blocks. `low` is NO_WATERMARK.
-    * None is yielded where the kernel had no block for WAIT seconds. It may still have packets, in a block that is not
-      full, for two times BLOCK_TIMEOUT: then it is not `silent`.
-    * An interface that goes down is waited for; how often is counted. One that is gone ends with `damage` GONE, after
-      all that is in the ring.
-    * After `stop` no packet comes into the ring, and what is in it is read: all packets that the kernel has ever had
-      for it are records, or counted as dropped or unreadable.
+    * `data` is the kernel's ring. A ring block returns to the kernel **when the next one is requested**. It may yield
+      several blocks. Their `low` is NO_WATERMARK.
+    * `blocks` yields None if the kernel had no block for WAIT seconds. It may still have packets in a partly filled
+      block for up to two times BLOCK_TIMEOUT; then the capture is not `silent`.
+    * An interface that goes down is counted, and the capture waits for it. If the interface is gone, the capture ends
+      with `damage` GONE after the rest of the ring.
+    * After `stop` no packet enters the ring, and its content is read. All packets that the kernel has ever had are then
+      records, or counted as dropped or unreadable.
     """
 
     written = False
 
     def __init__(self, path: Path) -> None:
-        """Open `interface:NAME?options` and begin to receive; InputError where it cannot be, SettingError for the path.
+        """Open `interface:NAME?options` and begin to receive. Needs Linux and the capability CAP_NET_RAW.
 
-        Only who may open packet sockets can (CAP_NET_RAW), on Linux.
+        Raises InputError if the interface cannot be captured, SettingError for an invalid path.
         """
         super().__init__(path, NoBytes())
         settings = parse_interface(path)
@@ -72,26 +72,26 @@ class InterfaceCapture(StreamedCapture):
 
     @property
     def consumed(self) -> int:
-        """Bytes of the ring's blocks read so far, headers included."""
+        """Bytes of the ring's blocks read so far, with headers."""
         return self._bytes
 
     @property
     def silent(self) -> bool:
-        """Whether, after a None, no packet is in the ring: all that the kernel has had for it have been read."""
+        """True if, after a None, the ring is empty: all packets reported by the kernel have been read."""
         return self._unread <= 0
 
     @property
     def occupancy(self) -> float:
-        """Share of the ring's bytes that wait to be read, without the block being read, as of the last look for one.
+        """Share of the ring's bytes that wait to be read, without the current block, when the last block was requested.
 
-        It counts bytes, not blocks, because the kernel retires blocks that are nearly empty.
+        It counts bytes, not blocks, because the kernel also retires nearly empty blocks.
         """
         return self._fill
 
     def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
-        """Yield blocks until it is stopped or the interface is gone, and None for a while without any.
+        """Yield blocks until the capture is stopped or the interface is gone, and None after WAIT seconds without any.
 
-        There is one such iterator. Raises InputError where the socket fails.
+        Only one iterator may exist. Raises InputError if the socket fails.
         """
         ending: float | None = None
         try:
@@ -100,14 +100,14 @@ class InterfaceCapture(StreamedCapture):
                     ending = time.monotonic()
                     self.damage = None if self._stopped.is_set() else GONE
                     self.ring.stop()
-                found = self._next(WAIT if ending is None else BLOCK_TIMEOUT / 1000)
+                ring_block = self._next(WAIT if ending is None else BLOCK_TIMEOUT / 1000)
                 self._count()
-                if found is not None:
-                    yield from self._walk_ring(*found, block_records)
-                    self.ring.give_back()
+                if ring_block is not None:
+                    yield from self._walk_ring(*ring_block, block_records)
+                    self.ring.return_block()
                 elif ending is None:
                     yield None
-                elif self._unread <= 0 or time.monotonic() - ending > AT_LAST:
+                elif self._unread <= 0 or time.monotonic() - ending > MAX_DRAIN_SECONDS:
                     return
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
@@ -126,11 +126,11 @@ class InterfaceCapture(StreamedCapture):
 
     @property
     def _unread(self) -> int:
-        """Packets that the kernel has in the ring, as of its last count."""
+        """Number of packets in the ring, by the last statistics of the kernel."""
         return self.ring.received - self.ring.dropped - self._packets
 
     def _walk_ring(self, first: int, end: int, packets: int, block_records: int) -> Iterator[Block]:
-        """Describe the frames of one retired block."""
+        """Walk the frames of one retired ring block and yield their blocks."""
         state = WalkState(first)
         row = np.empty((1, BLOCK_WORDS), np.int64)
         walked = 0
@@ -148,7 +148,7 @@ class InterfaceCapture(StreamedCapture):
         self._occupied, self._fill = self.ring.waiting, self.ring.fill
 
     def samples(self, link: str) -> Samples:
-        """Return what the kernel says of the ring, and what became of the packets in it; any thread may call."""
+        """Return the ring's statistics and the counters of its packets. Any thread may call this."""
         samples = Samples()
         samples.add(INTERFACE_RECEIVED, self.ring.received, link)
         samples.add(INTERFACE_DROPPED, self.ring.dropped, link)
@@ -162,6 +162,6 @@ class InterfaceCapture(StreamedCapture):
         return samples
 
     def close(self) -> None:
-        """Let go of the interface; the iterator of `blocks` must have ended or been closed."""
+        """Close the interface. The iterator of `blocks` must have ended or have been closed."""
         self.data = np.empty(0, np.uint8)
         self.ring.close()

@@ -1,9 +1,9 @@
-"""A packet socket and the ring of blocks that the kernel fills with its frames (packet(7), packet_mmap.rst).
+"""A packet socket and its ring of blocks, which the kernel fills with frames (packet(7), packet_mmap.rst).
 
-    kernel fills ──► retired: full, or BLOCK_TIMEOUT has passed ──► read in place ──► handed back
+    kernel fills ──► retired: full, or BLOCK_TIMEOUT has passed ──► read in place ──► returned
 
-The ring is mapped into this process: no frame is copied after the kernel has written it. Where all blocks are retired
-and none is handed back, the kernel drops frames and counts them.
+The ring is mapped into this process, so frames are not copied after the kernel has written them. If all blocks are
+retired and none is returned, the kernel drops frames and counts them.
 """
 
 from __future__ import annotations
@@ -26,57 +26,57 @@ from capture.errors import InputError
 from capture.files.tpacket import BLOCK_FIRST, BLOCK_HEADER, BLOCK_PACKETS, BLOCK_STATUS, BLOCK_USED, RESERVE
 from capture.interface_path import BLOCK_BYTES, PREFIX, InterfaceSettings
 from capture.live.hardware import LOOPBACK, Hardware, hardware_of
-from capture.live.packet_socket import open_socket, why_no_ring
+from capture.live.packet_socket import open_socket, ring_error
 
 BLOCK_TIMEOUT = 100
-"""Milliseconds after which the kernel retires a block that is not full. It looks that often for one that was there when
-it looked before, so that a packet may be read twice as late."""
+"""Milliseconds after which the kernel retires a partly filled block. It retires blocks that it has already seen at its
+previous check, so a packet can be delayed by twice this time."""
 
 SOL_PACKET, SO_ATTACH_FILTER = 263, 26
 ADD_MEMBERSHIP, RX_RING, STATISTICS, VERSION, PACKET_RESERVE, IGNORE_OUTGOING = 1, 5, 6, 10, 12, 23
 TPACKET_V3, PROMISCUOUS, ETH_P_ALL = 2, 1, 3
 GET_FLAGS, GET_HARDWARE = 0x8913, 0x8927
-"""Linux's numbers (linux/if_packet.h, linux/sockios.h); Python does not name them."""
+"""Linux's values of these constants (linux/if_packet.h, linux/sockios.h). Python does not define them."""
 
 REQUEST = struct.Struct("@7I")
-"""struct tpacket_req3: bytes and number of blocks, of frames, timeout, private bytes, features."""
+"""struct tpacket_req3: size and number of blocks, size and number of frames, timeout, private bytes, features."""
 
 MEMBERSHIP = struct.Struct("@iHH8x")
-TOLD = struct.Struct("@3I")
-"""struct tpacket_stats_v3: packets, those dropped among them; drops; how often the ring was full."""
+STATISTICS_STRUCT = struct.Struct("@3I")
+"""struct tpacket_stats_v3: packets, with the dropped ones; drops; how often the ring became full."""
 
 FRAME_BYTES = 2048
-"""What a ring of frames would give to each; blocks are filled without regard to it, but the kernel checks the sum."""
+"""Frame size in the ring request. Blocks are filled without regard to it, but the kernel checks the product."""
 
 RETURN = 0x06
-"""BPF's instruction that ends with a number of bytes to take."""
+"""BPF instruction that returns the number of bytes to capture."""
 
-OURS = 1
-"""Bit of a block's status: the kernel has retired it."""
+RETIRED = 1
+"""Bit of a block's status: the kernel has retired the block."""
 
 UP = 1
-"""Bit of an interface's flags."""
+"""Bit of an interface's flags: the interface is up."""
 
 
 def waiting_share(status: npt.NDArray[np.uint32], used: npt.NDArray[np.uint32], current: int) -> float:
     """Return the share, 0 to 1, of a ring's bytes that wait in retired blocks other than `current`.
 
-    The kernel retires a block after BLOCK_TIMEOUT, even if it contains a single packet: many waiting blocks of a quiet
-    link are little work.
+    The kernel retires a block after BLOCK_TIMEOUT, even if it contains a single packet. So many waiting blocks of a
+    quiet link can be little work.
     """
-    waiting = np.minimum(used, BLOCK_BYTES) * ((status & OURS) != 0)
+    waiting = np.minimum(used, BLOCK_BYTES) * ((status & RETIRED) != 0)
     return float(waiting.sum(dtype=np.int64) - waiting[current]) / ((len(status) - 1) * BLOCK_BYTES)
 
 
 class Ring:
-    """One interface's ring. `data` are all its blocks; what is in those that were handed back changes at any time.
+    """The ring of one interface. `data`: all its blocks; the content of returned blocks may change at any time.
 
-    `received` are the packets that the kernel had for the ring, `dropped` those that it had no room for, `freezes` how
-    often all blocks were full: as of the last call of `count`. One thread uses it.
+    `received`: packets that the kernel had for the ring. `dropped`: packets that found the ring full. `freezes`: how
+    often the ring became full. All are as of the last call of `count`. Only one thread may use the ring.
     """
 
     def __init__(self, settings: InterfaceSettings) -> None:
-        """Open and bind; InputError where the system does not let us, there is no such interface, or it is unknown."""
+        """Open and bind the socket. Raises InputError if this fails, or if the interface is unknown or unsupported."""
         self.settings = settings
         self.name = PREFIX + settings.name
         self.received = self.dropped = self.freezes = 0
@@ -92,7 +92,7 @@ class Ring:
             try:
                 self._set_up(loopback=number == LOOPBACK)
             except OSError as error:
-                raise InputError(f"{self.name}: cannot be captured: {why_no_ring(error, settings)}") from error
+                raise InputError(f"{self.name}: cannot be captured: {ring_error(error, settings)}") from error
             undo.pop_all()
         self._close = weakref.finalize(self, self._socket.close)
         self._status = self.data.reshape(self.blocks, BLOCK_BYTES)[:, BLOCK_STATUS : BLOCK_STATUS + 4].view(np.uint32)
@@ -101,7 +101,7 @@ class Ring:
         self._readable.register(self._socket, select.POLLIN | select.POLLERR)
 
     def _inspect(self) -> tuple[int, bool]:
-        """Return the interface's hardware type, and whether it is up."""
+        """Return the interface's hardware type and whether it is up."""
         request = struct.pack("16s16x8x", os.fsencode(self.settings.name))
         try:
             (number,) = struct.unpack_from("=H", fcntl.ioctl(self._socket, GET_HARDWARE, request), 16)
@@ -110,15 +110,15 @@ class Ring:
             if error.errno != errno.ENODEV:
                 raise InputError(f"{self.name}: cannot be inspected: {error.strerror}") from error
             names = ", ".join(sorted(name for _, name in socket.if_nameindex()))
-            raise InputError(f"{self.name}: no such interface; there are: {names}") from error
+            raise InputError(f"{self.name}: no such interface; this machine has: {names}") from error
         return number, bool(flags & UP)
 
     def _set_up(self, *, loopback: bool) -> None:
-        """Ask for the ring and map it; then let packets come."""
+        """Create the ring and map it; then start to receive packets."""
         option = self._socket.setsockopt
         option(SOL_PACKET, VERSION, TPACKET_V3)
         option(SOL_PACKET, PACKET_RESERVE, RESERVE)
-        if loopback:  # it sends every packet to itself: as outgoing and as incoming it would be there twice
+        if loopback:  # it sends every packet to itself, so that each would be captured twice
             option(SOL_PACKET, IGNORE_OUTGOING, 1)
         self._filter(self.settings.snaplen)
         size = self.blocks * BLOCK_BYTES
@@ -134,15 +134,15 @@ class Ring:
             option(SOL_PACKET, ADD_MEMBERSHIP, MEMBERSHIP.pack(index, PROMISCUOUS, 0))
 
     def _filter(self, most: int) -> None:
-        """Take up to `most` bytes of each packet; with 0 no packet, which is then not counted either."""
+        """Capture up to `most` bytes of each packet; 0 captures no packets, and does not count them."""
         program = ctypes.create_string_buffer(struct.pack("=HBBI", RETURN, 0, 0, most))
-        described = struct.pack("@HP", 1, ctypes.addressof(program))
-        self._socket.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, described)
+        program_struct = struct.pack("@HP", 1, ctypes.addressof(program))
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program_struct)
 
     def next(self, wait: float) -> tuple[int, int, int] | None:
-        """Return where the next retired block's first frame is, where its bytes end, and its packets; wait for it.
+        """Wait for the next retired block. Return the offset of its first frame, the end of its bytes, and its packets.
 
-        None where there is none after `wait` seconds. Raises OSError ENETDOWN once when the interface has gone down.
+        Returns None if there is none after `wait` seconds. Raises OSError ENETDOWN once if the interface goes down.
         """
         if not self._retired() and self._readable.poll(wait * 1000):
             self._raise_error()
@@ -154,13 +154,13 @@ class Ring:
         end = base + min(used, BLOCK_BYTES)
         return min(base + max(first, BLOCK_HEADER), end), end, packets
 
-    def give_back(self) -> None:
-        """Hand the block that `next` has returned back to the kernel."""
+    def return_block(self) -> None:
+        """Return the current block, the last result of `next`, to the kernel."""
         self._status[self._next] = 0
         self._next = (self._next + 1) % self.blocks
 
     def _retired(self) -> bool:
-        return bool(self._status[self._next, 0] & OURS)
+        return bool(self._status[self._next, 0] & RETIRED)
 
     def _raise_error(self) -> None:
         number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -169,35 +169,37 @@ class Ring:
 
     @property
     def waiting(self) -> int:
-        """Retired blocks that have not been handed back, the one being read among them."""
-        return int((self._status & OURS).sum())
+        """Number of retired blocks that have not been returned, with the current one."""
+        return int((self._status & RETIRED).sum())
 
     @property
     def fill(self) -> float:
-        """Return the share, 0 to 1, of the ring's bytes that wait to be read, without the block being read."""
+        """Share, 0 to 1, of the ring's bytes that wait to be read, without the current block."""
         return waiting_share(self._status[:, 0], self._used[:, 0], self._next)
 
     @property
     def gone(self) -> bool:
-        """Whether the interface has been deleted, or moved out of this network namespace."""
+        """True if the interface has been deleted or moved out of this network namespace."""
         return not self._socket.getsockname()[0]
 
     def count(self) -> None:
-        """Bring the counters up to date."""
-        received, dropped, freezes = TOLD.unpack(self._socket.getsockopt(SOL_PACKET, STATISTICS, TOLD.size))
-        self.received += received  # the kernel begins anew with each look
+        """Update the counters."""
+        received, dropped, freezes = STATISTICS_STRUCT.unpack(
+            self._socket.getsockopt(SOL_PACKET, STATISTICS, STATISTICS_STRUCT.size)
+        )
+        self.received += received  # the kernel resets its counters at each call
         self.dropped += dropped
         self.freezes += freezes
 
     def stop(self) -> None:
-        """Let no further packet into the ring; what is in it can still be read."""
+        """Stop capturing. The packets in the ring can still be read."""
         self._filter(0)
 
     def close(self) -> None:
-        """Let go of socket and ring, whose memory is the system's again when nobody looks at `data` any more."""
+        """Close the socket and release the ring. Its memory is freed when no array refers to `data` any more."""
         if self._close.alive:
             with contextlib.suppress(OSError):
-                self.stop()  # the ring lives as long as somebody looks at it, and is not to be filled
+                self.stop()  # arrays may keep the ring alive; it must not be filled any more
             self.data = np.empty(0, np.uint8)
             self._status = self._used = np.empty((0, 1), np.uint32)
             self._close()

@@ -91,7 +91,7 @@ def beginning(collector: Collector) -> Iterator[str]:
     settings = collector.settings
     for udp in collector.sockets:
         yield f"listening on {udp.name}, receive buffer {spelled_bytes(udp.granted)}"
-    if any(udp.short for udp in collector.sockets):
+    if any(udp.smaller_than_requested for udp in collector.sockets):
         yield (
             f"the system gave less receive buffer than the {spelled_bytes(settings.receive_buffer)} asked for: bursts "
             f"may get lost (counted); allow it with: sysctl -w net.core.rmem_max={settings.receive_buffer}"
@@ -123,7 +123,7 @@ def summary(samples: Samples, folder: Path) -> str:
     if unwritten := samples.total(UNWRITTEN):
         lines.append(f"lost because the disk failed: {_count(unwritten, 'datagram')}")
     if deleted := samples.total(FILES_DELETED):
-        lines.append(f"deleted to keep the bound: {_count(deleted, 'oldest file')}")
+        lines.append(f"deleted to keep the limit: {_count(deleted, 'oldest file')}")
     if datagrams:
         lines += ["", aligned(["exporter", "datagrams", "bytes"], _exporters(samples, datagrams))]
     return "\n".join(lines)
