@@ -83,7 +83,7 @@ def test_wiretide_run_refuses_a_link_that_is_an_interface(tmp_path: Path) -> Non
 def test_other_systems_are_told_what_to_do_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packet_socket.sys, "platform", "darwin")
     with pytest.raises(
-        InputError, match=r"on Linux alone, this is darwin; elsewhere: tcpdump -i en0 -U -w - \| wiretide"
+        InputError, match=r"on Linux only, this is darwin; elsewhere: tcpdump -i en0 -U -w - \| wiretide"
     ):
         open_capture("interface:en0")
 

@@ -1,8 +1,7 @@
-"""Synthetic captures: disorder, lulls, skew, address pairs and attacks are known because they were asked for.
+"""Synthetic captures with known disorder, lulls, skew, address pairs and attacks.
 
-A `Profile` says what a link looks like, `generate` writes it as a classic pcap file, `three_links` writes the links
-of the demo. The file depends on the profile alone, byte for byte. `generate_from_script` writes the packets of a scapy
-script.
+A `Profile` describes a link, `generate` writes it as a classic pcap file, `three_links` writes the links of the demo.
+Equal profiles make equal files, byte for byte. `generate_from_script` writes the packets of a scapy script.
 """
 
 from capture.generate.attacks import Attack

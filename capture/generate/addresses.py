@@ -1,9 +1,9 @@
 """Address pairs: Zipf ranks, and a one-to-one map from ranks to pairs.
 
-Ranks 2c and 2c+1 are the two directions of conversation c. A conversation's number is multiplied by an odd constant
-modulo a power of two, which is a bijection, and split into a client and a server; clients and servers have separate
-prefixes. So distinct ranks are distinct (source, destination) pairs, exactly. There are 256 servers, and at
-least four times as many client-server pairs as conversations: clients talk to many servers.
+Ranks 2c and 2c+1 are the two directions of conversation c. The number of a conversation is multiplied by an odd
+constant modulo a power of two, which is a bijection, and split into a client and a server. Clients and servers have
+separate prefixes. So distinct ranks are always distinct (source, destination) pairs. There are 256 servers, and at
+least four times as many client-server pairs as conversations, so clients talk to many servers.
 
 IPv4: clients from 10.0.0.1 on, servers 198.18.0.1 to 198.18.1.0 (RFC 2544). IPv6: the same 32 bits below
 2001:db8::/96 (RFC 3849).
@@ -25,7 +25,7 @@ GOLDEN_FRACTION = 0.6180339887498949
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Columns of one row per packet: the conversation, its ends, which way the packet goes, and the family of both."""
+    """Columns with a row per packet: conversation, client, server, direction, and whether both ends are IPv6."""
 
     conversation: NDArray[np.uint64]
     client: NDArray[np.uint32]
@@ -35,7 +35,7 @@ class Ends:
 
 
 class Groups:
-    """Draws address pairs and remembers which occurred. Memory: 9 bytes for each group."""
+    """Source of address pairs; draws pairs and marks those that occurred. Memory: 9 bytes per pair."""
 
     def __init__(self, groups: int, skew: float, ipv6_share: float, seed: int) -> None:
         table = np.arange(1, groups + 1, dtype=np.float64)
@@ -50,25 +50,25 @@ class Groups:
 
     @property
     def seen(self) -> int:
-        """Distinct pairs marked so far."""
+        """Number of distinct pairs marked so far."""
         return int(np.count_nonzero(self._seen))
 
     def mark(self, ranks: NDArray[np.int64]) -> None:
-        """Remember that these ranks occurred."""
+        """Mark ranks as seen."""
         self._seen[ranks] = True
 
     def ranks(self, draws: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return a rank `0..groups-1` for each 64-bit draw, by search in the cumulative distribution."""
+        """Return a rank `0..groups-1` per 64-bit draw, by a search in the cumulative distribution."""
         chance = (draws >> np.uint64(11)) * 2.0**-53
-        # Searching in sorted order walks the table instead of jumping in it: 28 ns for each packet instead of 66,
-        # sorting included.
+        # A search in sorted order walks through the table instead of jumping in it: 28 ns per packet instead of 66,
+        # with the time for sorting.
         order = np.argsort(chance)
         ranks = np.empty(len(draws), dtype=np.int64)
         ranks[order] = np.searchsorted(self._table, chance[order], side="right")
         return ranks
 
     def ends(self, ranks: NDArray[np.int64]) -> Ends:
-        """Return the two ends of each rank's pair."""
+        """Return the two ends of the pairs of these ranks."""
         conversation = (ranks >> 1).astype(np.uint64)
         scattered = (conversation * np.uint64(GOLDEN) + self._offset) & np.uint64((1 << self._bits) - 1)
         server = (scattered & np.uint64((1 << SERVER_BITS) - 1)).astype(np.uint32) + np.uint32(SERVERS)

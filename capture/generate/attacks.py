@@ -1,7 +1,7 @@
-"""Attacks: what their packets look like. When and how many is decided by the timeline.
+"""Packets of attacks. The timeline decides their times and numbers.
 
-All are IPv4. The victim is 198.19.0.1 and sends nothing, the scanner is 198.19.0.2, and neither is an end of
-background traffic.
+All attacks are IPv4. The victim is 198.19.0.1 and sends nothing, the scanner is 198.19.0.2. Background traffic uses
+neither of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VICTIM = (198 << 24) | (19 << 16) | 1
 SCANNER = VICTIM + 1
 RESOLVERS = (198 << 24) | (19 << 16) | (1 << 8)
 SPOOFED = range(11 << 24, 127 << 24)
-"""Spoofed sources, 11.0.0.0 to 126.255.255.255: clear of clients, servers and the loopback network."""
+"""Spoofed sources, 11.0.0.0 to 126.255.255.255, without clients, servers and the loopback network."""
 SYN = 0x02
 KINDS = {
     "syn-flood": "spoofed sources open connections to port 443 of one victim",
@@ -29,10 +29,10 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """Packets of `kind` (a key of `KINDS`) sent at `rate` packets/s, on top of the rest, in `[start, end)`.
+    """An attack: `rate` packets/s of `kind` (a key of `KINDS`) in `[start, end)`, in addition to other traffic.
 
-    Times are ns from the start of the capture. Raises `ValueError` for an unknown kind, an empty interval or a rate of
-    nothing.
+    Times are ns from the start of the capture. Raises `ValueError` for an unknown kind, an empty interval or a rate out
+    of range.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Attack:
     rate: float
 
     def __post_init__(self) -> None:
-        """Refuse an attack that would not be seen."""
+        """Reject an attack without packets."""
         if self.kind not in KINDS:
             raise ValueError(f"attack: got kind {self.kind!r}, expected one of {', '.join(KINDS)}")
         if not 0 <= self.start < self.end:
@@ -56,7 +56,7 @@ class Attack:
 
 
 def overlay(traffic: Traffic, attack: Attack, rows: NDArray[np.int64], draws: NDArray[np.uint64]) -> None:
-    """Make `rows` of `traffic` packets of `attack`, with one 64-bit draw for each row of `traffic`."""
+    """Overwrite `rows` of `traffic` with packets of `attack`. `draws`: a 64-bit draw per row of `traffic`."""
     low = draws[rows] & np.uint64(0xFFFFFFFF)
     high = draws[rows] >> np.uint64(32)
     traffic.destination[rows] = VICTIM

@@ -1,4 +1,4 @@
-"""Background traffic: who talks to whom, with which protocol, ports, flags and lengths."""
+"""Background traffic: address pairs, protocols, ports, flags and lengths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TCP_SERVICES = np.array(
 UDP_SERVICES = np.array(
     [53, 53, 53, 443, 443, 123, 161, 514, 1194, 1812, 2055, 3478, 4500, 4739, 5353, 51820], dtype=np.uint16
 )
-"""Server ports, more often those seen more often. Each conversation has one."""
+"""Server ports, with repetitions by popularity. Each conversation has one."""
 CLIENT_PORTS = range(32768, 60999)
 """Linux's range of ephemeral ports. Each conversation uses four of them."""
 ACK, SYN, FIN, PSH = 0x10, 0x02, 0x01, 0x08
@@ -25,7 +25,7 @@ LENGTH_STEPS = 1 << 16
 
 
 class Background:
-    """Makes columns of background traffic from random draws, the same number for every packet."""
+    """Columns of background traffic, made from a fixed number of random draws per packet."""
 
     def __init__(self, profile: Profile) -> None:
         self.groups = Groups(profile.groups, profile.skew, profile.ipv6, profile.seed)
@@ -44,8 +44,8 @@ class Background:
     ) -> Traffic:
         """Return columns for packets at `ts`, from `draws` of shape (4, packets).
 
-        `background` says which of them really are background (None: all); only those count as pairs seen, the others
-        are to be overlaid.
+        `background`: mask of the packets that are background (None: all). Only their pairs count as seen; the caller
+        overwrites the others.
         """
         pair, kinds, lengths, noise = draws
         ranks = self.groups.ranks(pair)
@@ -61,7 +61,7 @@ class Background:
         step = (lengths >> np.uint64(48)).astype(np.int64)
         place = ((lengths >> np.uint64(32)) & np.uint64(0xFFFF)).astype(np.uint32)
         length = self._shortest[step] + (place * self._spread[step] >> np.uint32(16)).astype(np.int32)
-        length[(flags & SYN != 0) & (kind <= Kind.TCP6)] = 0  # a handshake carries no data: headers only
+        length[(flags & SYN != 0) & (kind <= Kind.TCP6)] = 0  # a handshake has only headers, no data
         return Traffic(
             ts=ts,
             kind=kind,
@@ -76,7 +76,7 @@ class Background:
         )
 
     def _kinds(self, draws: NDArray[np.uint64], ipv6: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        """Choose what each packet is by the upper half of its draw, and which fragment by a bit of the lower."""
+        """Choose the kind of each packet by the upper half of its draw, and the fragment by a bit of the lower half."""
         chance = draws >> np.uint64(32)
         arp, fragment, tcp, udp = (chance < edge for edge in self._kind_edges)
         kind = np.full(len(draws), Kind.ICMP4, dtype=np.uint8)
@@ -95,7 +95,7 @@ class Background:
         kind: NDArray[np.uint8],
         from_client: NDArray[np.bool_],
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Return source and destination ports: a conversation has one service; for ICMP see `Traffic`."""
+        """Return source and destination ports. A conversation has one service. For ICMP see `Traffic`."""
         flow = (draws >> np.uint64(6)) & np.uint64(3)
         mixed = (conversation * np.uint64(4) + flow + np.uint64(1)) * np.uint64(GOLDEN) >> np.uint64(32)
         client = (np.uint64(CLIENT_PORTS.start) + (mixed * np.uint64(len(CLIENT_PORTS)) >> np.uint64(32))).astype(

@@ -1,7 +1,7 @@
 """Times of conversations of application protocols and tunnels (their packets: `capture.generate.protocols`).
 
-Conversation n of a kind begins at a random place of the n-th slot of a piece, as packets of the background do. Its
-packets stay inside its piece, hence outside lulls. Everything depends on the seed of the profile, the kind and n alone.
+Conversation n of a kind begins at a random time in the n-th slot of a piece, like packets of the background. Its
+packets stay inside its piece, hence outside lulls. All times depend only on the seed of the profile, the kind and n.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from capture.units import SECOND
 KINDS = {
     "dns": "a query to a resolver and its answer, over UDP",
     "http": "a GET request and its response in a TCP connection",
-    "tls": "a TLS 1.3 handshake with a server name, and enciphered data, in a TCP connection",
+    "tls": "a TLS 1.3 handshake with a server name, and encrypted data, in a TCP connection",
     "sip": "a registration and a call, over UDP",
     "gre": "pings in GRE with a key",
     "ipip": "pings in IP in IP",
@@ -25,7 +25,7 @@ KINDS = {
 }
 DEFAULT_RATE = 10.0
 MAX_CONVERSATIONS = 100_000
-"""Conversations in a file: scapy builds some hundred of them in a second of CPU time."""
+"""Maximum number of conversations in a file: scapy builds a few hundred per second of CPU time."""
 LINK_TYPES = {1: "Ethernet", 101: "raw IP"}
 
 Frame = tuple[int, bytes]
@@ -43,7 +43,7 @@ class Conversations:
     rate: float = DEFAULT_RATE
 
     def __post_init__(self) -> None:
-        """Refuse conversations that would not take place."""
+        """Reject impossible conversations."""
         if self.kind not in KINDS:
             raise ValueError(f"traffic: got kind {self.kind!r}, expected one of {', '.join(KINDS)}")
         if not 0 < self.rate <= MAX_CONVERSATIONS:
@@ -54,7 +54,7 @@ class Conversations:
 
 
 def starts(pieces: Sequence[Piece], rate: float, chance: random.Random) -> Iterator[tuple[int, int]]:
-    """Yield the beginning of each conversation and the end of its piece, ns, in order.
+    """Yield begin of the conversation and end of its piece (ns) per conversation, in order.
 
     Counts are rounded cumulatively over the pieces.
     """
@@ -69,5 +69,5 @@ def starts(pieces: Sequence[Piece], rate: float, chance: random.Random) -> Itera
 
 
 def conversation_count(pieces: Sequence[Piece], rate: float) -> int:
-    """Return how many conversations `starts` yields."""
+    """Return the number of conversations that `starts` yields."""
     return round(sum(rate * (piece.end - piece.start) / SECOND for piece in pieces))

@@ -16,7 +16,7 @@ Field = tuple[str, str, object]
 
 
 class Kind(IntEnum):
-    """What is above the link layer; odd ones are IPv6. `FIRST` and `LAST` are the two fragments of a datagram."""
+    """Kind of the layers above the link layer. Odd kinds are IPv6. `FIRST`, `LAST`: the two fragments of a datagram."""
 
     TCP4 = 0
     TCP6 = 1
@@ -32,7 +32,7 @@ class Kind(IntEnum):
 
 
 FRAGMENT_BYTES = {4: 1480, 6: 1448}
-"""Data bytes of a first fragment, by IP version: the most that fit into 1500 bytes, in whole units of 8."""
+"""Data bytes of a first fragment by IP version: the maximum for 1500 bytes, a multiple of 8."""
 
 RECORD: tuple[Field, ...] = (
     ("seconds", "@u4", 0),
@@ -40,7 +40,7 @@ RECORD: tuple[Field, ...] = (
     ("captured_length", "@u4", 0),
     ("wire_length", "@u4", 0),
 )
-"""The record header of a classic pcap file. `@` stands for the byte order of the file."""
+"""Record header of a classic pcap file. `@` means the byte order of the file."""
 
 LINKS: dict[int, tuple[Field, ...]] = {
     0: (("family", "@u4", 0),),
@@ -63,7 +63,7 @@ LINKS: dict[int, tuple[Field, ...]] = {
         ("address", ">u2,>u4,>u2", (0x0200, 2, 0)),
     ),
 }
-"""Link layers by link type. The null link's family is in the order of the capturing host, hence of the file."""
+"""Link layers by link type. The null link's family is in the byte order of the capturing host, hence of the file."""
 
 TAG: tuple[Field, ...] = (("control", ">u2", 0), ("type", ">u2", 0))
 
@@ -131,17 +131,17 @@ ICMP: tuple[Field, ...] = (
 
 ETHERTYPES = {4: 0x0800, 6: 0x86DD, 0: 0x0806}
 FAMILIES = {4: 2, 6: 24}
-"""Address families of the null link: AF_INET everywhere, AF_INET6 as OpenBSD and NetBSD number it."""
+"""Address families of the null link: AF_INET, and AF_INET6 of OpenBSD and NetBSD."""
 PROTOCOLS = {Kind.TCP4: 6, Kind.TCP6: 6, Kind.ICMP4: 1, Kind.ICMP6: 58}
 """IP protocol numbers by kind; all other IP kinds are UDP, 17."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The headers of one kind of packet: `template` is one record with the constants.
+    """The headers of one kind of packet. `template`: one record with the constant values.
 
-    `network` and `transport` are the byte offsets of these layers in it. `link_length` and `length` count the bytes
-    from the start of the packet to the network layer and to the end of the headers.
+    `network`, `transport`: byte offsets of these layers in the record. `link_length`, `length`: bytes from the start of
+    the packet to the network layer, and to the end of the headers.
     """
 
     template: NDArray[np.void]
@@ -152,7 +152,7 @@ class Stack:
 
 
 def stack(link_type: int, depth: int, kind: Kind, byte_order: str) -> Stack:
-    """Join the layers of a `kind` of packet below `depth` VLAN tags; `byte_order` (`<` or `>`) is that of the file."""
+    """Join the layers of a packet of `kind` with `depth` VLAN tags. `byte_order`: `<` or `>`, that of the file."""
     version = 0 if kind == Kind.ARP else 6 if kind & 1 else 4
     fragment = FRAGMENT if kind in (Kind.FIRST6, Kind.LAST6) else ()
     network = {0: ARP, 4: IPV4, 6: IPV6}[version]
@@ -183,14 +183,14 @@ def stack(link_type: int, depth: int, kind: Kind, byte_order: str) -> Stack:
 
 
 def _transport(kind: Kind) -> tuple[Field, ...]:
-    """Return the table of what is above the network layer."""
+    """Return the table of the transport layer."""
     if kind in (Kind.LAST4, Kind.LAST6, Kind.ARP):
         return ()
     return {Kind.TCP4: TCP, Kind.TCP6: TCP, Kind.ICMP4: ICMP, Kind.ICMP6: ICMP}.get(kind, UDP)
 
 
 def _set_types(template: NDArray[np.void], depth: int, version: int, kind: Kind) -> None:
-    """Fill in what names the next layer: EtherTypes, families, protocols, and where a fragment lies in its datagram."""
+    """Set the fields that name the next layer (EtherTypes, families, protocols) and the offset of a fragment."""
     names = template.dtype.names or ()
     chain = ["link.type", *(f"tag{tag}.type" for tag in range(depth))]
     for tag, name in enumerate(chain[:-1]):

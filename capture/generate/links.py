@@ -1,4 +1,4 @@
-"""The three links of the demo: two busy mains whose clocks disagree, and a nearly silent, late control link."""
+"""The three links of the demo: two busy main links with different clocks, and a nearly idle, late control link."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ CONTROL_RATE = 0.5
 
 
 def three_links(folder: str | Path, duration_s: float, rate: float, seed: int = 1) -> dict[str, Summary]:
-    """Write `Main1.pcap`, `Main2.pcap` and `Control.pcap` into `folder`, made when missing; return what each holds.
+    """Write `Main1.pcap`, `Main2.pcap` and `Control.pcap` into `folder`, which is created. Return their summaries.
 
-    The mains send `rate` and `0.6 * rate` packets/s for `duration_s` seconds, each packet up to 2 s late; Main2's
-    clock is 3 s ahead. Control sends one packet in 2 s, up to 10 s late by a clock 20 s behind, and is silent for two
-    stretches, a third and a sixth of the duration: minutes, from twelve minutes on. Main1 is flooded with SYN packets
-    (as many again as its own) in the middle fifth and scanned at the end of it. Durations below 20 s are refused with
-    `ValueError`: Control would have no packet to be late.
+    * Main1 sends `rate` packets/s for `duration_s` seconds, Main2 `0.6 * rate`. Packets are up to 2 s late. Main2's
+      clock is 3 s ahead.
+    * Control sends one packet per 2 s, up to 10 s late, with a clock 20 s behind. It is silent twice, for a third and a
+      sixth of the duration: minutes, from twelve minutes on.
+    * Main1 has a SYN flood (at its own rate) in the middle fifth, and a port scan after it.
+
+    Raises `ValueError` for durations below 20 s, in which Control would have no late packet.
     """
     if duration_s < 20:
         raise ValueError(

@@ -1,8 +1,8 @@
-"""Columns of packets to bytes of pcap records, without a Python object for a packet.
+"""Conversion of packet columns to bytes of pcap records, without a Python object per packet.
 
-Packets with the same headers are made together: a template is repeated, its varying fields are set column by column,
-and the rows are scattered to their places in the output. Payloads are zeros, so the transport checksums need the
-headers only and still hold for the whole packet.
+Packets with equal headers are made together: a template is repeated, its varying fields are set column by column, and
+the rows are copied to their offsets in the output. Payloads are zeros, so the transport checksums of whole packets can
+be computed from the headers.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from capture.units import SECOND
 
 RECORD_HEADER = 16
 ETHERNET_MINIMUM = 60
-"""Shortest Ethernet frame without its check sequence. Shorter packets are padded; their IP length does not count it."""
+"""Shortest Ethernet frame without its check sequence. Shorter packets are padded; the IP length excludes padding."""
 DEPTHS = 4
 
 
 @dataclass(slots=True)
 class Traffic:
-    """Columns of a stretch of packets, in the order of the file.
+    """Columns of consecutive packets, in file order.
 
     Addresses are IPv4 numbers, or the last 32 bits below 2001:db8::/96. For ICMP the destination port is type * 256 +
-    code, as in NetFlow, and the source port the echo's identifier. `length` is the wire length asked for, in bytes;
-    the headers and the link layer may make it longer.
+    code, as in NetFlow, and the source port is the echo identifier. `length`: requested wire length in bytes; headers
+    and link layer may make it longer.
     """
 
     ts: NDArray[np.int64]
@@ -44,10 +44,10 @@ class Traffic:
 
 
 class Encoder:
-    """Turns traffic into the records of one kind of file."""
+    """Converter of traffic into the records of one kind of file."""
 
     def __init__(self, link_type: int, byte_order: str, tick: int, snap_length: int) -> None:
-        """`byte_order` is `<` or `>`; `tick` is ns per unit of a timestamp's fraction; `snap_length` is in bytes."""
+        """Prepare header stacks. `byte_order`: `<` or `>`. `tick`: ns per unit of fraction. `snap_length`: bytes."""
         self._minimum = ETHERNET_MINIMUM if link_type == 1 else 0
         self._tick = tick
         self._snap_length = snap_length
@@ -67,11 +67,11 @@ class Encoder:
 
     @staticmethod
     def _kinds(link_type: int) -> list[Kind]:
-        """Return the kinds a link type can carry: ARP needs a link layer that names its payload."""
+        """Return the kinds that a link type can carry. ARP needs a link layer with a type field."""
         return [kind for kind in Kind if kind != Kind.ARP or link_type not in (0, 101)]
 
     def encode(self, traffic: Traffic) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
-        """Return the bytes of the records, where each begins, and the sum of their wire lengths."""
+        """Return the bytes of the records, their offsets, and the sum of their wire lengths."""
         classes = traffic.kind * np.uint8(DEPTHS) + traffic.depth
         link_lengths = self._link_lengths[classes]
         network = np.clip(traffic.length - link_lengths, self._shortest[classes], self._longest[classes])
@@ -97,7 +97,7 @@ class Encoder:
 
 
 def _network_lengths(made: Stack, kind: Kind) -> tuple[int, int]:
-    """Return the least and greatest length from the network layer on, in bytes; ARP and first fragments have one."""
+    """Return minimum and maximum length in bytes from the network layer on; they are equal for ARP, first fragments."""
     headers = made.length - made.link_length
     if kind in (Kind.FIRST4, Kind.FIRST6):
         udp = 8
@@ -116,7 +116,7 @@ def _fill(
     rows: NDArray[np.int64],
     network: NDArray[np.int32],
 ) -> None:
-    """Set what differs between packets of one kind. `network` is their length in bytes from the network layer on."""
+    """Set the varying fields of packets of one kind. `network`: their length in bytes from the network layer on."""
     if kind == Kind.ARP:
         records["ip.sender"], records["ip.target"] = traffic.source[rows], traffic.destination[rows]
         return
@@ -138,7 +138,7 @@ def _fill(
     if kind in (Kind.FIRST4, Kind.FIRST6):
         above += np.uint16(8) + (noise & np.uint64(0x3FF)).astype(
             np.uint16
-        )  # the bytes of the fragment that would follow
+        )  # the bytes of the last fragment, which would follow
     _fill_transport(records, kind, traffic, rows, above)
     total = _sum(records, made.transport, records.dtype.itemsize - made.transport)
     if kind != Kind.ICMP4:
@@ -146,14 +146,14 @@ def _fill(
         total += _as_words(above) + _as_words(np.array([protocol], dtype=np.uint16))
     checksum = _complement(total)
     if protocol == 17:
-        checksum[checksum == 0] = 0xFFFF  # 0 says "no checksum" (RFC 768)
+        checksum[checksum == 0] = 0xFFFF  # 0 means "no checksum" (RFC 768)
     records["transport.checksum"] = checksum
 
 
 def _fill_transport(
     records: NDArray[np.void], kind: Kind, traffic: Traffic, rows: NDArray[np.int64], length: NDArray[np.uint16]
 ) -> None:
-    """Set the fields of TCP, UDP or ICMP. `length` counts the bytes from here to the end of the datagram."""
+    """Set the fields of TCP, UDP or ICMP. `length`: bytes from the transport header to the end of the datagram."""
     if kind in (Kind.ICMP4, Kind.ICMP6):
         records["transport.type_code"] = traffic.destination_port[rows]
         records["transport.identifier"] = traffic.source_port[rows]
@@ -172,9 +172,10 @@ def _fill_transport(
 
 
 def _sum(records: NDArray[np.void], offset: int, length: int) -> NDArray[np.uint32]:
-    """Sum the 16-bit words at `[offset, offset + length)` of each record, in the machine's byte order.
+    """Return the sum of the 16-bit words at `[offset, offset + length)` of each record, in the machine's byte order.
 
-    The sum's bytes come out swapped if the words' were (RFC 1071 §2 (B)), so the checksum fields are in that order too.
+    If the bytes of the words are swapped, the bytes of the sum are swapped too (RFC 1071 §2 (B)). The checksum fields
+    have this byte order too.
     """
     words = np.ndarray(
         (length // 2, len(records)), dtype=np.uint16, buffer=records, offset=offset, strides=(2, records.dtype.itemsize)
@@ -186,7 +187,7 @@ def _sum(records: NDArray[np.void], offset: int, length: int) -> NDArray[np.uint
 
 
 def _as_words(values: NDArray[np.uint16]) -> NDArray[np.uint32]:
-    """Return numbers as the machine reads them from network order."""
+    """Return numbers in the form in which the machine reads them from network order."""
     return (values.byteswap() if sys.byteorder == "little" else values).astype(np.uint32)
 
 
@@ -198,12 +199,12 @@ def _complement(total: NDArray[np.uint32]) -> NDArray[np.uint16]:
 
 
 def _scatter(records: NDArray[np.void], length: int, output: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
-    """Write the first `length` bytes of each record at its start.
+    """Copy the first `length` bytes of each record to its offset in the output.
 
-    A view with one item at every byte of the output lets a single indexed assignment copy whole records to unaligned
-    places (5 ns each).
+    A view with one item per byte of the output allows a single indexed assignment to copy whole records to unaligned
+    offsets (5 ns per record).
     """
     item = np.dtype((np.void, length))
     rows = np.ndarray(len(records), dtype=item, buffer=records, strides=(records.dtype.itemsize,))
-    places = np.ndarray(len(output) - length + 1, dtype=item, buffer=output, strides=(1,))
-    places[starts] = rows
+    targets = np.ndarray(len(output) - length + 1, dtype=item, buffer=output, strides=(1,))
+    targets[starts] = rows

@@ -1,4 +1,4 @@
-"""A classic pcap file that appears under its name only when it is complete."""
+"""Classic pcap files that appear under their name only when they are complete."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ TICK = {"us": 1000, "ns": 1}
 
 @contextmanager
 def complete_file(path: Path) -> Iterator[FileIO]:
-    """Open a hidden file next to `path`; rename it to `path` at the end, or remove it after an exception.
+    """Open a hidden file next to `path`. Rename it to `path` at the end, or remove it after an exception.
 
-    Raises `ValueError` if `path` is something other than a file.
+    Raises `ValueError` if `path` exists and is not a regular file.
     """
     if path.exists() and not path.is_file():
         raise ValueError(
@@ -34,6 +34,6 @@ def file_header(precision: str, order: str, snap_length: int, link_type: int) ->
 
 
 def write_all(file: FileIO, data: memoryview) -> None:
-    """Write all of `data`: an unbuffered file may accept a part of it."""
+    """Write all of `data`. An unbuffered file may accept only a part at once."""
     while data:
         data = data[file.write(data) :]

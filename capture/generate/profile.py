@@ -1,4 +1,4 @@
-"""What a synthetic link looks like: one immutable, checked configuration."""
+"""Configuration of a synthetic link: immutable and validated on construction."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ LINK_TYPES = {0: "null", 1: "Ethernet", 101: "raw IP", 113: "Linux cooked v1", 2
 DISORDERS = ("none", "band", "blocks")
 MAX_GROUPS = 10_000_000
 MAX_TIME = 2**32 * SECOND
-"""First instant, ns, that the 32-bit seconds of a classic pcap record cannot say."""
+"""First instant, ns, that does not fit into the 32-bit seconds of a classic pcap record."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A synthetic link. Times in ns, lengths in bytes, shares in 0..1; raises `ValueError` for what cannot be made.
+    """A synthetic link. Times in ns, lengths in bytes, shares in 0..1. Raises `ValueError` for impossible settings.
 
-    How much: exactly one of `packets` (in the file, attacks included) and `duration` (lulls included), at `rate`
-    packets/s outside lulls.
+    Amount: exactly one of `packets` (in the file, with attacks) and `duration` (with lulls), at `rate` packets/s
+    outside lulls.
 
-    Who: at most `groups` distinct (source, destination) pairs in the background traffic, pair of rank k drawn with
-    probability ~ `1 / k**skew`. `ipv6` is the share of the pairs that are IPv6: of the packets it is close to that
-    share only where no pair dominates.
+    Addresses: at most `groups` distinct (source, destination) pairs in the background traffic. The pair of rank k is
+    drawn with probability ~ `1 / k**skew`. `ipv6` is the share of IPv6 among the pairs. The share among the packets is
+    close to it only if no pair dominates.
 
-    What: `arp` and `fragments` are shares of the background packets; of the rest, `tcp`, `udp` and `icmp` (ICMPv6
-    over IPv6) are, and sum to 1. `sizes` are (lowest wire length, highest wire length, share), both ends included; a
-    packet is never shorter than its headers, and never shorter than 60 bytes on Ethernet. `vlan_depths[d]` is the
-    share of packets that carry d VLAN tags.
+    Protocols: `arp` and `fragments` are shares of the background packets. `tcp`, `udp` and `icmp` (ICMPv6 over IPv6)
+    are shares of the remaining packets; their sum is 1. `sizes` are (lowest wire length, highest wire length, share),
+    both ends included. A packet is never shorter than its headers, and on Ethernet never shorter than 60 bytes.
+    `vlan_depths[d]` is the share of packets with d VLAN tags.
 
-    When: packets are spread evenly, each at a random place in its slot. `lulls` are silent times `[start, end)` from
-    the start of the capture; `lull_length` silences the end of every `lull_every`. `disorder` is `none`, `band` (each
-    packet is late by U(0, `disorder_span`)), or `blocks` (stretches of `disorder_span`, in order among themselves and
-    shuffled inside, as a router's cache purge writes them; Li 2008, Fig. 6-9). Disorder never moves a packet over the
-    edge of a lull or of an attack. `clock_offset` is added to every timestamp.
+    Times: packets are evenly spread, each at a random time in its slot. `lulls` are silent intervals `[start, end)`
+    from the start of the capture. `lull_length` silences the end of every `lull_every`. `disorder` is `none`, `band`
+    (each packet is late by U(0, `disorder_span`)), or `blocks`: blocks of `disorder_span` are in order, packets inside
+    a block are shuffled, as a router's cache purge writes them (Li 2008, Fig. 6-9). Disorder never moves a packet over
+    the edge of a lull or an attack. `clock_offset` is added to every timestamp.
 
     In addition: `conversations` of application protocols and tunnels, built with scapy. `packets` and `rate` do not
-    include their packets, which are never in disorder and carry no VLAN tags.
+    include their packets, which are never in disorder and have no VLAN tags.
 
-    How written: `snap_length` cuts the captured bytes; `link_type`, `byte_order` (`little`, `big`) and `precision`
-    (`us`, `ns`) are those of the file.
+    File: `snap_length` limits the captured bytes. `link_type`, `byte_order` (`little`, `big`) and `precision` (`us`,
+    `ns`) are those of the file.
     """
 
     packets: int | None = None
@@ -77,7 +77,7 @@ class Profile:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be written, or would not be what its name says."""
+        """Reject settings that cannot be written, or that would have no effect."""
         self._check_amount()
         self._check_traffic()
         self._check_times()
@@ -104,7 +104,7 @@ class Profile:
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
-        """The pieces of constant rate that hold the packets, in order."""
+        """The pieces of constant rate that contain the packets, in order."""
         end = self.duration or 0
         if self.packets is not None:
             silent = sum(stop - start for start, stop in self.lulls)
@@ -117,7 +117,7 @@ class Profile:
 
     @property
     def total(self) -> int:
-        """Packets the file will hold."""
+        """Number of packets in the file, without conversations."""
         return self.pieces[-1].last
 
     def _check_amount(self) -> None:
@@ -133,7 +133,7 @@ class Profile:
             raise ValueError(
                 f"rate: got {self.rate} packets/s, expected more than 0, at most {SECOND}: timestamps count nanoseconds"
             )
-        # Compared as it stands: the quotient of the two may be beyond what a float holds.
+        # Compared without a division, because the quotient may overflow a float.
         if self.packets is not None and self.packets > self.rate * (MAX_TIME // SECOND):
             raise ValueError(
                 f"rate: got {self.rate} packets/s, expected {self.packets} packets within {MAX_TIME // SECOND} s: "
@@ -220,17 +220,17 @@ class Profile:
         if self.conversations and self.link_type not in CONVERSATION_LINK_TYPES:
             known = " or ".join(f"{number} ({name})" for number, name in CONVERSATION_LINK_TYPES.items())
             raise ValueError(f"traffic: got link type {self.link_type}, expected {known}: conversations have no other")
-        count = sum(conversation_count(self.pieces, each.rate) for each in self.conversations)
+        count = sum(conversation_count(self.pieces, conversation.rate) for conversation in self.conversations)
         if count > MAX_CONVERSATIONS:
             raise ValueError(
                 f"traffic: got {count} conversations, expected at most {MAX_CONVERSATIONS}: scapy builds some hundred"
                 " of them in a second"
             )
-        for each in self.conversations:
-            if not conversation_count(self.pieces, each.rate):
+        for conversation in self.conversations:
+            if not conversation_count(self.pieces, conversation.rate):
                 raise ValueError(
-                    f"traffic: got {each.rate} conversations/s of {each.kind}, expected a rate for at least one before"
-                    f" the link ends, {self.pieces[-1].end} ns from the start of the capture"
+                    f"traffic: got {conversation.rate} conversations/s of {conversation.kind}, expected a rate for at"
+                    f" least one before the link ends, {self.pieces[-1].end} ns from the start of the capture"
                 )
 
     def _check_file(self) -> None:
@@ -249,6 +249,6 @@ class Profile:
 
 
 def _check_shares(name: str, shares: tuple[float, ...]) -> None:
-    """Refuse shares that are negative or do not add up to 1."""
+    """Reject shares that are negative or do not add up to 1."""
     if any(share < 0 for share in shares) or not math.isclose(sum(shares), 1, abs_tol=1e-6):
         raise ValueError(f"{name}: got shares {shares}, expected none below 0 and a sum of 1")

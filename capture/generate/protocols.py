@@ -1,8 +1,8 @@
 """Packets of one conversation of each kind, built with scapy: valid lengths and checksums, plausible contents.
 
-Clients are in 172.16.0.0/12, servers in 203.0.113.0/24 (RFC 5737) and names below example.com (RFC 2606), so that no
-conversation shares an address with the background traffic. Every value that scapy would choose by chance is set from
-`chance`, hence equal seeds make equal bytes. TLS records are written as bytes: scapy's classes for TLS need a further
+Clients are in 172.16.0.0/12, servers in 203.0.113.0/24 (RFC 5737) with names below example.com (RFC 2606). So no
+conversation shares an address with the background traffic. Values that scapy would choose at random are drawn from
+`chance`, so equal seeds make equal bytes. TLS records are written as bytes, because scapy's TLS classes need a further
 package.
 """
 
@@ -29,16 +29,16 @@ from capture.units import SECOND
 
 MS = 1_000_000
 MSS = 1400
-"""Bytes of data in a TCP segment."""
+"""Data bytes of a TCP segment."""
 HOSTS = ("www", "api", "mail", "cdn", "login", "static", "shop", "news")
 ETHERNET = next(iter(LINK_TYPES))
 
 
 @dataclass
 class _Exchange:
-    """The packets of one conversation between a client and a server, with the time of each from the beginning.
+    """The packets of one conversation between a client and a server, with their times from its beginning.
 
-    `began` is that beginning in ns since 1970.
+    `began`: time of the beginning, ns since 1970.
     """
 
     chance: Random
@@ -55,12 +55,12 @@ class _Exchange:
         self.delay = self.chance.randint(2 * MS, 40 * MS)
 
     def ip(self, from_client: bool) -> Packet:
-        """Return an IP header in a direction."""
+        """Return an IP header for a direction."""
         ends = (self.client, self.server) if from_client else (self.server, self.client)
         return IP(src=ends[0], dst=ends[1], id=self.chance.getrandbits(16), ttl=64 if from_client else 57)
 
     def add(self, from_client: bool, above: Packet, pause: int = 0) -> None:
-        """Send a packet `pause` ns after the previous one; by default half of the round trip."""
+        """Add a packet `pause` ns after the previous one; by default after half of the round trip."""
         packet = self.ip(from_client) / above
         if self.link_type == ETHERNET:
             macs = ("02:00:00:00:10:01", "02:00:00:00:10:02")
@@ -71,7 +71,7 @@ class _Exchange:
 
 
 class _Connection:
-    """A TCP connection in an exchange: handshake, data in segments that are acknowledged, and its end."""
+    """A TCP connection in an exchange: handshake, acknowledged data segments, and close."""
 
     def __init__(self, exchange: _Exchange, port: int) -> None:
         self.exchange, self.port = exchange, port
@@ -84,7 +84,7 @@ class _Connection:
         exchange.add(True, self._tcp(True, "A"))
 
     def send(self, from_client: bool, data: bytes) -> None:
-        """Send data; the other end acknowledges all of it at once."""
+        """Send data. The other end acknowledges all of it at once."""
         for start in range(0, len(data), MSS):
             segment = data[start : start + MSS]
             flags = "PA" if start + MSS >= len(data) else "A"
@@ -116,7 +116,7 @@ def _name(chance: Random) -> str:
 
 
 def _dns_messages(chance: Random) -> tuple[Packet, Packet]:
-    """Return a query for an address and its answer; one in ten names does not exist."""
+    """Return a query for an address and its answer. One of ten names does not exist."""
     name, number = _name(chance).encode(), chance.getrandbits(16)
     ipv6, missing = chance.random() < 0.3, chance.random() < 0.1
     question = DNSQR(qname=name, qtype="AAAA" if ipv6 else "A")
@@ -144,7 +144,7 @@ def _http(exchange: _Exchange) -> None:
     response = HTTPResponse(
         Status_Code=status,
         Reason_Phrase=reason,
-        Date=formatdate(exchange.began // SECOND, usegmt=True).encode(),  # scapy would write the present time
+        Date=formatdate(exchange.began // SECOND, usegmt=True).encode(),  # scapy would write the current time
         Content_Type=b"text/html",
         Content_Length=str(len(body)).encode(),
     )
@@ -154,7 +154,7 @@ def _http(exchange: _Exchange) -> None:
 
 
 def _sized(width: int, data: bytes) -> bytes:
-    """Return data behind its length in `width` bytes, as TLS writes vectors (RFC 8446 §3.4)."""
+    """Return data with its length in `width` bytes as prefix, the form of TLS vectors (RFC 8446 §3.4)."""
     return len(data).to_bytes(width, "big") + data
 
 
@@ -167,7 +167,7 @@ def _record(content: int, version: int, data: bytes) -> bytes:
 
 
 def _tls(exchange: _Exchange) -> None:
-    """Handshake of TLS 1.3 as seen from outside (RFC 8446 appendix D.4): two hellos, then enciphered records."""
+    """Write a TLS 1.3 handshake as seen on the wire (RFC 8446 appendix D.4): two hellos, then encrypted records."""
     chance = exchange.chance
     connection = _Connection(exchange, 443)
     session, key = chance.randbytes(32), chance.randbytes(32)
@@ -194,7 +194,7 @@ def _tls(exchange: _Exchange) -> None:
 
 
 def _sip(exchange: _Exchange) -> None:
-    """REGISTER and its answer, then a call from INVITE to BYE (RFC 3261 §24)."""
+    """Write REGISTER and its answer, then a call from INVITE to BYE (RFC 3261 §24)."""
     chance = exchange.chance
     user, peer, call = (chance.randint(1000, 9999) for _ in range(3))
     branch = f"{chance.getrandbits(64):016x}"
@@ -234,7 +234,7 @@ def _sip(exchange: _Exchange) -> None:
 
 
 def _inside(exchange: _Exchange, from_client: bool, above: Packet) -> Packet:
-    """Return an inner packet between the private addresses 10.200.0.0/16 behind the ends of a tunnel."""
+    """Return an inner packet between private addresses (10.200.0.0/16) at the ends of a tunnel."""
     near, far = (
         f"10.200.{end.rpartition('.')[2]}.{side}" for side, end in enumerate((exchange.client, exchange.server), 1)
     )
@@ -243,7 +243,7 @@ def _inside(exchange: _Exchange, from_client: bool, above: Packet) -> Packet:
 
 
 def _pings(exchange: _Exchange, tunnel: Callable[[], Packet | None]) -> None:
-    """Four echoes and their replies in a tunnel."""
+    """Write four echo requests and their replies in a tunnel."""
     number, data = exchange.chance.getrandbits(16), bytes(range(48))
     for sequence in range(1, 5):
         for from_client in (True, False):
@@ -295,9 +295,9 @@ _MAKERS: dict[str, Callable[[_Exchange], None]] = {
 
 
 def packets_of(kind: str, chance: Random, link_type: int, began: int) -> Iterator[tuple[int, bytes]]:
-    """Yield time from the beginning, ns, and bytes of each packet of a conversation of `kind`.
+    """Yield time from the beginning (ns) and bytes of each packet of a conversation of `kind`.
 
-    `began` is the time of the beginning, ns since 1970: HTTP servers state it.
+    `began`: time of the beginning, ns since 1970, which HTTP servers report.
     """
     exchange = _Exchange(chance, link_type, began)
     _MAKERS[kind](exchange)
@@ -307,15 +307,15 @@ def packets_of(kind: str, chance: Random, link_type: int, began: int) -> Iterato
 def frames(
     conversations: Sequence[Conversations], pieces: Sequence[Piece], seed: int, link_type: int, origin: int
 ) -> Iterator[Frame]:
-    """Yield the packets of all conversations in the order of their times, which are from `origin`, ns since 1970.
+    """Yield the packets of all conversations in time order. Times are relative to `origin`, ns since 1970.
 
-    Only the conversations that are going on are in memory.
+    Only active conversations are in memory.
     """
 
-    def begins(position: int, each: Conversations) -> Iterator[tuple[int, int, int, int, str]]:
-        chance = Random(f"{seed}/{position}/{each.kind}")
-        for number, (start, end) in enumerate(starts(pieces, each.rate, chance)):
-            yield start, position, number, end, each.kind
+    def begins(position: int, conversation: Conversations) -> Iterator[tuple[int, int, int, int, str]]:
+        chance = Random(f"{seed}/{position}/{conversation.kind}")
+        for number, (start, end) in enumerate(starts(pieces, conversation.rate, chance)):
+            yield start, position, number, end, conversation.kind
 
     waiting: list[tuple[int, int, int, int, bytes]] = []
     for start, position, number, end, kind in heapq.merge(*map(begins, range(len(conversations)), conversations)):
@@ -323,8 +323,8 @@ def frames(
             time, *_, frame = heapq.heappop(waiting)
             yield time, frame
         chance = Random(f"{seed}/{position}/{kind}/{number}")
-        for place, (offset, frame) in enumerate(packets_of(kind, chance, link_type, origin + start)):
-            heapq.heappush(waiting, (min(start + offset, end - 1), position, number, place, frame))
+        for packet_number, (offset, frame) in enumerate(packets_of(kind, chance, link_type, origin + start)):
+            heapq.heappush(waiting, (min(start + offset, end - 1), position, number, packet_number, frame))
     while waiting:
         time, *_, frame = heapq.heappop(waiting)
         yield time, frame

@@ -1,9 +1,9 @@
 """Packets of a user's scapy script, written as a classic pcap file.
 
-The script is Python and defines `packets()`, which returns or yields scapy packets, each alone or as `(time, packet)`.
-A time is exact: an `int` of nanoseconds since 1970, or a `Decimal` or `Fraction` of seconds. A packet alone has the
-time that a capture file gave it (scapy stores a `Decimal` in `packet.time`), otherwise it follows 1 ms after the packet
-before it. The first packet decides the link type of the file.
+The script is Python and defines `packets()`, which returns or yields scapy packets, or pairs `(time, packet)`. A time
+is exact: an `int` of nanoseconds since 1970, or a `Decimal` or `Fraction` of seconds. A packet without time has the
+time from a capture file (scapy stores a `Decimal` in `packet.time`), or otherwise follows 1 ms after the previous
+packet. The first packet decides the link type of the file.
 
 Loading a script runs its code with the rights of the process.
 """
@@ -28,10 +28,10 @@ from capture.generate.profile import MAX_TIME
 from capture.units import SECOND
 
 FIRST_TIME = 1_700_000_000 * SECOND
-"""Time of the first packet, ns, if the script gives none. It is the first second of a `Profile` too."""
+"""Time of the first packet, ns, if the script gives none. It is also the first second of a `Profile`."""
 GAP = SECOND // 1000
 MAX_LENGTH = 262_144
-"""Bytes of the longest record that libpcap reads."""
+"""Maximum bytes of a record that libpcap reads."""
 RAW_IP = 101
 RAW_IP_LAYERS = ("IP", "IPv6", "IPv46")
 BUFFER_BYTES = 1 << 18
@@ -41,7 +41,7 @@ EXPECTED = "expected a scapy packet or (time, packet)"
 
 @dataclass(frozen=True, slots=True)
 class ScriptSummary:
-    """Contents of the file: `low` and `high` are the least and greatest time, ns; `file_size` is in bytes."""
+    """Contents of the file. `low`, `high`: smallest and largest time, ns. `file_size`: bytes."""
 
     packets: int
     low: int
@@ -51,7 +51,7 @@ class ScriptSummary:
 
 
 def require_scapy(purpose: str) -> None:
-    """Raise `MissingPackageError` if scapy is not installed. The first call imports it, which takes 0.1 s."""
+    """Raise `MissingPackageError` if scapy is not installed. The first call imports scapy, which takes 0.1 s."""
     try:
         import scapy.packet  # noqa: F401
     except ModuleNotFoundError as error:
@@ -68,10 +68,12 @@ def generate_from_script(
 ) -> ScriptSummary:
     """Run `script` and write the packets of its `packets()` to `path`, at most `packets` of them.
 
-    An existing file is replaced only when all packets are written. `snap_length` cuts the captured bytes. `progress`
-    is called with the packets written and their maximum, None if unknown. Raises `InputError` for a script that cannot
-    be read, raises an exception, or yields anything else than packets of one link type with times from 1970 to 2106;
-    `MissingPackageError` without scapy; `ValueError` for arguments out of range.
+    An existing file is replaced only when all packets are written. `snap_length` limits the captured bytes. `progress`
+    is called with the number of packets written and the maximum, None if unknown.
+
+    Raises `InputError` if the script cannot be read, raises an exception, or yields anything except packets of one link
+    type with times from 1970 to 2106. Raises `MissingPackageError` without scapy, `ValueError` for arguments out of
+    range.
     """
     for name, value, most in (("packets", packets, None), ("snap_length", snap_length, MAX_LENGTH)):
         if value is not None and not 1 <= value <= (most or value):
@@ -82,13 +84,13 @@ def generate_from_script(
     with complete_file(Path(path)) as file:
         buffer = bytearray()
         for time, frame, wire_length, layer in source.frames():
-            found = _link_type(layer, source, count + 1)
+            packet_link_type = _link_type(layer, source, count + 1)
             if link_type < 0:
-                link_type = found
+                link_type = packet_link_type
                 write_all(file, file_header("ns", "<", snap_length, link_type))
-            elif found != link_type:
+            elif packet_link_type != link_type:
                 raise InputError(
-                    f"{source.path}: packet {count + 1}: got link type {found} ({layer.__name__}), expected"
+                    f"{source.path}: packet {count + 1}: got link type {packet_link_type} ({layer.__name__}), expected"
                     f" {link_type} as of packet 1: a pcap file has one link type; write one file for each"
                 )
             captured = frame[:snap_length]
@@ -111,13 +113,13 @@ def generate_from_script(
 
 
 class _Script:
-    """A user's script; every exception that its code raises becomes an `InputError` with file and line."""
+    """A user's script. Exceptions in its code become an `InputError` with file and line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def frames(self) -> Iterator[tuple[int, bytes, int, type]]:
-        """Yield time in ns, bytes, length on the wire and class of the first layer of each packet."""
+        """Yield time in ns, bytes, wire length and class of the first layer of each packet."""
         from scapy.packet import Packet
 
         following = FIRST_TIME
@@ -139,7 +141,7 @@ class _Script:
             yield ts, frame, max(len(frame), packet.wirelen or 0), type(packet)
 
     def _items(self) -> Iterator[Any]:
-        """Yield what `packets()` does."""
+        """Yield the results of `packets()`."""
         from scapy.packet import Packet
 
         module = ModuleType("wiretide_script")
@@ -149,7 +151,7 @@ class _Script:
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror}") from error
         folder = str(self.path.resolve().parent)
-        sys.path.insert(0, folder)  # as Python does for the script that it runs
+        sys.path.insert(0, folder)  # as Python does for a script that it runs
         sys.modules[module.__name__] = module
         try:
             with self._reported():
@@ -178,27 +180,29 @@ class _Script:
 
     @contextmanager
     def _reported(self, problem: str = "") -> Iterator[None]:
-        """Turn whatever the script raises into an `InputError`. Ctrl-C is no error of the script."""
+        """Convert any exception of the script into an `InputError`. Ctrl-C is not an error of the script."""
         try:
             yield
         except KeyboardInterrupt:
             raise
         except ModuleNotFoundError as error:
-            place = self._line(error)
+            line = self._line(error)
             hint = "; scapy's TLS layers require it: pip install cryptography" if error.name == "cryptography" else ""
-            raise InputError(f"{self.path}{place}: {problem}{type(error).__name__}: {error}{hint}") from error
+            raise InputError(f"{self.path}{line}: {problem}{type(error).__name__}: {error}{hint}") from error
         except (Exception, SystemExit) as error:
             raise InputError(f"{self.path}{self._line(error)}: {problem}{type(error).__name__}: {error}") from error
 
     def _line(self, error: BaseException) -> str:
-        """Return `:` and the innermost line of the script that took part in an error."""
+        """Return `:` and the innermost line of the script in the traceback of an error."""
         if isinstance(error, SyntaxError) and error.filename == str(self.path):
             return f":{error.lineno}"
-        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == str(self.path)]
+        lines = [
+            frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(self.path)
+        ]
         return f":{lines[-1]}" if lines else ""
 
     def _nanoseconds(self, time: object, number: int) -> int:
-        """Return a time in ns without a step through floating point; parts of a nanosecond are cut off."""
+        """Convert a time to ns without floating point. Parts of a nanosecond are truncated."""
         where = f"{self.path}: packet {number}: got the time {_shown(time)}"
         expected = "expected nanoseconds as an int, or seconds as a Decimal or Fraction"
         if isinstance(time, float):
@@ -207,7 +211,7 @@ class _Script:
             raise InputError(f"{where}, {expected}")
         try:
             ns = time if isinstance(time, int) else int(Fraction(time) * SECOND // 1)
-        except (ValueError, OverflowError) as error:  # a Decimal that is no number, or infinite
+        except (ValueError, OverflowError) as error:  # a Decimal that is not a number or infinite
             raise InputError(f"{where}, {expected}") from error
         if not 0 <= ns < MAX_TIME:
             raise InputError(
@@ -217,14 +221,14 @@ class _Script:
 
 
 def _link_type(layer: type, script: _Script, number: int) -> int:
-    """Return the link type that begins with a layer."""
+    """Return the link type whose first layer is `layer`."""
     from scapy.config import conf
 
     if layer.__name__ in RAW_IP_LAYERS:
         return RAW_IP
     known = conf.l2types.layer2num
     if layer not in known:
-        choices = ", ".join(sorted({each.__name__ for each in known} | set(RAW_IP_LAYERS[:2])))
+        choices = ", ".join(sorted({layer_class.__name__ for layer_class in known} | set(RAW_IP_LAYERS[:2])))
         raise InputError(
             f"{script.path}: packet {number}: got {layer.__name__} as the first layer, expected one that has a link"
             f" type, such as Ether() / …; of the layers imported these have one: {choices}"
@@ -233,7 +237,7 @@ def _link_type(layer: type, script: _Script, number: int) -> int:
 
 
 def _shown(value: object) -> str:
-    """Return a value's type and its beginning, for a message."""
+    """Return type and beginning of a value, for a message."""
     try:
         text = repr(value)
     except Exception as error:  # a user's own __repr__

@@ -1,4 +1,4 @@
-"""When a link sends how much: pieces of constant rate, cut at the edges of lulls and attacks.
+"""Rates of a link over time: pieces of constant rate, split at the edges of lulls and attacks.
 
     rate  |            +-----+  attack
           |  +---------+     +---+        +----
@@ -6,8 +6,8 @@
           +--+-------------------+--------+-----> time from the start of the capture, ns
              [ piece 0 )[ 1 )[ 2 )  lull  [ 3 )
 
-A packet's index decides its piece, and its piece the time and the attacks it can belong to. So any range of packets
-can be made without the packets before it.
+The index of a packet determines its piece, and the piece determines its time and the possible attacks. So any range of
+packets can be made without the packets before it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MAX_PIECES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A time `[start, end)` in which packets `[first, last)` are sent at constant rates.
+    """An interval `[start, end)` in which packets `[first, last)` are sent at constant rates.
 
-    Times are ns from the start of the capture. `rates[0]` is the background's rate in packets/s, `rates[1 + k]` that of
-    attack k (0 where it is quiet).
+    Times are ns from the start of the capture. `rates[0]` is the background rate in packets/s, `rates[1 + k]` that of
+    attack k (0 if it is inactive).
     """
 
     start: int
@@ -38,7 +38,7 @@ class Piece:
 
 
 def periodic_lulls(every: int, length: int, until: int) -> list[tuple[int, int]]:
-    """Return the lulls `[start, end)` that take the last `length` ns of every `every` ns before `until`."""
+    """Return the lulls `[start, end)`: the last `length` ns of every `every` ns before `until`."""
     if not length:
         return []
     if until // every > MAX_PIECES:
@@ -56,10 +56,10 @@ def pieces(
     end: int,
     packets: int | None,
 ) -> tuple[Piece, ...]:
-    """Cut `[0, end)` into pieces that hold packets; stop after `packets` of them where given.
+    """Split `[0, end)` into pieces that contain packets. Stop after `packets` packets if given.
 
-    `bursts` are the attacks as (start, end, packets/s). In a lull every rate is 0. Counts are rounded cumulatively,
-    so the sum over all pieces is off by less than one packet however many pieces there are.
+    `bursts`: attacks as (start, end, packets/s). In a lull every rate is 0. Counts are rounded cumulatively, so the
+    total differs by less than one packet for any number of pieces.
     """
     silent = _merged(lulls)
     edges = {0, end}
@@ -89,7 +89,7 @@ def pieces(
 
 
 def _merged(intervals: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the union of half-open intervals as sorted, disjoint ones."""
+    """Return the union of half-open intervals as sorted, disjoint intervals."""
     union: list[tuple[int, int]] = []
     for start, end in sorted(intervals):
         if union and start <= union[-1][1]:

@@ -1,8 +1,8 @@
 """Timestamps of packets: even slots, then disorder.
 
-Packet i of a piece lies at a random place of slot i, so times rise, the rate is exact, and no time depends on another
-packet. Disorder then takes each packet back (band) or anywhere into its block (blocks), never over the edges of its
-piece. So, with D the span:
+Packet i of a piece has a random time in slot i. So times increase, the rate is exact, and no time depends on another
+packet. Disorder then moves each packet back (band) or to a random time in its block (blocks), never over the edges of
+its piece. With D the span:
 
     band     ts = slot - U(0, D)                  hence  highest ts so far - ts < D   for every packet
     blocks   ts in the D-wide block of the slot   hence  no ts is below the block of any packet before it
@@ -19,19 +19,19 @@ UNIT_32 = 2.0**-32
 
 
 def slot_times(piece: Piece, first: int, draws: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return rising times in `[piece.start, piece.end)`, ns, of packets `first, …`, by the upper half of each draw."""
+    """Return increasing times in `[piece.start, piece.end)`, ns, of packets from `first` on (upper half of draws)."""
     slot = (piece.end - piece.start) / (piece.last - piece.first)
     places = np.arange(first - piece.first, first - piece.first + len(draws)) + (draws >> np.uint64(32)) * UNIT_32
-    # A place just below the last slot's end rounds up to it in floating point; the end is not in the piece.
+    # A value just below the last slot's end is rounded up to it in floating point, but the end is outside the piece.
     return piece.start + np.minimum((places * slot).astype(np.int64), piece.end - piece.start - 1)
 
 
 def disordered(
     times: NDArray[np.int64], piece: Piece, disorder: str, span: int, unit: int, draws: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return `times`, cut to multiples of `unit` ns, in the disorder asked for (one draw per time, its lower half).
+    """Return `times` in the given disorder, truncated to multiples of `unit` ns. Uses the lower half of each draw.
 
-    The parts are cut, not the result: a cut result could be late by the full span.
+    The summands are truncated, not the result, because a truncated result could be late by the full span.
     """
     if disorder == "none":
         return times - times % unit

@@ -1,4 +1,4 @@
-"""Writes a profile's packets as a classic pcap file, a chunk at a time."""
+"""Writing of a profile's packets as a classic pcap file, in chunks."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ DRAWS = 6
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a generated file holds. Times in ns as the file says them; `wire_bytes` and `file_size` in bytes.
+    """Contents of a generated file. Times in ns as in the file; `wire_bytes` and `file_size` in bytes.
 
-    `first` and `last` are the times of the first and last packet in the file, `low` and `high` the least and greatest
-    of all: they differ where there is disorder. `groups` counts the distinct address pairs of the background traffic,
-    `attack_packets` and `conversation_packets` the packets of the attacks and conversations.
+    `first`, `last`: times of the first and last packet in the file. `low`, `high`: smallest and largest time; they
+    differ from the former if there is disorder. `groups`: number of distinct address pairs of the background traffic.
+    `attack_packets`, `conversation_packets`: packets of attacks and conversations.
     """
 
     packets: int
@@ -50,12 +50,11 @@ class Summary:
 def generate(
     profile: Profile, path: str | Path, progress: Callable[[int, int], None] | None = None, chunk: int | None = None
 ) -> Summary:
-    """Write the capture that `profile` describes to `path`, replacing a file of that name only when all is written.
+    """Write the capture that `profile` describes to `path`. An existing file is replaced only when all is written.
 
-    `progress` is called after each chunk with the packets written so far and those there will be, without those of
-    conversations. `chunk` is the
-    packets made at once (default: 2**15, fewer when a chunk could exceed 16 MiB); the file does not depend on it.
-    Raises `ValueError` when `path` is something other than a file, `OSError` when it cannot be written.
+    `progress` is called after each chunk with the number of packets written and the total, both without conversations.
+    `chunk`: number of packets made at once (default: 2**15, fewer if a chunk could exceed 16 MiB); it does not change
+    the file. Raises `ValueError` if `path` is not a regular file, `OSError` if it cannot be written.
     """
     path = Path(path)
     if chunk is None:
@@ -68,7 +67,7 @@ def generate(
     encoder = Encoder(profile.link_type, order, TICK[profile.precision], profile.snap_length)
     conversations = _ConversationRecords(profile, order)
     wire_bytes, background, times = 0, 0, _Times()
-    # One write runs beside the making of the next chunk: about half of the time goes into each.
+    # Each chunk is written while the next one is made; both take about the same time.
     with complete_file(path) as file, ThreadPoolExecutor(1) as writer:
         header = file_header(profile.precision, order, profile.snap_length, profile.link_type)
         pending = writer.submit(write_all, file, header)
@@ -104,7 +103,7 @@ def generate(
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Records of a file: their times in ns, their bytes, and the sum of their wire lengths."""
+    """Records of a file: times in ns, bytes, and the sum of their wire lengths."""
 
     ts: NDArray[np.int64]
     data: NDArray[np.uint8]
@@ -112,7 +111,7 @@ class _Records:
 
 
 class _ConversationRecords:
-    """The records of a profile's conversations, to be inserted between those of the other packets."""
+    """The records of a profile's conversations, to insert between those of the other packets."""
 
     def __init__(self, profile: Profile, order: str) -> None:
         self.packets = 0
@@ -131,19 +130,19 @@ class _ConversationRecords:
     def merged(self, slots: NDArray[np.int64], chunk: _Records, starts: NDArray[np.int64]) -> _Records:
         """Insert the packets that are due before the last packet of a chunk.
 
-        `slots` are the times of the chunk's packets before disorder, from the start of the capture, and `starts` the
-        offsets of their records.
+        `slots`: times of the chunk's packets before disorder, from the start of the capture. `starts`: offsets of their
+        records.
         """
         due = self._until(int(slots[-1]))
         if not due:
             return chunk
-        places = np.searchsorted(slots, np.array([time for time, _, _ in due]), side="right")
+        positions = np.searchsorted(slots, np.array([time for time, _, _ in due]), side="right")
         parts, before = [], 0
-        for place, (_, _, record) in zip(places.tolist(), due, strict=True):
-            start = int(starts[place]) if place < len(starts) else len(chunk.data)
+        for position, (_, _, record) in zip(positions.tolist(), due, strict=True):
+            start = int(starts[position]) if position < len(starts) else len(chunk.data)
             parts += [chunk.data[before:start], record]
             before = start
-        ts = np.insert(chunk.ts, places, [self._ts(time) for time, _, _ in due])
+        ts = np.insert(chunk.ts, positions, [self._ts(time) for time, _, _ in due])
         data = np.concatenate([*parts, chunk.data[before:]])
         return _Records(ts, data, chunk.wire_bytes + sum(length for _, length, _ in due))
 
@@ -158,7 +157,7 @@ class _ConversationRecords:
         return self._origin + time - time % self._tick
 
     def _until(self, last: int) -> list[tuple[int, int, NDArray[np.uint8]]]:
-        """Take the packets until `last`: their times from the start, their lengths, and their records."""
+        """Take the packets until `last`: times from the start, lengths, and records."""
         due = []
         while self._next is not None and self._next[0] <= last:
             time, frame = self._next
@@ -172,7 +171,7 @@ class _ConversationRecords:
 
 
 class _Times:
-    """First, last, least and greatest timestamp of what was added."""
+    """First, last, smallest and largest of the timestamps added."""
 
     def __init__(self) -> None:
         self.packets = self.first = self.last = self.low = self.high = 0
@@ -187,10 +186,9 @@ class _Times:
 
 
 class _Link:
-    """The packets of a profile, in the order of the file.
+    """The packets of a profile, in file order.
 
-    Each of the random streams gives every packet exactly one 64-bit draw, so the packets do not depend on how they
-    are cut into chunks.
+    Each random stream gives exactly one 64-bit draw per packet, so the packets do not depend on the size of chunks.
     """
 
     def __init__(self, profile: Profile) -> None:
@@ -200,9 +198,9 @@ class _Link:
         self._streams = [np.random.PCG64(seed) for seed in np.random.SeedSequence(profile.seed).spawn(DRAWS)]
 
     def chunks(self, size: int) -> Iterator[tuple[NDArray[np.int64], Traffic]]:
-        """Yield all packets, at most `size` at a time and never of two pieces, with their times before disorder.
+        """Yield all packets, at most `size` at once and never of two pieces, with their times before disorder.
 
-        These times are from the start of the capture.
+        These times are relative to the start of the capture.
         """
         profile = self._profile
         for piece in profile.pieces:
