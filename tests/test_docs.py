@@ -57,3 +57,13 @@ def test_what_leads_nowhere_is_seen(text: str, lost: list[str]) -> None:
 def test_the_readme_has_fewer_than_150_lines() -> None:
     readme = ROOT / "README.md"
     assert readme.read_text("utf-8").count("\n") < 150
+
+
+def test_lines_have_at_most_100_characters() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    assert [
+        f"{page.relative_to(ROOT)}:{number}"
+        for page in pages
+        for number, line in enumerate(page.read_text("utf-8").splitlines(), 1)
+        if len(line) > 100 and not line.startswith("|")  # the row of a table cannot be broken
+    ] == []

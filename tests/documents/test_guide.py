@@ -6,17 +6,20 @@ cookbook generate, so a change of the generator is noticed too. `python -m tests
 """
 
 import contextlib
+import dataclasses
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from queries.gsql import compile_query
-from queries.pipeline_file import parse_pipeline
+from queries.node_tables import LINK_KEYS, NODE_KEYS, NodeSettings
+from queries.pipeline_file import PipelineFile, parse_pipeline
 from tests.documents.blocks import GUIDE, ROOT, Block, blocks_of, commands_of, is_shown, sql_statements
 from tests.documents.terminal import Terminal
 
-PAGES = sorted(GUIDE.glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted(GUIDE.glob("*.md"))]
 LISTS = {
     "bad.txt": "203.0.113.7\n198.51.100.0/24\n",
     "usual_ports.txt": "53\n80\n443\n",
@@ -120,3 +123,18 @@ def test_pipeline_files_are_read(page: Path, prepared: Terminal) -> None:
         missing = [text for section, text in COMPLETION.items() if f"\n{section}" not in f"\n{block.text}"]
         pipeline = parse_pipeline("\n".join([block.text, *missing]), prepared.folder)
         assert pipeline.plans(), block.name
+
+
+def test_the_reference_of_the_pipeline_file_has_every_key_and_default(tmp_path: Path) -> None:
+    page = GUIDE / "pipeline-file.md"
+    reference = runnable(page, "toml")[0].text
+    pipeline = parse_pipeline(reference, tmp_path)
+    assert pipeline.node == NodeSettings()
+    defaults = {field.name: field.default for field in dataclasses.fields(PipelineFile)}
+    assert all(getattr(pipeline, name) == defaults[name] for name in ("host", "port", "top", "master", "partitions"))
+    keys = re.findall(r"^\| `(\w+)` \| ", page.read_text("utf-8"), re.MULTILINE)
+    assert keys == [
+        *("folder", "speed"), *LINK_KEYS, *("sql", "rank", "layer"), *("host", "port", "top"),
+        *("master", "partitions"), *NODE_KEYS,
+    ]  # fmt: skip
+    assert all(f"{key} = " in reference for key in keys if key != "every")
