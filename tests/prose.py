@@ -65,6 +65,9 @@ PATTERNS = {
 }
 COMPILED = {name: re.compile(pattern) for name, pattern in PATTERNS.items()}
 
+OF_QUESTIONS = ("what", "opens with a clause")
+"""Patterns that are right in a question."""
+
 ABBREVIATION = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|etc|al|Figs?|Sec|pp?|approx)\.$")
 SENTENCE_END = re.compile(r"[.!?][)\"'*”’]*(?=\s)")
 CODE_SPAN = re.compile(r"(`+).+?\1", re.DOTALL)
@@ -101,7 +104,9 @@ def check_sentence(line: int, text: str) -> Sentence:
     """Count the words of a sentence and match the patterns. Code spans are one word and match no pattern."""
     plain = CODE_SPAN.sub("`Code`", LINK.sub(r"\1", text))
     words = sum(any(map(str.isalnum, word)) for word in plain.split())
-    return Sentence(line, text, words, tuple(name for name, regex in COMPILED.items() if regex.search(plain)))
+    patterns = (name for name, regex in COMPILED.items() if regex.search(plain))
+    is_question = plain.rstrip().endswith("?")
+    return Sentence(line, text, words, tuple(name for name in patterns if not (is_question and name in OF_QUESTIONS)))
 
 
 def split_sentences(paragraph: str) -> Iterator[str]:

@@ -98,10 +98,10 @@ def test_each_pattern_finds_its_example(name: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["What if it ends?", "If there is a row, return it.", "Of course.", "The row `where` ends.", "Add it to a sum."],
+    ["What ends?", "If there is a row, return it.", "Of course.", "The row `where` ends.", "Add it to a sum."],
 )
 def test_plain_sentences_match_no_pattern(text: str) -> None:
-    assert prose.check_sentence(1, text).patterns in ((), ("opens with a clause",))
+    assert prose.check_sentence(1, text).patterns == ()
 
 
 def test_a_sentence_is_listed_for_its_length_or_for_two_patterns() -> None:
