@@ -1,7 +1,8 @@
 """Kernels: numba functions that run without importing numba.
 
 Importing numba and loading its cached functions takes longer than most queries. So numba is used once per machine, as
-a compiler. The machine code of a kernel is stored in a cache folder, and later processes load it with llvmlite only.
+a compiler. The machine code of a kernel is stored in a cache folder. Later processes load it without numba, and on
+Linux on x86-64 without llvmlite too (`capture.object_code`).
 Only public interfaces of both packages are used (`cfunc.inspect_llvm`, `TargetMachine.emit_object`).
 
 A kernel takes pointers and scalars, indexes pointers like arrays, returns one integer (a count or a status code),
@@ -13,6 +14,7 @@ raises nothing and runs without the GIL. `Kernel.function` is the same kernel as
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import errno
 import functools
@@ -24,12 +26,15 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 
+from capture import object_code
 from capture.private_files import (
     UnsafeFolderError,
     belongs_to_us,
@@ -57,6 +62,9 @@ kernels: list[Kernel] = []
 """All kernels declared in this process."""
 
 _loading = threading.Lock()  # without it, two threads could compile the same kernel, which takes seconds
+PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+"""Entries of /proc/cpuinfo that tell for which processor machine code is compiled."""
+
 _engines: list[Any] = []  # machine code is freed with the engine that loaded it
 
 
@@ -272,19 +280,11 @@ class Kernel:
             return  # a read-only home or a full disk is no error: the code is in memory
 
     def _load(self, stored: tuple[str, bytes]) -> Callable[..., int]:
-        import llvmlite.binding as llvm
-
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
         symbol, code = stored
-        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        engine.finalize_object()
-        _engines.append(engine)
+        address = object_code.load(code, symbol) or _load_with_llvm(code, symbol)
         kinds = [ctypes.c_void_p if kind[-1] == "*" else SCALARS[kind][1] for kind in self.arguments]
         prototype = ctypes.CFUNCTYPE(SCALARS[self.result][1], *kinds)
-        return prototype(engine.get_function_address(symbol))  # ctypes releases the GIL during the call
+        return prototype(address)  # ctypes releases the GIL during the call
 
     def _functions(self) -> dict[str, FunctionType]:
         """Return the kernel's function and all helpers that it reaches, by name."""
@@ -298,9 +298,34 @@ class Kernel:
         return functions
 
 
+def _load_with_llvm(code: bytes, symbol: str) -> int:
+    """Return the address of `symbol` in an object that LLVM loads, on systems that `object_code` does not support."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _engines.append(engine)
+    return int(engine.get_function_address(symbol))
+
+
 @functools.cache
 def _target() -> list[str]:
-    """Return the versions of compiler and processor."""
+    """Describe the compiler and the processor of this process, on Linux without the import of the compiler."""
+    package = find_spec("llvmlite")
+    if package is not None and package.origin is not None:
+        with contextlib.suppress(OSError):
+            version = Path(package.origin).with_name("_version.py").read_text("utf-8")
+            with Path("/proc/cpuinfo").open() as lines:
+                first = {
+                    name.strip(): value
+                    for name, _, value in (line.partition(":") for line in takewhile(str.strip, lines))
+                }
+            if "flags" in first:
+                return [version, *(first.get(name, "") for name in PROCESSOR)]
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features().flatten()

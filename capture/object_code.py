@@ -1,0 +1,124 @@
+"""Loader for relocatable ELF objects, so that a process does not need LLVM to run machine code from the cache.
+
+Kernels are compiled for the large code model: their objects contain absolute 64-bit relocations only, and call nothing
+but `memset`, `memcpy` and `memmove`. `load` returns None for any other object. The pages of the code are never
+writable and executable at the same time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import platform
+import struct
+import sys
+
+SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 2**32
+"""Whether this system is one of those whose objects are read here."""
+
+CALLED = ("memset", "memcpy", "memmove")
+"""Functions of the C library that objects may call."""
+
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
+SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
+SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
+RELOCATION = struct.Struct("<QQq")  # Elf64_Rela
+IDENTITY = b"\x7fELF\x02\x01\x01"  # 64 bits, little-endian, version 1
+REL, X86_64 = 1, 62  # e_type, e_machine
+SYMTAB, RELA, NOBITS = 2, 4, 8  # sh_type
+ALLOC = 2  # sh_flags: the section is in memory
+UNDEFINED = 0  # section number of a symbol that another object defines
+ABSOLUTE_64 = 1  # R_X86_64_64
+UNWINDING = b".eh_frame"  # kernels raise nothing
+
+_mappings: list[mmap.mmap] = []  # machine code stays mapped as long as the process runs
+
+
+def load(code: bytes, symbol: str) -> int | None:
+    """Map an object and return the address of `symbol`; None if the object needs more than this loader can do."""
+    if not SUPPORTED or code[:7] != IDENTITY:
+        return None
+    try:
+        return _map(code, symbol)
+    except (struct.error, ValueError, IndexError):  # the object is cut or corrupt
+        return None
+
+
+def _map(code: bytes, symbol: str) -> int | None:
+    _, kind, machine, _, _, _, table, _, _, _, _, size, count, names = HEADER.unpack_from(code)
+    if (kind, machine, size) != (REL, X86_64, SECTION.size):
+        return None
+    sections = [SECTION.unpack_from(code, table + number * SECTION.size) for number in range(count)]
+    places, length = _layout(code, sections, sections[names][4])
+    memory = mmap.mmap(-1, max(length, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for number, place in places.items():
+        _, kind, _, _, offset, size, _, _, _, _ = sections[number]
+        if kind != NOBITS:
+            memory[place : place + size] = code[offset : offset + size]
+    addresses = _addresses(code, sections, places, base)
+    if addresses is None or symbol not in addresses[0] or not _relocate(code, sections, places, addresses[1], memory):
+        return None
+    library = ctypes.CDLL(None)
+    if library.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(len(memory)), mmap.PROT_READ | mmap.PROT_EXEC) != 0:
+        return None  # forbidden, for instance by SELinux
+    _mappings.append(memory)
+    return addresses[0][symbol]
+
+
+def _layout(code: bytes, sections: list[tuple[int, ...]], strings: int) -> tuple[dict[int, int], int]:
+    """Return the offset of each section that must be in memory, by its number, and the bytes of all of them."""
+    places, length = {}, 0
+    for number, (name, _, flags, _, _, size, _, _, alignment, _) in enumerate(sections):
+        if flags & ALLOC and not code.startswith(UNWINDING, strings + name):
+            length = -(-length // max(alignment, 1)) * max(alignment, 1)
+            places[number] = length
+            length += size
+    return places, length
+
+
+def _addresses(
+    code: bytes, sections: list[tuple[int, ...]], places: dict[int, int], base: int
+) -> tuple[dict[str, int], list[int | None]] | None:
+    """Return the addresses of symbols by name and by number; None if the object calls an unknown function.
+
+    A symbol without memory here, such as the name of the source file, has no address.
+    """
+    tables = [section for section in sections if section[1] == SYMTAB]
+    if len(tables) != 1:
+        return None
+    _, _, _, _, offset, size, link, _, _, _ = tables[0]
+    strings = sections[link][4]
+    library = ctypes.CDLL(None)
+    named: dict[str, int] = {}
+    numbered: list[int | None] = []
+    for at in range(offset, offset + size, SYMBOL.size):
+        name, _, _, section, value, _ = SYMBOL.unpack_from(code, at)
+        text = code[strings + name : code.index(b"\0", strings + name)].decode()
+        address: int | None = None
+        if section == UNDEFINED and text:
+            if text not in CALLED:
+                return None
+            address = ctypes.cast(getattr(library, text), ctypes.c_void_p).value
+        elif section in places:
+            address = base + places[section] + value
+        numbered.append(address)
+        if address is not None and text:
+            named[text] = address
+    return named, numbered
+
+
+def _relocate(
+    code: bytes, sections: list[tuple[int, ...]], places: dict[int, int], symbols: list[int | None], memory: mmap.mmap
+) -> bool:
+    """Write the addresses into the sections; False if a relocation has another type or no address."""
+    for _, kind, _, _, offset, size, _, target, _, _ in sections:
+        if kind != RELA or target not in places:
+            continue
+        for at in range(offset, offset + size, RELOCATION.size):
+            where, info, addend = RELOCATION.unpack_from(code, at)
+            address = symbols[info >> 32]
+            if info & 0xFFFFFFFF != ABSOLUTE_64 or address is None:
+                return False
+            struct.pack_into("<Q", memory, places[target] + where, address + addend)
+    return True
