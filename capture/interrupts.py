@@ -1,7 +1,7 @@
-"""Blocks of the main thread that Ctrl-C and SIGTERM do not break off.
+"""Code blocks of the main thread that Ctrl-C and SIGTERM do not interrupt.
 
-A step that makes something (a folder, a process) and notes it for its removal cannot be undone halfway. Neither can the
-removal itself be repeated if a second Ctrl-C breaks it off.
+A step that creates something (a folder, a process) and registers it for removal must be complete. The removal must be
+complete too, because a second Ctrl-C would leave the rest.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back until the block ends, then call the handlers that they had before.
+    """Defer SIGINT and SIGTERM until the block ends, then call their previous handlers.
 
-    A signal that is ignored or has its default action is not held: a second SIGTERM, whose action is the default after
-    the first, still ends the process at once. In other threads this does nothing, because they receive no signals.
+    Signals that are ignored or have their default action are not deferred. So a second SIGTERM, which has the default
+    action after the first one, still ends the process at once. In other threads this has no effect, because they
+    receive no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -15,7 +15,7 @@ from capture.flows.decoder import FlowDecoder
 from capture.flows.kernels import sessions as words
 from capture.flows.sessions import SessionKey, Sessions
 from capture.flows.templates import Bounds
-from capture.flows.waiting import OVERHEAD
+from capture.flows.waiting import SET_OVERHEAD
 from capture.metrics import (
     FLOW_MALFORMED,
     FLOW_RECORDS,
@@ -162,7 +162,7 @@ def test_options_data_waits_too() -> None:
 
 
 def test_what_waits_is_bounded_for_each_session_and_the_oldest_goes_first() -> None:
-    size = 100 + 20 + OVERHEAD
+    size = 100 + 20 + SET_OVERHEAD
     link = Link(session_waiting_bytes=3 * size)
     for number in range(5):
         link.send(data(256, struct.pack(">I", number) * 25))
@@ -173,7 +173,7 @@ def test_what_waits_is_bounded_for_each_session_and_the_oldest_goes_first() -> N
 
 
 def test_what_waits_is_bounded_for_all_sessions_together() -> None:
-    link = Link(waiting_bytes=3 * (100 + 20 + OVERHEAD))
+    link = Link(waiting_bytes=3 * (100 + 20 + SET_OVERHEAD))
     for number in range(5):
         link.send(data(256, struct.pack(">I", number) * 25), ("192.0.2.1", number))
     assert (link.total(FLOW_SETS_DROPPED, cause="all_full"), link.total(FLOW_SETS_WAITING)) == (2, 3)

@@ -22,7 +22,7 @@ import pytest
 from capture.errors import InputError
 from capture.files.followed import FollowedCapture
 from capture.files.positions import FilePosition, positions
-from capture.files.rotation import Place
+from capture.files.rotation import StoredProgress
 from capture.files.stream import StreamedCapture
 from capture.metrics import FILES_DAMAGED, FILES_FOLLOWED, FILES_REFUSED, FILES_REPLACED
 from capture.open import open_capture
@@ -410,7 +410,7 @@ def test_files_are_known_again_where_their_device_has_another_number(folder: Pat
     write(folder / "c", capture_of(range(4, 6)), 2)
     following = Follower(folder)
     assert following.read(5) == [0, 1, 2, 3, 4]
-    places: list[Place] = [(name, device + 1, *rest) for name, device, *rest in following.capture.position()]  # type: ignore[misc]
+    places: list[StoredProgress] = [(name, device + 1, *rest) for name, device, *rest in following.capture.position()]  # type: ignore[misc]
     following.leave()
     write(folder / "b", capture_of(range(10, 12)), 1)  # the same inode, and another beginning
     following = Follower(folder)
@@ -537,7 +537,7 @@ class RotatingWriter(threading.Thread):
 def test_a_writer_that_rotates_loses_nothing(
     habit: str, seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("capture.files.rotation.QUIET", 0.02)
+    monkeypatch.setattr("capture.files.rotation.QUIET_SECONDS", 0.02)
     following = Follower(folder)
     writer = RotatingWriter(folder, habit, seed, following.times)
     writer.start()

@@ -1,1 +1,1 @@
-"""Containers: where the records of a capture are, whatever file or stream they come in."""
+"""Capture formats: the records of files, streams and rings."""

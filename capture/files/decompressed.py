@@ -1,11 +1,11 @@
-"""Bytes that may be compressed, as the bytes they stand for.
+"""Decompression of a byte source, if its first bytes show that it is compressed.
 
-A compressed file is a row of members (gzip), frames (zstd, lz4) or streams (bzip2, xz), each whole in itself: their
-contents are one after the other. Between them there may be zeros (tapes and block devices pad with them) and, for zstd
-and lz4, frames that are to be skipped. Anything else there is damage.
+A compressed file is a sequence of members (gzip), frames (zstd, lz4) or streams (bzip2, xz). The contents of all
+members are concatenated. Between members, zeros are allowed (padding of tapes and block devices). zstd and lz4 also
+allow skippable frames. All other bytes there are damage.
 
-Memory is fixed whatever the file claims to hold: SLICE bytes of input, STEP of output, and the decompressor's own
-window (128 MiB for zstd at most, XZ_MEMORY for xz).
+Memory is fixed, even for malicious files: SLICE bytes of input, STEP bytes of output, and the window of the
+decompressor (at most 128 MiB for zstd, XZ_MEMORY for xz).
 """
 
 from __future__ import annotations
@@ -159,24 +159,24 @@ def is_compressed(head: bytes) -> bool:
 
 
 SLICE = 1 << 17
-"""Compressed bytes that are read at a time."""
+"""Number of compressed bytes per read."""
 
 STEP = 1 << 19
-"""Bytes that are decompressed at a time. Of a pipe so many may be missing before a bad spot, of a file none."""
+"""Number of bytes decompressed at once. In a pipe, up to this many bytes before damage may be lost; in a file none."""
 
 Pieces = Iterator[bytes | None]
-"""Bytes as they come; None says that there is nothing to read now."""
+"""Pieces of bytes; None means that no bytes are available now."""
 
 
 class Decompressed:
-    """Another source's bytes, decompressed if they begin as compressed ones do. A ByteSource.
+    """The bytes of another source, decompressed if they are compressed. A ByteSource.
 
-    `codec` is what they are compressed with, None where they are not or nothing was read; `problem` is what the
-    decompressor says of bad bytes. `size` and `consumed` count the bytes of the other source.
+    `codec`: the compression; None if there is none or nothing has been read. `problem`: the decompressor's message for
+    bad bytes. `size` and `consumed` count bytes of the other source, before decompression.
     """
 
     def __init__(self, source: ByteSource) -> None:
-        """Read `source` from where it stands, its beginning."""
+        """Read `source`, which must be at its beginning."""
         self.source = source
         self.close = source.close
         self._room = memoryview(bytearray(SLICE))
@@ -186,19 +186,19 @@ class Decompressed:
         self.codec: Codec | None = None
         self.damage: str | None = None
         self.problem = ""
-        self._raw = b""  # read of the source and not used
+        self._raw = b""  # bytes read from the source and not yet used
         self._wait = 0.0
         self._pieces: Pieces = self._read()
         self._piece = memoryview(b"")
 
     @property
     def live(self) -> bool:
-        """Whether more may come."""
+        """True if more bytes may arrive."""
         return self.source.live
 
     @property
     def size(self) -> int:
-        """Bytes of the compressed file."""
+        """Size of the compressed file in bytes."""
         return self.source.size
 
     @property
@@ -212,20 +212,20 @@ class Decompressed:
         self._restart()
 
     def read_into(self, room: memoryview, wait: float) -> int | None:
-        """Read, as any ByteSource."""
+        """Read bytes. Implements ByteSource.read_into."""
         piece = self.read_piece(len(room), wait)
         if piece is None:
             return None
         if not piece:
-            # Without a codec the first piece was the beginning of bytes that need no decompressing.
+            # Without a codec the first piece was the beginning of the bytes; read the rest directly from the source.
             return 0 if self.codec else self.source.read_into(room, wait)
         room[: len(piece)] = piece
         return len(piece)
 
     def read_piece(self, most: int, wait: float) -> memoryview | None:
-        """Return up to `most` bytes where they are, of a source that has a `codec`.
+        """Return up to `most` bytes without copying. The source must have a `codec`.
 
-        An empty piece is the end; None says that nothing came within `wait` seconds. Raises OSError.
+        Returns an empty piece at the end, and None if no bytes arrived within `wait` seconds. Raises OSError.
         """
         self._wait = wait
         while not self._piece:
@@ -235,31 +235,31 @@ class Decompressed:
             self._piece = memoryview(piece)
             if not piece:
                 break
-        found, self._piece = self._piece[:most], self._piece[most:]
-        return found
+        result, self._piece = self._piece[:most], self._piece[most:]
+        return result
 
     def _read(self) -> Pieces:
-        """Yield everything; of bytes that are not compressed the first few."""
-        while self.damage is None and (yield from self._have(MAGIC_BYTES)):
+        """Yield all decompressed pieces; of an uncompressed source only the first bytes."""
+        while self.damage is None and (yield from self._read_at_least(MAGIC_BYTES)):
             if is_skippable(self._raw):
                 yield from self._skip()
                 continue
-            found = codec_of(self._raw)
-            self.codec = self.codec or found
+            codec = codec_of(self._raw)
+            self.codec = self.codec or codec
             if self.codec is None:
                 yield self._raw
                 return
-            if found is self.codec:
-                yield from self._member(found)
+            if codec is self.codec:
+                yield from self._member(codec)
             elif self._raw[0] == 0:
                 self._raw = self._raw.lstrip(b"\0")
             else:
                 begun = self.codec.magic.startswith(self._raw)
                 self.damage = CUT_IN_COMPRESSION if begun else BAD_COMPRESSION
-                self.problem = f"no {self.codec.name} data behind the first"
+                self.problem = f"no {self.codec.name} data after the first member"
 
-    def _have(self, wanted: int) -> Generator[None, None, bool]:
-        """Read until there are `wanted` bytes, or the end; return whether there are any."""
+    def _read_at_least(self, wanted: int) -> Generator[None, None, bool]:
+        """Read until `wanted` bytes are available or the source ends. Return whether there are any bytes."""
         while len(self._raw) < wanted:
             more = yield from self._slice()
             if not more:
@@ -268,14 +268,14 @@ class Decompressed:
         return bool(self._raw)
 
     def _slice(self) -> Generator[None, None, bytes]:
-        """Return the next compressed bytes, none at the end; yield None while there are none to read."""
+        """Return the next compressed bytes, empty at the end. Yield None while none are available."""
         while (count := self.source.read_into(self._room, self._wait)) is None:
             yield None
         return bytes(self._room[:count])
 
     def _skip(self) -> Iterator[None]:
-        """Pass over a skippable frame."""
-        yield from self._have(SKIPPED_HEADER)
+        """Skip a skippable frame."""
+        yield from self._read_at_least(SKIPPED_HEADER)
         left = SKIPPED_HEADER + int.from_bytes(self._raw[4:SKIPPED_HEADER], "little")
         while len(self._raw) < left:
             left -= len(self._raw)
@@ -286,7 +286,7 @@ class Decompressed:
         self._raw = self._raw[left:]
 
     def _member(self, codec: Codec) -> Pieces:
-        """Decompress the member that begins with what has been read."""
+        """Decompress the member that begins with `_raw`."""
         header = codec.header(self._raw)
         while header is None:
             if len(self._raw) > SLICE:
@@ -301,7 +301,7 @@ class Decompressed:
         begin = self.source.consumed - len(self._raw)
         decompressor, failure = codec.make()
         data, self._raw = self._raw, b""
-        taken = begin  # offset of the bytes that the decompressor was given last
+        taken = begin  # offset of the last bytes passed to the decompressor
         given = 0
         while not decompressor.eof:
             if decompressor.needs_input:
@@ -314,7 +314,7 @@ class Decompressed:
                 piece = decompressor.decompress(data, STEP)
             except failure as error:
                 if isinstance(self.source, FileBytes):
-                    yield from self._again(self.source, codec, begin, max(taken, begin + header), given)
+                    yield from self._recover(self.source, codec, begin, max(taken, begin + header), given)
                 self.damage, self.problem = BAD_COMPRESSION, str(error)
                 return
             data = b""
@@ -323,11 +323,11 @@ class Decompressed:
                 yield piece
         self._raw = decompressor.unused_data or b""
 
-    def _again(self, file: FileBytes, codec: Codec, begin: int, taken: int, given: int) -> Iterator[bytes]:
-        """Yield what the failing step of a member had decompressed before it failed, which the decompressor lost.
+    def _recover(self, file: FileBytes, codec: Codec, begin: int, taken: int, given: int) -> Iterator[bytes]:
+        """Yield the bytes that the failing step of a member had decompressed. The decompressor loses them.
 
-        The member is decompressed again from `begin`, and byte by byte from `taken` on: the bytes in which it failed
-        were read there, or its header ends there. The first `given` bytes of its content are not yielded again.
+        The member is decompressed again from `begin`, from `taken` on byte by byte: the failing bytes were read at this
+        offset, or the header ends there. The first `given` decompressed bytes are not yielded again.
         """
         decompressor, failure = codec.make()
         for data in _bytewise(file, begin, taken):
@@ -344,11 +344,11 @@ class Decompressed:
 
 
 def _bytewise(file: FileBytes, begin: int, careful: int) -> Iterator[bytes]:
-    """Yield the bytes of a file from `begin` on in slices, and from `careful` on each by itself."""
+    """Yield the bytes of a file from `begin` on in slices, and from `careful` on one by one."""
     at = begin
     while data := os.pread(file.descriptor, min(SLICE, careful - at) if at < careful else SLICE, at):
         at += len(data)
         if at <= careful:
             yield data
         else:
-            yield from (data[place : place + 1] for place in range(len(data)))
+            yield from (data[index : index + 1] for index in range(len(data)))

@@ -1,4 +1,4 @@
-"""A file or a folder that grows, as one capture that never ends by itself."""
+"""Following of a file or a folder that grows, as one capture without end."""
 
 from __future__ import annotations
 
@@ -11,79 +11,79 @@ from capture.files.blocks import BLOCK_RECORDS, CUTS, Block
 from capture.files.byte_source import WAIT
 from capture.files.decompressed import CUT_IN_COMPRESSION, Decompressed
 from capture.files.formats import HEAD_BYTES
-from capture.files.rotation import Place, Rotation, Turn
+from capture.files.rotation import NextFile, Rotation, StoredProgress
 from capture.files.stream import StreamedCapture
 from capture.metrics import FILES_DAMAGED, FILES_FOLLOWED, FILES_REFUSED, FILES_REPLACED, FILES_RETRIED, Samples
 
 
 class NoBytes:
-    """The source before the first file: nothing, and more may come."""
+    """The byte source before the first file: live, but without bytes."""
 
     live = True
     size = 0
     consumed = 0
 
     def read_into(self, room: memoryview, wait: float) -> int | None:
-        """Read nothing."""
+        """Return None: no bytes have arrived."""
         return None
 
     def rewind(self) -> None:
-        """Stay at nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing."""
 
 
 class FollowedCapture(StreamedCapture):
-    """The files that a `Rotation` gives, one after the other, each to where it ends for good. It is always live.
+    """The files that a `Rotation` chooses, one after the other, each up to its final end. The capture is always live.
 
-    * Every file has a `format` of its own: files of a folder may differ in container, compression and link types.
-    * What ends badly is counted in `samples`, and so are files that are no captures, which are passed over; `damage` is
-      always None. Only where a `single` file is followed and the first is no capture, InputError is raised.
-    * A record that is cut at the end of a file is waited for, until there is another file to go on with.
+    * Each file has its own `format`: files of a folder may differ in format, compression and link types.
+    * Files with damage are counted in `samples`. Files that are not captures are counted and skipped. `damage` is
+      always None. InputError is raised only if a `single` file is followed and its first content is not a capture.
+    * A partial record at the end of a file is completed by later bytes, until another file follows.
     """
 
     def __init__(self, path: Path, rotation: Rotation, *, single: bool) -> None:
-        """Follow `rotation`, which is called `path` in errors."""
+        """Follow the files of `rotation`; errors call it `path`."""
         super().__init__(path, NoBytes())
         self._rotation = rotation
         self._single = single
-        self._before = 0  # bytes of the files before
-        self.turns = 0
-        """Files that have been opened: it grows before the first block of each."""
-        self._turn: tuple[Turn, int] | None = None  # the file being read, and its records handed out
+        self._bytes_before = 0  # bytes of the previous files
+        self.files_opened = 0
+        """Number of files opened; incremented before the first block of each file."""
+        self._current: tuple[NextFile, int] | None = None  # the current file and the number of its records yielded
         self._begun = self._replaced = self._refused = 0
         self._damaged: Counter[str] = Counter()
 
     @property
     def consumed(self) -> int:
-        """Bytes of all files read so far."""
-        return self._before + self._source.consumed
+        """Bytes read so far, of all files."""
+        return self._bytes_before + self._source.consumed
 
     def blocks(self, block_records: int = BLOCK_RECORDS) -> Iterator[Block | None]:
-        """Yield blocks of all files until it is stopped, and None for a while without any."""
+        """Yield blocks of all files until the capture is stopped, and None after WAIT seconds without any."""
         while not self._stopped.is_set():
             try:
-                turn = self._rotation.next()
+                file = self._rotation.next()
             except OSError:
                 self._refused += 1
                 continue
-            if turn is None:
+            if file is None:
                 self._stopped.wait(WAIT)
                 yield None
             else:
-                yield from self._follow(turn, block_records)
+                yield from self._follow(file, block_records)
 
-    def position(self) -> list[Place]:
-        """Return how far each file has been read, with all blocks that were yielded."""
-        return self._rotation.places(*self._turn) if self._turn else self._rotation.places()
+    def position(self) -> list[StoredProgress]:
+        """Return the progress in each file, with all blocks yielded so far."""
+        return self._rotation.stored_progress(*self._current) if self._current else self._rotation.stored_progress()
 
-    def resume(self, places: list[Place]) -> None:
-        """Go on from a `position`, before the first block."""
-        self._rotation.know(places)
+    def resume(self, stored: list[StoredProgress]) -> None:
+        """Continue from a `position`. Call this before the first block is read."""
+        self._rotation.restore(stored)
 
     def samples(self, link: str) -> Samples:
-        """Return how many files were begun, replaced, passed over, and damaged by cause."""
+        """Return the numbers of files begun, replaced, skipped, and damaged by cause."""
         samples = Samples()
         samples.add(FILES_FOLLOWED, self._begun, link)
         samples.add(FILES_REPLACED, self._replaced, link)
@@ -93,30 +93,30 @@ class FollowedCapture(StreamedCapture):
             samples.add(FILES_DAMAGED, count, link, cause)
         return samples
 
-    def _follow(self, turn: Turn, block_records: int) -> Iterator[Block | None]:
-        """Read one file to where it ends for good."""
-        self._source = Decompressed(turn.source)
-        self.turns += 1
-        self._replaced += turn.anew
-        self._begun += not turn.skip
-        records, closed = turn.skip, False
+    def _follow(self, file: NextFile, block_records: int) -> Iterator[Block | None]:
+        """Read one file up to its final end."""
+        self._source = Decompressed(file.source)
+        self.files_opened += 1
+        self._replaced += file.is_replacement
+        self._begun += not file.skip
+        records, closed = file.skip, False
         try:
-            for block in self._read(block_records, turn.skip):
+            for block in self._read(block_records, file.skip):
                 records += block.records if block else 0
-                self._turn = turn, records
+                self._current = file, records
                 yield block
         except InputError:
             if self._single and self._begun == 1:
                 raise
-            # A file of a few bytes may become one; what others begin with is no capture.
-            closed = turn.source.consumed >= HEAD_BYTES
+            # A file of a few bytes may still become a capture. With more bytes it is certainly not a capture.
+            closed = file.source.consumed >= HEAD_BYTES
             self._refused += closed
         if self.damage:
             self._damaged[self.damage] += 1
-            closed = self.damage not in (*CUTS, CUT_IN_COMPRESSION)  # what is only cut may grow on
+            closed = self.damage not in (*CUTS, CUT_IN_COMPRESSION)  # a truncated file may still grow
             self.damage = None
-        self._turn = None
-        self._rotation.left(turn, records, closed=closed)
-        self._before += turn.source.consumed
+        self._current = None
+        self._rotation.store_progress(file, records, closed=closed)
+        self._bytes_before += file.source.consumed
         self._source.close()
         self._source = Decompressed(NoBytes())

@@ -122,7 +122,7 @@ def positions(capture: AnyCapture) -> Positions | None:
 
 
 def with_sets_waiting(text: str, sets: int) -> str:
-    """Add to a position how many sets of flow records wait for their template at it, in memory only.
+    """Add to a position the number of sets of flow records that wait for their template, in memory only.
 
     >>> with_sets_waiting('{"records": 7}', 2)
     '{"records": 7, "sets_waiting": 2}'
@@ -131,7 +131,7 @@ def with_sets_waiting(text: str, sets: int) -> str:
 
 
 def sets_waiting(text: str) -> int:
-    """Return how many sets of flow records waited for their template at a position."""
+    """Return the number of sets of flow records that waited for their template at a position."""
     return int(json.loads(text).get("sets_waiting", 0))
 
 

@@ -38,77 +38,78 @@ TEMPLATES = "templates.json"
 """File with the flow templates that exporters have announced. Captures in the same folder are decoded with them."""
 
 
-POLL = 0.1
-"""Seconds between two looks at a file that has not grown."""
+POLL_SECONDS = 0.1
+"""Seconds between two polls of a file that has not grown."""
 
-QUIET = 1.0
-"""Seconds without growth after which a file may be taken as complete, once there is something to go on with."""
+QUIET_SECONDS = 1.0
+"""Seconds without growth after which a file may be complete, if another file follows."""
 
-KEPT = 64
-"""First bytes of a file that tell whether it is still the one it was: of a pcap they reach into the first packet.
+IDENTITY_BYTES = 64
+"""Number of first bytes of a file that identify its content. In a pcap file they reach into the first packet.
 
-As many bytes before the position tell it as well, because an edited copy of a capture has the same first packet.
+The same number of bytes before the position is compared too, because an edited copy has the same first packet.
 """
 
 
 class GrowingBytes:
-    """A regular file that grows, until `over` says that nothing more comes, or its content is replaced.
+    """A regular file that grows, until `is_complete` returns True or its content is replaced.
 
-    `over` is called at the end of the file, with its status and whether it is quiet. A file has been replaced if it is
-    shorter than the position, or if its first bytes or those before the position have changed. It then ends, and what
-    had not been read of it is lost. Changes of other bytes that were read are not noticed.
+    `is_complete` is called at the end of the file with its status, and whether it has not grown for QUIET_SECONDS
+    seconds. A file has been replaced if it is shorter than the position, or if its first bytes or those before the
+    position have changed. It then ends, and its unread bytes are lost. Changes of other bytes already read are not
+    detected.
     """
 
     live = True
     size = 0
 
-    def __init__(self, descriptor: int, over: Callable[[os.stat_result, bool], bool]) -> None:
-        """Take over an open file."""
+    def __init__(self, descriptor: int, is_complete: Callable[[os.stat_result, bool], bool]) -> None:
+        """Take ownership of an open file."""
         self.descriptor = descriptor
         self.consumed = 0
         self.head = b""
         self.tail = b""
-        """The bytes before the position, up to KEPT."""
+        """The last bytes before the position, up to IDENTITY_BYTES."""
         self.changed = -1
-        """Time of change, ns, of what was read; -1 once the file is known to be another."""
+        """Modification time, ns, of the content read; -1 if the content has been replaced."""
         self.close = weakref.finalize(self, os.close, descriptor)
-        self._over = over
+        self._is_complete = is_complete
         self._complete = False
         self._grew = time.monotonic()
 
     def read_into(self, room: memoryview, wait: float) -> int | None:
-        """Read what is there; at the end of the file look again until `wait` seconds have passed."""
+        """Read available bytes. At the end of the file poll it until `wait` seconds have passed."""
         until = time.monotonic() + wait
         while True:
             count = os.preadv(self.descriptor, [room], self.consumed)
-            if not self._is_itself(self.consumed + count):
+            if not self._is_unchanged(self.consumed + count):
                 return 0
             if count:
                 self.consumed += count
-                self.tail = (self.tail + room[max(0, count - KEPT) : count].tobytes())[-KEPT:]
+                self.tail = (self.tail + room[max(0, count - IDENTITY_BYTES) : count].tobytes())[-IDENTITY_BYTES:]
                 self._grew = time.monotonic()
                 return count
             if self._complete:
                 return 0
             if self._is_over():
-                self._complete = True  # and is read once more: it may have grown before that was said
+                self._complete = True  # read once more, because the file may have grown before `is_complete` was called
                 continue
             left = until - time.monotonic()
             if left <= 0:
                 return None
-            time.sleep(min(POLL, left))
+            time.sleep(min(POLL_SECONDS, left))
 
     def rewind(self) -> None:
-        """Refuse: who follows does not go back."""
+        """Raise OSError: a followed file is read only once."""
         raise OSError("a file that is followed cannot be read again")
 
-    def _is_itself(self, known: int) -> bool:
-        """Return whether the first bytes and those before the position are as before, and the `known` bytes exist."""
-        status = os.fstat(self.descriptor)  # before the head is read: what it says is of that content
-        head = os.pread(self.descriptor, min(KEPT, known), 0)
+    def _is_unchanged(self, known: int) -> bool:
+        """Return whether the first bytes and those before the position are unchanged, and `known` bytes exist."""
+        status = os.fstat(self.descriptor)  # before the comparison: its time is never newer than the compared content
+        head = os.pread(self.descriptor, min(IDENTITY_BYTES, known), 0)
         tail = os.pread(self.descriptor, len(self.tail), self.consumed - len(self.tail))
         same = head.startswith(self.head) and tail == self.tail
-        if not same or status.st_size < known or len(head) < min(KEPT, known):
+        if not same or status.st_size < known or len(head) < min(IDENTITY_BYTES, known):
             self.changed = -1
             return False
         self.head, self.changed = head, status.st_mtime_ns
@@ -116,8 +117,8 @@ class GrowingBytes:
 
     def _is_over(self) -> bool:
         status = os.fstat(self.descriptor)
-        quiet = time.monotonic() - self._grew >= QUIET or time.time() - status.st_mtime >= QUIET
-        return self._over(status, quiet)
+        quiet = time.monotonic() - self._grew >= QUIET_SECONDS or time.time() - status.st_mtime >= QUIET_SECONDS
+        return self._is_complete(status, quiet)
 
 
 Identity = tuple[int, int]
@@ -126,7 +127,7 @@ Identity = tuple[int, int]
 LISTING_SHARE = 0.05
 """Maximum share of time for listing a folder whose modification time has not changed; its files may have changed."""
 
-NAMES_KEPT = 65_536
+MAX_NAMES = 65_536
 """Number of names of read files that are stored to recognise their compressed versions."""
 
 
@@ -135,51 +136,52 @@ def digest(head: bytes) -> bytes:
     return bytes([len(head)]) + blake2b(head, digest_size=8).digest()
 
 
-NOTHING = digest(b"")
+EMPTY_DIGEST = digest(b"")
 
 
 @dataclass
-class Known:
+class FileProgress:
     """Progress in a file: `size` bytes and `records` records were read. A `closed` file is complete.
 
-    `name`: its name when it was opened. `changed`: its modification time, ns. `begins`: `digest` of its first bytes, up
-    to KEPT. `ends`: `digest` of the bytes before `position`, up to KEPT; NOTHING of a file that another process read.
+    `name`: its name when it was opened. `changed`: its modification time, ns. `head_digest`: `digest` of its first
+    bytes, up to IDENTITY_BYTES. `tail_digest`: `digest` of the bytes before `position`, up to IDENTITY_BYTES;
+    EMPTY_DIGEST of a file that another process read.
     """
 
     name: str
     size: int
     changed: int
-    begins: bytes
+    head_digest: bytes
     records: int
     closed: bool
-    ends: bytes = NOTHING
+    tail_digest: bytes = EMPTY_DIGEST
     position: int = 0
 
 
-Place = tuple[str, int, int, int, str, int, bool]
+StoredProgress = tuple[str, int, int, int, str, int, bool]
 """Stored progress in a file: name, device, inode, size, digest in hexadecimal, records, closed. Each segment of a spool
 contains it for all files. So it is short and omits values that can be read again (the modification time)."""
 
 
 @dataclass(frozen=True)
-class Turn:
-    """The next file to read, after its first `skip` records. `anew`: its content replaced content that was read."""
+class NextFile:
+    """The next file to read, after its first `skip` records. `is_replacement`: it replaced content already read."""
 
     path: Path
     identity: Identity
     source: GrowingBytes
     skip: int
-    anew: bool
+    is_replacement: bool
 
 
 class Rotation:
-    """Choose the file to read next. Call `next` and `left` in turn."""
+    """Choose the file to read next. Call `next` and `store_progress` in turn."""
 
     def __init__(self, folder: Path, pattern: str) -> None:
         """Read the files of `folder` that match `pattern`; hidden files only if the pattern begins with a dot."""
         self.folder = folder
         self.pattern = pattern
-        self._known: dict[Identity, Known] = {}
+        self._progress: dict[Identity, FileProgress] = {}
         self._names: dict[str, None] = {}
         self._before: dict[str, int] = {}  # names of files that another process read -> records that it read
         self._inodes: dict[int, list[Identity]] = {}  # inodes of these files, until the first listing of the folder
@@ -190,7 +192,7 @@ class Rotation:
         self.retries = 0
         """Number of failed attempts to open a file or the folder because no file descriptor was free."""
 
-    def next(self) -> Turn | None:
+    def next(self) -> NextFile | None:
         """Open the next file. Return None if there is no input, or no file descriptor is free.
 
         Raises OSError for a file that cannot be opened, but only once per file.
@@ -203,10 +205,10 @@ class Rotation:
             self.retries += 1
             return None
 
-    def _next(self) -> Turn | None:
+    def _next(self) -> NextFile | None:
         for path, status in self._waiting():
             identity = _identity(status)
-            known = self._known.get(identity)
+            known = self._progress.get(identity)
             replaced = known is not None and self._was_replaced(path, status, known)
             try:
                 descriptor = os.open(path, os.O_RDONLY)
@@ -215,7 +217,9 @@ class Rotation:
             except OSError as error:
                 if is_shortage(error):
                     raise
-                self._known[identity] = Known(path.name, status.st_size, status.st_mtime_ns, NOTHING, 0, closed=True)
+                self._progress[identity] = FileProgress(
+                    path.name, status.st_size, status.st_mtime_ns, EMPTY_DIGEST, 0, closed=True
+                )
                 raise
             if _identity(os.fstat(descriptor)) != identity:  # the file was replaced after the listing
                 os.close(descriptor)
@@ -227,35 +231,38 @@ class Rotation:
                 skip = self._before.get(path.stem, 0) if path.suffix in SUFFIXES else 0
             self._before.pop(path.name, None)
             self._remember(path.name)
-            return Turn(path, identity, GrowingBytes(descriptor, self._is_over), skip, replaced and not skip)
+            return NextFile(path, identity, GrowingBytes(descriptor, self._is_over), skip, replaced and not skip)
         return None
 
-    def left(self, turn: Turn, records: int, *, closed: bool) -> None:
-        """Store the progress in the file of `turn`. A `closed` file is not read further until it is replaced."""
-        source = turn.source
-        begins, ends = digest(source.head), digest(source.tail)
-        known = Known(turn.path.name, source.consumed, source.changed, begins, records, closed, ends, source.consumed)
-        self._known[turn.identity] = known
+    def store_progress(self, file: NextFile, records: int, *, closed: bool) -> None:
+        """Store the progress in the file of `file`. A `closed` file is not read further until it is replaced."""
+        source = file.source
+        head_digest, tail_digest = digest(source.head), digest(source.tail)
+        known = FileProgress(
+            file.path.name, source.consumed, source.changed, head_digest, records, closed, tail_digest, source.consumed
+        )
+        self._progress[file.identity] = known
         self._current = None
         self._list_again = 0.0  # the last listing may be older than the last read
 
-    def places(self, turn: Turn | None = None, records: int = 0) -> list[Place]:
-        """Return the stored progress in all files. `turn` is the current file, `records` its records read so far."""
-        files = dict(self._known)
-        if turn is not None:
+    def stored_progress(self, file: NextFile | None = None, records: int = 0) -> list[StoredProgress]:
+        """Return the stored progress in all files. `file` is the current file, `records` its records read so far."""
+        files = dict(self._progress)
+        if file is not None:
             # Size 0 means unknown: after a restart it is read on after these records, unless its beginning differs.
-            begins = digest(turn.source.head)
-            files[turn.identity] = Known(turn.path.name, 0, -1, begins, records, closed=False)
+            head_digest = digest(file.source.head)
+            files[file.identity] = FileProgress(file.path.name, 0, -1, head_digest, records, closed=False)
         return [
-            (known.name, device, inode, known.size, known.begins.hex(), known.records, known.closed)
+            (known.name, device, inode, known.size, known.head_digest.hex(), known.records, known.closed)
             for (device, inode), known in files.items()
-            if known.begins != NOTHING or not known.closed  # omit files that could not be opened: another process may
+            # Files that could not be opened are omitted, because another process may be able to open them.
+            if known.head_digest != EMPTY_DIGEST or not known.closed
         ]
 
-    def know(self, places: Iterable[Place]) -> None:
+    def restore(self, stored_progress: Iterable[StoredProgress]) -> None:
         """Restore the progress stored by another process, before the first file is opened."""
-        for name, device, inode, size, begins, records, closed in places:
-            self._known[device, inode] = Known(name, size, -1, bytes.fromhex(begins), records, closed)
+        for name, device, inode, size, head_digest, records, closed in stored_progress:
+            self._progress[device, inode] = FileProgress(name, size, -1, bytes.fromhex(head_digest), records, closed)
             self._inodes.setdefault(inode, []).append((device, inode))
             if closed:
                 self._remember(name)
@@ -264,7 +271,7 @@ class Rotation:
 
     def _remember(self, name: str) -> None:
         self._names[name] = None
-        if len(self._names) > NAMES_KEPT:
+        if len(self._names) > MAX_NAMES:
             del self._names[next(iter(self._names))]
 
     def _is_over(self, status: os.stat_result, quiet: bool) -> bool:
@@ -284,11 +291,11 @@ class Rotation:
             identity = _identity(status)
             if identity == self._current:
                 continue
-            known = self._known.get(identity)
+            known = self._progress.get(identity)
             same = known is not None and (status.st_size, status.st_mtime_ns) == (known.size, known.changed)
             if known is None or (not same and self._was_replaced(path, status, known)):
                 if path.suffix in SUFFIXES and path.stem in self._names:  # the inode may be that of the original file
-                    self._pass_over(path, status)
+                    self._mark_as_read(path, status)
                 else:
                     yield path, status
             elif status.st_size > known.size and not known.closed:
@@ -298,27 +305,27 @@ class Rotation:
                 if known.closed:
                     known.size = status.st_size
 
-    def _pass_over(self, path: Path, status: os.stat_result) -> None:
-        """Mark a compressed copy of a read file as complete. A file shorter than KEPT cannot be identified safely."""
+    def _mark_as_read(self, path: Path, status: os.stat_result) -> None:
+        """Mark a compressed copy of a read file as complete, if it is long enough to be identified."""
         with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
-            head = file.read(KEPT)
-            self._known.pop(_identity(status), None)
-            if len(head) == KEPT:
-                begins = digest(head)
-                self._known[_identity(status)] = Known(
-                    path.name, status.st_size, status.st_mtime_ns, begins, 0, closed=True
+            head = file.read(IDENTITY_BYTES)
+            self._progress.pop(_identity(status), None)
+            if len(head) == IDENTITY_BYTES:
+                head_digest = digest(head)
+                self._progress[_identity(status)] = FileProgress(
+                    path.name, status.st_size, status.st_mtime_ns, head_digest, 0, closed=True
                 )
                 self._remember(path.name)
 
-    def _was_replaced(self, path: Path, status: os.stat_result, known: Known) -> bool:
+    def _was_replaced(self, path: Path, status: os.stat_result, known: FileProgress) -> bool:
         if status.st_size < known.size:
             return True
         try:
             with path.open("rb", buffering=0) as file:
-                if digest(file.read(KEPT)[: known.begins[0]]) != known.begins:
+                if digest(file.read(IDENTITY_BYTES)[: known.head_digest[0]]) != known.head_digest:
                     return True
-                file.seek(known.position - known.ends[0])
-                return digest(file.read(known.ends[0])) != known.ends
+                file.seek(known.position - known.tail_digest[0])
+                return digest(file.read(known.tail_digest[0])) != known.tail_digest
         except OSError as error:
             if is_shortage(error):
                 raise
@@ -334,14 +341,14 @@ class Rotation:
             self._changed = changed
             self._listed = sorted(self._matching(), key=lambda file: (file[1].st_mtime_ns, natural(file[0].name)))
             end = time.monotonic()
-            self._list_again = end + max(POLL, (end - begin) / LISTING_SHARE)
+            self._list_again = end + max(POLL_SECONDS, (end - begin) / LISTING_SHARE)
             present = {_identity(status) for _, status in self._listed}
-            self._meet_again(present)
-            new = {path.name for path, status in self._listed if _identity(status) not in self._known}
+            self._identify_by_inode(present)
+            new = {path.name for path, status in self._listed if _identity(status) not in self._progress}
             # Forget deleted files, except those whose compressed version has not been read yet.
-            self._known = {
+            self._progress = {
                 identity: known
-                for identity, known in self._known.items()
+                for identity, known in self._progress.items()
                 if identity in present or any(known.name + suffix in new for suffix in SUFFIXES)
             }
         except OSError as error:
@@ -350,17 +357,17 @@ class Rotation:
                 raise
         return self._listed
 
-    def _meet_again(self, present: set[Identity]) -> None:
+    def _identify_by_inode(self, present: set[Identity]) -> None:
         """Identify files of another process whose device number has changed; runs once, at the first listing."""
         inodes = self._inodes
         for path, status in self._listed if inodes else ():
             identity = _identity(status)
-            for former in inodes.get(status.st_ino, ()) if identity not in self._known else ():
-                known = self._known.get(former)
-                if known is None or former in present or known.begins == NOTHING:
+            for former in inodes.get(status.st_ino, ()) if identity not in self._progress else ():
+                known = self._progress.get(former)
+                if known is None or former in present or known.head_digest == EMPTY_DIGEST:
                     continue
                 if not self._was_replaced(path, status, known):
-                    self._known[identity] = self._known.pop(former)
+                    self._progress[identity] = self._progress.pop(former)
                     break
         self._inodes = {}
 

@@ -20,7 +20,7 @@ from capture.flows.steps import ColumnRows, Layouts
 from capture.flows.template_table import TemplateTable
 from capture.flows.templates import IPFIX, MAX_FIELDS, Announcement, Bounds, Definition
 from capture.flows.texts import Texts
-from capture.flows.waiting import STARTED, Waiting, WaitingSet, option_values, records
+from capture.flows.waiting import SYSTEM_INIT_TIME, WaitingSet, WaitingSets, option_values, records
 from capture.metrics import Samples
 from capture.native import pointer
 
@@ -91,7 +91,7 @@ class FlowDecoder:
         self.column_rows = ColumnRows(columns)
         self.templates = TemplateTable(self.bounds, Layouts(self.column_rows))
         self.sessions = Sessions(self.bounds, sampling)
-        self.waiting = Waiting(self.bounds)
+        self.waiting = WaitingSets(self.bounds)
         self.missing: Callable[[Session, int], Definition | None] | None = None
         """Called once for each template that has data but was not announced; returns its definition, if known."""
         self._asked: set[tuple[SessionKey, int]] = set()
@@ -116,7 +116,7 @@ class FlowDecoder:
         """Decode waiting sets with definitions that a later file announces, in order."""
         for key, template, definition in announced:
             session = self.sessions.by_key.get(key)
-            if session is not None and self.waiting.holds(session.number, template):
+            if session is not None and self.waiting.has(session.number, template):
                 self.templates.announce(session, Announcement(template, definition))
                 self._awaited[session.number, template] = None
         yield from self._read_waiting()
@@ -190,7 +190,7 @@ class FlowDecoder:
         self.session_counters.keep_counters(session, self.sessions.rows[session.number])
         self.sampling_refused += session.sampling.refused
         self.templates.forget(session)
-        self.waiting.forget(session.number)
+        self.waiting.remove_session(session.number)
         self.sessions.close(session)
 
     def samples(self, link: str) -> Samples:
@@ -225,7 +225,7 @@ class FlowDecoder:
         """Read a template set. Waiting sets are decoded after this datagram, because options may follow in it."""
         number, body, session = self._set(data, state)
         for template in self.templates.announce_set(session, number, body):
-            if self.waiting.holds(session.number, template):
+            if self.waiting.has(session.number, template):
                 self._awaited[session.number, template] = None
                 state[kernel.STATE_PAUSE] = 1
 
@@ -237,7 +237,7 @@ class FlowDecoder:
             job = int(state[kernel.STATE_DATAGRAM])
             start, arrival = int(datagrams.jobs[kernel.JOB_START, job]), int(datagrams.jobs[kernel.JOB_ARRIVAL, job])
             header = data[start : start + (16 if session.key.version == IPFIX else 20)].tobytes()
-            self.waiting.keep(session.number, number, header, body, arrival)
+            self.waiting.add(session.number, number, header, body, arrival)
             state[kernel.STATE_UNCOUNTED] = 1
         elif definition.options:
             state[kernel.STATE_RECORDS] += self._read_options(session, definition, body)
@@ -265,8 +265,8 @@ class FlowDecoder:
             count += 1
             values = option_values(definition, record)
             changed |= session.sampling.learn(values, self.sessions.room_for_keys)
-            if len(values.get(STARTED, b"")) == 8:
-                self.sessions.set_start(session, min(int.from_bytes(values[STARTED], "big"), (1 << 63) - 1))
+            if len(values.get(SYSTEM_INIT_TIME, b"")) == 8:
+                self.sessions.set_start(session, min(int.from_bytes(values[SYSTEM_INIT_TIME], "big"), (1 << 63) - 1))
         if changed:
             self.sessions.update_sampling(session)
         self.sessions.rows[session.number, words.OPTION_RECORDS] += count

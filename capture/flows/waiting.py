@@ -1,4 +1,4 @@
-"""Sets of data that came before their template: kept as they came, bounded, and read when the template is there."""
+"""Sets of data that arrived before their template: stored within limits, and decoded when the template arrives."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from capture.flows.sampling import SCOPE_INTERFACE
 from capture.flows.templates import V9, VARIABLE, Bounds, Definition
 
 SCOPE_TYPES = 6
-"""Numbers below are scope types in NetFlow v9 (RFC 3954 §6.1): system, interface, line card, cache, template."""
+"""Field types below this number are scope types in NetFlow v9 (RFC 3954 §6.1): system, interface, line card, ..."""
 
 V9_INTERFACE = 2
 INGRESS, EGRESS = 10, 14
 
-STARTED = 160
-"""systemInitTimeMilliseconds."""
+SYSTEM_INIT_TIME = 160
+"""Element systemInitTimeMilliseconds."""
 
 
 def records(definition: Definition, body: bytes) -> Iterator[list[bytes]]:
-    """Cut a set's bytes into records of fields. One that goes on behind the set is not there."""
+    """Split a set into records, and records into fields. A record that exceeds the set is omitted."""
     at = 0
     shortest = definition.shortest
     fields = definition.fields
     while at + shortest <= len(body):
-        found: list[bytes] = []
-        for each in fields:
-            length = each.length
+        record: list[bytes] = []
+        for field in fields:
+            length = field.length
             if length == VARIABLE:
                 length = body[at] if at < len(body) else 0
                 at += 1
@@ -36,39 +36,39 @@ def records(definition: Definition, body: bytes) -> Iterator[list[bytes]]:
                     at += 2
             if at + length > len(body):
                 return
-            found.append(body[at : at + length])
+            record.append(body[at : at + length])
             at += length
-        yield found
+        yield record
 
 
 def option_values(definition: Definition, record: list[bytes]) -> dict[int, bytes]:
-    """Registered elements of an option record by number, the scope's too; its interface under SCOPE_INTERFACE."""
+    """Return the registered elements of an option record by number, with its scope. See SCOPE_INTERFACE."""
     values: dict[int, bytes] = {}
-    for number, (each, data) in enumerate(zip(definition.fields, record, strict=True)):
-        scope = number < definition.scope
-        if scope and definition.version == V9 and each.id < SCOPE_TYPES:
-            if each.id == V9_INTERFACE:
+    for index, (field, data) in enumerate(zip(definition.fields, record, strict=True)):
+        scope = index < definition.scope
+        if scope and definition.version == V9 and field.id < SCOPE_TYPES:
+            if field.id == V9_INTERFACE:
                 values[SCOPE_INTERFACE] = data
-        elif not each.enterprise:
-            values.setdefault(each.id, data)
-            if scope and each.id in (INGRESS, EGRESS):
+        elif not field.enterprise:
+            values.setdefault(field.id, data)
+            if scope and field.id in (INGRESS, EGRESS):
                 values[SCOPE_INTERFACE] = data
     return values
 
 
-OVERHEAD = 256
-"""Bytes that a set is charged beside its own: what keeping it costs."""
+SET_OVERHEAD = 256
+"""Bytes charged for a set in addition to its content: the memory for its management."""
 
 CAUSES = ("session_full", "all_full", "session_forgotten")
-"""Why a set is dropped unread: its session keeps no more, all sessions together do not, or its session is gone."""
+"""Causes for which a set is dropped: the limit of its session, the limit of all sessions, or its session is removed."""
 
 NODE_RESTARTED = "node_restarted"
-"""Why a set is lost that waited in the memory of a node that ended: the next one continues after it."""
+"""Cause for which a set is lost: it waited in the memory of a node that ended. The next node continues after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingSet:
-    """One set with the export header it came under, and when that arrived (ns)."""
+    """One set, the export header of its datagram, and the arrival time (ns)."""
 
     serial: int
     session: int
@@ -79,17 +79,17 @@ class WaitingSet:
 
     @property
     def cost(self) -> int:
-        """Bytes that it is charged."""
-        return len(self.header) + len(self.body) + OVERHEAD
+        """Bytes charged for the set."""
+        return len(self.header) + len(self.body) + SET_OVERHEAD
 
 
-class Waiting:
-    """Sets by session and template, the oldest dropped first. `dropped` counts sets by cause."""
+class WaitingSets:
+    """Waiting sets by session and template. The oldest sets are dropped first. `dropped` counts sets by cause."""
 
     def __init__(self, bounds: Bounds) -> None:
-        """Keep as much as `bounds` says."""
+        """Begin without sets; `bounds` are the limits."""
         self.bounds = bounds
-        self.sets: dict[int, WaitingSet] = {}  # in the order in which they came, as those of each session
+        self.sets: dict[int, WaitingSet] = {}  # in the order of arrival, like the sets of each session
         self.by_session: defaultdict[int, dict[int, WaitingSet]] = defaultdict(dict)
         self.templates: Counter[tuple[int, int]] = Counter()
         self.session_cost: Counter[int] = Counter()
@@ -100,51 +100,51 @@ class Waiting:
     def __len__(self) -> int:
         return len(self.sets)
 
-    def keep(self, session: int, template: int, header: bytes, body: bytes, arrival: int) -> None:
-        """Keep one set, and drop older ones where there is no room."""
+    def add(self, session: int, template: int, header: bytes, body: bytes, arrival: int) -> None:
+        """Store one set, and drop older ones if a limit is exceeded."""
         self.kept += 1
-        each = WaitingSet(self.kept, session, template, header, body, arrival)
-        self.sets[each.serial] = self.by_session[session][each.serial] = each
+        waiting_set = WaitingSet(self.kept, session, template, header, body, arrival)
+        self.sets[waiting_set.serial] = self.by_session[session][waiting_set.serial] = waiting_set
         self.templates[session, template] += 1
-        self.session_cost[session] += each.cost
-        self.cost += each.cost
+        self.session_cost[session] += waiting_set.cost
+        self.cost += waiting_set.cost
         while self.session_cost[session] > self.bounds.session_waiting_bytes:
             self._drop(next(iter(self.by_session[session].values())), "session_full")
         while self.cost > self.bounds.waiting_bytes:
             self._drop(next(iter(self.sets.values())), "all_full")
 
-    def holds(self, session: int, template: int) -> bool:
-        """Whether a set of a template waits."""
+    def has(self, session: int, template: int) -> bool:
+        """Return whether sets of a template wait."""
         return self.templates[session, template] > 0
 
     def templates_missing(self) -> list[tuple[int, int]]:
-        """Return the session and template numbers that sets wait for."""
+        """Return session and template ID of all templates for which sets wait."""
         return list(self.templates)
 
     def take(self, session: int, template: int) -> list[WaitingSet]:
-        """Hand out all sets of a template, in the order in which they came."""
-        if not self.holds(session, template):
+        """Remove and return all sets of a template, in the order of arrival."""
+        if not self.has(session, template):
             return []
-        found = [each for each in self.by_session[session].values() if each.template == template]
-        for each in found:
-            self._remove(each)
-        return found
+        sets = [waiting_set for waiting_set in self.by_session[session].values() if waiting_set.template == template]
+        for waiting_set in sets:
+            self._remove(waiting_set)
+        return sets
 
-    def forget(self, session: int) -> None:
-        """Drop all sets of a session that is no more."""
-        for each in list(self.by_session.get(session, {}).values()):
-            self._drop(each, "session_forgotten")
+    def remove_session(self, session: int) -> None:
+        """Drop all sets of a closed session."""
+        for waiting_set in list(self.by_session.get(session, {}).values()):
+            self._drop(waiting_set, "session_forgotten")
 
-    def _drop(self, each: WaitingSet, cause: str) -> None:
-        self._remove(each)
+    def _drop(self, waiting_set: WaitingSet, cause: str) -> None:
+        self._remove(waiting_set)
         self.dropped[cause] += 1
 
-    def _remove(self, each: WaitingSet) -> None:
-        del self.sets[each.serial], self.by_session[each.session][each.serial]
-        self.cost -= each.cost
-        self.session_cost[each.session] -= each.cost
-        self.templates[each.session, each.template] -= 1
-        if not self.templates[each.session, each.template]:
-            del self.templates[each.session, each.template]
-        if not self.by_session[each.session]:
-            del self.by_session[each.session], self.session_cost[each.session]
+    def _remove(self, waiting_set: WaitingSet) -> None:
+        del self.sets[waiting_set.serial], self.by_session[waiting_set.session][waiting_set.serial]
+        self.cost -= waiting_set.cost
+        self.session_cost[waiting_set.session] -= waiting_set.cost
+        self.templates[waiting_set.session, waiting_set.template] -= 1
+        if not self.templates[waiting_set.session, waiting_set.template]:
+            del self.templates[waiting_set.session, waiting_set.template]
+        if not self.by_session[waiting_set.session]:
+            del self.by_session[waiting_set.session], self.session_cost[waiting_set.session]

@@ -198,8 +198,8 @@ class Capturing:
 
     def _take(self, block: Block) -> None:
         """Reduce a block."""
-        if isinstance(self.capture, FollowedCapture) and self.capture.turns != self._turns:
-            self._turns = self.capture.turns
+        if isinstance(self.capture, FollowedCapture) and self.capture.files_opened != self._turns:
+            self._turns = self.capture.files_opened
             self._leave(self.node.end_block())
         self.newest = block.last
         self._leave(self.node.process(block))
