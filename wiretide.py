@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dashboards import answer as asked
+from dashboards import request
 from dashboards.commands.app import app, main
 from lowlevel.layers import Layer
 
@@ -75,7 +75,7 @@ def query(
     sql: str,
     *files: str | os.PathLike[str],
     streams: Mapping[str, Iterable[str]] | None = None,
-    on: str = asked.INLINE,
+    on: str = request.INLINE,
     layer: str = Layer.OUTER,
     sampling: str | Iterable[str] = (),
     threads: int | None = None,
@@ -102,8 +102,8 @@ def query(
     from dashboards.answer import answer
     from highlevel.results.user_types import readable, readable_schema
 
-    plan, inputs = asked.prepare(sql, layer, asked.rates(sampling), files, streams, follow)
-    with answer(plan, inputs, on, None, threads, asked.slack(slack), asked.lull(lull)) as found:
+    plan, inputs = request.bind(sql, layer, request.sampling_rates(sampling), files, streams, follow)
+    with answer(plan, inputs, on, None, threads, request.allowed_disorder(slack), request.idle_rule(lull)) as found:
         with found.until_stopped():
             batches = [readable(batch, plan.times) for batch in found.batches]
         for text in found.warnings():
@@ -161,9 +161,11 @@ def watch(
     from dashboards.answer import answer
     from highlevel.results.user_types import readable
 
-    plan, inputs = asked.prepare(sql, layer, asked.rates(sampling), files, streams, follow)
+    plan, inputs = request.bind(sql, layer, request.sampling_rates(sampling), files, streams, follow)
     stack = contextlib.ExitStack()
-    found = stack.enter_context(answer(plan, inputs, threads=threads, slack=asked.slack(slack), lull=asked.lull(lull)))
+    found = stack.enter_context(
+        answer(plan, inputs, threads=threads, slack=request.allowed_disorder(slack), lull=request.idle_rule(lull))
+    )
 
     def batches() -> Iterator[pa.RecordBatch]:
         with stack:

@@ -3,79 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from capture.errors import InputError
 from capture.metrics import Samples
 from dashboards.output.run_warnings import nothing_readable, run_warnings
+from dashboards.request import INLINE
 from dashboards.stop_signals import stopping
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.inline.readings import Reading
 from highlevel.plan.plan import AnyPlan
 from lowlevel.promises.lull import LullRule
-
-if TYPE_CHECKING:
-    from capture.flows.sampling import FixedRates
-    from highlevel.inline.engine import Input
-    from highlevel.plan.plan import AnyPlan
-    from lowlevel.promises.lull import LullRule
-
-
-# What a user asks, in Python or on the command line, as a plan, its inputs and its settings.
-#
-# Everything heavy is imported where it is used: a wrong option is told before Arrow is loaded.
-
-
-INLINE = "inline"
-"""The engine that is this process; others are `local`, Spark in this process, and the URLs of Spark masters."""
-
-
-def prepare(
-    sql: str,
-    layer: str,
-    sampling: FixedRates | None,
-    files: Iterable[str | os.PathLike[str]],
-    streams: Mapping[str, Iterable[str]] | None,
-    follow: bool,
-) -> tuple[AnyPlan, list[Input]]:
-    """Compile a query and bind the names in its FROM, to `files` together or by `streams` each to its own.
-
-    Raises QueryError for the query, InputError for an input that cannot be bound.
-    """
-    from queries.bindings import bind_files, bind_streams, check_streams
-    from queries.gsql import compile_query
-
-    plan = compile_query(sql, layer=layer, sampling=sampling)
-    inputs = bind_files([os.fspath(file) for file in files], follow) + bind_streams(streams or {}, follow)
-    check_streams([plan], inputs)
-    return plan, inputs
-
-
-def rates(texts: str | Iterable[str]) -> FixedRates | None:
-    """Read the sampling rates of exporters, one text or several; ValueError for what is none."""
-    from queries.sampling import parse_rates
-
-    return parse_rates([texts] if isinstance(texts, str) else texts)
-
-
-def slack(text: str | None) -> int | None:
-    """Read how late rows may be, ns; None where nobody says. ValueError for what is no time."""
-    from queries.slack import parse_slack
-
-    return None if text is None else parse_slack(text)
-
-
-def lull(text: str | None) -> LullRule | None:
-    """Read when a silent link's windows close; None where nobody says. ValueError for what is no time."""
-    from queries.slack import parse_lull
-
-    return None if text is None else parse_lull(text)
 
 
 @dataclass

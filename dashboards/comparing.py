@@ -62,10 +62,10 @@ def run_comparison(
     """
     import pyarrow as pa
 
-    from dashboards import answer as asked
+    from dashboards import request
     from dashboards.answer import answer
 
-    plan, inputs = asked.prepare(sql, layer, None, files, streams, follow=False)
+    plan, inputs = request.bind(sql, layer, None, files, streams, follow=False)
     question = question_of(plan)
     if prepared is not None:
         prepared()

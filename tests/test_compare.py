@@ -12,7 +12,7 @@ import pytest
 import wiretide
 from capture.errors import InputError
 from capture.generate import Profile, generate
-from dashboards import answer as asked
+from dashboards import request
 from dashboards.comparing import ComparisonError, Settings, check, durations, lulls, run_comparison, settings, skews
 from dashboards.output.comparison_table import about, lines, verdict
 from highlevel.compare.arrivals import promise
@@ -70,7 +70,7 @@ def links(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 def compared(sql: str, links: dict[str, list[str]], injection: Injection, *slacks: int) -> Comparison:
     """Compare without timing anything more than once; the exact answer is checked against the inline engine's."""
-    plan, _ = asked.prepare(sql, "outer", None, [], links, follow=False) if "FROM packets" not in sql else (None, None)
+    plan, _ = request.bind(sql, "outer", None, [], links, follow=False) if "FROM packets" not in sql else (None, None)
     streams = {} if plan is None else {name: links[name] for name in plan.streams}
     files = [] if streams else [path for paths in links.values() for path in paths]
     if streams:

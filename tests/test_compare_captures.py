@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from dashboards import answer as asked
+from dashboards import request
 from dashboards.comparing import Settings, run_comparison
 from highlevel.compare.question import question_of
 from highlevel.compare.recording import record
@@ -40,7 +40,7 @@ def test_flows_arrive_when_they_were_exported(tmp_path: Path) -> None:
     path = tmp_path / "exports.pcap"
     flows = write_exports(path, Random(1), 60)
     sql = "SELECT protocol, count(*) AS n, sum(bytes) AS octets FROM flows [RANGE 1 minute] GROUP BY protocol"
-    plan, inputs = asked.prepare(sql, "outer", None, [path], None, follow=False)
+    plan, inputs = request.bind(sql, "outer", None, [path], None, follow=False)
     (found,) = record(question_of(plan).plan.leaves, inputs)
     assert found.times.tolist() == [flow["ts"] for flow in flows]
     late = found.arrivals - found.times

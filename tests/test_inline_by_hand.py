@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.output.files import Format, write_results
+from dashboards.output.files import write_results
+from dashboards.output.formats import Format
 from highlevel.inline.engine import InlineRun
 from queries.bindings import bind_files
 from queries.gsql import compile_query

@@ -20,7 +20,8 @@ import pyarrow.parquet
 import pytest
 
 from capture.errors import InputError
-from dashboards.output.files import Format, Times, open_output, write_results
+from dashboards.output.files import open_output, write_results
+from dashboards.output.formats import Format, Times
 from dashboards.output.table import HEADER_EVERY, MEASURED_ROWS
 from highlevel.aggregation import BOUNDS
 from highlevel.results.user_types import readable, readable_schema

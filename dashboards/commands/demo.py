@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from capture.generate import three_links
 from dashboards.commands.run import monitored
-from queries.catalogue import CATALOGUE
-from queries.pipeline_file import PipelineFile, read_pipeline
+
+if TYPE_CHECKING:
+    from queries.pipeline_file import PipelineFile
 
 LINKS = ("Main1", "Main2", "Control")
 QUERIES = ("packets", "links", "talkers", "syn_targets", "sources")
@@ -20,6 +20,10 @@ EVERY = "10 seconds"
 
 def demo_pipeline(folder: Path, *, seconds: float, rate: float, speed: float, port: int) -> PipelineFile:
     """Generate the links into `folder` and write `pipeline.toml` beside them, which `wiretide run` runs as well."""
+    from capture.generate import three_links
+    from queries.catalogue import CATALOGUE
+    from queries.pipeline_file import read_pipeline
+
     captures = folder / "captures"
     three_links(captures, seconds, rate)  # the same seconds and rate make the same bytes, and a run goes on over them
     text = [

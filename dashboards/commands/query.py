@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 
 import typer
 
-from dashboards import answer as asked
-from dashboards.answer import INLINE
-from dashboards.output.files import BINARY, COMPRESSED, SUFFIXES, Format, Times
+from dashboards import request
+from dashboards.output.formats import BINARY, COMPRESSED, SUFFIXES, Format, Times
+from dashboards.request import INLINE
 from lowlevel.layers import Layer
 
 if TYPE_CHECKING:
@@ -140,18 +140,18 @@ def query(
     if kind in BINARY and times is not None:
         raise typer.BadParameter(f"--times {times} with {kind}: expected table, csv or json; {kind} has timestamps")
     try:
-        late = asked.slack(slack)
+        late = request.allowed_disorder(slack)
     except ValueError as error:
         raise typer.BadParameter(f"--slack: {error}") from error
     try:
-        silent = asked.lull(lull)
+        silent = request.idle_rule(lull)
     except ValueError as error:
         raise typer.BadParameter(f"--lull: {error}") from error
     try:
-        rates = asked.rates(sampling or [])
+        rates = request.sampling_rates(sampling or [])
     except ValueError as error:
         raise typer.BadParameter(f"--sampling: {error}") from error
-    plan, inputs = asked.prepare(sql, layer, rates, files, bound_names(stream or []), follow)
+    plan, inputs = request.bind(sql, layer, rates, files, bound_names(stream or []), follow)
     if on != INLINE:
         _refuse_inline_options(on, inputs, {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads})
         compile_kernels()

@@ -15,7 +15,6 @@ import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,49 +23,11 @@ import pyarrow.compute as pc
 
 from capture.errors import InputError
 from capture.private_files import SHARED_FILE_MODE, replacing
+from dashboards.output.formats import DEFAULT_TIMES, Format, Times
 from dashboards.output.table import ResultTable
 from dashboards.wire_text import json_escaped, neutralised_column
 from highlevel.results.user_types import readable, readable_schema
 from lowlevel.times import time_texts
-
-
-class Format(StrEnum):
-    """How results are written."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
-    PARQUET = "parquet"
-    ARROW = "arrow"
-
-
-class Times(StrEnum):
-    """How text formats write times."""
-
-    ISO = "iso"
-    NS = "ns"
-
-
-DEFAULT_TIMES = {Format.TABLE: Times.ISO, Format.CSV: Times.NS, Format.JSON: Times.NS}
-"""How each text format writes times if the user does not say."""
-
-SUFFIXES = {
-    ".txt": Format.TABLE,
-    ".csv": Format.CSV,
-    ".json": Format.JSON,
-    ".jsonl": Format.JSON,
-    ".ndjson": Format.JSON,
-    ".parquet": Format.PARQUET,
-    ".arrow": Format.ARROW,
-    ".arrows": Format.ARROW,
-}
-"""The format that the suffix of an output file selects."""
-
-COMPRESSED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip")
-"""Suffixes of compressed files, which results are not written as."""
-
-BINARY = (Format.PARQUET, Format.ARROW)
-"""Formats that are no text and do not belong on a terminal."""
 
 
 @contextmanager

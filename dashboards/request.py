@@ -1,0 +1,61 @@
+"""A user's request, in Python or on the command line: the query compiled, its inputs bound, its settings parsed.
+
+Heavy modules are imported inside the functions, so that `--help` and errors in options need none of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from capture.flows.sampling import FixedRates
+    from highlevel.inline.engine import Input
+    from highlevel.plan.plan import AnyPlan
+    from lowlevel.promises.lull import LullRule
+
+INLINE = "inline"
+"""The engine in this process. Other engines: `local`, Spark in this process, and the URLs of Spark masters."""
+
+
+def bind(
+    sql: str,
+    layer: str,
+    sampling: FixedRates | None,
+    files: Iterable[str | os.PathLike[str]],
+    streams: Mapping[str, Iterable[str]] | None,
+    follow: bool,
+) -> tuple[AnyPlan, list[Input]]:
+    """Compile a query and bind the names in its FROM: all names to `files`, or each to its files in `streams`.
+
+    Raises QueryError for the query, InputError for an input that cannot be bound.
+    """
+    from queries.bindings import bind_files, bind_streams, check_streams
+    from queries.gsql import compile_query
+
+    plan = compile_query(sql, layer=layer, sampling=sampling)
+    inputs = bind_files([os.fspath(file) for file in files], follow) + bind_streams(streams or {}, follow)
+    check_streams([plan], inputs)
+    return plan, inputs
+
+
+def sampling_rates(texts: str | Iterable[str]) -> FixedRates | None:
+    """Parse sampling rates of exporters, one text or several. Raises ValueError for text that is not a rate."""
+    from queries.sampling import parse_rates
+
+    return parse_rates([texts] if isinstance(texts, str) else texts)
+
+
+def allowed_disorder(text: str | None) -> int | None:
+    """Parse `--slack` into ns; None if it was not given. Raises ValueError for text that is not a duration."""
+    from queries.slack import parse_slack
+
+    return None if text is None else parse_slack(text)
+
+
+def idle_rule(text: str | None) -> LullRule | None:
+    """Parse `--lull`; None if it was not given. Raises ValueError for text that is not a duration."""
+    from queries.slack import parse_lull
+
+    return None if text is None else parse_lull(text)
