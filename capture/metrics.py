@@ -42,11 +42,11 @@ class Samples(dict[LabelledName, float]):
 
     def total(self, metric: Metric, **match: str) -> float:
         """Return the sum of a metric over all label sets with the given label values."""
-        places = {metric.labels.index(label): value for label, value in match.items()}
+        label_indices = {metric.labels.index(label): value for label, value in match.items()}
         return sum(
             value
             for (name, labels), value in self.items()
-            if name == metric.name and all(labels[place] == wanted for place, wanted in places.items())
+            if name == metric.name and all(labels[index] == expected for index, expected in label_indices.items())
         )
 
 

@@ -294,7 +294,11 @@ class Kernel:
             function = todo.pop()
             functions[function.__name__] = function
             reached: list[Any] = [function.__globals__.get(name) for name in function.__code__.co_names]
-            todo += [each for each in reached if hasattr(each, IS_HELPER) and each.__name__ not in functions]
+            todo += [
+                candidate
+                for candidate in reached
+                if hasattr(candidate, IS_HELPER) and candidate.__name__ not in functions
+            ]
         return functions
 
 

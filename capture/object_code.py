@@ -1,7 +1,7 @@
 """Loader for relocatable ELF objects, so that a process does not need LLVM to run machine code from the cache.
 
-Kernels are compiled for the large code model: their objects contain absolute 64-bit relocations only, and call nothing
-but `memset`, `memcpy` and `memmove`. `load` returns None for any other object. The pages of the code are never
+Kernels are compiled for the large code model: their objects contain only absolute 64-bit relocations, and call only
+`memset`, `memcpy` and `memmove`. `load` returns None for any other object. The pages of the code are never
 writable and executable at the same time.
 """
 
@@ -14,7 +14,7 @@ import struct
 import sys
 
 SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 2**32
-"""Whether this system is one of those whose objects are read here."""
+"""True if this system uses the objects that the loader supports."""
 
 CALLED = ("memset", "memcpy", "memmove")
 """Functions of the C library that objects may call."""
@@ -35,12 +35,12 @@ _mappings: list[mmap.mmap] = []  # machine code stays mapped as long as the proc
 
 
 def load(code: bytes, symbol: str) -> int | None:
-    """Map an object and return the address of `symbol`; None if the object needs more than this loader can do."""
+    """Map an object and return the address of `symbol`; None if the loader does not support the object."""
     if not SUPPORTED or code[:7] != IDENTITY:
         return None
     try:
         return _map(code, symbol)
-    except (struct.error, ValueError, IndexError):  # the object is cut or corrupt
+    except (struct.error, ValueError, IndexError):  # the object is truncated or corrupt
         return None
 
 
@@ -49,15 +49,19 @@ def _map(code: bytes, symbol: str) -> int | None:
     if (kind, machine, size) != (REL, X86_64, SECTION.size):
         return None
     sections = [SECTION.unpack_from(code, table + number * SECTION.size) for number in range(count)]
-    places, length = _layout(code, sections, sections[names][4])
+    section_offsets, length = _layout(code, sections, sections[names][4])
     memory = mmap.mmap(-1, max(length, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    for number, place in places.items():
+    for number, memory_offset in section_offsets.items():
         _, kind, _, _, offset, size, _, _, _, _ = sections[number]
         if kind != NOBITS:
-            memory[place : place + size] = code[offset : offset + size]
-    addresses = _addresses(code, sections, places, base)
-    if addresses is None or symbol not in addresses[0] or not _relocate(code, sections, places, addresses[1], memory):
+            memory[memory_offset : memory_offset + size] = code[offset : offset + size]
+    addresses = _addresses(code, sections, section_offsets, base)
+    if (
+        addresses is None
+        or symbol not in addresses[0]
+        or not _relocate(code, sections, section_offsets, addresses[1], memory)
+    ):
         return None
     library = ctypes.CDLL(None)
     if library.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(len(memory)), mmap.PROT_READ | mmap.PROT_EXEC) != 0:
@@ -68,21 +72,21 @@ def _map(code: bytes, symbol: str) -> int | None:
 
 def _layout(code: bytes, sections: list[tuple[int, ...]], strings: int) -> tuple[dict[int, int], int]:
     """Return the offset of each section that must be in memory, by its number, and the bytes of all of them."""
-    places, length = {}, 0
+    section_offsets, length = {}, 0
     for number, (name, _, flags, _, _, size, _, _, alignment, _) in enumerate(sections):
         if flags & ALLOC and not code.startswith(UNWINDING, strings + name):
             length = -(-length // max(alignment, 1)) * max(alignment, 1)
-            places[number] = length
+            section_offsets[number] = length
             length += size
-    return places, length
+    return section_offsets, length
 
 
 def _addresses(
-    code: bytes, sections: list[tuple[int, ...]], places: dict[int, int], base: int
+    code: bytes, sections: list[tuple[int, ...]], section_offsets: dict[int, int], base: int
 ) -> tuple[dict[str, int], list[int | None]] | None:
     """Return the addresses of symbols by name and by number; None if the object calls an unknown function.
 
-    A symbol without memory here, such as the name of the source file, has no address.
+    A symbol without memory, such as the name of the source file, has no address.
     """
     tables = [section for section in sections if section[1] == SYMTAB]
     if len(tables) != 1:
@@ -100,8 +104,8 @@ def _addresses(
             if text not in CALLED:
                 return None
             address = ctypes.cast(getattr(library, text), ctypes.c_void_p).value
-        elif section in places:
-            address = base + places[section] + value
+        elif section in section_offsets:
+            address = base + section_offsets[section] + value
         numbered.append(address)
         if address is not None and text:
             named[text] = address
@@ -109,16 +113,20 @@ def _addresses(
 
 
 def _relocate(
-    code: bytes, sections: list[tuple[int, ...]], places: dict[int, int], symbols: list[int | None], memory: mmap.mmap
+    code: bytes,
+    sections: list[tuple[int, ...]],
+    section_offsets: dict[int, int],
+    symbols: list[int | None],
+    memory: mmap.mmap,
 ) -> bool:
     """Write the addresses into the sections; False if a relocation has another type or no address."""
     for _, kind, _, _, offset, size, _, target, _, _ in sections:
-        if kind != RELA or target not in places:
+        if kind != RELA or target not in section_offsets:
             continue
         for at in range(offset, offset + size, RELOCATION.size):
             where, info, addend = RELOCATION.unpack_from(code, at)
             address = symbols[info >> 32]
             if info & 0xFFFFFFFF != ABSOLUTE_64 or address is None:
                 return False
-            struct.pack_into("<Q", memory, places[target] + where, address + addend)
+            struct.pack_into("<Q", memory, section_offsets[target] + where, address + addend)
     return True

@@ -172,8 +172,10 @@ class FlowDecoder:
         start, _, _, address_version, high, low, port = datagrams.jobs[:, job].tolist()
         header = data[start : start + 24].tobytes()
         version = int.from_bytes(header[:2], "big")
-        place = {5: slice(20, 22), 7: slice(0, 0), 9: slice(16, 20), IPFIX: slice(12, 16)}[version]
-        key = SessionKey(version, address_of(address_version, high, low), port, int.from_bytes(header[place], "big"))
+        domain_bytes = {5: slice(20, 22), 7: slice(0, 0), 9: slice(16, 20), IPFIX: slice(12, 16)}[version]
+        key = SessionKey(
+            version, address_of(address_version, high, low), port, int.from_bytes(header[domain_bytes], "big")
+        )
         self.open_session(key)
 
     def open_session(self, key: SessionKey) -> Session:

@@ -142,8 +142,8 @@ class Compiler:
 
     def has(self, element: int, enterprise: int = 0) -> bool:
         """Return whether records have bytes for an element."""
-        found = self.fields.get((element, enterprise))
-        return found is not None and found[2].length > 0
+        indexed = self.fields.get((element, enterprise))
+        return indexed is not None and indexed[2].length > 0
 
     def add(
         self, code: int, row: int, element: int, enterprise: int = 0, byte: int | None = None, limit: int = 0
@@ -260,10 +260,10 @@ _BOTH = (
     (4, 1), (5, 1), (16, 2), (17, 2), (9, 1), (13, 1), (0, 2),
 )  # fmt: skip
 
-NETFLOW_V5 = Definition.of(5, [Field(*each) for each in _BOTH])
+NETFLOW_V5 = Definition.of(5, [Field(*specifier) for specifier in _BOTH])
 """A NetFlow v5 record as a template; element 0 is padding."""
 
-NETFLOW_V7 = Definition.of(7, [Field(*each) for each in (*_BOTH, (43, 4))])
+NETFLOW_V7 = Definition.of(7, [Field(*specifier) for specifier in (*_BOTH, (43, 4))])
 """A NetFlow v7 record as a template: v5 and the address of the bypassed router."""
 
 

@@ -41,10 +41,10 @@ def load(path: Path, decoder: FlowDecoder) -> int:
     if document is None:
         raise InputError(f'{path}: not a file of stored templates: expected "format": "{FORMAT}"')
     try:
-        found = [_session_in(each) for each in document["sessions"]]
+        loaded = [_session_in(stored) for stored in document["sessions"]]
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: damaged: {type(error).__name__} {error}") from error
-    for key, templates, sampling, started in found[: decoder.bounds.sessions - len(decoder.sessions)]:
+    for key, templates, sampling, started in loaded[: decoder.bounds.sessions - len(decoder.sessions)]:
         session = decoder.open_session(key)
         for template, definition in templates.items():
             decoder.templates.announce(session, Announcement(template, definition))
@@ -52,7 +52,7 @@ def load(path: Path, decoder: FlowDecoder) -> int:
         decoder.sessions.update_sampling(session)
         if started is not None:
             decoder.sessions.set_start(session, started)
-    return len(found)
+    return len(loaded)
 
 
 def load_for_capture(capture: Path, decoder: FlowDecoder) -> int:
@@ -97,27 +97,27 @@ def _session_out(session: Session) -> dict[str, Any]:
                 "id": template,
                 "options": definition.options,
                 "scope": definition.scope,
-                "fields": [[each.id, each.length, each.enterprise] for each in definition.fields],
+                "fields": [[field.id, field.length, field.enterprise] for field in definition.fields],
             }
             for template, definition in session.templates.items()
         ],
     }
 
 
-def _session_in(each: dict[str, Any]) -> tuple[SessionKey, dict[int, Definition], Sampling, int | None]:
+def _session_in(stored: dict[str, Any]) -> tuple[SessionKey, dict[int, Definition], Sampling, int | None]:
     """Validate and read one session. Raises KeyError, TypeError or ValueError for impossible values."""
-    version = _within(each["version"], V9, IPFIX)
-    address = None if each["exporter"] is None else ip_address(each["exporter"])
-    key = SessionKey(version, address, _within(each["port"], 0, 0xFFFF), _within(each["domain"], 0, 0xFFFFFFFF))
+    version = _within(stored["version"], V9, IPFIX)
+    address = None if stored["exporter"] is None else ip_address(stored["exporter"])
+    key = SessionKey(version, address, _within(stored["port"], 0, 0xFFFF), _within(stored["domain"], 0, 0xFFFFFFFF))
     templates = {
-        _within(template["id"], 256, 0xFFFF): _definition_in(version, template) for template in each["templates"]
+        _within(template["id"], 256, 0xFFFF): _definition_in(version, template) for template in stored["templates"]
     }
-    sampling = Sampling(_rate(*each["sampling"]) if each["sampling"] is not None else None)
-    if len(each["sampled"]) > MAX_KEYS:
-        raise ValueError(f"got {len(each['sampled'])} sampling rates, expected at most {MAX_KEYS}")
-    for kind, number, numerator, denominator in each["sampled"]:
+    sampling = Sampling(_rate(*stored["sampling"]) if stored["sampling"] is not None else None)
+    if len(stored["sampled"]) > MAX_KEYS:
+        raise ValueError(f"got {len(stored['sampled'])} sampling rates, expected at most {MAX_KEYS}")
+    for kind, number, numerator, denominator in stored["sampled"]:
         sampling.keyed[_within(kind, 0, 2), _within(number, 0, (1 << 64) - 1)] = _rate(numerator, denominator)
-    started = each["started_ms"]
+    started = stored["started_ms"]
     return key, templates, sampling, None if started is None else _within(started, 0, (1 << 63) - 1)
 
 

@@ -63,8 +63,8 @@ def starts(pieces: Sequence[Piece], rate: float, chance: random.Random) -> Itera
         expected += rate * (piece.end - piece.start) / SECOND
         count = round(expected) - total
         total += count
-        for place in range(count):
-            offset = int((place + chance.random()) * ((piece.end - piece.start) / count))
+        for index in range(count):
+            offset = int((index + chance.random()) * ((piece.end - piece.start) / count))
             yield piece.start + min(offset, piece.end - piece.start - 1), piece.end
 
 

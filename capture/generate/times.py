@@ -21,9 +21,9 @@ UNIT_32 = 2.0**-32
 def slot_times(piece: Piece, first: int, draws: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return increasing times in `[piece.start, piece.end)`, ns, of packets from `first` on (upper half of draws)."""
     slot = (piece.end - piece.start) / (piece.last - piece.first)
-    places = np.arange(first - piece.first, first - piece.first + len(draws)) + (draws >> np.uint64(32)) * UNIT_32
+    slots = np.arange(first - piece.first, first - piece.first + len(draws)) + (draws >> np.uint64(32)) * UNIT_32
     # A value just below the last slot's end is rounded up to it in floating point, but the end is outside the piece.
-    return piece.start + np.minimum((places * slot).astype(np.int64), piece.end - piece.start - 1)
+    return piece.start + np.minimum((slots * slot).astype(np.int64), piece.end - piece.start - 1)
 
 
 def disordered(

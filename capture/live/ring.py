@@ -150,7 +150,7 @@ class Ring:
             return None
         base = self._next * BLOCK_BYTES
         header = self.data[base : base + BLOCK_HEADER].view(np.uint32)
-        packets, first, used = (int(header[place // 4]) for place in (BLOCK_PACKETS, BLOCK_FIRST, BLOCK_USED))
+        packets, first, used = (int(header[word // 4]) for word in (BLOCK_PACKETS, BLOCK_FIRST, BLOCK_USED))
         end = base + min(used, BLOCK_BYTES)
         return min(base + max(first, BLOCK_HEADER), end), end, packets
 

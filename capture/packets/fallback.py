@@ -115,13 +115,13 @@ class Fallback:
             self._missing = True  # stored, because a failed import takes longer than a thousand records
             return self._find(frame, header)
         try:
-            found = find_ip(frame, header)
+            ip_header = find_ip(frame, header)
         except READ_ERRORS:
             self.refused[UNREADABLE] += 1
             return None
-        if found is None:
+        if ip_header is None:
             self.refused[NO_IP] += 1
-        return found
+        return ip_header
 
 
 def _decode(
