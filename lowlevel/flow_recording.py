@@ -117,7 +117,7 @@ def _first_time(path: Path) -> int:
     """Return the least time of a file's first records, ns; of a file that has none or cannot be read the largest."""
     try:
         with closing(_blocks(open_finite(path, "a recording"), FIRST_RECORDS)) as blocks:
-            return min((block.first for block in islice(blocks, 1)), default=END_OF_FILE)
+            return min((block.min_ts for block in islice(blocks, 1)), default=END_OF_FILE)
     except (InputError, OSError):
         return END_OF_FILE
 

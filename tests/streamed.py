@@ -28,9 +28,9 @@ def records_of(capture: StreamedCapture, block_records: int = 1) -> list[Record]
     found = []
     for block in capture.blocks(block_records):
         assert block is not None
-        assert block.low == NO_WATERMARK
+        assert block.watermark == NO_WATERMARK
         assert 0 < block.records <= block_records
-        found.append((capture.data[block.start : block.end].tobytes(), block.first, block.section))
+        found.append((capture.data[block.start : block.end].tobytes(), block.min_ts, block.section))
     return found
 
 
@@ -40,7 +40,7 @@ def mapped_records(path: Path) -> tuple[list[Record], str | None]:
     assert isinstance(file, Capture)
     index = scan(file, 1)
     return [
-        (file.data[block.start : block.end].tobytes(), block.first, block.section) for block in index.blocks
+        (file.data[block.start : block.end].tobytes(), block.min_ts, block.section) for block in index.blocks
     ], index.damage
 
 

@@ -38,7 +38,7 @@ def container(path: Path) -> tuple[dict[str, int], str | None]:
     for block in index.blocks:
         frames = decoder.decode(block)
         here = frames.field("ts").tolist()
-        assert (block.first, block.last, block.records) == (min(here), max(here), len(here))
+        assert (block.min_ts, block.max_ts, block.records) == (min(here), max(here), len(here))
         times += here
         captured += int(frames.field("caplen").sum())
         wire += int(frames.field("len").sum())

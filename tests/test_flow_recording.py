@@ -98,7 +98,7 @@ def test_files_of_a_link_under_any_names_are_read_as_one_file(tmp_path: Path, se
 def first_time(path: Path) -> tuple[int, str]:
     capture = open_capture(path)
     assert isinstance(capture, Capture)
-    return scan(capture).blocks[0].first, path.name
+    return scan(capture).blocks[0].min_ts, path.name
 
 
 def test_real_data_and_template_files_may_be_called_anything(captures: Path, tmp_path: Path) -> None:

@@ -79,8 +79,8 @@ class Follower:
         """Read until there is nothing to read; it must not bring a record unless just `once`."""
         block = next(self.blocks)
         if block is not None:
-            assert once, f"got a record of {block.first}, expected none"
-            self.times.append(block.first)
+            assert once, f"got a record of {block.min_ts}, expected none"
+            self.times.append(block.min_ts)
 
     def again(self) -> "Follower":
         """Follow the same in another process, which has the position alone."""

@@ -74,7 +74,7 @@ def read_frames(capture: InterfaceCapture, block_records: int = 100) -> Iterator
             continue
         frames = completed_frames(capture.data[block.start : block.end], 0, block.end - block.start)
         assert len(frames) == block.records <= block_records
-        assert (block.first, block.last) == (min(ts for ts, _, _ in frames), max(ts for ts, _, _ in frames))
+        assert (block.min_ts, block.max_ts) == (min(ts for ts, _, _ in frames), max(ts for ts, _, _ in frames))
         yield from frames
 
 

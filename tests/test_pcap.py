@@ -73,7 +73,7 @@ def test_a_fraction_of_a_second_or_more_is_carried_over(
     )
     rows, _, index = decode_file(path)
     assert [row["ts"] for row in rows] == [ts]
-    assert (index.blocks[0].first, index.blocks[0].last) == (ts, ts)
+    assert (index.blocks[0].min_ts, index.blocks[0].max_ts) == (ts, ts)
 
 
 HEAD = pcap_bytes([], RAW)

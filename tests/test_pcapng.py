@@ -108,8 +108,8 @@ def test_no_block_straddles_sections_and_their_promises_hold(tmp_path: Path) -> 
     second = section(">") + interface(1, ">") + enhanced(5, FRAME, ">") + enhanced(6, FRAME, ">")
     path.write_bytes(first + second)
     one, other = scan(open_capture(path)).blocks
-    assert (one.records, one.first, one.last, one.low, one.end) == (2, 7000, 8000, 5000, len(first))
-    assert (other.records, other.first, other.last, other.end) == (2, 5000, 6000, len(first + second))
+    assert (one.records, one.min_ts, one.max_ts, one.watermark, one.end) == (2, 7000, 8000, 5000, len(first))
+    assert (other.records, other.min_ts, other.max_ts, other.end) == (2, 5000, 6000, len(first + second))
     assert one.section != other.section
 
 
@@ -245,13 +245,13 @@ def test_blocks_have_the_records_the_times_and_the_true_low_watermark(size: int,
     for found in scan(open_capture(path), size).blocks:
         here = records[seen : seen + found.records]
         seen += found.records
-        assert (found.start, found.first, found.last) == (
+        assert (found.start, found.min_ts, found.max_ts) == (
             here[0].start,
             min(record.ts for record in here),
             max(record.ts for record in here),
         )
         assert len({record.section for record in here}) == 1
-        assert found.low == min((record.ts for record in records[seen:]), default=2**63 - 1)
+        assert found.watermark == min((record.ts for record in records[seen:]), default=2**63 - 1)
         assert found.records <= size
     assert seen == len(records)
 
@@ -273,7 +273,7 @@ def test_a_walk_goes_on_in_other_buffers_at_other_offsets(seed: int, tmp_path: P
     path = tmp_path / "whole.pcapng"
     path.write_bytes(data)
     file = open_capture(path)
-    expected = [(each.first, each.last) for each in scan(file, 1).blocks]
+    expected = [(each.min_ts, each.max_ts) for each in scan(file, 1).blocks]
     form = type(file.format)()
     state = WalkState(form.first_record)
     rows = np.empty((1, BLOCK_WORDS), np.int64)

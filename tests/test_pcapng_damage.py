@@ -177,7 +177,7 @@ def test_a_description_as_long_as_a_block_may_be_is_read_in_the_memory_of_two(tm
     index = scan(file)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert (index.low, index.damage) == (77, None)
+    assert (index.watermark, index.damage) == (77, None)
     assert peak < 2 * MAX_BLOCK + (4 << 20)
 
 

@@ -55,9 +55,9 @@ def test_the_pieces_of_any_file_are_the_walk_over_it(seed: int, pieces: int, tmp
     for block in index.blocks:
         inside = records[seen : seen + block.records]
         assert (block.start, block.end) == (at, at + sum(16 + len(frame) for _, frame in inside))
-        assert (block.first, block.last) == (min(ts for ts, _ in inside), max(ts for ts, _ in inside))
+        assert (block.min_ts, block.max_ts) == (min(ts for ts, _ in inside), max(ts for ts, _ in inside))
         at, seen = block.end, seen + block.records
-        assert block.low == min(times[seen:], default=END_OF_FILE)
+        assert block.watermark == min(times[seen:], default=END_OF_FILE)
     assert (seen, index.damage) == (len(records), None)
 
 
@@ -73,7 +73,7 @@ def test_damage_ends_the_file_in_whatever_piece_it_is(seed: int, pieces: int, tm
         content = content[:place] + b"\xff" * 40 + content[place:]
     file = capture(tmp_path / "a.pcap", content)
     whole, index = scan(file), indexed(file, pieces, 64)
-    assert (index.records, index.damage, index.low) == (whole.records, whole.damage, whole.low)
+    assert (index.records, index.damage, index.watermark) == (whole.records, whole.damage, whole.watermark)
     assert [block.end for block in index.blocks][-1:] == [block.end for block in whole.blocks][-1:]
 
 

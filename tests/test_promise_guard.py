@@ -313,7 +313,7 @@ def stream(path: Path, times: list[int], slack: int | None) -> tuple[list[list],
             came[-1] += [row for batch in results if isinstance(batch, pa.RecordBatch) for row in batch.to_pylist()]
 
     for block in scan(file, 16).blocks:
-        take(node.process(Block(block.start, block.end, block.records, block.first, block.last, NO_WATERMARK)))
+        take(node.process(Block(block.start, block.end, block.records, block.min_ts, block.max_ts, NO_WATERMARK)))
     take(node.progress(END))
     return came, marks, node, pipeline
 

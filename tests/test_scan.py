@@ -47,9 +47,9 @@ def test_low_is_the_smallest_time_of_all_later_records(count: int, size: int, tm
     for block in index.blocks:
         here = times[seen : seen + block.records]
         seen += block.records
-        assert (block.first, block.last) == (min(here), max(here))
-        assert block.low == min(times[seen:], default=END_OF_FILE)
-    assert index.low == min(times, default=END_OF_FILE)
+        assert (block.min_ts, block.max_ts) == (min(here), max(here))
+        assert block.watermark == min(times[seen:], default=END_OF_FILE)
+    assert index.watermark == min(times, default=END_OF_FILE)
     assert (seen, index.records, index.damage) == (count, count, None)
 
 
@@ -82,7 +82,7 @@ def test_times_of_2038_and_2106_and_the_end_of_32_bits_are_kept(tmp_path: Path) 
     path = tmp_path / "late.pcap"
     times = [(2**31 - 1) * NS, 2**31 * NS, (2**32 - 1) * NS + NS - 1]
     path.write_bytes(pcap_bytes([(ts, b"") for ts in times]))
-    assert [(block.first, block.last) for block in scan(open_capture(path), 1).blocks] == [(ts, ts) for ts in times]
+    assert [(block.min_ts, block.max_ts) for block in scan(open_capture(path), 1).blocks] == [(ts, ts) for ts in times]
 
 
 def test_the_walk_goes_on_where_it_was_left(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_the_walk_goes_on_where_it_was_left(tmp_path: Path) -> None:
         count = scan_blocks(data, len(data), False, 1, 16, 0, 262_144, 3, 2, rows.reshape(-1), state)
         found += rows[:count].tolist()
     index = scan(open_capture(path), 3)
-    assert found == [[block.start, block.end, block.records, block.first, block.last, 0] for block in index.blocks]
+    assert found == [[block.start, block.end, block.records, block.min_ts, block.max_ts, 0] for block in index.blocks]
 
 
 def test_the_kernel_as_plain_python_agrees_with_its_machine_code(tmp_path: Path) -> None:

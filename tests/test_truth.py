@@ -97,7 +97,12 @@ def summary(path: Path) -> tuple[dict[str, str], dict[tuple, tuple[int, int, int
         times = [record.first for record in records]
         steps = [after - before for before, after in pairwise(times)]
         late = [highest - ts for highest, ts in zip(accumulate(times, max), times, strict=True)]
-        whole |= {"first_ts_ns": times[0], "last_ts_ns": times[-1], "min_ts_ns": index.low, "max_ts_ns": max(times)}
+        whole |= {
+            "first_ts_ns": times[0],
+            "last_ts_ns": times[-1],
+            "min_ts_ns": index.watermark,
+            "max_ts_ns": max(times),
+        }
         whole |= {"backward_steps": sum(step < 0 for step in steps), "max_backward_step_ns": -min([0, *steps])}
         whole |= {"late_packets": sum(each > 0 for each in late), "max_lateness_ns": max(late)}
         whole |= {"max_forward_step_ns": max([0, *steps])}

@@ -65,7 +65,8 @@ CUTS = frozenset({DAMAGE[CUT_HEADER], DAMAGE[CUT_RECORD]})
 class Block:
     """Consecutive whole records: bytes `[start, end)`, number of records, smallest and largest ts (ns), watermark.
 
-    `low`: watermark after the block; no later record of the input has a smaller ts. NO_WATERMARK if this is unknown.
+    `watermark`: watermark after the block; no later record of the input has a smaller ts. NO_WATERMARK if this is
+    unknown.
     `section`: state that the format needs to read the bytes. For pcapng it is the number of the section's first
     interface and its byte order; for classic pcap it is 0. A block never spans two sections.
     """
@@ -73,9 +74,9 @@ class Block:
     start: int
     end: int
     records: int
-    first: int
-    last: int
-    low: int
+    min_ts: int
+    max_ts: int
+    watermark: int
     section: int = 0
 
 
@@ -92,9 +93,9 @@ class Index:
         return sum(block.records for block in self.blocks)
 
     @property
-    def low(self) -> int:
+    def watermark(self) -> int:
         """Watermark before the first block: the smallest ts of the file."""
-        return min((block.first for block in self.blocks), default=END_OF_FILE)
+        return min((block.min_ts for block in self.blocks), default=END_OF_FILE)
 
 
 NO_SECTION = -1

@@ -109,8 +109,8 @@ def guess_record_boundary(file: Capture, cut: int) -> int | None:
 class RangeScan:
     """The walk over one range: iterate over its blocks, then read `range`. Not thread safe.
 
-    The `low` of a block is only its own smallest ts, which is exact for ordered files. It is not a watermark, because
-    the records of other ranges are unknown.
+    The `watermark` of a block is only its own smallest ts, which is exact for ordered files. It is not a watermark,
+    because the records of other ranges are unknown.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class RangeScan:
             self.damage = DAMAGE.get(self.state.status)  # None if only blocks without packets remained
             raise StopIteration
         start, end, records, first, last, section = self.row[0].tolist()
-        return Block(start, end, records, first, last, low=first, section=section)
+        return Block(start, end, records, first, last, watermark=first, section=section)
 
     def _walk(self, end: int, records: int) -> int:
         """Walk up to `records` records that end at or before byte `end`. Return the number of blocks, 0 or 1."""

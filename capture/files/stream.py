@@ -33,8 +33,8 @@ class StreamedCapture:
     """A compressed file, a pipe or standard input, as blocks of records in the order of the bytes.
 
     * `blocks` yields blocks of whole records as soon as they are read. The offsets of a block count from the start of
-      `data`, which contains it **only until the next block is requested**. Its `low` is NO_WATERMARK. `blocks` yields
-      None if no bytes arrived for WAIT seconds; only a `live` input does so.
+      `data`, which contains it **only until the next block is requested**. Its `watermark` is NO_WATERMARK. `blocks`
+      yields None if no bytes arrived for WAIT seconds; only a `live` input does so.
     * `format` and `data` belong to the block yielded last: read both attributes again for each block. The format of a
       live input is unknown before its first block.
     * `size` is the size of the file in bytes, 0 if unknown. `consumed` is the number of bytes read.

@@ -41,7 +41,7 @@ class InterfaceCapture(StreamedCapture):
     """The packets of an interface from now on. The capture is live; it ends if it is stopped or the interface is gone.
 
     * `data` is the kernel's ring. A ring block returns to the kernel **when the next one is requested**. It may yield
-      several blocks. Their `low` is NO_WATERMARK.
+      several blocks. Their `watermark` is NO_WATERMARK.
     * `blocks` yields None if the kernel had no block for WAIT seconds. It may still have packets in a partly filled
       block for up to two times BLOCK_TIMEOUT; then the capture is not `silent`.
     * An interface that goes down is counted, and the capture waits for it. If the interface is gone, the capture ends

@@ -138,7 +138,7 @@ class Lane:
     def take_in(self, block: Block) -> Iterator[Numbered]:
         """Reduce one block."""
         node = self._opened()
-        self.newest = max(self.newest, block.last)
+        self.newest = max(self.newest, block.max_ts)
         yield from self._numbered(node.process(block))
 
     def end(self, damage: str | None) -> Iterator[Numbered]:
@@ -208,8 +208,8 @@ class Deal:
             if self._unwalked:
                 return
         index = self.scan.index(progress)
-        self.low, self.damage = index.low, index.damage
-        self.newest = max((block.last for block in index.blocks), default=BEGINNING)
+        self.low, self.damage = index.watermark, index.damage
+        self.newest = max((block.max_ts for block in index.blocks), default=BEGINNING)
         self._left.extend(index.blocks)
 
     def take(self) -> Block | None:
@@ -244,7 +244,7 @@ class MappedLane(Lane):
         block = self.deal.take()
         if block is not None:
             yield from self.take_in(block)
-            self.key = block.low
+            self.key = block.watermark
             progress(block.end - block.start)
         if self.deal.over:
             yield from self.end(self.deal.damage if self.first else None)
@@ -271,7 +271,7 @@ class StreamLane(Lane):
         """Read the first records and let go of them."""
         with closing(_blocks(self.stream, AGREEING)) as blocks:
             first = next((block for block in blocks if block is not None), None)
-        self.key = BEGINNING if first is None else first.first
+        self.key = BEGINNING if first is None else first.min_ts
 
     def begin(self) -> Iterator[Numbered]:
         """Promise before the first row what its beginning allows: as much as its rows will (`lowlevel.promises`)."""
@@ -293,7 +293,7 @@ class StreamLane(Lane):
         if block is None:
             return
         yield from self.take_in(block)
-        self.key = block.first
+        self.key = block.min_ts
         before, self._consumed = self._consumed, self.stream.consumed
         progress(PASSES * (self._consumed - before))
 

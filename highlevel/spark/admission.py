@@ -87,7 +87,7 @@ def replay_moments(indexes: Sequence[Index], speed: float) -> list[list[int]]:
     each moment some input can go on, and no pause between moments is longer than LONGEST_PAUSE wall seconds.
     """
     dues = [list(accumulate((due(index, n) for n in range(len(index.blocks))), max)) for index in indexes]
-    begin = min((index.low for index in indexes if index.blocks), default=0)
+    begin = min((index.watermark for index in indexes if index.blocks), default=0)
     times = np.unique(np.array([begin, *(time for each in dues for time in each)], np.int64))
     pauses = np.minimum(np.diff(times), int(LONGEST_PAUSE * speed * SECOND))
     moments = np.concatenate([[0], np.cumsum(pauses)])
@@ -96,15 +96,19 @@ def replay_moments(indexes: Sequence[Index], speed: float) -> list[list[int]]:
 
 def low_at(index: Index, place: int) -> int:
     """The low watermark of an input of which `place` blocks have been read; END where none is left."""
-    return index.low if place == 0 else index.blocks[place - 1].low
+    return index.watermark if place == 0 else index.blocks[place - 1].watermark
 
 
 def due(index: Index, place: int) -> int:
     """The trace time, in ns, from which on block `place` is there."""
     block = index.blocks[place]
-    if block.low == END:  # the last one has nothing after it to be judged by: it may be as long as all before it
-        return block.last if place == 0 or block.last - block.first <= block.first - index.low else block.first
-    return block.last if block.last <= block.low else max(block.first, block.low)
+    if block.watermark == END:  # the last one has nothing after it to be judged by: it may be as long as all before it
+        return (
+            block.max_ts
+            if place == 0 or block.max_ts - block.min_ts <= block.min_ts - index.watermark
+            else block.min_ts
+        )
+    return block.max_ts if block.max_ts <= block.watermark else max(block.min_ts, block.watermark)
 
 
 def split_run(blocks: Sequence[Block], tasks: int) -> list[Sequence[Block]]:

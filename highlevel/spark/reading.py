@@ -101,7 +101,7 @@ def read_run(feeds: Feeds, run: Run, slots: int, capacity: int) -> Iterator[pa.R
         sequence=run.first,
         taken={reader: Taken(low, found) for reader, low, found in zip(readers, lows, partials, strict=True)},
         samples=node.samples([plan.name for plan in plans], run.damage),
-        newest=max((block.last for block in run.blocks), default=None),
+        newest=max((block.max_ts for block in run.blocks), default=None),
         done=run.first + len(run.blocks),
         total=run.total,
     )

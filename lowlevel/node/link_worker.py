@@ -201,7 +201,7 @@ class Capturing:
         if isinstance(self.capture, FollowedCapture) and self.capture.files_opened != self._turns:
             self._turns = self.capture.files_opened
             self._leave(self.node.end_block())
-        self.newest = block.last
+        self.newest = block.max_ts
         self._leave(self.node.process(block))
 
     def _leave(self, items: Iterable[tuple[int, Item]]) -> None:

@@ -67,8 +67,8 @@ class Stream:
 
     def declare(self, block: Block) -> None:
         """Promise what is declared behind a block: a file's scan, where a row's ts is its record's, and the end."""
-        if self.reader.exact_low or block.low == END:
-            self.promise.declare(block.low)
+        if self.reader.exact_low or block.watermark == END:
+            self.promise.declare(block.watermark)
 
 
 class Node:
@@ -130,7 +130,7 @@ class Node:
         with self.watching.block():
             for stream in self.streams:
                 yield from self._add(stream, stream.reader.read(block))
-                if block.low == END:
+                if block.watermark == END:
                     yield from self._add(stream, stream.reader.finish())
                 stream.declare(block)
                 yield from self._progress(stream)

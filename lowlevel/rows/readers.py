@@ -63,7 +63,7 @@ class FrameReader:
         packets = self.decoder.decode(block)
         self.rows += packets.rows
         columns = PacketColumns(self.link, packets, self.capture, self.specs, self.interfaces)
-        yield PacketRows(packets.rows, block.first, columns)
+        yield PacketRows(packets.rows, block.min_ts, columns)
 
     waits = False
 

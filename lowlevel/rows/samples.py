@@ -109,7 +109,7 @@ class SampleReader:
             packets = PacketColumns(
                 self.link, self.decoder.decode_listed(listed), self.capture, SAMPLE_COLUMNS, self.interfaces
             )
-            yield SampleRows(listed.rows, block.first, SampleColumns(packets, listed, carried, self.interfaces))
+            yield SampleRows(listed.rows, block.min_ts, SampleColumns(packets, listed, carried, self.interfaces))
 
     def _carried(self, packets: Packets) -> Carried:
         """Find the datagrams among decoded packets."""

@@ -139,7 +139,7 @@ def check_stream(file: bytes, whole: bytes, damage: str | None, chunk: int) -> N
     records = records_of(stream)
     mapped = Capture(Path("fuzz"), record_format(whole[:HEAD_BYTES], "fuzz"), np.frombuffer(whole, np.uint8), None)
     index = scan(mapped, 1)
-    assert records == [(whole[each.start : each.end], each.first, each.section) for each in index.blocks]
+    assert records == [(whole[each.start : each.end], each.min_ts, each.section) for each in index.blocks]
     unmended = index.damage not in (None, "cut_in_record_header", "cut_in_record")
     assert stream.damage == (index.damage if unmended else damage or index.damage)
     assert stream.format.interface_names == mapped.format.interface_names

@@ -49,7 +49,7 @@ def check(data: bytes) -> None:
         for offset, length, time in zip(offsets, lengths, times, strict=True):
             assert offset == at, "a message begins where the one before it ended"
             assert length > 0
-            assert block.first <= time <= block.last
+            assert block.min_ts <= time <= block.max_ts
             at += length
         assert at == block.end
         none = [0] * len(offsets)
