@@ -94,7 +94,7 @@ def summary(path: Path) -> tuple[dict[str, str], dict[tuple, tuple[int, int, int
     # Each record is a block of its own here, so that the times of those that are no packets are seen too.
     records = scan(open_capture(path), 1).blocks
     if records:
-        times = [record.first for record in records]
+        times = [record.min_ts for record in records]
         steps = [after - before for before, after in pairwise(times)]
         late = [highest - ts for highest, ts in zip(accumulate(times, max), times, strict=True)]
         whole |= {
