@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from capture.errors import InputError, MissingPackageError, WiretideError
     from highlevel.aggregation import AggregateError
     from highlevel.compare.question import NotComparedError
-    from queries.errors import QueryError
-    from queries.sections import PipelineError
+    from queries.pipeline.sections import PipelineError
+    from queries.text.errors import QueryError
 
 __all__ = [
     "AggregateError",
@@ -53,8 +53,8 @@ ERRORS = {
     "InputError": "capture.errors",
     "MissingPackageError": "capture.errors",
     "NotComparedError": "highlevel.compare.question",
-    "PipelineError": "queries.sections",
-    "QueryError": "queries.errors",
+    "PipelineError": "queries.pipeline.sections",
+    "QueryError": "queries.text.errors",
     "WiretideError": "capture.errors",
 }
 """Public error classes and their modules, which are imported when the class is used."""
@@ -210,7 +210,7 @@ def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]
     Spark the function is pickled with what it refers to. Raises AggregateError for what is no such definition; a query
     raises it where `finish` returns another number of values.
     """
-    from queries.user_aggregates import define
+    from queries.binding.define import define
 
     define(name, parts, finish)
 

@@ -40,7 +40,7 @@ from highlevel.spark.totals import TotalsFiles
 from lowlevel.node.node import Node
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.writer import SpoolWriter
-from queries.pipeline_file import read_pipeline
+from queries.pipeline.file import read_pipeline
 
 KILLS = 60
 PACKETS = 1_000_000

@@ -31,7 +31,7 @@ def bind(
 
     Raises QueryError for the query, InputError for an input that cannot be bound.
     """
-    from queries.bindings import bind_files, bind_streams, check_streams
+    from queries.pipeline.inputs import bind_files, bind_streams, check_streams
     from queries.gsql import compile_query
 
     plan = compile_query(sql, layer=layer, sampling=sampling)
@@ -42,20 +42,20 @@ def bind(
 
 def sampling_rates(texts: str | Iterable[str]) -> FixedRates | None:
     """Parse sampling rates of exporters, one text or several. Raises ValueError for text that is not a rate."""
-    from queries.sampling import parse_rates
+    from queries.pipeline.input_options import parse_rates
 
     return parse_rates([texts] if isinstance(texts, str) else texts)
 
 
 def allowed_disorder(text: str | None) -> int | None:
     """Parse `--slack` into ns; None if it was not given. Raises ValueError for text that is not a duration."""
-    from queries.slack import parse_slack
+    from queries.pipeline.input_options import parse_slack
 
     return None if text is None else parse_slack(text)
 
 
 def idle_rule(text: str | None) -> LullRule | None:
     """Parse `--lull`; None if it was not given. Raises ValueError for text that is not a duration."""
-    from queries.slack import parse_lull
+    from queries.pipeline.input_options import parse_lull
 
     return None if text is None else parse_lull(text)

@@ -24,6 +24,7 @@ UNITS: dict[str, int] = {
 LONGEST = 2**62
 """Durations and origins in ns stay below this (146 years)."""
 
+_TEXT_UNITS = ("days", "hours", "minutes", "seconds", "ms", "us", "ns")
 _DURATION = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]+)", re.ASCII)
 
 
@@ -38,7 +39,23 @@ def parse_duration(text: str) -> int:
     matched = _DURATION.fullmatch(text.strip().lower())
     if not matched or matched[2] not in UNITS:
         raise ValueError("expected a duration such as 500ms, 10s or 2 minutes")
-    nanoseconds = Fraction(matched[1]) * UNITS[matched[2]]
+    nanoseconds = exact_duration(matched[1], matched[2])
     if nanoseconds >= LONGEST:
         raise ValueError("expected less than 146 years")
     return round(nanoseconds)
+
+
+def exact_duration(number: str, unit: str) -> Fraction:
+    """Return `number unit` in ns; `unit` is one of UNITS, in capitals or not."""
+    return Fraction(number) * UNITS[unit.lower()]
+
+
+def duration_text(nanoseconds: int) -> str:
+    """Return a duration in the largest unit that it is a whole number of.
+
+    >>> duration_text(600 * 10**9), duration_text(10**9), duration_text(6_400_000_000)
+    ('10 minutes', '1 second', '6400 ms')
+    """
+    unit = next(unit for unit in _TEXT_UNITS if nanoseconds % UNITS[unit] == 0)
+    count = nanoseconds // UNITS[unit]
+    return f"{count} {unit.removesuffix('s') if count == 1 and len(unit) > 2 else unit}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from queries.reserved_words import RESERVED
+from queries.text.lexer import RESERVED
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from capture.flows.sampling import FixedRates
 from highlevel.aggregation import QueryPlan
 from highlevel.plan.plan import GraphPlan
 from lowlevel.layers import Layer
-from queries.clauses import read_clauses
-from queries.errors import QueryError
-from queries.filter_joins import refuse_above
+from queries.binding.filter_joins import refuse_above
 from queries.plans.compiler import Compiler
 from queries.plans.known_queries import KnownQueries, NamedQuery
+from queries.text.errors import QueryError
+from queries.text.parser import parse_query
 
 
 def compile_query(
@@ -47,7 +47,7 @@ def compile_query(
     named = {each.lower(): query for each, query in (queries or {}).items()}
     path = (name.lower(),) if name.lower() in named else ()
     known = KnownQueries(named, {}, links, path)
-    plan = Compiler(sql, name, layer, sampling, known).block(read_clauses(sql)).plan
+    plan = Compiler(sql, name, layer, sampling, known).block(parse_query(sql)).plan
     refuse_above(sql, plan)
     return plan
 

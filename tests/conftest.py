@@ -152,7 +152,7 @@ def _no_jvm_unless_marked(request: pytest.FixtureRequest, _refusing_java: Path) 
 @pytest.fixture(autouse=True)
 def _aggregates_are_of_one_test() -> Iterator[None]:
     """Let each test begin without aggregates of users, and take away what it defines."""
-    from queries.user_aggregates import DEFINED
+    from queries.binding.user_aggregates import DEFINED
 
     with mock.patch.dict(DEFINED, clear=True):
         yield

@@ -6,8 +6,8 @@ from highlevel.joins.spec import Band
 from highlevel.plan.nodes import Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
 from highlevel.plan.plan import GraphPlan
 from lowlevel.expressions.tree import Expression
-from queries.expression_text import expression_text
 from queries.gsql import compile_query
+from queries.text.printer import expression_text
 
 SECOND = 10**9
 

@@ -12,7 +12,7 @@ import pytest
 import wiretide
 from capture.errors import InputError
 from capture.packets.columns import COLUMNS
-from queries.errors import QueryError
+from queries.text.errors import QueryError
 from tests import in_ns
 from tests.conftest import StartedThreads
 from tests.packet_rows import decode_file

@@ -8,8 +8,8 @@ import pytest
 
 from capture.errors import InputError, WiretideError
 from highlevel.inline.engine import InlineRun, Input
-from queries.bindings import bind_files, bind_streams, check_streams, expand, link_names
 from queries.gsql import compile_query
+from queries.pipeline.inputs import bind_files, bind_streams, check_streams, expand, link_names
 from tests import small_captures
 
 

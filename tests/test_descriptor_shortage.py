@@ -32,7 +32,7 @@ from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
 from lowlevel.watch.contents import Form
 from lowlevel.watch.watched_file import EVERY, Looked, WatchedFile
-from queries.pipeline_file import read_pipeline
+from queries.pipeline.file import read_pipeline
 from tests.capture_process import node
 from tests.collected import recorded, sender
 from tests.spool_items import LINK, pairs_plan, random_batch

@@ -25,9 +25,9 @@ from highlevel.results.holistic import ValueCounts, told
 from highlevel.slide_by_tuple import extent
 from lowlevel.expressions.tree import AtEnd
 from lowlevel.punctuation import END, Punctuation
-from queries.errors import QueryError
 from queries.explain.plan import explain
 from queries.gsql import compile_query
+from queries.text.errors import QueryError
 from tests import in_ns
 from tests.conftest import Rounds
 from tests.links import write_links

@@ -33,11 +33,10 @@ from dashboards.output.formats import Format
 from dashboards.prometheus.exporter import Exporter
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import AnyPlan
-from queries.aggregates import BOUNDED
-from queries.details import DETAILED
-from queries.errors import QueryError
+from queries.binding.aggregates import BOUNDED, DETAILED
 from queries.gsql import compile_query
-from queries.pipeline_file import parse_pipeline
+from queries.pipeline.file import parse_pipeline
+from queries.text.errors import QueryError
 from tests.exporter_rows import exposition
 from tests.pcap_bytes import NS, pcap_bytes
 

@@ -22,11 +22,11 @@ from lowlevel.punctuation import Punctuation
 from lowlevel.spool.inspection import inspect
 from lowlevel.spool.writer import SpoolWriter
 from lowlevel.table.flushing import Flushing
-from queries.errors import QueryError
 from queries.explain.plan import explain
 from queries.gsql import compile_query
-from queries.pipeline_file import read_pipeline
-from queries.sections import PipelineError
+from queries.pipeline.file import read_pipeline
+from queries.pipeline.sections import PipelineError
+from queries.text.errors import QueryError
 from tests.pcap_bytes import pcap_bytes
 from tests.spool_items import LINK, pairs_plan, random_batch
 

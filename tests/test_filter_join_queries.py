@@ -21,10 +21,10 @@ from lowlevel.node.memory import bytes_at_most
 from lowlevel.node.node import Node
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.table.flushing import Flushing
-from queries.errors import QueryError
 from queries.explain.plan import explain
-from queries.expression_text import expression_text
 from queries.gsql import compile_query
+from queries.text.errors import QueryError
+from queries.text.printer import expression_text
 from tests.links import write_links
 from tests.packet_rows import decode_file
 

@@ -25,7 +25,7 @@ from highlevel.plan.nodes import Distinct, Leaf, Node, Windowed
 from highlevel.plan.plan import GraphPlan
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.plan import Key
-from queries.bindings import bind_files, check_streams
+from queries.pipeline.inputs import bind_files, check_streams
 from tests.graph_plans import LEN, SRC, join, packets, totals
 from tests.pcap_bytes import NS
 from tests.small_captures import udp, write

@@ -7,9 +7,9 @@ import pytest
 from highlevel.aggregation import QueryPlan
 from highlevel.joins.spec import Boundary
 from highlevel.plan.plan import GraphPlan
-from queries.errors import QueryError
 from queries.gsql import compile_query
 from queries.plans.known_queries import NamedQuery
+from queries.text.errors import QueryError
 from tests.graph_shapes import shape
 
 GRAPHS = [

@@ -2,8 +2,8 @@
 
 import pytest
 
-from queries.errors import QueryError
 from queries.gsql import compile_query
+from queries.text.errors import QueryError
 
 J = "SELECT a.ts FROM a [RANGE 1 s], b [RANGE 1 s]"
 Q = "(SELECT ts, srcIP, count(*) AS n FROM M GROUP BY ts, srcIP)"

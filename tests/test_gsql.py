@@ -9,8 +9,8 @@ from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.address_constants import Prefix
 from lowlevel.expressions.tree import Binary, Column, Expression, InPrefix, Literal, Mean, Present
 from lowlevel.expressions.types import Op, Type
-from queries.expression_text import expression_text
 from queries.gsql import compile_query
+from queries.text.printer import expression_text
 
 SECOND = 10**9
 MINUTE = 60 * SECOND

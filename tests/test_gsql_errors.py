@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queries.errors import QueryError
 from queries.gsql import compile_query
+from queries.text.errors import QueryError
 
 # SQL with « before the place that the message must point at, then parts of the message.
 MALFORMED = [

@@ -20,8 +20,8 @@ from lowlevel.expressions.columns import Columns, Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.tree import Binary, Column, Expression, InList, InPrefix, IsNull, Literal, Unary
 from lowlevel.expressions.types import Op, Type
-from queries.expression_text import expression_text
 from queries.gsql import compile_query
+from queries.text.printer import expression_text
 
 LEN = Column("len", Type.INT, bits=32)
 VLAN = Column("vlan", Type.INT, nullable=True, bits=16)

@@ -11,8 +11,8 @@ from dashboards.idle_kernels import IdleKernels
 from highlevel.inline.engine import InlineRun
 from lowlevel.rows import flows as flow_reader
 from lowlevel.rows import samples as sample_reader
-from queries.bindings import bind_files
 from queries.gsql import compile_query
+from queries.pipeline.inputs import bind_files
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.small_captures import RAW_IP, udp
 

@@ -33,9 +33,9 @@ from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WIN
 from highlevel.pipeline import number_of
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.rows.batches import row_batches
-from queries.bindings import bind_files, bind_streams
 from queries.catalogue import CATALOGUE
 from queries.gsql import compile_query
+from queries.pipeline.inputs import bind_files, bind_streams
 from tests import small_captures
 from tests.generated import records
 from tests.pcap_bytes import NS, pcap_bytes

@@ -12,8 +12,8 @@ import pytest
 from dashboards.output.files import write_results
 from dashboards.output.formats import Format
 from highlevel.inline.engine import InlineRun
-from queries.bindings import bind_files
 from queries.gsql import compile_query
+from queries.pipeline.inputs import bind_files
 from tests.small_captures import icmp, udp, write
 
 MINUTE = "[RANGE 1 minute, SLIDE 1 minute, WA ts]"

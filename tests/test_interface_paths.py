@@ -12,7 +12,7 @@ from capture.metrics import INTERFACE_DOWN, INTERFACE_DROPPED, INTERFACE_UNREADA
 from capture.open import open_capture, open_finite
 from dashboards.output.run_warnings import run_warnings
 from highlevel.inline.readings import Reading
-from queries.bindings import bind_files, bind_streams, check_streams
+from queries.pipeline.inputs import bind_files, bind_streams, check_streams
 from tests.command_line import run
 
 

@@ -25,7 +25,7 @@ from capture.metrics import INTERFACE_DROPPED, RECORDS_READ
 from dashboards.output.console import compile_kernels
 from highlevel.inline.engine import InlineRun, Input
 from queries.gsql import compile_query
-from queries.slack import parse_lull
+from queries.pipeline.input_options import parse_lull
 from tests.command_line import environment
 
 pytestmark = [

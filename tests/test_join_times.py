@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from queries.errors import QueryError
 from queries.gsql import compile_query
+from queries.text.errors import QueryError
 from tests import in_ns
 from tests.graph_shapes import shape
 from tests.small_captures import udp, write

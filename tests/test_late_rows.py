@@ -18,9 +18,9 @@ from highlevel.metrics import LATE_ROWS
 from highlevel.pipeline import Pipeline
 from highlevel.sliding import operator as late_windows
 from lowlevel.punctuation import END, Punctuation
-from queries.bindings import bind_files
-from queries.errors import QueryError
 from queries.gsql import compile_query
+from queries.pipeline.inputs import bind_files
+from queries.text.errors import QueryError
 from tests import small_captures
 from tests.operator_contract import rows_of, through_ipc
 from tests.windows_oracle import Spec

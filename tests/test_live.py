@@ -30,8 +30,8 @@ from highlevel.inline.engine import EXACT, LIVE_SLACK, InlineRun, Input
 from highlevel.metrics import LATE_ROWS
 from highlevel.pipeline import number_of
 from lowlevel.metrics import ROWS_ACCEPTED
-from queries.bindings import bind_files
 from queries.gsql import compile_query
+from queries.pipeline.inputs import bind_files
 from tests.conftest import StartedThreads
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.small_captures import RAW_IP, udp

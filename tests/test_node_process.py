@@ -27,7 +27,7 @@ from highlevel.inline.engine import Input
 from lowlevel.punctuation import Punctuation
 from lowlevel.spool.folder import numbers
 from lowlevel.spool.reader import SpoolReader
-from queries.pipeline_file import read_pipeline
+from queries.pipeline.file import read_pipeline
 from tests.capture_process import node
 from tests.command_line import run
 from tests.pcap_bytes import pcap_bytes

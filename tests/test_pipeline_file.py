@@ -8,9 +8,9 @@ from capture.errors import InputError
 from lowlevel.promises.guard import JUMP
 from lowlevel.promises.knowledge import Kind, Knowledge
 from lowlevel.table.flushing import Flushing
-from queries.node_tables import NodeSettings, SpooledLink
-from queries.pipeline_file import QueryText, parse_pipeline, read_pipeline
-from queries.sections import PipelineError
+from queries.pipeline.file import QueryText, parse_pipeline, read_pipeline
+from queries.pipeline.node_settings import NodeSettings, SpooledLink
+from queries.pipeline.sections import PipelineError
 
 WHOLE = """
 folder = "kept"

@@ -13,7 +13,7 @@ from highlevel.spark.decompressed_inputs import decompressed
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.run_identity import STATE_FORMAT, claim, identity
-from queries import user_aggregates
+from queries.binding.define import define
 from queries.gsql import compile_query
 from tests.netflow_bytes import v5, v5_record
 
@@ -69,9 +69,9 @@ def test_a_compressed_capture_with_other_bytes_in_its_middle_is_decompressed_aga
 
 def test_a_users_aggregate_of_other_parts_is_another_run(tmp_path: Path) -> None:
     sql = "SELECT half(len) FROM M [RANGE 1 s]"
-    user_aggregates.define("half", {"n": "sum(x)"}, lambda n: n / 2)
+    define("half", {"n": "sum(x)"}, lambda n: n / 2)
     claim(tmp_path, described(sql))
     claim(tmp_path, described(sql))
-    user_aggregates.define("half", {"n": "max(x)"}, lambda n: n / 2)
+    define("half", {"n": "max(x)"}, lambda n: n / 2)
     with pytest.raises(FolderError, match=r"a different query 0, half\(len\)"):
         claim(tmp_path, described(sql))

@@ -14,8 +14,8 @@ import wiretide
 from highlevel.inline.engine import InlineRun
 from highlevel.results.user_types import TIMESTAMP, readable
 from highlevel.spark.result_files import read_results, result_file, write_results
-from queries.bindings import bind_files
 from queries.gsql import compile_query
+from queries.pipeline.inputs import bind_files
 from tests.pcap_bytes import NS
 from tests.small_captures import icmp, udp, write
 

@@ -13,7 +13,7 @@ from highlevel.metrics import LOW_WATERMARK
 from highlevel.spark.result_files import result_file, write_results
 from highlevel.spark.totals import Totals
 from queries.gsql import compile_query
-from queries.pipeline_file import read_pipeline
+from queries.pipeline.file import read_pipeline
 from tests.exporter_rows import exposition
 from tests.links import write_links
 

@@ -14,8 +14,8 @@ from dashboards.output.run_warnings import nothing_readable, run_warnings
 from highlevel.inline.engine import InlineRun
 from highlevel.inline.readings import Reading
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP
-from queries.bindings import bind_streams
 from queries.gsql import compile_query
+from queries.pipeline.inputs import bind_streams
 from tests.netflow_bytes import a_set, ipfix, template
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.small_captures import RAW_IP, icmp

@@ -25,8 +25,8 @@ from dashboards.output.formats import Format
 from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.spark.result_files import read_results
-from queries.bindings import bind_files
 from queries.gsql import compile_query
+from queries.pipeline.inputs import bind_files
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.sflow_bytes import counter_sample, datagram, flow_sample, header_record, ip_record, udp_frame
 

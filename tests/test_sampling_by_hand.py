@@ -14,7 +14,7 @@ from capture.files.scan import scan
 from capture.open import open_capture
 from lowlevel.node.node import Node
 from queries.gsql import compile_query
-from queries.sampling import parse_rates
+from queries.pipeline.input_options import parse_rates
 from tests import in_ns
 from tests.netflow_bytes import a_set, template, v9
 from tests.pcap_bytes import pcap_bytes

@@ -19,8 +19,8 @@ from highlevel.results.select_groups import selected
 from lowlevel.expressions.columns import Vector
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
-from queries.errors import QueryError
 from queries.gsql import compile_query
+from queries.text.errors import QueryError
 from tests import in_ns
 from tests.conftest import Rounds
 from tests.links import write_links

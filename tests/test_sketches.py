@@ -21,8 +21,8 @@ from highlevel.pipeline import Pipeline
 from highlevel.results.sketched_windows import FoldedPane, told_of_sketches
 from highlevel.results.sketches import MAKERS, Quantiles, values_for
 from lowlevel.punctuation import END, Punctuation
-from queries.errors import QueryError
 from queries.gsql import compile_query
+from queries.text.errors import QueryError
 from tests import in_ns, small_captures
 from tests.conftest import Rounds
 from tests.operator_contract import Contract, all_rows, batched, check, check_restart, interleaved

@@ -29,7 +29,7 @@ from highlevel.spark.totals import TotalsFiles
 from lowlevel.spool.folder import SpoolError, numbers
 from lowlevel.spool.reader import SpoolReader
 from queries.gsql import compile_query
-from queries.pipeline_file import parse_pipeline
+from queries.pipeline.file import parse_pipeline
 from tests.links import write_links
 from tests.spool_node import SpoolNode, spool_of, write_spools
 from tests.test_spark_crash import start, wait_for_all_of

@@ -26,8 +26,8 @@ from lowlevel.punctuation import END
 from lowlevel.subaggregates import INT_MAX
 from lowlevel.table.query_tables import QueryTables
 from lowlevel.table.spread import MOST_PIECES, Spreader, cut_rows, is_counter, multiply_divide, share_values
-from queries.expression_text import expression_text
 from queries.gsql import compile_query
+from queries.text.printer import expression_text
 from tests.made_rows import made_rows
 from tests.plain_kernels import plain
 

@@ -21,8 +21,8 @@ from highlevel.inline.engine import InlineRun, Input
 from highlevel.inline.lanes import MappedLane
 from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
-from queries.bindings import bind_files
 from queries.gsql import compile_query
+from queries.pipeline.inputs import bind_files
 from tests.conftest import StartedThreads
 from tests.links import write_links
 from tests.pcap_bytes import pcap_bytes

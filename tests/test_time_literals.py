@@ -15,9 +15,9 @@ import wiretide
 from highlevel.results.user_types import TIMESTAMP
 from lowlevel.expressions.predicate import Condition, IntervalTest
 from lowlevel.times import EARLIEST, LATEST, TimeError, parse_time, time_text
-from queries.errors import QueryError
-from queries.expression_text import expression_text
 from queries.gsql import compile_query
+from queries.text.errors import QueryError
+from queries.text.printer import expression_text
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.small_captures import RAW_IP, udp
 

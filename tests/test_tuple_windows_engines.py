@@ -25,7 +25,7 @@ from highlevel.windows.kind import TupleWindow
 from lowlevel.metrics import TABLE_DIRECT
 from queries.explain.plan import explain
 from queries.gsql import compile_query
-from queries.pipeline_file import parse_pipeline
+from queries.pipeline.file import parse_pipeline
 from tests import in_ns, small_captures
 
 NS = 10**9

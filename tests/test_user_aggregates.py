@@ -16,10 +16,10 @@ import pytest
 import wiretide
 from highlevel.aggregation import AggregateError
 from highlevel.inline.engine import InlineRun
-from queries.errors import QueryError
+from queries.binding.user_aggregates import DEFINED
 from queries.explain.plan import explain
 from queries.gsql import compile_query
-from queries.user_aggregates import DEFINED
+from queries.text.errors import QueryError
 from tests import in_ns
 from tests.links import write_links
 

@@ -31,7 +31,7 @@ from lowlevel.watch.contents import (
     lines_of,
     read_contents,
 )
-from queries.addresses import AddressError, parse_prefix
+from queries.text.literals import AddressError, parse_prefix
 from tests.conftest import Rounds
 from tests.plain_kernels import plain
 

@@ -15,12 +15,12 @@ from highlevel.inline.engine import InlineRun, Input
 from lowlevel.expressions.tree import InWatchlist
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.table.feeding import feeders
-from queries.errors import QueryError
 from queries.explain.plan import explain
-from queries.expression_text import expression_text
 from queries.gsql import compile_query
-from queries.pipeline_file import parse_pipeline
-from queries.sections import PipelineError
+from queries.pipeline.file import parse_pipeline
+from queries.pipeline.sections import PipelineError
+from queries.text.errors import QueryError
+from queries.text.printer import expression_text
 from tests.links import write_links
 from tests.packet_rows import decode_file
 

@@ -14,8 +14,8 @@ from highlevel.windows.kind import LandmarkWindow, SessionWindow, SlideByTuple, 
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import Kind
-from queries.expression_text import expression_text
 from queries.gsql import compile_query
+from queries.text.printer import expression_text
 from tests import in_ns, small_captures
 
 SECOND = 10**9

@@ -113,7 +113,7 @@ def _node(pipeline: Path, links: Sequence[str], metrics: str | None) -> None:
     from dashboards.monitors.node import run_node
     from dashboards.monitors.pipeline import say_line
     from dashboards.output.console import compile_kernels
-    from queries.pipeline_file import read_pipeline
+    from queries.pipeline.file import read_pipeline
 
     described = read_pipeline(pipeline)
     at = None if metrics is None else address(metrics)

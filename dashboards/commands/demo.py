@@ -11,7 +11,7 @@ import typer
 from dashboards.commands.run import monitored
 
 if TYPE_CHECKING:
-    from queries.pipeline_file import PipelineFile
+    from queries.pipeline.file import PipelineFile
 
 LINKS = ("Main1", "Main2", "Control")
 QUERIES = ("packets", "links", "talkers", "syn_targets", "sources")
@@ -22,7 +22,7 @@ def demo_pipeline(folder: Path, *, seconds: float, rate: float, speed: float, po
     """Generate the links into `folder` and write `pipeline.toml` beside them, which `wiretide run` runs as well."""
     from capture.generate import three_links
     from queries.catalogue import CATALOGUE
-    from queries.pipeline_file import read_pipeline
+    from queries.pipeline.file import read_pipeline
 
     captures = folder / "captures"
     three_links(captures, seconds, rate)  # the same seconds and rate make the same bytes, and a run goes on over them

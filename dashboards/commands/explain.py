@@ -43,7 +43,7 @@ def _of_path(path: Path) -> str:
     if not path.exists() and path.suffix != ".toml":
         raise InputError(f"{path}: got no file or folder, expected a query, PIPELINE.toml or the folder of a spool")
     from dashboards.monitors.pipeline_lines import pipeline_lines
-    from queries.pipeline_file import read_pipeline
+    from queries.pipeline.file import read_pipeline
 
     return "\n".join(pipeline_lines(read_pipeline(path)))
 

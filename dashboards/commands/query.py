@@ -158,7 +158,7 @@ def query(
     from dashboards.answer import answer
     from dashboards.idle_kernels import IdleKernels
     from dashboards.stop_signals import interrupting
-    from queries.bindings import can_be_read_once
+    from queries.pipeline.inputs import can_be_read_once
 
     # SIGTERM is a request to finish for live inputs, and interrupts everything else.
     live = follow or any(can_be_read_once(each.path) for each in inputs)
@@ -204,7 +204,7 @@ def _format_of(format: Format | None, output: Path | None) -> Format:  # noqa: A
 
 def _refuse_inline_options(on: str, inputs: list[Input], options: Mapping[str, object]) -> None:
     """Refuse what Spark cannot: live inputs, and the options that are about the inline engine."""
-    from queries.bindings import can_be_read_once
+    from queries.pipeline.inputs import can_be_read_once
 
     given = [name for name, value in options.items() if value]
     given += [str(each.path) for each in inputs if can_be_read_once(each.path)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from queries.pipeline_file import PipelineFile
+    from queries.pipeline.file import PipelineFile
 
 
 def run(
@@ -23,7 +23,7 @@ def run(
     pipeline's folder: a run that was stopped or killed continues where it ended.
     """
     from dashboards.output.console import compile_kernels
-    from queries.pipeline_file import read_pipeline
+    from queries.pipeline.file import read_pipeline
 
     described = read_pipeline(pipeline)
     compile_kernels()

@@ -26,8 +26,8 @@ from lowlevel.metrics import (
     SPOOL_SEGMENTS_WRITTEN,
 )
 from lowlevel.metrics import METRICS as LOW_METRICS
-from queries.bindings import check_names
-from queries.pipeline_file import PipelineFile
+from queries.pipeline.file import PipelineFile
+from queries.pipeline.inputs import check_names
 
 SERVED = (*CAPTURE_METRICS, *LOW_METRICS, *NODE_METRICS)
 """What is declared to Prometheus."""

@@ -23,9 +23,9 @@ from lowlevel.node.node import Node
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.writer import SpoolWriter
 from lowlevel.table.flushing import Flushing
-from queries.node_tables import NodeSettings, SpooledLink
-from queries.pipeline_file import PipelineFile
-from queries.sections import PipelineError
+from queries.pipeline.file import PipelineFile
+from queries.pipeline.node_settings import NodeSettings, SpooledLink
+from queries.pipeline.sections import PipelineError
 
 RUNNING, ENDED, STOPPED, FAILED = "running", "ended", "stopped", "failed"
 STATES = (RUNNING, ENDED, STOPPED, FAILED)

@@ -38,8 +38,8 @@ from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.plan import AnyPlan
 from highlevel.results.user_types import internal
 from lowlevel.metrics import METRICS as LOW_METRICS
-from queries.pipeline_file import PipelineFile
-from queries.sections import PipelineError
+from queries.pipeline.file import PipelineFile
+from queries.pipeline.sections import PipelineError
 
 if TYPE_CHECKING:
     from highlevel.spark.stream import StreamRun

@@ -13,10 +13,10 @@ from lowlevel.node.memory import bytes_at_most, possible_versions
 from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.table.flushing import Flushing, Policy
 from lowlevel.table.sharing import share
-from queries.bindings import can_be_read_once, check_names
 from queries.explain.plan import explain
-from queries.node_tables import NodeSettings, SpooledLink
-from queries.pipeline_file import PipelineFile
+from queries.pipeline.file import PipelineFile
+from queries.pipeline.inputs import can_be_read_once, check_names
+from queries.pipeline.node_settings import NodeSettings, SpooledLink
 
 
 def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:

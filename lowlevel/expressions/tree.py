@@ -10,9 +10,9 @@ finished, rows that are spread over panes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 from lowlevel.expressions.address_constants import Address, Prefix
 from lowlevel.expressions.types import COMPARISON, FUNCTION_TYPES, LOGICAL, Function, Op, Type
@@ -295,3 +295,21 @@ def parts_of(expression: Expression) -> Iterator[Expression]:
         child = getattr(expression, field.name)
         if isinstance(child, Expression):
             yield from parts_of(child)
+
+
+def transform(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
+    """Return a copy of the tree in which `change` has replaced parts.
+
+    `change` receives each part, the outer ones first. It returns the part's replacement, which is not visited, or None
+    to keep the part and visit its children.
+    """
+    changed = change(expression)
+    if changed is not None:
+        return changed
+    children = {field.name: getattr(expression, field.name) for field in fields(expression)}
+    copies: dict[str, Any] = {
+        name: copy
+        for name, child in children.items()
+        if isinstance(child, Expression) and (copy := transform(child, change)) is not child
+    }
+    return replace(expression, **copies) if copies else expression

@@ -10,11 +10,11 @@ from highlevel.joins.spec import Band, JoinKind, Progress
 from highlevel.plan.nodes import PANE, Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
 from highlevel.plan.partitioning import substituted
 from highlevel.plan.plan import GraphPlan
+from lowlevel.durations import duration_text
 from lowlevel.expressions.tree import Expression, columns_of
 from lowlevel.kinds import columns_of_kind
 from queries.explain.plan import high_lines, line, rates_text, remembering_lines, watched_lines
-from queries.expression_text import expression_text
-from queries.window_text import duration_text
+from queries.text.printer import expression_text
 
 KINDS = {
     JoinKind.INNER: "pairs that match",

@@ -17,8 +17,8 @@ from lowlevel.node.watching import files_in
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import MERGE, SubAggregate
 from lowlevel.table.keys import KeyLayout, code_widths
-from queries.expression_text import expression_text
-from queries.window_text import pane_text, window_lines
+from queries.text.printer import expression_text
+from queries.windows.description import pane_text, window_lines
 
 WITH_PARAMETER = frozenset(function for function in DetailFunction if "quantile" in function or "top" in function)
 """Functions with a second argument."""

@@ -1,4 +1,4 @@
-"""From the clauses of a query to a block: groups of links are a plan, everything else is a graph of nodes.
+"""From the query of a query to a block: groups of links are a plan, everything else is a graph of nodes.
 
     FROM links, with groups                    a plan, whose partials come from next to the packets
     FROM links, without                        Leaf of rows ► Apply
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from capture.flows.sampling import FixedRates
 from highlevel.aggregation import Output, QueryPlan
@@ -24,13 +23,8 @@ from highlevel.plan.plan import GraphPlan
 from lowlevel.expressions.tree import Expression
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import TIME_OF
-from queries.aggregates import BOUNDED
-from queries.binder import Binder
-from queries.clauses import Clause, Clauses
-from queries.details import DETAILED
-from queries.errors import QueryError
-from queries.grammar import ExpressionGrammar
-from queries.names import Names
+from queries.binding.binder import Binder, has_groups
+from queries.binding.names import Names, Scope
 from queries.plans.conjuncts import conjuncts
 from queries.plans.grouping import Grouping
 from queries.plans.joins import JoinTree, Step, join_steps
@@ -39,25 +33,9 @@ from queries.plans.relations import LinkRelation, NamedTable, Relation, TableNam
 from queries.plans.row_selection import Selected, select_all, select_rows
 from queries.plans.subqueries import Block, block_of_pairs, block_of_plan, block_of_windows
 from queries.plans.table_lookup import TableLookup
-from queries.query_window import query_window
-from queries.scope import Scope
-from queries.selections import SELECTED
-from queries.tables import name_of
-from queries.tokens import Kind, Token
-from queries.user_aggregates import DEFINED
-
-
-def has_groups(clauses: Clauses) -> bool:
-    """Whether a query has groups: GROUP BY, or an aggregate in SELECT or HAVING."""
-    if clauses.group_by is not None:
-        return True
-    words = [*clauses.select.tokens, *(clauses.having.tokens if clauses.having is not None else ())]
-    known = {name.lower() for name in (*BOUNDED, *DETAILED, *SELECTED, *DEFINED)}
-    return any(
-        word.kind is Kind.WORD and word.text.lower() in known and behind.keyword == "("
-        for word, behind in pairwise(words)
-    )
-
+from queries.text.errors import QueryError
+from queries.text.tree import Condition, Query, Word, calls_in
+from queries.windows.group_window import bind_group_window
 
 Placing = Callable[[set[str], Sequence[str]], tuple[Node, dict[str, str]]]
 """Return the node of what FROM reads with the columns needed, and what it calls them; it promises the times named."""
@@ -73,54 +51,54 @@ class Compiler:
     sampling: FixedRates | None
     known: KnownQueries
 
-    def block(self, clauses: Clauses) -> Block:
+    def block(self, query: Query) -> Block:
         """Compile a query with what it has in WITH."""
-        if clauses.queries:
-            inner = replace(self, known=self.known.beside(clauses.queries, self))
-            return inner.block(replace(clauses, queries=()))
-        if clauses.distinct is not None and has_groups(clauses):
+        if query.queries:
+            inner = replace(self, known=self.known.beside(query.queries, self))
+            return inner.block(replace(query, queries=()))
+        if query.distinct is not None and has_groups(query):
             expected = "it without groups: the rows of groups are different as they are"
-            raise QueryError("DISTINCT beside groups", self.sql, clauses.distinct.start, expected)
-        if len(clauses.tables) > 1:
-            return self._of_join(clauses)
-        item = clauses.tables[0]
+            raise QueryError("DISTINCT beside groups", self.sql, query.distinct.start, expected)
+        if len(query.tables) > 1:
+            return self._of_join(query)
+        item = query.tables[0]
         relation = TableLookup(self).relation(item.table)
         if isinstance(relation, LinkRelation):
             names = relation.names(None if item.alias is None else item.alias.text)
-            if has_groups(clauses):
-                window = query_window(clauses, of_links=True)
-                return block_of_plan(Grouping(clauses, window, names, relation.links).compile(self.name))
-            return self._of_rows_of_links(clauses, relation, names)
-        return self._of_one(clauses, NamedTable(name_of(item) or "", relation))
+            if has_groups(query):
+                window = bind_group_window(query, of_links=True)
+                return block_of_plan(Grouping(query, window, names, relation.links).compile(self.name))
+            return self._of_rows_of_links(query, relation, names)
+        return self._of_one(query, NamedTable(item.name or "", relation))
 
     # --- one item ---
 
-    def _of_rows_of_links(self, clauses: Clauses, relation: LinkRelation, names: Names) -> Block:
+    def _of_rows_of_links(self, query: Query, relation: LinkRelation, names: Names) -> Block:
         assert names.time is not None
-        if clauses.selects_all:
+        if query.selects_all:
             columns = [(name, column) for name in relation.shown if (column := relation.column(name)) is not None]
             named = [(names.shown(name) or name, column) for name, column in columns]
             selected = select_all(named, [names.time])
         else:
-            selected = select_rows(clauses, names, [names.time])
+            selected = select_rows(query, names, [names.time])
             outputs = tuple(Output(out.name, relation.computing(out.expression)) for out in selected.outputs)
             selected = replace(selected, outputs=outputs)
-        where = [] if clauses.where is None else [self._condition(clauses.where, names)]
+        where = [] if query.where is None else [self._condition(query.where, names)]
 
         def placed(needed: set[str], _times: Sequence[str]) -> tuple[Node, dict[str, str]]:
             return self._placed(relation, needed, None, where)
 
-        return self._rows(clauses, selected, placed)
+        return self._rows(query, selected, placed)
 
-    def _of_one(self, clauses: Clauses, table: NamedTable) -> Block:
+    def _of_one(self, query: Query, table: NamedTable) -> Block:
         """Compile a query of one query or union."""
         names = TableNames(self.sql, [table], qualify=False)
-        where = [] if clauses.where is None else [self._condition(clauses.where, names)]
+        where = [] if query.where is None else [self._condition(query.where, names)]
 
         def placed(needed: set[str], times: Sequence[str]) -> tuple[Node, dict[str, str]]:
             return self._placed(table.relation, needed, next(iter(times), None), where)
 
-        return self._over(clauses, names, placed)
+        return self._over(query, names, placed)
 
     def _placed(
         self, relation: Relation, needed: set[str], time: str | None, where: Sequence[Expression]
@@ -130,11 +108,11 @@ class Compiler:
 
     # --- joins ---
 
-    def _of_join(self, clauses: Clauses) -> Block:
-        steps = join_steps(self.sql, clauses.tables, TableLookup(self).relation)
+    def _of_join(self, query: Query) -> Block:
+        steps = join_steps(self.sql, query.tables, TableLookup(self).relation)
         tree = JoinTree(self.sql, steps)
         by_where: list[tuple[int, Step]] = []
-        places: dict[str, Token] = {}
+        places: dict[str, Word] = {}
         for number, step in enumerate(steps):
             join = step.item.join
             if join is not None and join.on is not None:
@@ -144,8 +122,8 @@ class Compiler:
                 places |= visible.places
             elif join is not None and step.kind is not JoinKind.INNER:
                 if not join.by_where:
-                    problem = f"{join.place.keyword} JOIN without ON"
-                    raise QueryError(problem, self.sql, join.place.start, "ON and a condition behind the item")
+                    problem = f"{join.word.text.upper()} JOIN without ON"
+                    raise QueryError(problem, self.sql, join.word.start, "ON and a condition behind the item")
                 by_where.append((number, step))
         tables = [
             replace(step.table, nullable=tree.lacks(step), time=step.time)
@@ -154,9 +132,9 @@ class Compiler:
         ]
         tested = [step.table.name for step in steps if step.kind.of_left_alone]
         names = TableNames(self.sql, tables, qualify=True, tested=tested)
-        if clauses.where is not None:
+        if query.where is not None:
             kept = []
-            for each in conjuncts(self._condition(clauses.where, names)):
+            for each in conjuncts(self._condition(query.where, names)):
                 used = names_in([each])
                 joins = [n for n, step in by_where if step.own_names(used) and step.own_names(used) != used]
                 if joins:
@@ -177,20 +155,20 @@ class Compiler:
             times = [name for name in times if name != last][:1] + [name for name in times if name == last]
             return tree.place(needed, times), {}
 
-        return self._over(replace(clauses, where=None), names, placed)
+        return self._over(replace(query, where=None), names, placed)
 
     # --- what is selected of tables ---
 
-    def _over(self, clauses: Clauses, names: TableNames, placed: Placing) -> Block:
+    def _over(self, query: Query, names: TableNames, placed: Placing) -> Block:
         """Compile what is selected of tables; WHERE is in `placed` already."""
-        if has_groups(clauses):
-            return self._groups(replace(clauses, where=None), names, placed)
+        if has_groups(query):
+            return self._groups(replace(query, where=None), names, placed)
         times = names.times
-        selected = select_all(list(names.all), times) if clauses.selects_all else select_rows(clauses, names, times)
-        return self._rows(clauses, selected, placed)
+        selected = select_all(list(names.all), times) if query.selects_all else select_rows(query, names, times)
+        return self._rows(query, selected, placed)
 
-    def _groups(self, clauses: Clauses, names: TableNames, placed: Placing) -> Block:
-        grouping = Grouping(clauses, query_window(clauses, of_links=False), names, None, names.times, names.lacking)
+    def _groups(self, query: Query, names: TableNames, placed: Placing) -> Block:
+        grouping = Grouping(query, bind_group_window(query, of_links=False), names, None, names.times, names.lacking)
         plan = grouping.compile(self.name)
         needed = names_in(plan.low.trees)
         asked = [column for column, _, _ in grouping.pairs]
@@ -203,22 +181,24 @@ class Compiler:
             return block_of_pairs(grouped, GraphPlan(self.name, self.sql, grouped, self.layer))
         time = grouping.time.name if plan.windowed else next(iter(node.progress), "")
         if not time:
-            self._check_order(clauses, plan)
+            self._check_order(query, plan)
         windows = Windowed(node, plan, time)
         return block_of_windows(windows, GraphPlan(self.name, self.sql, windows, self.layer))
 
-    def _check_order(self, clauses: Clauses, plan: QueryPlan) -> None:
+    def _check_order(self, query: Query, plan: QueryPlan) -> None:
         """Refuse what goes by the times of rows that have none."""
         if any(sub.kind in TIME_OF.values() for sub in plan.low.subaggregates):
-            words = [*clauses.select.tokens, *(clauses.having.tokens if clauses.having is not None else ())]
-            place = next((word for word in words if word.text.lower() in TIME_OF), clauses.select.keyword)
+            expressions = [item.expression for item in query.select]
+            expressions += [] if query.having is None else [query.having.expression]
+            functions = (call.function for expression in expressions for call in calls_in(expression))
+            word = next((word for word in functions if word.text.lower() in TIME_OF), query.keyword)
             expected = "min or max, or rows with a time: a query that is read selects ts"
-            raise QueryError(f"{place.text} of rows without a time", self.sql, place.start, expected)
+            raise QueryError(f"{word.text} of rows without a time", self.sql, word.start, expected)
 
-    def _rows(self, clauses: Clauses, selected: Selected, placed: Placing) -> Block:
+    def _rows(self, query: Query, selected: Selected, placed: Placing) -> Block:
         needed = names_in(out.expression for out in selected.outputs)
         times = selected.times
-        distinct = clauses.distinct
+        distinct = query.distinct
 
         def node(time: str | None) -> Node:
             asked = times[time] if time is not None else next(iter(selected.sources), None)
@@ -237,10 +217,10 @@ class Compiler:
         root = node(None)
         return Block(root.columns, tuple(times), node, GraphPlan(self.name, self.sql, root, self.layer))
 
-    def _condition(self, clause: Clause, names: Names) -> Expression:
-        item = ExpressionGrammar(self.sql, clause).expression()
-        found = Binder(self.sql, clause.keyword.keyword, item, Scope(names).in_row).bind()
-        if found.type is not Type.BOOL:
-            problem = f"{clause.keyword.keyword} over a value of type {found.type}"
-            raise QueryError(problem, self.sql, clause.tokens[0].start, "a condition, for example len > 100")
-        return found
+    def _condition(self, condition: Condition, names: Names) -> Expression:
+        clause = condition.keyword.text.upper()
+        bound = Binder(self.sql, clause, condition.expression, Scope(names).in_row).bind()
+        if bound.type is not Type.BOOL:
+            problem = f"{clause} over a value of type {bound.type}"
+            raise QueryError(problem, self.sql, condition.expression.start, "a condition, for example len > 100")
+        return bound

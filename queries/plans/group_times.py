@@ -11,15 +11,12 @@ from collections.abc import Sequence
 
 from highlevel.windows.kind import WHOLE_INPUT
 from lowlevel.expressions.tree import Column, Expression
-from queries.binder import Binder, Resolve
-from queries.clauses import Clauses
-from queries.errors import QueryError
-from queries.everyday_windows import TS, window_of_quotient
-from queries.grammar import ExpressionGrammar
-from queries.names import Names
-from queries.query_window import QueryWindow
-from queries.streams import SPREADABLE, Links
-from queries.tokens import Token
+from queries.binding.binder import Binder, Resolve
+from queries.binding.links import SPREADABLE, Links
+from queries.binding.names import Names
+from queries.text.errors import QueryError
+from queries.text.tree import Query
+from queries.windows.group_window import TS, GroupWindow, window_of_quotient
 
 
 class GroupTimes:
@@ -27,16 +24,16 @@ class GroupTimes:
 
     def __init__(
         self,
-        clauses: Clauses,
-        asked: QueryWindow,
+        query: Query,
+        window: GroupWindow,
         names: Names,
         links: Links | None,
         times: Sequence[Column],
     ) -> None:
-        """`asked` is what the query says of its window."""
-        self._clauses = clauses
-        self._asked = asked
-        self._sql = clauses.sql
+        """`window` is the window of the query."""
+        self._query = query
+        self._window = window
+        self._sql = query.sql
         self._names = names
         self._links = links
         self._times = times
@@ -49,44 +46,41 @@ class GroupTimes:
 
     def check(self) -> None:
         """Refuse windows that the rows cannot have."""
-        spread = self._asked.clause.spread
+        spread = self._window.spread
         kind = "rows of other queries" if self._links is None else self._links.source.kind
         if spread is not None and kind != SPREADABLE:
             expected = f"it over {SPREADABLE}: a row of {kind} has one time, and is in the window of that"
-            raise self._error(f"SPREAD over {kind}", spread, expected)
-        if self._links is None and self._asked.clause.window.in_arrival_order:
+            raise self._error(f"SPREAD over {kind}", spread.start, expected)
+        if self._links is None and self._window.kind.in_arrival_order:
             expected = "RANGE of time: rows of joins and of other queries come in no order"
-            raise self._error("a window of numbers of rows over tables", self._clauses.window[0], expected)
+            raise self._error("a window of numbers of rows over tables", self._start, expected)
 
     def choose(self, in_group_by: Resolve) -> None:
         """Find the column of time that the window is over."""
-        attribute, known = self._asked.attribute, [column.name for column in self._times]
+        attribute, known = self._window.time, [column.name for column in self._times]
         if attribute is not None:
             table, name = attribute
             found = self._names.column(name, table)
             if self._links is not None and found != TS:
-                raise self._error(f"a window over {name.shown}", name, "ts: windows are over it")
+                raise self._error(f"a window over {name.shown}", name.start, "ts: windows are over it")
             if self._links is None and (found is None or found.name not in known):
                 if found is None:
                     raise self._names.unknown(name, table, ())
-                raise self._error(f"a window over {found.name}", name, one_of_times(known))
+                raise self._error(f"a window over {found.name}", name.start, one_of_times(known))
             self.time = found or TS
-        elif self._links is None and self._asked.clause.window != WHOLE_INPUT:
+        elif self._links is None and self._window.kind != WHOLE_INPUT:
             if self._names.time is None or self._names.time.name not in known:
-                place = self._clauses.window[0] if self._clauses.window else self._clauses.select.keyword
-                raise self._error("a window that names no column of time", place, one_of_times(known))
+                raise self._error("a window that names no column of time", self._start, one_of_times(known))
             self.time = self._names.time
         elif self._links is None:
             self._of_groups(in_group_by)
 
     def _of_groups(self, in_group_by: Resolve) -> None:
         """Look for columns of time in GROUP BY: one by intervals makes windows, others are groups themselves."""
-        if self._asked.group_by is None:
-            return
         counted: dict[Column, int] = {}
         found = 0
-        for item in ExpressionGrammar(self._sql, self._asked.group_by).items():
-            expression = Binder(self._sql, "GROUP BY", item, in_group_by).bind()
+        for item in self._query.group_by:
+            expression = Binder(self._sql, "GROUP BY", item.expression, in_group_by).bind()
             for column in self._times:
                 interval = interval_of(expression, column)
                 if interval is not None:
@@ -97,8 +91,13 @@ class GroupTimes:
             (self.time,) = counted
         self.counted = counted
 
-    def _error(self, problem: str, token: Token, expected: str) -> QueryError:
-        return QueryError(problem, self._sql, token.start, expected)
+    @property
+    def _start(self) -> int:
+        """Position of the window clause, or of SELECT."""
+        return self._query.keyword.start if self._query.window is None else self._query.window.start
+
+    def _error(self, problem: str, start: int, expected: str) -> QueryError:
+        return QueryError(problem, self._sql, start, expected)
 
 
 def interval_of(expression: Expression, time: Column) -> int | None:

@@ -18,20 +18,16 @@ from lowlevel.expressions.types import Op, Type
 from lowlevel.layers import Layer
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import Kind
-from queries.aggregates import Aggregates
-from queries.binder import Binder, Resolve
-from queries.clauses import Clause, Clauses
-from queries.errors import QueryError
-from queries.everyday_windows import window_of_quotient
-from queries.grammar import ExpressionGrammar, Item
-from queries.names import Names
+from queries.binding.aggregates import Aggregates
+from queries.binding.binder import Binder, Resolve
+from queries.binding.links import PACKETS, SPREADABLE, Links
+from queries.binding.names import Names, Scope
 from queries.plans.group_times import GroupTimes, interval_of
 from queries.plans.output_names import ColumnName, output_names, plain_names, spelled
-from queries.query_window import QueryWindow
-from queries.scope import Scope
-from queries.streams import PACKETS, SPREADABLE, Links
-from queries.tokens import Kind as TokenKind
-from queries.tokens import Token
+from queries.text import tree
+from queries.text.errors import QueryError
+from queries.text.tree import Condition, Name, Query, SelectItem, Word
+from queries.windows.group_window import GroupWindow, window_of_quotient
 
 
 class Grouping:
@@ -43,25 +39,24 @@ class Grouping:
 
     def __init__(
         self,
-        clauses: Clauses,
-        window: QueryWindow,
+        query: Query,
+        window: GroupWindow,
         names: Names,
         links: Links | None,
         times: Sequence[Column] = (),
         lacking: Sequence[Column] = (),
     ) -> None:
         """`times` are the columns of tables that windows may be over, `lacking` times that no promise is of."""
-        self._clauses = clauses
-        self._clause = window.clause
-        self._asked = window
-        self._sql = clauses.sql
+        self._query = query
+        self._clause = window
+        self._sql = query.sql
         self._names = names
         self._links = links
-        self._group_times = GroupTimes(clauses, window, names, links, times)
+        self._group_times = GroupTimes(query, window, names, links, times)
         self._scope = Scope(names)
-        self._aggregates = Aggregates(window.clause.spread is not None)
+        self._aggregates = Aggregates(window.spread is not None)
         self._group_names: dict[Expression, str] = {}  # names given in GROUP BY as they are spelled
-        self._window = window.clause.window
+        self._window = window.kind
         self._of_window: dict[Expression, Expression] = {}  # what GROUP BY says of the window, over its bounds
         self.where: Expression | None = None
         """WHERE over tables."""
@@ -75,17 +70,17 @@ class Grouping:
 
     def compile(self, name: str) -> QueryPlan:
         """Bind the clauses in the order in which they give names to each other."""
-        clauses, scope = self._clauses, self._scope
+        query, scope = self._query, self._scope
         self._group_times.check()
-        items = ExpressionGrammar(self._sql, clauses.select).items()
+        items = query.select
         for item in items:
             if item.alias is not None:
-                binder = Binder(self._sql, "GROUP BY", item, scope.in_row)
+                binder = Binder(self._sql, "GROUP BY", item.expression, scope.in_row)
                 scope.given_in_select.setdefault(item.alias.text.lower(), binder.bind)
         where = None
-        if clauses.where is not None:
-            item = ExpressionGrammar(self._sql, clauses.where).expression()
-            where = self._condition(clauses.where, Binder(self._sql, "WHERE", item, scope.in_row).bind())
+        if query.where is not None:
+            binder = Binder(self._sql, "WHERE", query.where.expression, scope.in_row)
+            where = self._condition(query.where, binder.bind())
         self._group_times.choose(scope.in_group_by)
         keys, partition = self._keys()
         if self._window != WHOLE_INPUT:
@@ -93,12 +88,12 @@ class Grouping:
         select = self._select(items if self._has_own_bounds else self._without_bounds(items))
         having = None
         selections: tuple[Selection, ...] = ()
-        if clauses.having is not None:
-            item = ExpressionGrammar(self._sql, clauses.having).expression()
-            binder = self._over_groups("HAVING", item, scope.in_having)
-            having = self._condition(clauses.having, self._lift(binder.bind(), binder.columns, item))
+        if query.having is not None:
+            start = query.having.expression.start
+            binder = self._over_groups("HAVING", query.having.expression, scope.in_having)
+            having = self._condition(query.having, self._lift(binder.bind(), binder.columns, start))
             selections = tuple(
-                replace(each, value=self._lift(each.value, binder.columns, item))
+                replace(each, value=self._lift(each.value, binder.columns, start))
                 for each in self._aggregates.selections.asked.values()
             )
         window = self._window
@@ -156,20 +151,23 @@ class Grouping:
         """Whether `window_start` is a column of the tables alone: there are no windows over them."""
         return self._links is None and self._scope.bound_type is None
 
-    def _without_bounds(self, items: list[Item]) -> list[Item]:
+    def _without_bounds(self, items: Sequence[SelectItem]) -> Sequence[SelectItem]:
         """Leave out `window_start` and `window_end` as items: every result of a window begins with them."""
         kept = [
             item
             for item in items
-            if item.alias is not None or len(item.tokens) != 1 or item.tokens[0].text.lower() not in BOUNDS
+            if item.alias is not None
+            or not isinstance(item.expression, Name)
+            or item.expression.table is not None
+            or item.expression.word.text.lower() not in BOUNDS
         ]
         return kept or items
 
-    def _condition(self, clause: Clause, condition: Expression) -> Expression:
-        if condition.type is not Type.BOOL:
-            problem = f"{clause.keyword.keyword} over a value of type {condition.type}"
-            raise self._error(problem, clause.tokens[0], "a condition, for example len > 100")
-        return condition
+    def _condition(self, condition: Condition, bound: Expression) -> Expression:
+        if bound.type is not Type.BOOL:
+            problem = f"{condition.keyword.text.upper()} over a value of type {bound.type}"
+            raise self._error(problem, condition.expression.start, "a condition, for example len > 100")
+        return bound
 
     def _keys(self) -> tuple[tuple[Key, ...], tuple[str, ...]]:
         """Bind PA and GROUP BY; returns the keys, and the columns that windows of rows are partitioned by.
@@ -177,19 +175,14 @@ class Grouping:
         The link is no key: a table serves one link, and every partial names it. Neither is what names a window.
         """
         keys: list[Key] = []
-        parts = self._clause.partition
-        if parts:
-            self._group(
-                "PA", Clause(Token(TokenKind.WORD, "PA", parts[0].start, parts[0].start), parts, parts[-1]), keys
-            )
+        self._group("PA", self._clause.partition, keys)
         partition = tuple(column.name for column in self._scope.groups.values())
-        name = self._asked.name
+        name = self._clause.name
         if name is not None:
             start = Column(BOUNDS[0], Type.TIME)
             self._of_window[start] = start
             self._name_group(name, start)
-        if self._asked.group_by is not None:
-            self._group("GROUP BY", self._asked.group_by, keys)
+        self._group("GROUP BY", self._query.group_by, keys)
         if not self._group_times.by_quotient:
             held = {key.name: key.expression for key in keys}
             self.pairs = tuple(
@@ -200,13 +193,13 @@ class Grouping:
             )
         return tuple(keys), partition
 
-    def _group(self, name: str, clause: Clause, keys: list[Key]) -> None:
+    def _group(self, name: str, items: Sequence[SelectItem], keys: list[Key]) -> None:
         """Bind the items of a clause, and add to the keys and to the groups."""
         groups = self._scope.groups
-        for item in ExpressionGrammar(self._sql, clause).items():
-            expression = Binder(self._sql, name, item, self._scope.in_group_by).bind()
+        for item in items:
+            expression = Binder(self._sql, name, item.expression, self._scope.in_group_by).bind()
             if not any(columns_of(expression)):
-                raise self._error(f"{name} over a constant", item.tokens[0], "a column, or an expression over columns")
+                raise self._error(f"{name} over a constant", item.start, "a column, or an expression over columns")
             self._refuse_bytes(f"{name} over", expression, item)
             if item.alias is not None:
                 self._name_group(item.alias, expression)
@@ -234,16 +227,16 @@ class Grouping:
                 return Binary(Op.DIV, column, Literal(interval, Type.INT))
         return expression
 
-    def _name_group(self, alias: Token, expression: Expression) -> None:
+    def _name_group(self, alias: Word, expression: Expression) -> None:
         """Take a name given in GROUP BY. It may not hide a column: the same name would mean two things in one query."""
         known = self._scope.column(alias, None) or self._scope.given_in_group_by.get(alias.text.lower())
         if known not in (None, expression):
-            raise self._error(f"the name '{alias.text}' already means something else", alias, "a name of its own")
+            raise self._error(f"the name '{alias.text}' already means something else", alias.start, "a name of its own")
         self._scope.given_in_group_by[alias.text.lower()] = expression
         self._group_names.setdefault(expression, alias.text)
 
-    def _select(self, items: list[Item]) -> tuple[Output, ...]:
-        binders = [self._over_groups("SELECT", item, self._scope.in_select) for item in items]
+    def _select(self, items: Sequence[SelectItem]) -> tuple[Output, ...]:
+        binders = [self._over_groups("SELECT", item.expression, self._scope.in_select) for item in items]
         bound = [binder.bind() for binder in binders]
         reserved = () if self._has_own_bounds else (*BOUNDS, LATE) if self._clause.emit_late else BOUNDS
         given, shown = self._group_names, cast(ColumnName, self._names.shown)
@@ -254,19 +247,19 @@ class Grouping:
         for item, binder, expression, name in zip(items, binders, bound, names, strict=True):
             self._refuse_bytes("SELECT of", expression, item)
             self._scope.selected.setdefault(name.lower(), expression)
-            outputs.append(Output(name, self._lift(expression, binder.columns, item)))
+            outputs.append(Output(name, self._lift(expression, binder.columns, item.start)))
         return tuple(outputs)
 
-    def _refuse_bytes(self, what: str, expression: Expression, item: Item) -> None:
+    def _refuse_bytes(self, what: str, expression: Expression, item: SelectItem) -> None:
         if expression.type is Type.BYTES:
             expected = "length(…), byte(…, n), contains(…, 'text') or starts_with(…, x'0a') of them"
-            raise self._error(f"{what} bytes", item.tokens[0], expected)
+            raise self._error(f"{what} bytes", item.start, expected)
 
-    def _over_groups(self, clause: str, item: Item, resolve: Resolve) -> Binder:
+    def _over_groups(self, clause: str, expression: tree.Expression, resolve: Resolve) -> Binder:
         """Return a binder for SELECT or HAVING: to names over packets, and stand-ins for aggregates."""
-        return Binder(self._sql, clause, item, resolve, self._aggregates, self._scope.in_row)
+        return Binder(self._sql, clause, expression, resolve, self._aggregates, self._scope.in_row)
 
-    def _lift(self, expression: Expression, places: dict[Column, Token], item: Item) -> Expression:
+    def _lift(self, expression: Expression, words: dict[Column, Word], start: int) -> Expression:
         """Put columns of partials in place of grouping expressions, largest first, and of stand-ins."""
         if expression in self._of_window:
             return self._of_window[expression]
@@ -279,16 +272,16 @@ class Grouping:
                 return self._aggregates.finished[expression.name]
             problem = f"column '{expression.name}' is neither grouped by nor inside an aggregate"
             expected = f"GROUP BY {expression.name}, or an aggregate of it"
-            raise self._error(problem, places.get(expression, item.tokens[0]), expected)
+            raise self._error(problem, words[expression].start if expression in words else start, expected)
         children = {field.name: getattr(expression, field.name) for field in fields(expression)}
         lifted: dict[str, Any] = {
-            name: self._lift(child, places, item) for name, child in children.items() if isinstance(child, Expression)
+            name: self._lift(child, words, start) for name, child in children.items() if isinstance(child, Expression)
         }
         return replace(expression, **lifted) if lifted else expression
 
     def _over_parts(self, expression: Expression) -> Expression:
         """Put what the high level has in place of the stand-ins in a part of a user's aggregate."""
-        return self._lift(expression, {}, Item((), None))
+        return self._lift(expression, {}, 0)
 
-    def _error(self, problem: str, token: Token, expected: str) -> QueryError:
-        return QueryError(problem, self._sql, token.start, expected)
+    def _error(self, problem: str, start: int, expected: str) -> QueryError:
+        return QueryError(problem, self._sql, start, expected)

@@ -20,11 +20,11 @@ from highlevel.plan.nodes import Join, Node, Select
 from lowlevel.expressions.tree import Binary, Column, Expression, IsNull, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES
-from queries.errors import QueryError
-from queries.join_window import ItemWindow, read_item_window
 from queries.plans.conjuncts import conjuncts, equality, implied
 from queries.plans.relations import NamedTable, Placed, Relation, conjunction, names_in, renamed
-from queries.tables import Item, Table, name_of
+from queries.text.errors import QueryError
+from queries.text.tree import FromItem, Table
+from queries.windows.join_window import ItemWindow, bind_item_window
 
 KEEPS_LEFT = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
 """Joins that give no row without one of the left."""
@@ -43,7 +43,7 @@ NARROWS_LEFT = (JoinKind.INNER, JoinKind.RIGHT, JoinKind.SEMI)
 class Step:
     """An item and the join with those before it; of the first item there is no join."""
 
-    item: Item
+    item: FromItem
     table: NamedTable
     window: ItemWindow
     time: str
@@ -214,9 +214,9 @@ class JoinTree:
         for step in self.steps[: number + 1]:
             if not step.kind.of_left_alone and not self.lacks(step, number):
                 return step.time_column.name
-        place = self.steps[number + 1].item.place
+        start = self.steps[number + 1].item.start
         expected = "the FULL join last, as its rows have no time that is never missing"
-        raise QueryError("a join with what a FULL join gives", self._sql, place.start, expected)
+        raise QueryError("a join with what a FULL join gives", self._sql, start, expected)
 
     def lacks(self, step: Step, number: int | None = None) -> bool:
         """Whether rows of the joins up to `number`, or of all, may lack those of an item."""
@@ -232,57 +232,58 @@ def _side(node: Node, names: dict[str, str], time: str, wanted: set[str]) -> Sid
     return Side(schema, names[time], columns)
 
 
-def join_steps(sql: str, items: Sequence[Item], relation_of: Callable[[Table], Relation]) -> list[Step]:
+def join_steps(sql: str, items: Sequence[FromItem], relation_of: Callable[[Table], Relation]) -> list[Step]:
     """Return a step for each item of a join, in their order; QueryError where windows or names do not fit."""
     steps: list[Step] = []
-    windows = [read_item_window(sql, item.window) if item.window else None for item in items]
+    windows = [None if item.window is None else bind_item_window(sql, item.window) for item in items]
     shared = windows[-1] if windows[-1] is not None and windows[-1].tumbling else None
     for item, own in zip(items, windows, strict=True):
-        name = name_of(item)
+        name = item.name
         if name is None:
             expected = "AS and a name behind it, by which its columns are told from those of the others"
-            raise QueryError("an item of a join without a name", sql, item.place.start, expected)
+            raise QueryError("an item of a join without a name", sql, item.start, expected)
         if name.lower() in (step.table.name.lower() for step in steps):
             expected = "AS and another name behind one of them"
-            place = item.alias or item.place
+            place = item.alias or item
             raise QueryError(f"two items of FROM are called {name}", sql, place.start, expected)
         if "." in name:
-            place = item.alias or item.place
+            place = item.alias or item
             raise QueryError(f"an item of a join called {name}", sql, place.start, "AS and a name without a dot")
         window = own or shared
         if window is None:
-            place = (item.join or items[1].join or item).place
+            join = item.join or items[1].join
+            start = item.start if join is None else join.word.start
             expected = (
                 "[RANGE n, WA ts] behind each item, or [RANGE TUMBLING n, WA ts] behind the last: "
                 "without them every row would be kept for ever"
             )
-            raise QueryError(f"a join without a window for {name}", sql, place.start, expected)
+            raise QueryError(f"a join without a window for {name}", sql, start, expected)
         first = next((each for each in windows if each is not None), window)
         if (window.tumbling, window.tumbling and (window.range, window.origin)) != (
             first.tumbling,
             first.tumbling and (first.range, first.origin),
         ):
             expected = "RANGE of each item, or one RANGE TUMBLING for all"
-            raise QueryError("a join of windows of two kinds", sql, window.place.start, expected)
+            raise QueryError("a join of windows of two kinds", sql, window.start, expected)
         relation = relation_of(item.table)
-        kind = JoinKind.INNER if item.join is None else item.join.kind
+        kind = JoinKind.INNER if item.join is None else JoinKind(item.join.kind)
         time = _time_of(sql, item, name, relation, window)
         steps.append(Step(item, NamedTable(name, relation), window, time, kind))
     said = [window for window in windows if window is not None and window.boundary is not None]
     for window in said[1:]:
         if window.boundary is not said[0].boundary:
             expected = "BOUNDARY once: it is of what two windows make together"
-            raise QueryError("a join with two boundaries", sql, window.place.start, expected)
+            raise QueryError("a join with two boundaries", sql, window.start, expected)
     if said:
         return [replace(step, window=replace(step.window, boundary=said[0].boundary)) for step in steps]
     return steps
 
 
-def _time_of(sql: str, item: Item, name: str, relation: Relation, window: ItemWindow) -> str:
+def _time_of(sql: str, item: FromItem, name: str, relation: Relation, window: ItemWindow) -> str:
     """Find the column that the window of an item is over."""
     if not relation.times:
         expected = "rows with a time: a query that is read selects ts, or has windows"
-        raise QueryError(f"a join with {name}, whose rows have no time", sql, item.place.start, expected)
+        raise QueryError(f"a join with {name}, whose rows have no time", sql, item.start, expected)
     if window.time is None:
         return relation.times[0]
     table, column = window.time

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from lowlevel.kinds import KINDS
 from lowlevel.layers import Layer
-from queries.clauses import Clauses, read_clauses
-from queries.errors import QueryError
 from queries.plans.subqueries import Block
-from queries.tables import StreamName
-from queries.tokens import Token
+from queries.text.errors import QueryError
+from queries.text.parser import parse_query
+from queries.text.tree import Query, Stream, Word
 
 if TYPE_CHECKING:
     from queries.plans.compiler import Compiler
@@ -44,62 +43,62 @@ class KnownQueries:
     path: tuple[str, ...] = ()
     later: frozenset[str] = frozenset()
 
-    def has(self, stream: StreamName) -> bool:
+    def has(self, stream: Stream) -> bool:
         """Whether a name is that of a query."""
-        name = stream.token.text.lower()
+        name = stream.word.text.lower()
         return stream.kind is None and (name in self.blocks or name in self.named)
 
-    def check(self, sql: str, streams: Sequence[StreamName]) -> None:
+    def check(self, sql: str, streams: Sequence[Stream]) -> None:
         """Refuse names in a query that is read which are neither links nor queries, where the links are known.
 
         Those of the query that was asked for are looked for among the inputs, as everybody's are. Refuse names of later
         queries of WITH, too: whoever writes one means that.
         """
         for stream in streams:
-            if stream.kind is None and stream.token.text.lower() in self.later:
-                problem = f"{stream.token.shown} is a query that comes later in WITH"
-                raise QueryError(problem, sql, stream.token.start, "it before the queries that read it")
+            if stream.kind is None and stream.word.text.lower() in self.later:
+                problem = f"{stream.word.shown} is a query that comes later in WITH"
+                raise QueryError(problem, sql, stream.word.start, "it before the queries that read it")
         if self.links is None or len(self.path) < 2:
             return
         known = {name.lower() for name in self.links}
         for stream in streams:
-            token = stream.token
-            if token.text.lower() not in known and token.text.lower() not in KINDS:
+            word = stream.word
+            if word.text.lower() not in known and word.text.lower() not in KINDS:
                 choices = (*self.links, *self.named, *self.blocks)
-                problem = f"{token.shown} is neither a link nor a query"
-                raise QueryError(problem, sql, token.start, "one of these, or a kind of rows", choices, token.text)
+                problem = f"{word.shown} is neither a link nor a query"
+                raise QueryError(problem, sql, word.start, "one of these, or a kind of rows", choices, word.text)
 
-    def block(self, compiler: Compiler, token: Token) -> Block:
+    def block(self, compiler: Compiler, word: Word) -> Block:
         """Compile the query that a name in the text of `compiler` means."""
-        name = token.text.lower()
+        name = word.text.lower()
         if name in self.blocks:
             return self.blocks[name]
         if name in self.path:
             cycle = [*self.path[self.path.index(name) :], name]
             reads = f"{cycle[0]} reads " + ", which reads ".join(cycle[1:])
             expected = "queries that read each other in one direction"
-            raise QueryError(f"a query that reads itself: {reads}", compiler.sql, token.start, expected)
+            raise QueryError(f"a query that reads itself: {reads}", compiler.sql, word.start, expected)
         query = self.named[name]
         known = replace(self, blocks={}, path=(*self.path, name), later=frozenset())
         try:
-            return replace(compiler, sql=query.sql, layer=query.layer, known=known).block(read_clauses(query.sql))
+            return replace(compiler, sql=query.sql, layer=query.layer, known=known).block(parse_query(query.sql))
         except QueryError as error:
             if error.message.startswith("in the query "):
                 raise
             read_by = f", which {' reads for '.join(reversed(self.path))} reads" if self.path else ""
-            problem = f"in the query {token.text}{read_by}: {error.message}"
+            problem = f"in the query {word.text}{read_by}: {error.message}"
             raise QueryError(problem, error.sql, error.position, error.expected, error.choices) from error
 
-    def beside(self, queries: Sequence[tuple[Token, Clauses]], compiler: Compiler) -> KnownQueries:
+    def beside(self, queries: Sequence[tuple[Word, Query]], compiler: Compiler) -> KnownQueries:
         """Compile the queries of WITH, each of which may read those before it."""
         known, names = self, set[str]()
-        for number, (token, clauses) in enumerate(queries, 1):
-            name = token.text.lower()
+        for number, (word, query) in enumerate(queries, 1):
+            name = word.text.lower()
             if name in names or name in KINDS:
-                problem = f"the name '{token.text}' already means {'a kind of rows' if name in KINDS else 'a query'}"
-                raise QueryError(problem, compiler.sql, token.start, "a name of its own")
+                problem = f"the name '{word.text}' already means {'a kind of rows' if name in KINDS else 'a query'}"
+                raise QueryError(problem, compiler.sql, word.start, "a name of its own")
             names.add(name)
             later = self.later.union(each.text.lower() for each, _ in queries[number:])
-            block = replace(compiler, known=replace(known, later=later)).block(clauses)
+            block = replace(compiler, known=replace(known, later=later)).block(query)
             known = replace(known, blocks={**known.blocks, name: block})
         return known

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from highlevel.aggregation import BOUNDS
 from lowlevel.expressions.tree import Column, Expression, Literal
-from queries.errors import QueryError
-from queries.grammar import Item
-from queries.tokens import Kind, Token
+from queries.text.errors import QueryError
+from queries.text.tree import Name, SelectItem
 
 ColumnName = Callable[[str], str | None]
 """How a column of the rows is called in results; None for what is no column."""
@@ -23,7 +22,7 @@ ColumnName = Callable[[str], str | None]
 
 def output_names(
     sql: str,
-    items: Sequence[Item],
+    items: Sequence[SelectItem],
     bound: Sequence[Expression],
     given: Mapping[Expression, str],
     column_name: ColumnName,
@@ -69,13 +68,12 @@ def _name_of(expression: Expression, column_name: ColumnName) -> str | None:
     return f"{function}_{named}" if named else None
 
 
-def spelled(items: Sequence[Item], bound: Sequence[Expression]) -> dict[Expression, str]:
+def spelled(items: Sequence[SelectItem], bound: Sequence[Expression]) -> dict[Expression, str]:
     """Return what items are called that are a name which means no column: `time`, `S.time`, `flag`."""
     given: dict[Expression, str] = {}
     for item, expression in zip(items, bound, strict=True):
-        name = _last_name(item.tokens)
-        if name is not None and not isinstance(expression, Column | Literal):
-            given[expression] = name.text
+        if isinstance(item.expression, Name) and not isinstance(expression, Column | Literal):
+            given[expression] = item.expression.word.text
     return given
 
 
@@ -88,10 +86,3 @@ def plain_names(bound: Sequence[Expression], shown: ColumnName) -> ColumnName:
         return column if plain is not None and uses[plain] > 1 else plain
 
     return named
-
-
-def _last_name(tokens: Sequence[Token]) -> Token | None:
-    """Return the name that tokens are, behind its table where that is written; None for other expressions."""
-    words = [token for token in tokens if token.kind in (Kind.WORD, Kind.QUOTED)]
-    dotted = len(tokens) == 3 and tokens[1].text == "." and len(words) == 2
-    return words[-1] if words and (dotted or len(tokens) == 1) else None

@@ -15,12 +15,12 @@ from lowlevel.expressions.tree import Binary, Call, Column, Expression, IsNull, 
 from lowlevel.expressions.types import Op, Type, same_values
 from lowlevel.kinds import columns_of_kind
 from lowlevel.plan import Key, LowLevelPlan
-from queries.errors import QueryError
-from queries.expression_text import expression_text
-from queries.names import LinkNames
+from queries.binding.links import Links
+from queries.binding.names import LinkNames
 from queries.plans.subqueries import TS, Block
-from queries.streams import Links
-from queries.tokens import Token
+from queries.text.errors import QueryError
+from queries.text.printer import expression_text
+from queries.text.tree import Word
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class LinkRelation:
     sql: str
     name: str
     links: Links
-    places: dict[str, Token] = field(default_factory=dict, compare=False)
+    places: dict[str, Word] = field(default_factory=dict, compare=False)
     computed: dict[str, Expression] = field(default_factory=dict, compare=False)
 
     @property
@@ -186,7 +186,7 @@ class UnionRelation:
         return Placed(Union(tuple(nodes)), {column.name: column.name for column in self.columns})
 
 
-def union_of(sql: str, parts: Sequence[Relation], places: Sequence[Token]) -> UnionRelation:
+def union_of(sql: str, parts: Sequence[Relation], places: Sequence[Word]) -> UnionRelation:
     """Return the union of relations, one a query at least; QueryError where one lacks a column of the others."""
     model = next(part for part in parts if not isinstance(part, LinkRelation))
     columns = []
@@ -260,7 +260,7 @@ class TableNames:
         self._qualify = qualify
         self.tables = tables
         self._tested = {name.lower() for name in tested}
-        self.places: dict[str, Token] = {}
+        self.places: dict[str, Word] = {}
         """The first use of each column."""
 
     def qualified(self, table: NamedTable, name: str) -> str:
@@ -301,7 +301,7 @@ class TableNames:
                 assert column is not None
                 yield (column.name if len(self.tables) > 1 else name), column
 
-    def column(self, name: Token, stream: Token | None) -> Column | None:
+    def column(self, name: Word, stream: Word | None) -> Column | None:
         """Return the column that a name means; QueryError for a table that is not read, and a name of two tables."""
         if stream is not None:
             table = self._table(stream)
@@ -323,7 +323,7 @@ class TableNames:
             raise QueryError(f"'{name.text}' is a column of {whose}", self._sql, name.start, which)
         return self._used(found[0][1], name) if found else None
 
-    def unknown(self, name: Token, stream: Token | None, others: tuple[str, ...]) -> QueryError:
+    def unknown(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
         """List the columns of the table that is named, or of all."""
         named = self._table(stream) if stream is not None else None
         tables = [named] if named is not None else list(self.tables)
@@ -344,7 +344,7 @@ class TableNames:
     def _plain(self, table: NamedTable, name: str) -> str:
         return name.removeprefix(f"{table.name}.") if self._qualify else name
 
-    def _table(self, stream: Token) -> NamedTable | None:
+    def _table(self, stream: Word) -> NamedTable | None:
         return next((table for table in self.tables if table.name.lower() == stream.text.lower()), None)
 
     def _of(self, table: NamedTable, name: str) -> Column | None:
@@ -353,7 +353,7 @@ class TableNames:
             return None
         return replace(column, name=self.qualified(table, column.name), nullable=column.nullable or table.nullable)
 
-    def _used(self, column: Column | None, place: Token) -> Column | None:
+    def _used(self, column: Column | None, place: Word) -> Column | None:
         if column is not None:
             self.places.setdefault(column.name, place)
         return column

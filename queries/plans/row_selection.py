@@ -13,13 +13,12 @@ from highlevel.aggregation import Output
 from highlevel.plan.nodes import Progressing
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
-from queries.binder import Binder
-from queries.clauses import Clauses
-from queries.errors import QueryError
-from queries.grammar import ExpressionGrammar
-from queries.names import Names
+from queries.binding.binder import Binder
+from queries.binding.names import Names, Scope
 from queries.plans.output_names import output_names, plain_names, spelled
-from queries.scope import Scope
+from queries.text.errors import QueryError
+from queries.text.literals import INT64_MAX
+from queries.text.tree import Query
 
 
 @dataclass(frozen=True)
@@ -54,21 +53,20 @@ def select_all(columns: Sequence[tuple[str, Column]], times: Sequence[Column]) -
     return _selected(outputs, times)
 
 
-def select_rows(clauses: Clauses, names: Names, times: Sequence[Column]) -> Selected:
+def select_rows(query: Query, names: Names, times: Sequence[Column]) -> Selected:
     """Bind the select list of a query without groups; `times` are the columns of time that every row has."""
-    sql = clauses.sql
-    items = ExpressionGrammar(sql, clauses.select).items()
+    sql, items = query.sql, query.select
     scope = Scope(names)
-    bound = [Binder(sql, "SELECT", item, scope.in_row).bind() for item in items]
-    if clauses.window:
+    bound = [Binder(sql, "SELECT", item.expression, scope.in_row).bind() for item in items]
+    if query.window is not None:
         expected = "an aggregate like count(*), or the query without a window"
-        raise QueryError("a window over rows without an aggregate", sql, clauses.window[0].start, expected)
-    if clauses.having is not None:
-        raise QueryError("HAVING without groups", sql, clauses.having.keyword.start, "WHERE, or GROUP BY before it")
+        raise QueryError("a window over rows without an aggregate", sql, query.window.start, expected)
+    if query.having is not None:
+        raise QueryError("HAVING without groups", sql, query.having.keyword.start, "WHERE, or GROUP BY before it")
     for item, expression in zip(items, bound, strict=True):
         if expression.type is Type.BYTES:
             expected = "length(…), byte(…, n), contains(…, 'text') or starts_with(…, x'0a') of them"
-            raise QueryError("SELECT of bytes", sql, item.tokens[0].start, expected)
+            raise QueryError("SELECT of bytes", sql, item.start, expected)
     found = output_names(sql, items, bound, spelled(items, bound), plain_names(bound, names.shown), ())
     return _selected(tuple(Output(name, each) for name, each in zip(found, bound, strict=True)), times)
 
@@ -96,6 +94,6 @@ def counted_by(expression: Expression, time: Column) -> int | None:
     if not isinstance(expression, Binary) or expression.op is not Op.DIV or not isinstance(expression.right, Literal):
         return None
     divisor, inner = expression.right.value, counted_by(expression.left, time)
-    if inner is None or not isinstance(divisor, int) or divisor < 1 or inner * divisor >= 2**63:
+    if inner is None or not isinstance(divisor, int) or divisor < 1 or inner * divisor > INT64_MAX:
         return None
     return inner * divisor

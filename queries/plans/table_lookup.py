@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from highlevel.plan.nodes import Windowed
-from queries.errors import QueryError
+from queries.binding.links import Links, links_of
 from queries.plans.relations import BlockRelation, LinkRelation, Relation, union_of
 from queries.plans.subqueries import Block
-from queries.streams import Links, links_of
-from queries.tables import MergeOf, Nested, StreamName, Table, UnionOf, first_token, name_of, streams_of
-from queries.tokens import Token
+from queries.text.errors import QueryError
+from queries.text.tree import Merge, Stream, Subquery, Table, Union, Word, first_word, streams_of
 
 if TYPE_CHECKING:
     from queries.plans.compiler import Compiler
@@ -32,37 +31,37 @@ class TableLookup:
             self._compiler.known.check(self._sql, streams)
             return self._of_links(streams)
         match table:
-            case StreamName(token=token):
-                return self._read(self._compiler.known.block(self._compiler, token), token)
-            case Nested(query=query):
-                return self._read(self._compiler.block(query), query.select.keyword)
-            case UnionOf(parts=parts):
+            case Stream(word=word):
+                return self._read(self._compiler.known.block(self._compiler, word), word)
+            case Subquery(query=query):
+                return self._read(self._compiler.block(query), query.keyword)
+            case Union(parts=parts):
                 tables = list(parts)
-            case MergeOf(items=items):
+            case Merge(items=items):
                 tables = [item.table for item in items]
         links = [stream for each in tables for stream in self._links_in(each)]
         self._compiler.known.check(self._sql, links)
         united: list[Relation] = []
-        places: list[Token] = []
+        places: list[Word] = []
         for each in tables:
             own = self._links_in(each)
             if own and own[0] is not links[0]:  # they are among the links that were united before
                 continue
             united.append(self._of_links(links) if own else self.relation(each))
-            places.append(first_token(each))
+            places.append(first_word(each))
         return union_of(self._sql, united, places)
 
-    def _of_links(self, streams: list[StreamName]) -> LinkRelation:
+    def _of_links(self, streams: list[Stream]) -> LinkRelation:
         compiler = self._compiler
         links = Links(links_of(self._sql, streams), compiler.layer, compiler.sampling)
         return LinkRelation(self._sql, compiler.name, links)
 
-    def _links_in(self, table: Table) -> list[StreamName]:
+    def _links_in(self, table: Table) -> list[Stream]:
         """Return the links of a table that is links alone."""
         streams = streams_of(table)
         return [] if streams is None or any(self._compiler.known.has(stream) for stream in streams) else streams
 
-    def _read(self, block: Block, place: Token) -> BlockRelation:
+    def _read(self, block: Block, place: Word) -> BlockRelation:
         if any(isinstance(node, Windowed) and node.plan.emit_late for node in block.nodes):
             expected = "LATE DROP there: what a row adds to a window that is over is no row of its own"
             raise QueryError("a query with LATE EMIT that is read", self._sql, place.start, expected)
@@ -70,13 +69,13 @@ class TableLookup:
 
     def _check_merges(self, table: Table) -> None:
         """Refuse a MERGE by what is no time of its streams."""
-        if isinstance(table, UnionOf):
+        if isinstance(table, Union):
             for part in table.parts:
                 self._check_merges(part)
-        if not isinstance(table, MergeOf):
+        if not isinstance(table, Merge):
             return
         for (stream, column), item in zip(table.times, table.items, strict=True):
-            name = name_of(item)
+            name = item.name
             if name is None or stream.text.lower() != name.lower():
                 expected = f"the name of the stream in its place, {name}" if name else "a stream with a name"
                 raise QueryError(f"got {stream.shown} in MERGE", self._sql, stream.start, expected)

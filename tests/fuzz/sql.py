@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pickle
 
-from queries.errors import QueryError
 from queries.explain.plan import explain
 from queries.gsql import compile_query
+from queries.text.errors import QueryError
 from tests.window_queries import QUERIES
 
 TEXTS = (

@@ -1,0 +1,1 @@
+"""Binding: names to columns, literals to values, and syntax trees to typed expressions."""

@@ -1,0 +1,392 @@
+"""The aggregates of one query, split between the levels by the table in `lowlevel.subaggregates`.
+
+While select list and HAVING are bound, a column named after an aggregate stands for it (`sum(len)`, a name that no
+input has). `finished` contains the expression that the high level computes in its place. There are three kinds:
+
+    bounded       count, sum, avg, …           sub-aggregates of a fixed size in a table entry
+    holistic      median, top, entropy, …      need all values of a group, which become keys of the low level
+    selections    heavy(0.05), top(10, count)  conditions of HAVING that compare the groups of a window
+
+Rows that are spread over panes add the share of each pane to sums of counters. Everything else counts such a row once,
+in the pane of its end; so does the count that a mean divides by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from highlevel.aggregation import (
+    FOLDED,
+    LINK,
+    Detail,
+    DetailFunction,
+    Folding,
+    Selection,
+    SelectionKind,
+    result_type,
+)
+from highlevel.windows.kind import SessionWindow, SlidingWindow, TupleWindow, WindowKind
+from lowlevel.expressions.tree import (
+    SHARE,
+    AtEnd,
+    Binary,
+    Column,
+    Expression,
+    Literal,
+    Mean,
+    Present,
+    Unary,
+    Variance,
+    columns_of,
+    transform,
+)
+from lowlevel.expressions.types import INTEGERS, NUMBERS, Op, Type
+from lowlevel.plan import Key
+from lowlevel.subaggregates import TIME_OF, Kind, SubAggregate
+from lowlevel.table.spread import is_counter
+from queries.binding.comparisons import Operand
+from queries.binding.user_aggregates import UserColumns
+from queries.text.errors import QueryError
+from queries.text.printer import expression_text
+from queries.text.tree import Word
+
+VARIANCES: dict[str, tuple[bool, bool]] = {
+    "variance": (True, False),
+    "var_samp": (True, False),
+    "var_pop": (False, False),
+    "stddev": (True, True),
+    "stddev_samp": (True, True),
+    "stddev_pop": (False, True),
+}
+"""Variances by their SQL names: whether of a sample, and whether its square root. Plain names are of a sample."""
+
+LARGE_TIME = 10**17
+"""Nanoseconds of three years: a time less a constant of that size is a difference of times."""
+
+INTEGERS_ALONE = ("bit_and", "bit_or", "bit_xor")
+"""Aggregates of integers."""
+
+BOUNDED = ("count", "sum", "min", "max", "avg", *VARIANCES, *INTEGERS_ALONE, "first", "last")
+"""Aggregates with parts of a fixed size."""
+
+MEDIAN = "median"
+
+DETAILED: dict[str, str] = {
+    DetailFunction.COUNT_DISTINCT: "count_distinct(x)",
+    MEDIAN: "median(x)",
+    DetailFunction.QUANTILE: "quantile(x, 0.99)",
+    DetailFunction.MODE: "mode(x)",
+    DetailFunction.ENTROPY: "entropy(x)",
+    DetailFunction.TOP: "top(x, 10)",
+    DetailFunction.APPROX_COUNT_DISTINCT: "approx_count_distinct(x)",
+    DetailFunction.APPROX_QUANTILE: "approx_quantile(x, 0.99)",
+    DetailFunction.APPROX_TOP: "approx_top(x, 10)",
+}
+"""How each of them is called, by its name."""
+
+MOST_NAMED = 1000
+"""Values that `top` may name."""
+
+SELECTED: dict[str, str] = {
+    SelectionKind.HEAVY: "heavy(0.05) or heavy(0.05, sum(len))",
+    SelectionKind.TOP: "top(10, sum(len))",
+}
+"""How each condition is called, by its name."""
+
+MOST_GROUPS = 1_000_000
+"""Groups that `top` may select in a window."""
+
+
+class Aggregates:
+    """Collects aggregates as they are bound; equal ones, and equal words of different ones, are kept once."""
+
+    def __init__(self, spread: bool) -> None:
+        """Collect aggregates over rows, which may be spread over panes."""
+        self._spread = spread
+        self._words: dict[tuple[Kind, Expression | None], SubAggregate] = {}
+        self.finished: dict[str, Expression] = {}
+        """Expression over sub-aggregates by the name of the column that stands for the aggregate."""
+        self.details = HolisticAggregates(self.finished)
+        self.selections = Selections(self.finished)
+        self.user_columns = UserColumns(self.finished)
+
+    def add(self, function: str, argument: Expression | None) -> Column:
+        """Take one of BOUNDED of `argument`, None for `count(*)`; return its stand-in."""
+        name = f"{function}({'*' if argument is None else expression_text(argument)})"
+        if name not in self.finished:
+            self.finished[name] = self._finish(function, argument)
+        finished = self.finished[name]
+        return Column(name, finished.type, finished.nullable)
+
+    def keep(self, kind: Kind, argument: Expression) -> None:
+        """Keep a sub-aggregate that no item of the query asks for."""
+        self._word(kind, argument)
+
+    def count_of_rows(self) -> str:
+        """Keep the count of the group's rows; return the name of its column."""
+        return self._count(self._at_end(None)).name
+
+    @property
+    def subaggregates(self) -> tuple[SubAggregate, ...]:
+        """The words of a table entry, one at least: without aggregates it is the count, for the engines to merge."""
+        if not self._words:
+            self._word(Kind.COUNT, None)
+        return tuple(self._words.values())
+
+    def _finish(self, function: str, argument: Expression | None) -> Expression:
+        if function == "count" or argument is None:
+            return self._count(self._at_end(argument))
+        if function == "avg":
+            return Mean(self._word(Kind.SUM, self._summed(argument)), self._count(self._at_end(argument)))
+        if function in VARIANCES:
+            return self._variance(function, self._at_end(argument) or argument)
+        argument = self._shared(argument) if function == "sum" else self._at_end(argument) or argument
+        kind = Kind(function)
+        if kind in TIME_OF:
+            self._word(TIME_OF[kind], argument)
+        word = self._word(kind, argument)
+        return Present(word, self._count(argument)) if argument.nullable else word
+
+    def _variance(self, function: str, argument: Expression) -> Expression:
+        """Return a variance, of sums that do not wrap."""
+        number = argument if argument.type is Type.FLOAT else Binary(Op.MUL, argument, Literal(1.0, Type.FLOAT))
+        squares = Binary(Op.MUL, number, number)
+        total, of_squares = self._word(Kind.SUM, number), self._word(Kind.SUM, squares)
+        return Variance(total, of_squares, self._count(argument), *VARIANCES[function])
+
+    def _count(self, argument: Expression | None) -> Column:
+        """Count of the rows where `argument` is not NULL: of all rows where it never is."""
+        return self._word(Kind.COUNT, argument if argument is not None and argument.nullable else None)
+
+    def _summed(self, argument: Expression) -> Expression:
+        """Return what `avg` sums: floats where a sum of integers would wrap within a few rows."""
+        shared = self._shared(argument)
+        if argument.type in INTEGERS and holds_time(argument):
+            return Binary(Op.MUL, shared, Literal(1.0, Type.FLOAT))
+        return shared
+
+    def _at_end(self, argument: Expression | None) -> Expression | None:
+        """Return the argument of what a row takes part in once, where its end is."""
+        return AtEnd(argument or Literal(True, Type.BOOL)) if self._spread else argument
+
+    def _shared(self, argument: Expression) -> Expression:
+        """Return the argument of a sum: what a pane has of each counter, or the row where its end is."""
+        if not self._spread:
+            return argument
+        if not any(is_counter(column.name) for column in columns_of(argument)):
+            return AtEnd(argument)
+        return transform(argument, _share_of_counter)
+
+    def _word(self, kind: Kind, argument: Expression | None) -> Column:
+        key = kind, argument
+        if key not in self._words:
+            self._words[key] = SubAggregate(f"s{len(self._words)}", kind, argument)
+        word = self._words[key]
+        return Column(word.name, word.result_type)
+
+
+def holds_time(expression: Expression) -> bool:
+    """Return whether one of the columns is a time."""
+    return any(column.type is Type.TIME for column in columns_of(expression))
+
+
+def is_as_large_as_a_time(expression: Expression) -> bool:
+    """Return whether values are integers as large as a time: six of them sum to more than an int64 holds."""
+    if isinstance(expression, Unary):
+        return expression.op is Op.NEG and is_as_large_as_a_time(expression.operand)
+    if not isinstance(expression, Binary):
+        return expression.type is Type.TIME
+    if expression.op is Op.MUL and expression.type is Type.INT:
+        return is_as_large_as_a_time(expression.left) or is_as_large_as_a_time(expression.right)
+    since = expression.right.value if isinstance(expression.right, Literal) else None
+    return expression.type is Type.TIME and not (isinstance(since, int) and abs(since) >= LARGE_TIME)
+
+
+def is_product_of_times(op: Op, left: Expression, right: Expression) -> bool:
+    """Return whether an operation multiplies a time by another integer that a time is part of.
+
+    >>> ts = Column("ts", Type.TIME)
+    >>> is_product_of_times(Op.MUL, ts, ts), is_product_of_times(Op.MUL, ts, Literal(2, Type.INT))
+    (True, False)
+    """
+    if op is not Op.MUL or left.type not in INTEGERS or right.type not in INTEGERS:
+        return False
+    large = is_as_large_as_a_time(left) or is_as_large_as_a_time(right)
+    return large and holds_time(left) and holds_time(right)
+
+
+def _share_of_counter(expression: Expression) -> Expression | None:
+    if isinstance(expression, Column) and is_counter(expression.name):
+        return replace(expression, name=SHARE + expression.name)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    function: DetailFunction
+    argument: Expression
+    parameter: float
+
+
+class HolisticAggregates:
+    """Collects them as they are bound; equal ones are kept once."""
+
+    def __init__(self, finished: dict[str, Expression]) -> None:
+        """`finished` takes what the high level has in the place of each stand-in."""
+        self._finished = finished
+        self._asked: dict[_Use, str] = {}
+        self._first: Word | None = None
+        self._folded: Word | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._asked)
+
+    def add(self, sql: str, name: Word, operands: Sequence[Operand]) -> Column:
+        """Take the one called `name`; returns its stand-in. QueryError for arguments that do not fit."""
+        asked = _asked(sql, name, operands)
+        self._first = self._first or name
+        if asked.function in FOLDED:
+            self._folded = self._folded or name
+        column = self._asked.setdefault(asked, f"d{len(self._asked)}")
+        kind = result_type(asked.function, asked.argument.type)
+        nullable = asked.function not in (DetailFunction.COUNT_DISTINCT, DetailFunction.APPROX_COUNT_DISTINCT)
+        shown = ", ".join(expression_text(each.bound) for each in operands)
+        stand_in = f"{name.text.lower()}({shown})"
+        self._finished[stand_in] = Column(column, kind, nullable)
+        return Column(stand_in, kind, nullable)
+
+    def check(self, sql: str, window: WindowKind, emit_late: bool) -> None:
+        """Refuse windows that values of a group cannot be told of."""
+        if self._first is None:
+            return
+        shown = f"{self._first.text.lower()} over "
+        if isinstance(window, SessionWindow):
+            # Which rows are of one session is told of a group, not of a group's values.
+            raise QueryError(shown + "sessions", sql, self._first.start, "windows of another kind, or other aggregates")
+        if self._folded is not None and not isinstance(window, SlidingWindow):
+            # Only panes of time are complete before the windows that they are in.
+            called = self._folded.text.lower()
+            expected = "tumbling or sliding windows of time, or what is exact"
+            raise QueryError(f"{called} over windows of this kind", sql, self._folded.start, expected)
+        if emit_late:
+            raise QueryError(
+                shown + "rows that are late", sql, self._first.start, "LATE DROP: what it says cannot be added up"
+            )
+
+    def place(
+        self, keys: Sequence[Key], groups: Mapping[Expression, Column], count: str
+    ) -> tuple[tuple[Key, ...], tuple[Detail, ...], tuple[Folding, ...]]:
+        """Return `keys` with those of the values behind them, the details, and the sketches that they are told from.
+
+        `groups` has the columns grouped by, and `count` is the sub-aggregate that counts rows.
+        """
+        keys, columns = list(keys), {each: column.name for each, column in groups.items()}
+        columns[Column(LINK, Type.TEXT)] = LINK
+        details = []
+        foldings: dict[tuple[DetailFunction, str], Folding] = {}
+        for asked, name in self._asked.items():
+            argument = asked.argument
+            if argument not in columns:
+                columns[argument] = f"k{len(keys)}"
+                keys.append(Key(columns[argument], argument))
+            column = columns[argument]
+            if asked.function in FOLDED:
+                of = asked.function, column
+                column = foldings.setdefault(of, Folding(*of, f"h{len(foldings)}", count, argument.type)).column
+            details.append(Detail(name, asked.function, column, argument.type, count, asked.parameter))
+        return tuple(keys), tuple(details), tuple(foldings.values())
+
+
+def _asked(sql: str, name: Word, operands: Sequence[Operand]) -> _Use:
+    called = name.text.lower()
+    usage = DETAILED[called]
+    if len(operands) != 1 + ("," in usage):
+        raise QueryError(
+            f"{called} with {len(operands)} argument{'' if len(operands) == 1 else 's'}", sql, name.start, usage
+        )
+    subject = operands[0]
+    if subject.type is Type.BYTES:
+        subject.fail(f"{called} over bytes", "a column that is no payload, or length(…) of it")
+    if not any(columns_of(subject.bound)):
+        subject.fail(f"{called} over a constant", usage)
+    function = DetailFunction.QUANTILE if called == MEDIAN else DetailFunction(called)
+    quantile = function in (DetailFunction.QUANTILE, DetailFunction.APPROX_QUANTILE)
+    if quantile and subject.type not in NUMBERS:
+        subject.fail(f"{called} over a value of type {subject.type}", " or ".join(NUMBERS))
+    parameter = 0.5 if called == MEDIAN else 0.0
+    if len(operands) > 1:
+        parameter = _quantile(operands[1]) if quantile else _value_count(operands[1])
+    return _Use(function, subject.bound, parameter)
+
+
+def _quantile(operand: Operand) -> float:
+    """Read the share of a quantile."""
+    bound = operand.bound
+    if isinstance(bound, Literal) and isinstance(bound.value, int | float) and 0 <= bound.value <= 1:
+        return float(bound.value)
+    raise operand.error("a quantile that is no share", "a number from 0 to 1, for example 0.99")
+
+
+def _value_count(operand: Operand) -> int:
+    """Read how many values are named."""
+    bound = operand.bound
+    if isinstance(bound, Literal) and isinstance(bound.value, int) and 0 < bound.value <= MOST_NAMED:
+        return bound.value
+    raise operand.error("a number of values that is none", f"an integer from 1 to {MOST_NAMED}")
+
+
+class Selections:
+    """Collects them as they are bound; equal ones are kept once."""
+
+    def __init__(self, finished: dict[str, Expression]) -> None:
+        """`finished` takes what the high level has in the place of each stand-in."""
+        self._finished = finished
+        self.asked: dict[str, Selection] = {}
+        """Selections by their stand-ins; their values are over stand-ins of aggregates."""
+        self._first: Word | None = None
+
+    def add(self, sql: str, name: Word, operands: Sequence[Operand], count: Expression) -> Column:
+        """Take the one called `name`; returns its stand-in. `count` is what is compared where nothing is named."""
+        kind = SelectionKind(name.text.lower())
+        usage = SELECTED[kind]
+        if not 1 <= len(operands) <= 2 or (len(operands) == 1 and kind is SelectionKind.TOP):
+            problem = f"{kind} with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
+            raise QueryError(problem, sql, name.start, usage)
+        value = operands[1].bound if len(operands) == 2 else count
+        if value.type not in NUMBERS:
+            operands[1].fail(f"{kind} by a value of type {value.type}", " or ".join(NUMBERS))
+        parameter = _group_share(operands[0]) if kind is SelectionKind.HEAVY else _group_count(operands[0])
+        stand_in = f"{kind}({parameter}, {expression_text(value)})"
+        if stand_in not in self.asked:
+            column = f"w{len(self.asked)}"
+            self.asked[stand_in] = Selection(column, kind, value, parameter)
+            self._finished[stand_in] = Column(column, Type.BOOL)
+        self._first = self._first or name
+        return Column(stand_in, Type.BOOL)
+
+    def check(self, sql: str, window: WindowKind, emit_late: bool) -> None:
+        """Refuse windows that are a group's own, and rows that come when a window's groups are gone."""
+        if self._first is None:
+            return
+        shown, place = self._first.text.lower(), self._first.start
+        if isinstance(window, SessionWindow) or (isinstance(window, TupleWindow) and window.partitioned):
+            problem = f"{shown} over windows that each group has for itself"
+            raise QueryError(problem, sql, place, "windows that groups share")
+        if emit_late:
+            raise QueryError(f"{shown} over rows that are late", sql, place, "LATE DROP: other groups are gone by then")
+
+
+def _group_share(operand: Operand) -> str:
+    bound = operand.bound
+    if isinstance(bound, Literal) and bound.type in NUMBERS and 0 <= float(str(bound.value)) <= 1:
+        return str(bound.value)
+    raise operand.error("a share that is none", "a number from 0 to 1, for example 0.05")
+
+
+def _group_count(operand: Operand) -> str:
+    bound = operand.bound
+    if isinstance(bound, Literal) and isinstance(bound.value, int) and 0 < bound.value <= MOST_GROUPS:
+        return str(bound.value)
+    raise operand.error("a number of groups that is none", f"an integer from 1 to {MOST_GROUPS}")

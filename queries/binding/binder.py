@@ -1,0 +1,304 @@
+"""From the syntax tree of an expression to a typed expression: names resolved, types checked, literals converted.
+
+Types do not mix, except INT with FLOAT. A rule that is broken is a `QueryError` at the operand that breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import NoReturn
+
+from lowlevel.expressions.tree import Binary, Column, IsNull, Literal, Unary, columns_of
+from lowlevel.expressions.tree import Expression as Bound
+from lowlevel.expressions.types import ARITHMETIC, COMPARISON, INTEGERS, LOGICAL, NUMBERS, Op, Type
+from queries.binding.aggregates import (
+    BOUNDED,
+    DETAILED,
+    INTEGERS_ALONE,
+    SELECTED,
+    VARIANCES,
+    Aggregates,
+    is_as_large_as_a_time,
+    is_product_of_times,
+)
+from queries.binding.comparisons import Operand, compare, member, time_literal
+from queries.binding.filter_joins import SEEN_WITHIN
+from queries.binding.functions import FUNCTIONS, call
+from queries.binding.user_aggregates import ARGUMENT, DEFINED
+from queries.text import tree
+from queries.text.errors import QueryError
+from queries.text.expressions import MAX_DEPTH, ExpressionParser
+from queries.text.lexer import Kind
+from queries.text.literals import INT64_MIN, number_literal
+from queries.text.printer import expression_text
+from queries.text.tree import Expression, Query, Word
+
+MAX_CHAIN = 32
+"""Operands of one operator in a row that are bound as they are written; longer chains become balanced trees."""
+
+Resolve = Callable[[Word, Word | None], Bound | None]
+"""Return the meaning of a name; the second word is the stream before its dot. None: a string in double quotes."""
+
+
+class Binder:
+    """Binds one expression of a clause.
+
+    Without `aggregates`, aggregates are refused; `inside` resolves the names in their arguments.
+    """
+
+    def __init__(
+        self,
+        sql: str,
+        clause: str,
+        expression: Expression,
+        resolve: Resolve,
+        aggregates: Aggregates | None = None,
+        inside: Resolve | None = None,
+    ) -> None:
+        """`clause` is the name that messages use."""
+        self._sql = sql
+        self._clause = clause
+        self._expression = expression
+        self._resolve = resolve
+        self._aggregates = aggregates
+        self._inside = inside or resolve
+        self.columns: dict[Column, Word] = {}
+        """Input columns outside aggregates, with the first use of each."""
+
+    def bind(self) -> Bound:
+        """Bind the whole expression."""
+        return self._bind(self._expression, 1)
+
+    def _bind(self, node: Expression, depth: int) -> Bound:
+        if depth > MAX_DEPTH:
+            problem = f"an expression of more than {MAX_DEPTH} levels"
+            self._fail(problem, node, "a shorter one, or parts of it as columns of a query in FROM")
+        match node:
+            case tree.Operation():
+                bound = self._operation(node, depth)
+            case tree.Unary():
+                bound = self._unary(node, depth)
+            case tree.Constant():
+                bound = self._constant(node)
+            case tree.Name():
+                bound = self._name(node)
+            case tree.Between():
+                operand = self._operand(node.operand, depth)
+                low = compare(Op.GE, operand, self._operand(node.low, depth))
+                bound = Binary(Op.AND, low, compare(Op.LE, operand, self._operand(node.high, depth)))
+            case tree.In():
+                operands = [self._member(value, depth) for value in node.values]
+                bound = member(self._operand(node.operand, depth), operands)
+            case tree.IsNull():
+                bound = IsNull(self._bind(node.operand, depth + 1))
+            case tree.Call():
+                bound = self._call(node, depth)
+            case tree.Star():
+                self._fail("'*' as an item is not supported", node, "named columns, or count(*)")
+        return bound
+
+    def _constant(self, node: tree.Constant) -> Literal:
+        if node.kind is Kind.NUMBER:
+            value = number_literal(node.text, node.negative)
+            if value is None:
+                expected = "integers of 64 bits with sign, or finite decimals"
+                self._fail(f"the number {node.text} is out of range", node, expected)
+            return Literal(value, Type.FLOAT if isinstance(value, float) else Type.INT)
+        if node.kind is Kind.TIME:
+            return time_literal(self._sql, node.start, node.text)
+        if node.kind is Kind.BYTES:
+            return Literal(bytes.fromhex(node.text), Type.BYTES)
+        return Literal(node.text, Type.TEXT) if node.kind is Kind.STRING else Literal(node.text == "TRUE", Type.BOOL)
+
+    def _name(self, node: tree.Name) -> Bound:
+        bound = self._resolve(node.word, node.table)
+        if isinstance(bound, Column):
+            self.columns.setdefault(bound, node.word)
+        return Literal(node.word.text, Type.TEXT) if bound is None else bound
+
+    def _unary(self, node: tree.Unary, depth: int) -> Bound:
+        operand = self._bind(node.operand, depth + 1)
+        types = {Op.NOT: (Type.BOOL,), Op.NEG: NUMBERS}.get(node.op, INTEGERS)
+        self._need(types, operand, node.operand, node.op)
+        if node.op is not Op.NEG or not isinstance(operand, Literal) or not isinstance(operand.value, int | float):
+            return Unary(node.op, operand)
+        if operand.type is Type.INT and operand.value == INT64_MIN:
+            self._fail("the number is out of range", node, "integers of 64 bits with sign")
+        return Literal(-operand.value, operand.type)
+
+    def _operation(self, node: tree.Operation, depth: int) -> Bound:
+        op, operands = node.op, node.operands
+        if op in COMPARISON:
+            return compare(op, self._operand(operands[0], depth), self._operand(operands[1], depth))
+        if len(operands) > MAX_CHAIN:
+            return self._chain(op, operands, depth)
+        types: tuple[Type, ...] = (Type.BOOL,) if op in LOGICAL else INTEGERS
+        if op in ARITHMETIC and op is not Op.MOD:
+            types = NUMBERS
+        # A chain nests to the left, so its first operand is the deepest.
+        bound = self._bind(operands[0], depth + len(operands) - 1)
+        for number, operand in enumerate(operands[1:], 1):
+            right = self._bind(operand, depth + len(operands) - number)
+            self._need(types, bound, node, op)
+            self._need(types, right, operand, op)
+            if is_product_of_times(op, bound, right):
+                product = expression_text(Binary(op, bound, right))
+                problem = f"{product}, a product of times, which needs more than 64 bits"
+                self._fail(problem, node, "floats, for example ts * 1.0 * ts, or differences of times")
+            shift = op in (Op.SHIFT_LEFT, Op.SHIFT_RIGHT)
+            if shift and isinstance(right, Literal) and isinstance(right.value, int) and not 0 <= right.value < 64:
+                self._fail(f"got a shift by {right.value} bits", operand, "0 to 63")
+            bound = Binary(op, bound, right)
+        return bound
+
+    def _chain(self, op: Op, operands: Sequence[Expression], depth: int) -> Bound:
+        """Bind a long chain of one operator as a balanced tree, whose depth is the logarithm of its length.
+
+        Both levels compute the same value: logic is associative with NULL too, and integers wrap. Decimals round, so a
+        chain with a decimal is refused.
+        """
+        bound = [self._bind(operand, depth + 1) for operand in operands]
+        types: tuple[Type, ...] = (Type.BOOL,) if op in LOGICAL else (Type.INT,)
+        for value, operand in zip(bound, operands, strict=True):
+            if value.type is Type.FLOAT and op in ARITHMETIC:
+                problem = f"a chain of {len(operands)} decimals with {op}"
+                self._fail(problem, operand, f"at most {MAX_CHAIN} of them, or parentheses around parts of the chain")
+            self._need(types, value, operand, op)
+        while len(bound) > 1:
+            pairs = [Binary(op, *bound[at : at + 2]) for at in range(0, len(bound) - 1, 2)]
+            bound = [*pairs, *bound[len(pairs) * 2 :]]
+        return bound[0]
+
+    def _operand(self, node: Expression, depth: int) -> Operand:
+        quoted = node.word.text if isinstance(node, tree.Name) and not node.table and node.word.quoted else None
+        return Operand(self._sql, node.start, self._bind(node, depth + 1), quoted)
+
+    def _member(self, node: Expression, depth: int) -> Operand:
+        """Bind a value of an IN list; errors point at its sign."""
+        if not isinstance(node, tree.Constant):
+            return self._operand(node, depth)
+        start = node.start if node.minus is None else node.minus
+        return Operand(self._sql, start, self._constant(node), None)
+
+    def _call(self, node: tree.Call, depth: int) -> Bound:
+        word, arguments = node.function, node.arguments
+        name = word.text.lower()
+        if name == SEEN_WITHIN and self._clause != "WHERE":
+            self._fail(f"{name} in {self._clause}", node, "it in WHERE, of rows as they come from a link")
+        if name in FUNCTIONS:
+            return call(self._sql, word, [self._operand(argument, depth) for argument in arguments])
+        if name in SELECTED and (name not in DETAILED or _is_literal(arguments[0])):
+            return self._selection(node, depth)
+        if name not in known_aggregates():
+            choices = (*known_aggregates(), *FUNCTIONS)
+            problem = f"unknown function '{word.text}'"
+            raise QueryError(problem, self._sql, word.start, "an aggregate or a function", choices, name)
+        if self._aggregates is None:
+            expected = "aggregates in SELECT and HAVING only, not within each other"
+            self._fail(f"the aggregate {name} in {self._clause}", node, expected)
+        inner = self._argument_binder(name)
+        if name in DETAILED:
+            operands = [inner._operand(argument, depth) for argument in arguments]
+            return self._aggregates.details.add(self._sql, word, operands)
+        if len(arguments) != 1:
+            self._fail(f"{name} with {len(arguments)} arguments", node, "one argument")
+        return self._bounded(name, node, inner, depth, self._aggregates)
+
+    def _bounded(self, name: str, node: tree.Call, inner: Binder, depth: int, aggregates: Aggregates) -> Column:
+        """Bind an aggregate of a fixed size, or one that a user has defined."""
+        argument = node.arguments[0]
+        if isinstance(argument, tree.Star):
+            if name != "count":
+                self._fail(f"{name}(*)", node, f"count(*), or {name} of a number")
+            return aggregates.add(name, None)
+        bound = inner._bind(argument, depth + 1)
+        if name in DEFINED:
+            return self._user_aggregate(node.function, bound, aggregates)
+        if name != "count":
+            self._need(INTEGERS if name in INTEGERS_ALONE else NUMBERS, bound, argument, name)
+        if name in ("sum", *VARIANCES) and is_as_large_as_a_time(bound):
+            problem = (
+                "which six rows take beyond 64 bits" if name == "sum" else "whose squares are beyond what floats tell"
+            )
+            self._fail(f"{name}({expression_text(bound)}), {problem}", argument, "min, max or avg of it")
+        return aggregates.add(name, bound)
+
+    def _user_aggregate(self, word: Word, argument: Bound, aggregates: Aggregates) -> Column:
+        definition, columns = DEFINED[word.text.lower()], aggregates.user_columns
+        stand_in = columns.column(definition.name, argument)
+        if stand_in.name in columns.asked:
+            return stand_in
+        try:
+            parts = tuple(
+                bind_part(f"the part {part} of {definition.name}", text, argument, aggregates)
+                for part, text in definition.parts
+            )
+        except QueryError as error:
+            problem = f"{stand_in.name}, of which a part is '{error.sql}': {error.message}"
+            raise QueryError(problem, self._sql, word.start, error.expected) from None
+        columns.add(stand_in, definition, parts)
+        return stand_in
+
+    def _selection(self, node: tree.Call, depth: int) -> Bound:
+        """Bind a condition on the groups of a window."""
+        if self._aggregates is None or self._clause != "HAVING":
+            problem = f"{node.function.text.lower()} of groups in {self._clause}"
+            self._fail(problem, node, "it in HAVING, of groups of a window")
+        operands = [self._operand(argument, depth) for argument in node.arguments]
+        return self._aggregates.selections.add(self._sql, node.function, operands, self._aggregates.add("count", None))
+
+    def _argument_binder(self, function: str) -> Binder:
+        """Return a binder for the argument of an aggregate."""
+        inner = copy(self)
+        inner._clause, inner._aggregates, inner._resolve = f"the argument of {function}", None, self._inside
+        inner.columns = {}
+        return inner
+
+    def _need(self, types: Sequence[Type], operand: Bound, node: Expression, what: str) -> None:
+        if operand.type not in types:
+            self._fail(f"{what} over a value of type {operand.type}", node, " or ".join(types))
+
+    def _fail(self, problem: str, node: Expression, expected: str) -> NoReturn:
+        raise QueryError(problem, self._sql, node.start, expected)
+
+
+def known_aggregates() -> tuple[str, ...]:
+    """Return the names of all aggregates, those that users have defined among them."""
+    return (*BOUNDED, *DETAILED, *SELECTED, *DEFINED)
+
+
+def has_groups(query: Query) -> bool:
+    """Whether a query has groups: GROUP BY, or an aggregate in SELECT or HAVING."""
+    expressions = [item.expression for item in query.select]
+    expressions += [] if query.having is None else [query.having.expression]
+    aggregates = {name.lower() for name in known_aggregates()}
+    called = (call.function.text.lower() for expression in expressions for call in tree.calls_in(expression))
+    return bool(query.group_by) or query.call is not None or any(name in aggregates for name in called)
+
+
+def bind_part(clause: str, text: str, argument: Bound, aggregates: Aggregates) -> Bound:
+    """Bind a part of a user's aggregate over its argument.
+
+    Raises QueryError for a part that is no aggregate of the argument; its positions are those of `text`.
+    """
+
+    def inside(word: Word, stream: Word | None) -> Bound:
+        if stream is None and word.text.lower() == ARGUMENT:
+            return argument
+        raise QueryError(f"got {word.shown}", text, word.start, f"the argument, which is called {ARGUMENT}")
+
+    def outside(word: Word, _stream: Word | None) -> NoReturn:
+        expected = f"aggregates of {ARGUMENT} alone, for example sum({ARGUMENT})"
+        raise QueryError(f"got {word.shown}", text, word.start, expected)
+
+    expression = ExpressionParser(text, clause).whole_expression()
+    bound = Binder(text, clause, expression, outside, aggregates, inside).bind()
+    if not any(columns_of(bound)):
+        raise QueryError("got a constant", text, 0, f"an aggregate, for example sum({ARGUMENT})")
+    return bound
+
+
+def _is_literal(node: Expression) -> bool:
+    """Whether an argument is a literal: `top(3, x)` compares groups, and `top(x, 3)` values of a group."""
+    return isinstance(node, tree.Constant) and not node.negative and node.kind is not Kind.WORD

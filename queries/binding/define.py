@@ -1,0 +1,64 @@
+"""Definition of users' aggregates: their parts and their function are checked before a query uses them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+
+from highlevel.aggregation import AggregateError, Finish
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
+from queries.binding.aggregates import BOUNDED, DETAILED, SELECTED, Aggregates
+from queries.binding.binder import bind_part
+from queries.binding.functions import FUNCTIONS
+from queries.binding.user_aggregates import ARGUMENT, DEFINED, UserAggregate
+from queries.text.errors import QueryError
+from queries.text.lexer import RESERVED
+from queries.text.windows import CALLS
+
+_NUMBER = Column(ARGUMENT, Type.INT)
+"""The argument with which the parts of a definition are tried."""
+
+
+def define(name: str, parts: Mapping[str, str], finish: Finish) -> None:
+    """Define an aggregate, or replace its definition. Raises AggregateError, with what was expected."""
+    if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+        raise AggregateError(f"got the name {name!r} of an aggregate, expected a word like rms")
+    functions = {function.lower() for function in (*BOUNDED, *DETAILED, *SELECTED, *FUNCTIONS, *CALLS)}
+    if name.upper() in RESERVED or name.lower() in functions:
+        raise AggregateError(f"the name {name!r} is taken, expected one that GSQL does not have")
+    if not parts:
+        raise AggregateError(f"{name} has no parts, expected some like {{'total': 'sum(x)'}}")
+    for part, text in parts.items():
+        if not isinstance(part, str) or not part.isidentifier():
+            raise AggregateError(f"{name}: got the part {part!r}, expected a word that the function has as a parameter")
+        try:
+            _try_part(name, part, text)
+        except QueryError as error:
+            raise AggregateError(f"{name}: the part {part!r} is no bounded aggregate of {ARGUMENT}: {error}") from None
+    _check_parameters(name, parts, finish)
+    DEFINED[name.lower()] = UserAggregate(name.lower(), tuple(parts.items()), finish)
+
+
+def _try_part(name: str, part: str, text: str) -> None:
+    """Bind a part of a definition over a number. Raises QueryError for anything but a bounded aggregate."""
+    aggregates = Aggregates(spread=False)
+    bind_part(f"the part {part} of {name}", text, _NUMBER, aggregates)
+    if aggregates.details or aggregates.user_columns:
+        raise QueryError("got an aggregate without parts of a fixed size", text, 0, ", ".join(BOUNDED))
+
+
+def _check_parameters(name: str, parts: Mapping[str, str], finish: Finish) -> None:
+    """Refuse a function that cannot be called with the parts by their names."""
+    if not callable(finish):
+        raise AggregateError(f"{name}: got {type(finish).__name__} to finish with, expected a function of its parts")
+    try:
+        signature = inspect.signature(finish)
+    except ValueError:
+        return  # some functions written in C have no signature
+    try:
+        signature.bind(**dict.fromkeys(parts))
+    except TypeError as failure:
+        wanted, had = ", ".join(signature.parameters) or "nothing", ", ".join(parts)
+        message = f"{name}: its function takes {wanted}, and its parts are {had}: {failure}"
+        raise AggregateError(message) from None

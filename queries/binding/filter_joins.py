@@ -1,0 +1,90 @@
+"""`seen_within('30 seconds', srcIP = destIP AND destPort = srcPort, protocol = 17)`: its arguments checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+
+from highlevel.plan.nodes import Leaf, Windowed
+from highlevel.plan.plan import AnyPlan, GraphPlan
+from lowlevel.durations import parse_duration
+from lowlevel.expressions.tree import Binary, Expression, Literal, SeenWithin, columns_of, parts_of
+from lowlevel.expressions.types import INTEGERS, Op, Type, same_values
+from queries.binding.comparisons import Operand
+from queries.text.errors import QueryError
+from queries.text.tree import Word
+
+SEEN_WITHIN = "seen_within"
+USAGE = "seen_within('30 seconds', this = that AND …, condition of that)"
+"""How it is called."""
+
+KEYS = (Type.ADDRESS, *INTEGERS, Type.MAC)
+"""Types of values that a key may be made of."""
+
+MATCH = "columns or expressions on both sides of =, of this row on the left and of the one before on the right"
+
+
+def seen_within(sql: str, name: Word, operands: Sequence[Operand]) -> SeenWithin:
+    """Check the arguments; what does not fit is a `QueryError` at its place."""
+    if len(operands) not in (2, 3):
+        problem = f"{SEEN_WITHIN} with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
+        raise QueryError(problem, sql, name.start, USAGE)
+    duration = _duration(operands[0].meeting(Type.TEXT))
+    for one, other in _pairs(operands[1]):
+        for side in (one, other):
+            if not any(columns_of(side)):
+                operands[1].fail(f"{SEEN_WITHIN} of a constant", MATCH)
+        if one.type not in KEYS or not same_values(one.type, other.type):
+            operands[1].fail(f"{SEEN_WITHIN} of values of type {one.type} and {other.type}", f"{' or '.join(KEYS)}")
+    condition = operands[2].bound if len(operands) == 3 else None
+    if condition is not None and condition.type is not Type.BOOL:
+        operands[2].fail(f"{SEEN_WITHIN} where {condition.type}", "a condition, for example srcPort = 53")
+    for operand in operands[1:]:
+        if any(isinstance(part, SeenWithin) for part in parts_of(operand.bound)):
+            operand.fail(f"{SEEN_WITHIN} within {SEEN_WITHIN}", "two of them, joined by AND or OR")
+    return SeenWithin(duration, operands[1].bound, condition)
+
+
+def refuse_above(sql: str, plan: AnyPlan) -> None:
+    """Raise QueryError where a `seen_within` is about other rows than those of a link: nothing above remembers any."""
+    for node in plan.nodes if isinstance(plan, GraphPlan) else ():
+        below = node.takes_partials if isinstance(node, Windowed) else isinstance(node, Leaf)
+        if not below and _holds(tuple(getattr(node, field.name) for field in fields(node)), node.inputs):
+            at = max(0, sql.lower().find(SEEN_WITHIN))
+            expected = "it in a condition on one stream of a link, whose rows it remembers"
+            raise QueryError(f"{SEEN_WITHIN} over pairs of a join, or over results of a query", sql, at, expected)
+
+
+def _holds(value: object, inputs: tuple[object, ...]) -> bool:
+    """Whether a `seen_within` is in a tree, but for the nodes that are read."""
+    if isinstance(value, SeenWithin):
+        return True
+    if isinstance(value, tuple):
+        return any(_holds(each, inputs) for each in value)
+    if not is_dataclass(value) or any(value is each for each in inputs):
+        return False
+    return any(_holds(getattr(value, field.name), inputs) for field in fields(value))
+
+
+def _duration(operand: Operand) -> int:
+    bound = operand.bound
+    if not isinstance(bound, Literal) or not isinstance(bound.value, str):
+        operand.fail("no duration", f"{USAGE}: a text like '30 seconds'")
+    try:
+        return parse_duration(bound.value)
+    except ValueError as error:
+        operand.fail(f"'{bound.value}' is no duration: {error}", "a text like '30 seconds'")
+
+
+def _pairs(operand: Operand) -> Iterator[tuple[Expression, Expression]]:
+    """Part what is to be equal."""
+    todo = [operand.bound]
+    while todo:
+        each = todo.pop()
+        match each:
+            case Binary(Op.AND, left, right):
+                todo += [right, left]
+            case Binary(Op.EQ, left, right):
+                yield left, right
+            case _:
+                operand.fail(f"{SEEN_WITHIN} of what is no equality", MATCH)

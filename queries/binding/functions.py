@@ -1,0 +1,67 @@
+"""Functions: how many arguments each takes, and of which types. Those of bytes and texts are checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowlevel.expressions.tree import Call, Expression, Literal
+from lowlevel.expressions.types import Function, Type
+from queries.binding.comparisons import Operand
+from queries.binding.filter_joins import SEEN_WITHIN, USAGE, seen_within
+from queries.binding.watchlists import USAGES, watch
+from queries.text.errors import QueryError
+from queries.text.tree import Word
+
+FUNCTIONS: dict[str, str] = {
+    Function.LENGTH: "length(x)",
+    Function.CONTAINS: "contains(x, 'text')",
+    Function.STARTS_WITH: "starts_with(x, 'text')",
+    Function.BYTE: "byte(x, n)",
+    **USAGES,
+    SEEN_WITHIN: USAGE,
+}
+"""How each function is called, by its name."""
+
+
+def call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
+    """Check the arguments of the function called `name`; what does not fit is a `QueryError` at its place."""
+    if name.text.lower() in USAGES:
+        return watch(sql, name, operands)
+    if name.text.lower() == SEEN_WITHIN:
+        return seen_within(sql, name, operands)
+    function = Function(name.text.lower())
+    usage = FUNCTIONS[function]
+    if len(operands) != 1 + ("," in usage):
+        problem = f"{function} with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
+        raise QueryError(problem, sql, name.start, usage)
+    subject = operands[0]
+    wanted = (Type.BYTES,) if function is Function.BYTE else (Type.BYTES, Type.TEXT)
+    if subject.type not in wanted or isinstance(subject.bound, Literal):
+        what = "a constant" if isinstance(subject.bound, Literal) else f"a value of type {subject.type}"
+        subject.fail(f"{function} over {what}", f"a column of {' or '.join(wanted)}, for example payload")
+    if function is Function.LENGTH:
+        return Call(function, subject.bound)
+    if function is Function.BYTE:
+        return Call(function, subject.bound, _offset(operands[1]))
+    return Call(function, subject.bound, _pattern(operands[1].meeting(Type.TEXT), subject.type))
+
+
+def _offset(operand: Operand) -> Expression:
+    bound = operand.bound
+    if bound.type is not Type.INT:
+        operand.fail(f"byte at a value of type {bound.type}", "an integer, counted from 0")
+    if isinstance(bound, Literal) and isinstance(bound.value, int) and bound.value < 0:
+        operand.fail(f"byte at {bound.value}", "an offset of 0 or more")
+    return bound
+
+
+def _pattern(operand: Operand, wanted: Type) -> Literal:
+    """Return what to look for in the type of what it is looked for in; in bytes, a text is its UTF-8."""
+    bound = operand.bound
+    if isinstance(bound, Literal) and isinstance(bound.value, str):
+        return Literal(bound.value.encode(), Type.BYTES) if wanted is Type.BYTES else bound
+    if isinstance(bound, Literal) and bound.type is wanted:
+        return bound
+    what = "a constant" if isinstance(bound, Literal) else "a value that is no constant,"
+    expected = "a text like 'GET '" + (" or bytes like x'1603'" if wanted is Type.BYTES else "")
+    raise operand.error(f"a search in {wanted} for {what} of type {bound.type}", expected)

@@ -1,0 +1,70 @@
+"""The links that FROM names, and the kind of their rows.
+
+    packets, frames, flows, samples    rows of that kind of every link
+    Main1.flows                        rows of that kind of the link Main1
+    Main1                              the packets of the link Main1
+
+All links of one union are of one kind, because each kind has its own columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from capture.flows.sampling import FixedRates
+from lowlevel.kinds import KINDS
+from queries.text.errors import QueryError
+from queries.text.tree import Stream
+
+PACKETS = "packets"
+"""The kind of a link that is named without one."""
+
+SPREADABLE = "flows"
+"""The kind whose rows have a start and an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class From:
+    """`streams` are names of links as they are spelled, or a kind alone for all links; `kind` is that of their rows."""
+
+    streams: tuple[str, ...]
+    kind: str
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The streams as they may be written in FROM."""
+        return tuple(
+            stream if self.kind == PACKETS or stream.lower() == self.kind else f"{stream}.{self.kind}"
+            for stream in self.streams
+        )
+
+
+def links_of(sql: str, streams: Sequence[Stream]) -> From:
+    """Return the union of links. Raises QueryError for two kinds, and for a link that is named twice."""
+    names: list[str] = []
+    kind_of_all: str | None = None
+    for stream in streams:
+        word = stream.word
+        kind = stream.kind or (word.text.lower() if word.text.lower() in KINDS else PACKETS)
+        if kind_of_all not in (None, kind):
+            problem = f"{kind} beside {kind_of_all}"
+            raise QueryError(problem, sql, word.start, "streams of one kind, since each has columns of its own")
+        if word.text.lower() in (name.lower() for name in names):
+            raise QueryError(f"stream {word.shown} is listed twice", sql, word.start, "each stream once")
+        alone = next((name for name in (*names, word.text) if name.lower() in KINDS), None)
+        if names and alone:
+            problem = f"'{alone}' beside other streams"
+            raise QueryError(problem, sql, word.start, f"{alone} alone, which are those of every link")
+        kind_of_all = kind
+        names.append(word.text)
+    return From(tuple(names), kind_of_all or PACKETS)
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The links of a query, the IP layer of its plain names, and the sampling rates that the user set."""
+
+    source: From
+    layer: str
+    sampling: FixedRates | None = None

@@ -1,0 +1,55 @@
+"""Aggregates that users define in Python: a name, parts in GSQL over the argument `x`, and a function that finishes.
+
+The parts are bounded aggregates, so they are kept next to the packets and merged like any other. The function receives
+them as arrays over the groups of a window once the window is final. `queries.binding.define` defines aggregates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from highlevel.aggregation import RESULT, Finish, UserColumn
+from lowlevel.expressions.tree import Column, Expression
+from queries.text.printer import expression_text
+
+ARGUMENT = "x"
+"""The name of the argument in the parts."""
+
+
+@dataclass(frozen=True)
+class UserAggregate:
+    """A definition. `parts` are pairs (parameter of `finish`, GSQL text)."""
+
+    name: str
+    parts: tuple[tuple[str, str], ...]
+    finish: Finish
+
+
+DEFINED: dict[str, UserAggregate] = {}
+"""The definitions of this process by their names in lower case. A plan contains what it uses of them."""
+
+
+class UserColumns:
+    """The uses of users' aggregates in one query; equal ones are kept once."""
+
+    def __init__(self, finished: dict[str, Expression]) -> None:
+        """`finished` receives the expression of the high level for each stand-in."""
+        self._finished = finished
+        self.asked: dict[str, UserColumn] = {}
+        """Uses by their stand-ins; their parts are over stand-ins of aggregates."""
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.asked)
+
+    def column(self, name: str, argument: Expression) -> Column:
+        """Return the stand-in of an aggregate of `argument`."""
+        return Column(f"{name}({expression_text(argument)})", RESULT, True)
+
+    def add(self, stand_in: Column, definition: UserAggregate, parts: tuple[Expression, ...]) -> None:
+        """Add a use; `parts` are the bound parts of the definition, in its order."""
+        names = (name for name, _ in definition.parts)
+        column = f"u{len(self.asked)}"
+        bound = tuple(zip(names, parts, strict=True))
+        self.asked[stand_in.name] = UserColumn(column, stand_in.name, bound, definition.finish)
+        self._finished[stand_in.name] = Column(column, RESULT, True)

@@ -1,0 +1,1 @@
+"""The pipeline file, the inputs that FROM names, and the options of inputs."""

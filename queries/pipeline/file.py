@@ -1,0 +1,251 @@
+"""PIPELINE.toml: which links are monitored, by which queries, and where results go.
+
+folder = "state"              # checkpoint, operator state and results; relative to the file
+speed = 60                    # capture seconds per second; left out: as fast as possible
+
+[links]
+Main1 = "main1.pcap"          # a file, folder or glob, or a list of them
+Main2 = ["main2-*.pcap"]
+
+[queries.talkers]
+sql = "SELECT srcIP, count(*) AS packets FROM Main1 [RANGE 1 minute, SLIDE 1 minute, WA ts] GROUP BY srcIP"
+rank = "packets"              # the column that chooses the groups shown
+layer = "inner"               # the IP layer that plain names mean; left out: the outermost
+
+[queries.hours]               # a query may read the others by their names, in any order
+sql = "SELECT srcIP, sum(packets) AS packets FROM talkers [RANGE 1 hour] GROUP BY srcIP"
+
+[metrics]
+host = "127.0.0.1"
+port = 9464
+top = 10                      # groups shown of each query; the rest is one series `other`
+
+[spark]
+master = "local[*]"
+partitions = 2                # parts of the operators' state
+
+A link may also be a table: then a low-level node in another process reduces its packets, as `[node]` configures
+(`queries.pipeline.node_settings`).
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from capture.errors import InputError
+from highlevel.aggregation import LeafPlan, QueryPlan
+from highlevel.inline.engine import Input
+from highlevel.plan.nodes import Windowed
+from highlevel.plan.plan import AnyPlan, named_leaves
+from lowlevel.layers import Layer
+from queries.binding.watchlists import paths_from
+from queries.gsql import compile_query
+from queries.pipeline.inputs import bind_streams, bound_kinds, check_streams
+from queries.pipeline.node_settings import (
+    LINK_KEYS,
+    NODE_KEYS,
+    NodeSettings,
+    SpooledLink,
+    check_spools,
+    node_settings,
+    place,
+    spooled_link,
+)
+from queries.pipeline.sections import PipelineError, Section
+from queries.plans.known_queries import NamedQuery
+from queries.text.errors import QueryError
+
+
+@dataclass(frozen=True, slots=True)
+class QueryText:
+    """One query of the file: its GSQL, where given the column its groups are ranked by, and the layer of its names.
+
+    `base` is where relative paths of its watchlists begin; None is the working directory.
+    """
+
+    sql: str
+    rank: str | None = None
+    layer: str = Layer.OUTER
+    base: Path | None = field(default=None, compare=False)
+
+    def plan(
+        self, name: str, queries: Mapping[str, NamedQuery] | None = None, links: Collection[str] | None = None
+    ) -> AnyPlan:
+        """Compile it under its name; raises PipelineError, which says where in the text it is wrong.
+
+        `queries` are those that it may read, and `links` every other name that FROM may have; None for any.
+        """
+        try:
+            with paths_from(self.base or Path.cwd()):
+                return compile_query(self.sql, name, self.layer, queries=queries, links=links)
+        except QueryError as error:
+            raise PipelineError(f"queries.{name}.sql: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFile:
+    """What a pipeline file says. Paths are absolute.
+
+    `links` are those whose files are read by whoever runs the pipeline; `spooled` those that a node reads, and that are
+    taken from its spools.
+    """
+
+    folder: Path
+    links: Mapping[str, list[str]]
+    queries: Mapping[str, QueryText]
+    speed: float | None = None
+    host: str = "127.0.0.1"
+    port: int = 9464
+    top: int = 10
+    master: str = "local[*]"
+    partitions: int = 2
+    spooled: Mapping[str, SpooledLink] = field(default_factory=dict)
+    node: NodeSettings = field(default_factory=NodeSettings)
+
+    @property
+    def ranks(self) -> dict[str, str]:
+        """The column that ranks the groups, for the queries that name one."""
+        return {name: query.rank for name, query in self.queries.items() if query.rank}
+
+    def plans(self) -> list[AnyPlan]:
+        """Compile the queries; raises PipelineError for one that cannot be, or that would show nothing before the end.
+
+        Rows of a spooled link may be late: with one, all plans count their rows, for the node and for who reads it.
+        """
+        named = {name: NamedQuery(query.sql, query.layer) for name, query in self.queries.items()}
+        links = [*self.links, *self.spooled]
+        plans = [query.plan(name, named, links) for name, query in self.queries.items()]
+        plans = [plan.counting_rows() for plan in plans] if self.spooled else plans
+        for plan in plans:
+            if waits_for_the_end(plan):
+                raise PipelineError(
+                    f"queries.{plan.name}.sql has no window, so nothing would be shown before the end; "
+                    "expected for example [RANGE 1 minute, SLIDE 1 minute, WA ts]"
+                )
+        return plans
+
+    @staticmethod
+    def leaves(plans: Iterable[AnyPlan]) -> list[LeafPlan]:
+        """Return what a low-level node has to do for `plans`: their leaves, each by a name of its own.
+
+        Raises PipelineError where two would have one name.
+        """
+        leaves = [leaf for plan in plans for leaf in named_leaves(plan)]
+        names = [leaf.name for leaf in leaves]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise PipelineError(
+                f"queries: a node would know a query and a part of another by one name, {twice[0]!r}; rename the query"
+            )
+        return leaves
+
+    def inputs(self, plans: Sequence[AnyPlan]) -> list[Input]:
+        """Find the files of `links`; raises InputError where a link or a name in FROM has none."""
+        inputs = [replace(each, bound_kinds=self.bound_kinds) for each in bind_streams(self.links)]
+        check_streams(plans, [*inputs, *self.spools])
+        return inputs
+
+    @property
+    def spools(self) -> list[Input]:
+        """The links that are spooled, each as an input whose path is its spool."""
+        kinds = self.bound_kinds
+        return [Input(name, link.spool, name, spool=True, bound_kinds=kinds) for name, link in self.spooled.items()]
+
+    @property
+    def bound_kinds(self) -> frozenset[str]:
+        """The kinds of rows that are names of links."""
+        return bound_kinds([*self.links, *self.spooled])
+
+
+_TABLES = ("folder", "speed", "links", "queries", "metrics", "spark", "node")
+
+
+def read_pipeline(path: Path) -> PipelineFile:
+    """Read and check a pipeline file; raises InputError where it cannot be read, PipelineError where it is wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: got a file that is no text, expected a pipeline in TOML") from error
+    try:
+        return parse_pipeline(text, path.absolute().parent)
+    except (tomllib.TOMLDecodeError, PipelineError) as error:
+        raise PipelineError(f"{path}: {error}") from error
+
+
+def parse_pipeline(text: str, base: Path) -> PipelineFile:
+    """Parse the text of a pipeline file whose relative paths begin at `base`."""
+    top = Section("", tomllib.loads(text), _TABLES)
+    metrics = top.section("metrics", ("host", "port", "top"))
+    spark = top.section("spark", ("master", "partitions"))
+    queries = {
+        name: _query(name, top.section("queries").value(name, dict, {}), base) for name in top.section("queries").names
+    }
+    if not queries:
+        raise PipelineError('no query: expected at least one section [queries.NAME] with sql = "…"')
+    links, spooled = _links(top.section("links"), base)
+    _check_names(queries, [*links, *spooled])
+    return PipelineFile(
+        folder=base / top.value("folder", str, "state"),
+        links=links,
+        queries=queries,
+        speed=top.number("speed", float, None, "more than 0, finite", lambda speed: 0 < speed <= sys.float_info.max),
+        host=metrics.value("host", str, "127.0.0.1"),
+        port=metrics.number("port", int, 9464, "0 (any free port) to 65535", lambda port: 0 <= port <= 65535),
+        top=metrics.number("top", int, 10, "at least 1", lambda groups: groups >= 1),
+        master=spark.value("master", str, "local[*]"),
+        partitions=spark.number("partitions", int, 2, "at least 1", lambda parts: parts >= 1),
+        spooled=spooled,
+        node=node_settings(top.section("node", NODE_KEYS)),
+    )
+
+
+def waits_for_the_end(plan: AnyPlan) -> bool:
+    """Whether results come when the input ends: a part of the query takes the whole of it as one window."""
+    if isinstance(plan, QueryPlan):
+        return not plan.windowed
+    return any(isinstance(node, Windowed) and not node.plan.windowed for node in plan.nodes)
+
+
+def _check_names(queries: Iterable[str], links: Iterable[str]) -> None:
+    """Refuse a name that FROM could mean two things by."""
+    seen = {link.lower(): f"links.{link}" for link in links}
+    for query in queries:
+        other = seen.setdefault(query.lower(), f"queries.{query}")
+        if other != f"queries.{query}":
+            raise PipelineError(f"queries.{query} is called like {other}; expected names that FROM can tell apart")
+
+
+def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str, SpooledLink]]:
+    """Part the links into those that are read from their files, and those that are spooled."""
+    if not section.names:
+        raise PipelineError('no link: expected a section [links] with NAME = "PATH" for each')
+    links: dict[str, list[str]] = {}
+    spooled: dict[str, SpooledLink] = {}
+    for name in section.names:
+        if not isinstance(section.values[name], dict):
+            links[name] = [place(each, base) for each in section.texts(name)]
+            continue
+        found = spooled_link(name, section.section(name, LINK_KEYS), base)
+        if isinstance(found, SpooledLink):
+            spooled[name] = found
+        else:
+            links[name] = [found]
+    check_spools(spooled.values())
+    return links, spooled
+
+
+def _query(name: str, values: dict[str, Any], base: Path) -> QueryText:
+    section = Section(f"queries.{name}.", values, ("sql", "rank", "layer"))
+    sql = section.value("sql", str, "")
+    if not sql.strip():
+        raise PipelineError(f"queries.{name}.sql is missing: expected the text of a query")
+    layer = section.value("layer", str, Layer.OUTER)
+    if layer not in list(Layer):
+        raise PipelineError(f"queries.{name}.layer: got {layer!r}, expected {' or '.join(Layer)}")
+    return QueryText(sql, section.value("rank", str, "") or None, layer, base)

@@ -1,0 +1,1 @@
+"""Query text to a syntax tree: lexer, tree, parser, literals and the error that names a position in the text."""

@@ -1,0 +1,315 @@
+"""Parser of expressions: recursive descent, with a table of binding strengths for operators.
+
+    weakest   OR
+              AND
+              NOT
+              = <>
+              < <= > >=
+              IN  BETWEEN  IS NULL
+              & | ^ << >>
+              + -
+    strongest * / %
+
+Operators of one strength associate to the left. NOT may begin an operand of AND, OR and NOT only: elsewhere its reach
+would be unclear, and it needs parentheses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lowlevel.expressions.types import Op
+from queries.text.errors import QueryError
+from queries.text.lexer import CLAUSE_WORDS, RESERVED, UNSUPPORTED, Kind, Token, tokenize
+from queries.text.tree import (
+    ASSOCIATIVE,
+    Between,
+    Call,
+    Constant,
+    Expression,
+    In,
+    IsNull,
+    Name,
+    Operation,
+    Star,
+    Unary,
+    Word,
+)
+
+MAX_NESTING = 20
+"""Parentheses, calls and prefix operators within each other, at most."""
+
+MAX_DEPTH = 100
+"""Levels of an expression, at most: both levels of the system evaluate it by recursion."""
+
+OR, AND, NOT, EQUALITY, ORDER, RANGE, BITWISE, TERM, FACTOR = range(9)
+
+STRENGTHS: dict[Op, int] = {
+    Op.OR: OR,
+    Op.AND: AND,
+    **dict.fromkeys((Op.EQ, Op.NE), EQUALITY),
+    **dict.fromkeys((Op.LT, Op.LE, Op.GT, Op.GE), ORDER),
+    **dict.fromkeys((Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR, Op.SHIFT_LEFT, Op.SHIFT_RIGHT), BITWISE),
+    **dict.fromkeys((Op.ADD, Op.SUB), TERM),
+    **dict.fromkeys((Op.MUL, Op.DIV, Op.MOD), FACTOR),
+}
+"""Binding strengths of binary operators."""
+
+SUPPORTED = "SELECT … FROM stream [UNION stream …] [RANGE …, SLIDE …, WA ts] [JOIN …] WHERE … GROUP BY … HAVING …"
+
+_BINARY = {op.value: (op, strength) for op, strength in STRENGTHS.items()}
+_PREFIX = {"-": Op.NEG, "+": None, "~": Op.BIT_NOT, "NOT": Op.NOT}
+_LITERALS = (Kind.NUMBER, Kind.STRING, Kind.BYTES, Kind.TIME)
+_OPERAND = "a column, a literal, a function or '('"
+
+
+class ExpressionParser:
+    """Reads expressions from the tokens of a text; each method starts at the current token.
+
+    `clause` is the name of the clause in messages; a `list_clause` has items with commas and AS.
+    """
+
+    def __init__(self, sql: str, clause: str = "the expression") -> None:
+        """Split `sql` into tokens. Raises QueryError."""
+        self._sql = sql
+        self._tokens = tokenize(sql)
+        self._at = 0
+        self._clause = clause
+        self._in_list = False
+        self._nesting = 0
+        self._parentheses = 0
+
+    def whole_expression(self) -> Expression:
+        """Read the text as one expression."""
+        expression = self._expression()
+        if self._token.kind is not Kind.END:
+            raise self._missing_operator()
+        return expression
+
+    # --- tokens ---
+
+    @property
+    def _token(self) -> Token:
+        return self._tokens[self._at]
+
+    def _ahead(self, count: int = 1) -> Token:
+        return self._tokens[min(self._at + count, len(self._tokens) - 1)]
+
+    def _take(self) -> Token:
+        token = self._tokens[self._at]
+        self._at += token.kind is not Kind.END
+        return token
+
+    def _accept(self, keyword: str) -> bool:
+        """Step over a keyword if it is the current token."""
+        accepted = self._tokens[self._at].keyword == keyword
+        self._at += accepted
+        return accepted
+
+    def _is_name(self, token: Token) -> bool:
+        """Whether a token may be a name: a word that is not reserved, or text in double quotes."""
+        return token.kind in (Kind.WORD, Kind.QUOTED) and token.keyword not in RESERVED
+
+    def _word(self) -> Word:
+        token = self._take()
+        return Word(token.text, token.start, token.kind is Kind.QUOTED)
+
+    def _at_clause_end(self) -> bool:
+        """Whether the current token begins the next clause or ends the query."""
+        token = self._token
+        return token.kind is Kind.END or token.keyword == ")" or token.keyword in CLAUSE_WORDS
+
+    # --- expressions ---
+
+    def _expression(self, weakest: int = OR) -> Expression:
+        """Read an expression of operators that bind as strongly as `weakest` or more."""
+        left = self._operand(weakest)
+        for _ in range(MAX_DEPTH):
+            keyword = self._token.keyword
+            if keyword in _BINARY:
+                op, strength = _BINARY[keyword]
+                if strength < weakest:
+                    return left
+                left = Operation(op, (left, *self._right_operands(op, strength)), left.start)
+            elif keyword in ("IN", "BETWEEN", "IS", "NOT") and weakest <= RANGE:
+                left = self._range(left)
+            else:
+                return left
+        expected = "a shorter one, or parts of it as columns of a query in FROM"
+        raise QueryError(f"an expression of more than {MAX_DEPTH} levels", self._sql, left.start, expected)
+
+    def _right_operands(self, op: Op, strength: int) -> Iterator[Expression]:
+        """Read the operator and its right operand; of a chain of one associative operator, all of them."""
+        while self._accept(op.value):
+            yield self._expression(strength + 1)
+            if op not in ASSOCIATIVE:
+                return
+
+    def _operand(self, weakest: int) -> Expression:
+        token = self._token
+        if token.keyword in _PREFIX:
+            return self._prefix(weakest)
+        if token.keyword == "(":
+            self._nest()
+            self._at += 1
+            inner = self._in_parentheses()
+            self._close()
+            self._nesting -= 1
+            return inner
+        if token.kind in _LITERALS:
+            return self._literal()
+        if token.keyword in ("TRUE", "FALSE"):
+            self._at += 1
+            return Constant(Kind.WORD, token.keyword, token.start)
+        if token.keyword == "*":
+            raise QueryError("'*' as an item is not supported", self._sql, token.start, "named columns, or count(*)")
+        if token.keyword == "NULL":
+            raise self._unexpected("IS NULL or IS NOT NULL: nothing equals NULL")
+        if not self._is_name(token):
+            raise self._unexpected(_OPERAND)
+        return self._call() if self._ahead().keyword == "(" else self._name()
+
+    def _prefix(self, weakest: int) -> Expression:
+        token = self._token
+        op = _PREFIX[token.keyword]
+        self._nest()
+        if op is Op.NOT and weakest > NOT:
+            raise self._unexpected("parentheses around NOT … here")
+        self._at += 1
+        if op is Op.NEG and self._token.kind is Kind.NUMBER:
+            operand: Expression = self._literal(token)
+        else:
+            operand = self._expression(NOT) if op is Op.NOT else self._operand(FACTOR)
+            if op is not None:
+                operand = Unary(op, operand, operand.start)
+        self._nesting -= 1
+        return operand
+
+    def _literal(self, minus: Token | None = None) -> Constant:
+        token = self._take()
+        if token.kind is Kind.NUMBER and self._token.kind is Kind.WORD and self._token.start == token.end:
+            raise QueryError(f"got '{token.text}{self._token.text}'", self._sql, token.start, "a number or a name")
+        return Constant(token.kind, token.text, token.start, minus is not None, minus.start if minus else None)
+
+    def _name(self) -> Name:
+        word = self._word()
+        if self._token.keyword != ".":
+            return Name(word)
+        self._at += 1
+        if not self._is_name(self._token):
+            raise self._unexpected("the name of a column behind '.'")
+        column = self._word()
+        if self._token.keyword == ".":
+            raise self._unexpected("a column, or one stream and its column")
+        return Name(column, word)
+
+    def _call(self) -> Call:
+        function = self._word()
+        self._nest()
+        self._at += 1
+        if self._token.keyword == ")":
+            raise self._unexpected("an argument")
+        if self._token.keyword == "DISTINCT" and function.text.lower() == "count":
+            self._at += 1
+            function = Word("count_distinct", function.start)
+        if self._token.keyword == "*" and self._ahead().keyword == ")":
+            arguments: list[Expression] = [Star(self._take().start)]
+        else:
+            arguments = [self._in_parentheses()]
+            while self._accept(","):
+                arguments.append(self._in_parentheses())
+        self._close()
+        self._nesting -= 1
+        return Call(function, tuple(arguments))
+
+    def _range(self, operand: Expression) -> Expression:
+        """Read IN, BETWEEN or IS NULL behind its operand; NOT may precede the first two."""
+        start = operand.start
+        negated = self._accept("NOT")
+        if negated and self._token.keyword not in ("IN", "BETWEEN"):
+            raise self._unexpected("IN or BETWEEN behind NOT")
+        keyword = self._take().keyword
+        if keyword == "IS":
+            negated = self._accept("NOT")
+            if not self._accept("NULL"):
+                raise self._unexpected("NULL or NOT NULL behind IS")
+            found: Expression = IsNull(operand, start)
+        elif keyword == "BETWEEN":
+            low = self._expression(BITWISE)
+            if not self._accept("AND"):
+                raise self._unexpected("AND and the upper bound of BETWEEN")
+            found = Between(operand, low, self._expression(BITWISE), start)
+        else:
+            found = In(operand, self._values(), start)
+        return Unary(Op.NOT, found, start) if negated else found
+
+    def _values(self) -> tuple[Expression, ...]:
+        """Read the values behind IN. Lists may have 100,000 literals, which are read without further calls."""
+        if self._token.kind in (Kind.STRING, Kind.QUOTED):
+            return (self._operand(FACTOR),)
+        if not self._accept("("):
+            raise self._unexpected("a list in parentheses or a prefix like '10.0.0.0/8'")
+        tokens, values = self._tokens, list[Expression]()
+        while True:
+            token, following = tokens[self._at], self._ahead()
+            if (token.kind is Kind.STRING or token.kind is Kind.NUMBER) and following.keyword in (",", ")"):
+                values.append(Constant(token.kind, token.text, token.start))
+                self._at += 1
+            else:
+                values.append(self._in_parentheses())
+            if not self._accept(","):
+                break
+        self._close()
+        return tuple(values)
+
+    def _in_parentheses(self) -> Expression:
+        self._parentheses += 1
+        expression = self._expression()
+        self._parentheses -= 1
+        return expression
+
+    def _close(self) -> None:
+        if not self._accept(")"):
+            self._parentheses += 1
+            raise self._missing_operator()
+
+    def _nest(self) -> None:
+        self._nesting += 1
+        if self._nesting > MAX_NESTING:
+            expected = f"at most {MAX_NESTING} levels"
+            raise QueryError("an expression nested too deeply", self._sql, self._token.start, expected)
+
+    # --- errors at the current token ---
+
+    def _missing_operator(self) -> QueryError:
+        expected = "an operator"
+        if self._is_name(self._tokens[self._at - 1]) and self._tokens[self._at - 2].keyword != ".":
+            expected += ", '('"
+        if self._in_list and not self._parentheses:
+            expected += ", AS and a name, ','"
+        return self._unexpected(f"{expected} or {')' if self._parentheses else 'the end of the clause'}")
+
+    def _unexpected(self, expected: str, choices: Sequence[str] = ()) -> QueryError:
+        """Return the error for a token that cannot be here; constructs that GSQL does not have are named."""
+        token, before = self._token, self._tokens[self._at - 1].keyword
+        if token.keyword == "[":
+            return self._window_here(token.start)
+        if token.keyword == ";":
+            return QueryError("several statements", self._sql, token.start, "one query")
+        if token.keyword == "UNION" and self._ahead().keyword == "SELECT":
+            token, before = self._ahead(), "UNION"
+        if token.keyword == "SELECT" and before == "(":
+            return self._unsupported("a subquery outside FROM", token)
+        if token.keyword == "SELECT" and self._clause != "WITH":
+            return self._unsupported("a second SELECT (UNION joins streams, not queries)", token)
+        if token.keyword in UNSUPPORTED:
+            return self._unsupported(UNSUPPORTED[token.keyword], token)
+        return QueryError(f"got {token.shown} in {self._clause}", self._sql, token.start, expected, choices)
+
+    def _unsupported(self, construct: str, token: Token) -> QueryError:
+        return QueryError(f"{construct} is not supported", self._sql, token.start, SUPPORTED)
+
+    def _window_here(self, start: int) -> QueryError:
+        """Return the error for a window clause that is not behind an item or a stream."""
+        expected = "it behind an item of SELECT, or behind the last stream of FROM"
+        return QueryError(f"a window clause within {self._clause}", self._sql, start, expected)

@@ -1,0 +1,161 @@
+"""Tokens of a query, each with its position in the text.
+
+The lexer also checks that brackets match, so the parser can rely on a closing bracket for every opening one.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+from queries.text.errors import QueryError
+
+
+class Kind(StrEnum):
+    """Kinds of tokens.
+
+    QUOTED is text in double quotes: a name, or a string where it names nothing. TIME is
+    `TIMESTAMP '2016-08-02T02:19:00Z'`, two words that are one literal.
+    """
+
+    WORD = "name"
+    QUOTED = "quoted name"
+    STRING = "string"
+    BYTES = "bytes"
+    TIME = "time"
+    NUMBER = "number"
+    SYMBOL = "symbol"
+    END = "end of the query"
+
+
+class Token(NamedTuple):
+    """One token at the half-open interval `[start, end)` of the query.
+
+    `text` has no quotes. `keyword` is the text in capitals if the token is a symbol or an unquoted word, otherwise
+    empty.
+    """
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+    keyword: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The token as messages name it."""
+        return "the end of the query" if self.kind is Kind.END else f"'{self.text}'"
+
+
+UNSUPPORTED: dict[str, str] = {
+    "CASE": "CASE",
+    "CAST": "CAST",
+    "DISTINCT": "DISTINCT",
+    "EXCEPT": "EXCEPT",
+    "EXISTS": "EXISTS",
+    "FETCH": "FETCH",
+    "ILIKE": "ILIKE",
+    "INTERSECT": "INTERSECT",
+    "JOIN": "JOIN outside FROM",
+    "LIKE": "LIKE",
+    "LIMIT": "LIMIT",
+    "OFFSET": "OFFSET",
+    "ORDER": "ORDER BY",
+    "OVER": "a window function (OVER)",
+    "QUALIFY": "QUALIFY",
+    "WINDOW": "a named window (WINDOW)",
+    "WITH": "WITH within a query",
+}
+"""Reserved words of SQL that begin a construct which GSQL does not have, and the name of the construct."""
+
+CLAUSE_WORDS = frozenset({"SELECT", "FROM", "WHERE", "GROUP", "GROUPBY", "HAVING"})
+"""Words that begin a clause."""
+
+RESERVED = (
+    frozenset(UNSUPPORTED)
+    | CLAUSE_WORDS
+    | {"BY", "UNION", "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "FALSE", "INTERVAL"}
+)
+"""Words that are names only in quotes."""
+
+_PATTERN = re.compile(
+    r"""(?P<blank>\s+|--[^\n]*|/\*.*?\*/)
+      | (?P<dotted>[0-9]+(?:\.[0-9]+){2,}(?:/[0-9]+)?)
+      | (?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+      | (?P<bytes>[xX]'[^']*')
+      | (?P<word>[^\W\d]\w*)
+      | (?P<string>'(?:[^']++|'')*+'|[‘’][^‘’]*[‘’]|[“”][^“”]*[“”])
+      | (?P<quoted>"(?:[^"]++|"")*+")
+      | (?P<symbol><>|!=|<=|>=|<<|>>|[-+*/%&|^~=<>().,:;\[\]∪])""",
+    re.VERBOSE | re.DOTALL,
+)
+
+_KINDS = {kind.name.lower(): kind for kind in Kind}
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
+_CLOSING = {")": "(", "]": "["}
+
+_UNCLOSED = {
+    "'": "a string that is never closed",
+    '"': "a quoted name that is never closed",
+    "/": "a comment that is never closed",
+    "‘": "a string that is never closed",
+    "’": "a string that is never closed",
+    "“": "a string that is never closed",
+    "”": "a string that is never closed",
+}
+
+
+def tokenize(sql: str) -> list[Token]:
+    """Return the tokens of `sql`, the last of them END. Comments (`-- …`, `/* … */`) are blanks.
+
+    Raises QueryError for characters that begin no token, and for brackets that do not match.
+    """
+    tokens: list[Token] = []
+    opened: list[Token] = []
+    position = 0
+    while position < len(sql):
+        match = _PATTERN.match(sql, position)
+        if match is None or (match.lastgroup != "blank" and sql.startswith("/*", position)):
+            problem = _UNCLOSED.get(sql[position])
+            if problem is None:
+                expected = "a word, a number, a string or an operator"
+                raise QueryError(f"got the character {sql[position]!r}", sql, position, expected)
+            raise QueryError(problem, sql, position)
+        position = match.end()
+        if match.lastgroup == "blank":
+            continue
+        token = _token(sql, match)
+        if token.keyword in ("(", "["):
+            opened.append(token)
+        elif token.keyword in _CLOSING and (not opened or opened.pop().text != _CLOSING[token.text]):
+            raise QueryError(f"got {token.shown} that closes nothing", sql, token.start)
+        elif token.kind is Kind.STRING and tokens and tokens[-1].keyword == "TIMESTAMP":
+            token = token._replace(kind=Kind.TIME, start=tokens.pop().start)
+        tokens.append(token)
+    if opened:
+        raise QueryError(f"'{opened[-1].text}' is never closed", sql, opened[-1].start)
+    # If something is missing at the end, the caret points behind the last word, not behind blanks and comments.
+    end = tokens[-1].end if tokens else 0
+    return [*tokens, Token(Kind.END, "", end, end)]
+
+
+def _token(sql: str, match: re.Match[str]) -> Token:
+    text, group = match.group(), match.lastgroup or ""
+    start, end = match.span()
+    if group == "dotted":
+        raise QueryError(f"got {text} without quotes", sql, start, f"'{text}': addresses are strings")
+    kind = _KINDS[group]
+    if kind is Kind.BYTES:
+        text = text[2:-1]
+        if not _HEX.fullmatch(text):
+            raise QueryError(f"got the bytes {match.group()}", sql, start, "pairs of hexadecimal digits, as in x'1603'")
+    elif kind in (Kind.STRING, Kind.QUOTED):
+        quote = text[0]
+        text = text[1:-1].replace(quote * 2, quote) if quote in "'\"" else text[1:-1]
+    elif kind is Kind.WORD:
+        return Token(kind, text, start, end, text.upper())
+    elif kind is Kind.SYMBOL:
+        text = "<>" if text == "!=" else text
+        return Token(kind, text, start, end, text)
+    return Token(kind, text, start, end)

@@ -1,0 +1,405 @@
+"""Parser of queries: SQL text to a syntax tree, by recursive descent.
+
+    [WITH name AS (query), …]
+    SELECT [DISTINCT] items [window] FROM tables [window] [WHERE …] [GROUP BY …] [HAVING …]
+    MERGE a.ts : b.ts FROM Main1 a, Main2 b        means SELECT * FROM (MERGE …)
+
+Items of FROM have commas or JOIN between them:
+
+    FROM Main1 [RANGE 3 minutes, WA ts] AS a, Main2 b [RANGE 2 minutes, WA ts]
+    FROM A UNION B AS M1, C UNION D AS M2 [RANGE TUMBLING 10 seconds, WA ts],
+    FROM syn S [RANGE 3 s, WA ts] LEFT JOIN synack A [RANGE 0 s, WA ts] ON S.srcIP = A.destIP
+    FROM (MERGE a.ts : b.ts FROM Main1 a, Main2 b) m
+
+Three spellings of papers are accepted: GROUP-BY, GROUPBY, and a comma behind the last item of a join. AS before a name
+in FROM is optional. SQL that GSQL does not have is refused with its name, at its position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lowlevel.kinds import KINDS
+from queries.text.errors import QueryError
+from queries.text.lexer import CLAUSE_WORDS, UNSUPPORTED, Kind, Token
+from queries.text.tree import (
+    Condition,
+    FromItem,
+    Join,
+    Merge,
+    Query,
+    SelectItem,
+    Star,
+    Stream,
+    Subquery,
+    Table,
+    Union,
+    Window,
+    WindowCall,
+    Word,
+)
+from queries.text.windows import CALLS, JOIN_PARAMETER, JOIN_PARAMETERS, WindowParser
+
+CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP BY", "HAVING")
+
+MAX_QUERIES = 20
+"""Queries and unions within parentheses, at most."""
+
+GIGASCOPE_JOINS = {
+    "INNER_JOIN": "INNER",
+    "LEFT_OUTER_JOIN": "LEFT",
+    "RIGHT_OUTER_JOIN": "RIGHT",
+    "OUTER_JOIN": "FULL",
+}
+"""Joins as Gigascope spells them: in one word."""
+
+OUTER_JOINS = ("LEFT", "RIGHT", "FULL")
+JOINS = ("INNER", *OUTER_JOINS, "SEMI", "ANTI")
+"""Words before JOIN."""
+
+JOIN_WORDS = ("JOIN", "ON", *JOINS, *GIGASCOPE_JOINS)
+"""Words that are no names behind an item, unless quoted or behind AS."""
+
+_BEHIND_ITEM = "UNION, a name, '[', ',', JOIN, WHERE, GROUP BY, HAVING or the end"
+
+
+def parse_query(sql: str) -> Query:
+    """Parse `sql` as one query. Raises QueryError for anything else."""
+    return _QueryParser(sql).whole_query()
+
+
+class _QueryParser(WindowParser):
+    def __init__(self, sql: str) -> None:
+        super().__init__(sql, "the query")
+        self._depth = 0
+        self._joined = False
+        if len(self._tokens) > 1 and self._tokens[-2].keyword == ";":
+            end = self._tokens[-2].start
+            self._tokens[-2:] = [Token(Kind.END, "", end, end)]
+
+    def whole_query(self) -> Query:
+        """Read the text; one semicolon may end it."""
+        query = self._query()
+        if self._token.kind is not Kind.END:
+            raise self._unexpected("the end of the query")
+        return query
+
+    def _query(self) -> Query:
+        """Read a query up to its end, or to the parenthesis that closes it."""
+        token = self._token
+        self._deeper()
+        if token.keyword == "WITH":
+            queries = self._with()
+            query = replace(self._query(), queries=queries)
+        elif self._begins_merge():
+            merge = self._merge()
+            star = SelectItem(Star(token.start))
+            query = Query(self._sql, merge.keyword, (star,), (FromItem(merge, token.start),))
+        elif token.keyword in UNSUPPORTED:
+            raise self._unsupported(UNSUPPORTED[token.keyword], token)
+        elif token.keyword != "SELECT":
+            raise QueryError(f"got {token.shown}", self._sql, token.start, "SELECT")
+        else:
+            query = self._select()
+        self._depth -= 1
+        return query
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_QUERIES:
+            expected = f"at most {MAX_QUERIES} levels"
+            raise QueryError("queries within each other too deeply", self._sql, self._token.start, expected)
+
+    def _with(self) -> tuple[tuple[Word, Query], ...]:
+        queries: list[tuple[Word, Query]] = []
+        while not queries or self._token.keyword == ",":
+            self._at += 1
+            self._clause = "WITH"
+            if not self._is_name(self._token) or not self._token.text:
+                raise self._unexpected("the name of a query")
+            name = self._word()
+            if not self._accept("AS") or self._token.keyword != "(":
+                raise self._unexpected("AS and a query in parentheses")
+            queries.append((name, self._subquery()))
+        return tuple(queries)
+
+    def _subquery(self) -> Query:
+        """Read a query in parentheses."""
+        self._at += 1
+        query = self._query()
+        if not self._accept(")"):
+            raise self._unexpected("')' behind a query in parentheses")
+        return query
+
+    # --- clauses ---
+
+    def _select(self) -> Query:
+        keyword = self._word()
+        self._clause = "SELECT"
+        distinct = self._word() if self._token.keyword == "DISTINCT" else None
+        select, windows = self._select_list()
+        if self._token.keyword != "FROM":
+            raise QueryError("the query has no FROM", self._sql, self._token.start, "FROM and the names of streams")
+        self._at += 1
+        self._clause = "FROM"
+        tables = self._from_items()
+        if len(tables) == 1 and tables[0].window is not None:
+            windows.append(tables[0].window)
+            tables = (replace(tables[0], window=None),)
+        if len(windows) > 1:
+            expected = "one window clause for the query"
+            raise QueryError("a second window clause", self._sql, windows[1].start, expected)
+        where = self._condition() if self._begins("WHERE", "FROM") else None
+        group_by, call = self._group_by() if self._begins("GROUP BY", "WHERE") else ((), None)
+        having = self._condition() if self._begins("HAVING", "GROUP BY") else None
+        self._begins("", "HAVING")
+        window = windows[0] if windows else None
+        return Query(self._sql, keyword, select, tables, window, where, group_by, call, having, distinct)
+
+    def _begins(self, clause: str, before: str) -> bool:
+        """Whether the current token begins a clause. Raises QueryError for a clause that must be earlier."""
+        token = self._token
+        if token.keyword not in CLAUSE_WORDS or token.keyword == "SELECT":
+            return False
+        name = "GROUP BY" if token.keyword in ("GROUP", "GROUPBY") else token.keyword
+        if CLAUSES.index(name) > CLAUSES.index(before):
+            return name == clause
+        problem = f"{name} is given twice" if self._clause == name else f"{name} behind {self._clause}"
+        raise QueryError(problem, self._sql, token.start, "the clauses in the order " + ", ".join(CLAUSES))
+
+    def _select_list(self) -> tuple[tuple[SelectItem, ...], list[Window]]:
+        """Read the items of SELECT and the windows behind them."""
+        windows: list[Window] = []
+        if self._token.keyword == "*" and (self._ahead().keyword in ("[", "FROM") or self._ahead().kind is Kind.END):
+            select = [SelectItem(Star(self._take().start))]
+            self._select_window(windows)
+            return tuple(select), windows
+        select = []
+        while not select or self._accept(","):
+            self._in_list = True
+            expression = self._expression()
+            self._in_list = False
+            self._select_window(windows)
+            alias = self._item_alias()
+            self._select_window(windows)
+            select.append(SelectItem(expression, alias))
+            if alias is None and self._token.keyword != "," and not self._at_clause_end():
+                self._in_list = True
+                raise self._missing_operator()
+            if self._token.keyword != "," and not self._at_clause_end():
+                raise self._unexpected("',' or the end of the clause")
+        return tuple(select), windows
+
+    def _select_window(self, windows: list[Window]) -> None:
+        if self._token.keyword == "[":
+            windows.append(self._window())
+            if self._token.keyword not in (",", "AS", "[") and not self._at_clause_end():
+                raise self._window_here(windows[-1].start)
+
+    def _item_alias(self) -> Word | None:
+        """Read AS and a name, which may be in quotes of any kind."""
+        if not self._accept("AS"):
+            return None
+        token = self._token
+        named = self._is_name(token) or token.kind is Kind.STRING
+        if not named or not token.text.strip() or not token.text.isprintable():
+            raise self._unexpected("a name behind AS, in double quotes where it is a word of SQL")
+        return self._word()
+
+    def _condition(self) -> Condition:
+        """Read WHERE or HAVING."""
+        keyword = self._word()
+        self._clause = keyword.text.upper()
+        expression = self._expression()
+        if not self._at_clause_end():
+            raise self._missing_operator()
+        return Condition(keyword, expression)
+
+    def _group_by(self) -> tuple[tuple[SelectItem, ...], WindowCall | None]:
+        self._clause = "GROUP BY"
+        if self._take().keyword == "GROUP":
+            self._accept("-")
+            if not self._accept("BY"):
+                start = self._tokens[self._at - 1].start
+                raise QueryError("got 'GROUP' without BY", self._sql, start, "GROUP BY and columns")
+        items: list[SelectItem] = []
+        call: WindowCall | None = None
+        while True:
+            if self._token.keyword in CALLS and self._ahead().keyword == "(":
+                if call is not None:
+                    start = self._token.start
+                    raise QueryError("a second window in GROUP BY", self._sql, start, "one window for the query")
+                call = self._window_call()
+            else:
+                items.append(self._group_item())
+            if not self._accept(","):
+                return tuple(items), call
+
+    def _group_item(self) -> SelectItem:
+        self._in_list = True
+        expression = self._expression()
+        alias = self._item_alias()
+        if alias is None and self._token.keyword != "," and not self._at_clause_end():
+            raise self._missing_operator()
+        self._in_list = False
+        if self._token.keyword != "," and not self._at_clause_end():
+            raise self._unexpected("',' or the end of the clause")
+        return SelectItem(expression, alias)
+
+    # --- FROM ---
+
+    def _from_items(self) -> tuple[FromItem, ...]:
+        self._joined = False
+        items = [self._from_item(None)]
+        while not self._at_clause_end():
+            join = self._join()
+            self._joined = True
+            if self._at_clause_end() and join.word.text == "," and len(items) > 1:
+                break
+            items.append(self._from_item(join))
+        return tuple(items)
+
+    def _from_item(self, join: Join | None) -> FromItem:
+        start = self._token.start
+        table = self._union()
+        alias = self._alias()
+        window = None
+        if self._token.keyword == "[":
+            window = self._window()
+            if self._token.keyword in ("UNION", "∪", "["):
+                raise self._window_here(window.start)
+        alias = alias or self._alias()
+        if join is not None and self._token.keyword == "ON":
+            join = self._on(join)
+        return FromItem(table, start, alias, window, join)
+
+    def _unknown_parameter(self) -> QueryError:
+        """Return the error for a window parameter; the window of an item of a join has parameters of its own."""
+        closing = next(at for at in range(self._at, len(self._tokens)) if self._tokens[at].keyword == "]")
+        behind = [token.keyword for token in self._tokens[closing + 1 : closing + 4]]
+        if not self._joined and (self._clause != "FROM" or not {",", *JOIN_WORDS}.intersection(behind)):
+            return super()._unknown_parameter()
+        return self._wrong(f"got {self._token.shown} in the window of a join", JOIN_PARAMETER, JOIN_PARAMETERS)
+
+    def _union(self) -> Table:
+        parts = [self._table()]
+        while self._token.keyword in ("UNION", "∪"):
+            self._at += 2 if self._ahead().keyword == "ALL" else 1
+            parts.append(self._table())
+        return parts[0] if len(parts) == 1 else Union(tuple(parts))
+
+    def _table(self) -> Table:
+        if self._token.keyword != "(":
+            return self._stream()
+        if self._ahead().keyword in ("SELECT", "WITH"):
+            query = self._subquery()
+            self._clause = "FROM"
+            return Subquery(query)
+        self._at += 1
+        self._deeper()
+        table: Table = self._merge() if self._begins_merge() else self._union()
+        self._depth -= 1
+        if not self._accept(")"):
+            raise self._unexpected_in_from()
+        return table
+
+    def _stream(self) -> Stream:
+        word = self._from_name("the name of a stream")
+        if not self._accept("."):
+            return Stream(word)
+        kind = self._from_name("a kind of rows behind '.'", KINDS)
+        if kind.text.lower() not in KINDS:
+            raise QueryError(f"unknown kind of rows {kind.shown}", self._sql, kind.start, "a kind", KINDS, kind.text)
+        return Stream(word, kind.text.lower())
+
+    def _begins_merge(self) -> bool:
+        """Whether the current token is MERGE before `a.ts`: a stream may be called merge."""
+        name = self._ahead().kind in (Kind.WORD, Kind.QUOTED)
+        return self._token.keyword == "MERGE" and name and self._ahead(2).keyword == "."
+
+    def _merge(self) -> Merge:
+        keyword = self._word()
+        self._clause = "MERGE"
+        times = [self._merge_time()]
+        while self._accept(":"):
+            times.append(self._merge_time())
+        if len(times) < 2:
+            raise self._unexpected("':' and the time of the next stream: a.ts : b.ts")
+        if self._accept("FROM"):
+            self._clause = "FROM"
+            items = self._from_items()
+        elif self._at_clause_end():
+            items = tuple(FromItem(Stream(stream), stream.start) for stream, _ in times)
+        else:
+            raise self._unexpected("':', FROM or ')'")
+        for item in items:
+            if item.window is not None:
+                raise QueryError("a window within MERGE", self._sql, item.window.start, "none: nothing is joined")
+            if item.join is not None and item.join.word.text != ",":
+                start = item.join.word.start
+                raise QueryError("a join within MERGE", self._sql, start, "commas between the streams")
+        if len(items) != len(times):
+            problem = f"{len(times)} times and {len(items)} streams in MERGE"
+            expected = "one time for each stream: MERGE a.ts : b.ts FROM a, b"
+            raise QueryError(problem, self._sql, keyword.start, expected)
+        return Merge(keyword, tuple(times), items)
+
+    def _merge_time(self) -> tuple[Word, Word]:
+        stream = self._from_name("the name of a stream")
+        if not self._accept("."):
+            raise self._unexpected(f"'.' and the time of it: {stream.text}.ts")
+        return stream, self._from_name("the name of a column behind '.'")
+
+    def _alias(self) -> Word | None:
+        if self._accept("AS"):
+            return self._from_name("a name behind AS, in double quotes where it is a word of SQL")
+        if self._is_name(self._token) and self._token.keyword not in JOIN_WORDS:
+            return self._from_name("a name")
+        return None
+
+    def _join(self) -> Join:
+        token = self._token
+        keyword = token.keyword
+        if keyword not in (",", "JOIN", *JOINS, *GIGASCOPE_JOINS):
+            raise self._unexpected_in_from()
+        self._at += 1
+        word = Word(token.text, token.start)
+        if keyword in JOINS:
+            if keyword in OUTER_JOINS:
+                self._accept("OUTER")
+            if not self._accept("JOIN"):
+                raise QueryError(f"got {self._token.shown} behind {keyword}", self._sql, self._token.start, "JOIN")
+            return Join(keyword, word)
+        return Join(GIGASCOPE_JOINS.get(keyword, "INNER"), word, by_where=keyword in GIGASCOPE_JOINS)
+
+    def _on(self, join: Join) -> Join:
+        if join.word.text == ",":
+            expected = "JOIN before the item, or the condition in WHERE"
+            raise QueryError("ON behind a comma", self._sql, self._token.start, expected)
+        keyword = self._word()
+        self._clause = "ON"
+        expression = self._expression()
+        if self._token.keyword == "[":
+            expected = "it behind the item, before ON"
+            raise QueryError("a window behind ON", self._sql, self._token.start, expected)
+        if self._token.keyword not in (",", *JOIN_WORDS) and not self._at_clause_end():
+            raise self._missing_operator()
+        self._clause = "FROM"
+        return replace(join, on=Condition(keyword, expression))
+
+    def _from_name(self, expected: str, choices: Sequence[str] = ()) -> Word:
+        if not self._is_name(self._token) or not self._token.text:
+            raise self._unexpected(expected, choices)
+        return self._word()
+
+    def _unexpected_in_from(self) -> QueryError:
+        """Return the error for a token that cannot follow an item of FROM."""
+        token = self._token
+        if token.keyword in ("UNION", "∪") and self._ahead().keyword != "SELECT":
+            problem, expected = "behind a name", "a name behind the last stream, which is that of all"
+        elif token.keyword not in UNSUPPORTED and token.kind in (Kind.WORD, Kind.QUOTED):
+            problem, expected = "behind a stream", _BEHIND_ITEM
+        else:
+            return self._unexpected("UNION and the name of a stream, or the end of the clause")
+        return QueryError(f"got {token.shown} {problem}", self._sql, token.start, expected)

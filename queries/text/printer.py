@@ -1,0 +1,131 @@
+"""Expressions printed back as GSQL, with no more parentheses than the precedence needs."""
+
+from __future__ import annotations
+
+from lowlevel.durations import duration_text
+from lowlevel.expressions.address_constants import Address
+from lowlevel.expressions.tree import (
+    AtEnd,
+    Binary,
+    Call,
+    Column,
+    Expression,
+    InList,
+    InPrefix,
+    InWatchlist,
+    IsNull,
+    Literal,
+    LongestPrefix,
+    Mean,
+    Present,
+    SeenWithin,
+    Unary,
+    Variance,
+)
+from lowlevel.expressions.types import ARITHMETIC, BITWISE, COMPARISON, Op, Type
+from lowlevel.times import time_text
+from queries.text.literals import address_text, mac_text, prefix_text
+
+# Strength of the binding, weakest first, as sqlglot reads it.
+_OR, _AND, _EQUALITY, _ORDER, _RANGE, _BITWISE, _TERM, _FACTOR, _UNARY, _ATOM = range(10)
+
+
+def expression_text(expression: Expression) -> str:
+    """Print `expression` so that it compiles back to an equal tree.
+
+    No text compiles to `Present`, `Mean`, `Variance` and `AtEnd`; they print as what they mean, `(v if c > 0)`,
+    `mean(t, c)`, `var_pop(t, s, c)` and `at_end(v)`.
+
+    >>> from lowlevel.expressions.types import Type
+    >>> length = Column("len", Type.INT)
+    >>> expression_text(Binary(Op.MUL, Binary(Op.ADD, length, Literal(4, Type.INT)), Literal(8, Type.INT)))
+    '(len + 4) * 8'
+    """
+    return _print(expression)[0]
+
+
+def _print(expression: Expression) -> tuple[str, int]:
+    """Return the text and how strongly its outermost operator binds."""
+    match expression:
+        case Column(name=name):
+            return name, _ATOM
+        case Literal():
+            return _literal(expression)
+        case Unary(Op.NOT, operand):
+            # NOT reaches as far as an equality does, and may begin an operand of AND and OR only.
+            return f"NOT {_within(operand, _EQUALITY)}", _AND + 1
+        case Unary(op, operand):
+            sign = "-" if op is Op.NEG else op.value
+            text = _within(operand, _UNARY)
+            # A sign before a sign would begin a comment; before a number it would be read as part of it.
+            blocked = op is Op.NEG and (text.startswith("-") or isinstance(operand, Literal))
+            return (f"{sign}({text})" if blocked else sign + text), _UNARY
+        case Binary(op, left, right):
+            level = _level(op)
+            # A NOT on the left of = would swallow the whole comparison.
+            return f"{_within(left, level)} {op.value} {_within(right, level + 1)}", level
+        case InList(operand, values):
+            listed = ", ".join(_literal(value)[0] for value in values)
+            return f"{_within(operand, _BITWISE)} IN ({listed})", _RANGE
+        case InPrefix(operand, prefixes):
+            listed = ", ".join(f"'{prefix_text(prefix)}'" for prefix in prefixes)
+            return f"{_within(operand, _BITWISE)} IN {f'({listed})' if len(prefixes) > 1 else listed}", _RANGE
+        case InWatchlist(operand, file):
+            return f"in_list({_print(operand)[0]}, {_quoted(file.path)})", _ATOM
+        case LongestPrefix(operand, file):
+            return f"getlpmid({_print(operand)[0]}, {_quoted(file.path)})", _ATOM
+        case SeenWithin(duration, matches, condition):
+            inside = [_print(each)[0] for each in (matches, condition) if each is not None]
+            return f"seen_within('{duration_text(duration)}', {', '.join(inside)})", _ATOM
+        case IsNull(operand):
+            return f"{_within(operand, _BITWISE)} IS NULL", _RANGE
+        case Call(function, operand, argument):
+            inside = [_print(each)[0] for each in (operand, argument) if each is not None]
+            return f"{function}({', '.join(inside)})", _ATOM
+        case AtEnd(operand):
+            return f"at_end({_print(operand)[0]})", _ATOM
+        case Present(value, count):
+            return f"({_print(value)[0]} if {_print(count)[0]} > 0)", _ATOM
+        case Mean(total, count):
+            return f"mean({_print(total)[0]}, {_print(count)[0]})", _ATOM
+        case Variance(total, squares, count, sample, root):
+            name = ("stddev" if root else "var") + ("_samp" if sample else "_pop")
+            return f"{name}({_print(total)[0]}, {_print(squares)[0]}, {_print(count)[0]})", _ATOM
+
+
+def _within(expression: Expression, level: int) -> str:
+    text, own = _print(expression)
+    return text if own >= level else f"({text})"
+
+
+def _level(op: Op) -> int:
+    if op in COMPARISON:
+        return _EQUALITY if op in (Op.EQ, Op.NE) else _ORDER
+    if op in ARITHMETIC:
+        return _TERM if op in (Op.ADD, Op.SUB) else _FACTOR
+    if op in BITWISE:
+        return _BITWISE
+    return _AND if op is Op.AND else _OR
+
+
+def _literal(literal: Literal) -> tuple[str, int]:
+    value = literal.value
+    if value is None:
+        return "NULL", _ATOM
+    if isinstance(value, bool):
+        return str(value).upper(), _ATOM
+    if isinstance(value, Address):
+        return f"'{address_text(value)}'", _ATOM
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'", _ATOM
+    if isinstance(value, str):
+        return _quoted(value), _ATOM
+    if literal.type is Type.TIME:
+        return f"TIMESTAMP '{time_text(int(value))}'", _ATOM
+    if literal.type is Type.MAC:
+        return f"'{mac_text(int(value))}'", _ATOM
+    return repr(value), _ATOM if value >= 0 else _UNARY
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,371 @@
+"""The syntax tree of a query: immutable nodes, each with its position in the text.
+
+Names are not resolved and literals are not converted here; `queries.binding` does that. Positions (`start`) do not take
+part in comparisons: two texts that differ only in blanks, comments and redundant parentheses have equal trees.
+
+    Query          SELECT items [window] FROM tables [window] WHERE … GROUP BY … HAVING …
+    FromItem       table AS alias [window], with the Join that combines it with the items before it
+    Table          Stream, Union, Merge or Subquery
+    Expression     Constant, Name, Star, Call, Unary, Operation, Between, In or IsNull
+    Window         [RANGE 10 minutes, SLIDE 1 minute, WA ts]
+    WindowCall     TUMBLE(ts, INTERVAL '1' MINUTE) in GROUP BY
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+
+from lowlevel.expressions.types import Op
+from queries.text.lexer import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A name as it is spelled."""
+
+    text: str
+    start: int = field(compare=False, repr=False)
+    quoted: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The word as messages name it."""
+        return f"'{self.text}'"
+
+
+# Expressions. The position of an expression is that of its first name or literal, behind parentheses and signs.
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal. `kind` is WORD for TRUE and FALSE; `text` has no quotes and no sign.
+
+    `minus` is the position of the sign of a negative number, None without one.
+    """
+
+    kind: Kind
+    text: str
+    start: int = field(compare=False, repr=False)
+    negative: bool = False
+    minus: int | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def shown(self) -> str:
+        """The literal as messages name it."""
+        return f"'{self.text}'"
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A column or a name given by AS; `table` is the word before the dot."""
+
+    word: Word
+    table: Word | None = None
+
+    @property
+    def start(self) -> int:
+        """Position of the first word."""
+        return (self.table or self.word).start
+
+
+@dataclass(frozen=True, slots=True)
+class Star:
+    """`*` as the whole select list, or as the argument of a function."""
+
+    start: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function or an aggregate with one argument at least."""
+
+    function: Word
+    arguments: tuple[Expression, ...]
+
+    @property
+    def start(self) -> int:
+        """Position of the function's name."""
+        return self.function.start
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """NOT, `-` or `~` before an operand. A minus before a number is part of the Constant."""
+
+    op: Op
+    operand: Expression
+    start: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A binary operator between two operands, or a chain of one associative operator: `a AND b AND c`."""
+
+    op: Op
+    operands: tuple[Expression, ...]
+    start: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """`operand BETWEEN low AND high`."""
+
+    operand: Expression
+    low: Expression
+    high: Expression
+    start: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """`operand IN (values)`, or `operand IN 'prefix'`."""
+
+    operand: Expression
+    values: tuple[Expression, ...]
+    start: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """`operand IS NULL`."""
+
+    operand: Expression
+    start: int = field(compare=False, repr=False)
+
+
+Expression = Constant | Name | Star | Call | Unary | Operation | Between | In | IsNull
+"""Every kind of expression."""
+
+ASSOCIATIVE = frozenset({Op.AND, Op.OR, Op.ADD, Op.MUL, Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR})
+"""Operators whose chains are one Operation with many operands; chains of others nest to the left."""
+
+
+# Windows.
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """`10 minutes` or `5 rows`; `tumbling` if TUMBLING precedes it. `unit_start` is the position of the unit."""
+
+    number: str
+    unit: str
+    start: int = field(compare=False, repr=False)
+    unit_start: int = field(compare=False, repr=False)
+    tumbling: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """The column that a window is over: `ts`, `S.ts`, `row-num` or `rank(ts)`.
+
+    `text` is the whole of it in lower case, `word` its first word, or the one after the dot.
+    """
+
+    text: str
+    word: Word
+    table: Word | None = None
+
+
+ParameterValue = Length | Attribute | Constant | Word | tuple[Name, ...] | None
+"""Values of window parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a window clause: its keyword, canonical `name` and value; `start` is the value's position.
+
+    Values by name: Length for RANGE, SLIDE, SESSION and IDLE (the Word ALL for RANGE ALL); Attribute for WA, RATTR and
+    SATTR; Constant for ORIGIN and CAP; a Word for LATE and BOUNDARY; names for PA; None for SPREAD.
+    """
+
+    name: str
+    keyword: Word
+    value: ParameterValue
+    start: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window clause from bracket to bracket; `first` is the position of its first parameter."""
+
+    parameters: tuple[Parameter, ...]
+    start: int = field(compare=False, repr=False)
+    first: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCall:
+    """TUMBLE, HOP or SESSION in GROUP BY, with the name behind its AS."""
+
+    function: Word
+    time: Attribute
+    lengths: tuple[Length, ...]
+    alias: Word | None = None
+
+
+# Statements.
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A name in FROM. `kind` is the kind of rows behind its dot, in lower case; None without a dot."""
+
+    word: Word
+    kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Tables with UNION between them."""
+
+    parts: tuple[Table, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """`MERGE a.ts : b.ts FROM a, b`; `times` are pairs (name of the item, its column of time)."""
+
+    keyword: Word
+    times: tuple[tuple[Word, Word], ...]
+    items: tuple[FromItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Subquery:
+    """A query in parentheses."""
+
+    query: Query
+
+
+Table = Stream | Union | Merge | Subquery
+"""Every kind of table in FROM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition with the word that introduces it: WHERE, HAVING or ON."""
+
+    keyword: Word
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """How an item is combined with those before it.
+
+    `kind` is INNER, LEFT, RIGHT, FULL, SEMI or ANTI; `word` is the first word of the join, or its comma. `by_where` is
+    True for Gigascope's spelling, where WHERE may hold the condition of an outer join.
+    """
+
+    kind: str
+    word: Word
+    on: Condition | None = None
+    by_where: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FromItem:
+    """One item of FROM: its table, its name if AS gives one, and its window. The first item has no join."""
+
+    table: Table
+    start: int = field(compare=False, repr=False)
+    alias: Word | None = None
+    window: Window | None = None
+    join: Join | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The name behind AS, or that of the stream; None for other tables."""
+        if self.alias is not None:
+            return self.alias.text
+        return self.table.word.text if isinstance(self.table, Stream) else None
+
+
+@dataclass(frozen=True, slots=True)
+class SelectItem:
+    """One item of SELECT or GROUP BY, and the name behind its AS."""
+
+    expression: Expression
+    alias: Word | None = None
+
+    @property
+    def start(self) -> int:
+        """Position of the expression."""
+        return self.expression.start
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query; a part that is missing is None or empty.
+
+    `sql` is the text that positions refer to. `keyword` is SELECT, or MERGE for `MERGE a.ts : b.ts`, which means
+    `SELECT * FROM (MERGE a.ts : b.ts)`. `window` is the window of the groups, behind an item of SELECT or behind a
+    single item of FROM; `call` is that in GROUP BY. `queries` are those of WITH.
+    """
+
+    sql: str = field(compare=False, repr=False)
+    keyword: Word
+    select: tuple[SelectItem, ...]
+    tables: tuple[FromItem, ...]
+    window: Window | None = None
+    where: Condition | None = None
+    group_by: tuple[SelectItem, ...] = ()
+    call: WindowCall | None = None
+    having: Condition | None = None
+    distinct: Word | None = None
+    queries: tuple[tuple[Word, Query], ...] = ()
+
+    @property
+    def selects_all(self) -> bool:
+        """Whether the select list is `*`."""
+        return isinstance(self.select[0].expression, Star)
+
+
+def first_word(table: Table) -> Word:
+    """Return the word that messages about a table point at."""
+    match table:
+        case Stream(word=word):
+            return word
+        case Union(parts=parts):
+            return first_word(parts[0])
+        case Merge(keyword=keyword):
+            return keyword
+        case Subquery(query=query):
+            return query.keyword
+
+
+def streams_of(table: Table) -> list[Stream] | None:
+    """Return the streams that a table is the union of; None for a table that contains a subquery.
+
+    A merge is the union of its items: the rows are the same, and no stream waits for another.
+    """
+    match table:
+        case Stream():
+            return [table]
+        case Union(parts=parts):
+            tables = parts
+        case Merge(items=items):
+            tables = tuple(item.table for item in items)
+        case _:
+            return None
+    streams: list[Stream] = []
+    for part in tables:
+        inner = streams_of(part)
+        if inner is None:
+            return None
+        streams += inner
+    return streams
+
+
+def calls_in(expression: Expression) -> Iterator[Call]:
+    """Yield the calls in an expression, the outer ones first."""
+    pending: list[object] = [expression]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, tuple):
+            pending += reversed(node)
+        elif isinstance(node, Call | Unary | Operation | Between | In | IsNull):
+            if isinstance(node, Call):
+                yield node
+            pending += [getattr(node, part.name) for part in reversed(fields(node))]

@@ -1,0 +1,210 @@
+"""Parser of windows: `[RANGE 10 minutes, SLIDE 1 minute, WA ts]`, and TUMBLE, HOP and SESSION in GROUP BY.
+
+Parameters may be in any order, and commas between them are optional. Which of them make a window together is for
+`queries.windows` to decide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from lowlevel.durations import UNITS
+from queries.text.errors import QueryError
+from queries.text.expressions import ExpressionParser
+from queries.text.lexer import Kind, Token
+from queries.text.tree import Attribute, Constant, Length, Name, Parameter, ParameterValue, Window, WindowCall, Word
+
+PARAMETERS = (
+    *("RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD", "SESSION"),
+    *("PA", "IDLE", "RATTR", "SATTR", "CAP", "LATE"),
+)
+"""Parameters of the window of groups."""
+
+JOIN_PARAMETERS = ("RANGE", "WA", "BOUNDARY", "ORIGIN")
+"""Parameters of the window of an item of a join."""
+
+JOIN_PARAMETER = "a parameter of the window of a join; that of groups stands behind an item of SELECT"
+
+BOUNDARIES = ("CLOSED", "HALF-OPEN", "OPEN")
+ROWS = ("row", "rows")
+
+CALLS = {
+    "TUMBLE": "TUMBLE(ts, INTERVAL '1' MINUTE)",
+    "HOP": "HOP(ts, INTERVAL '1' MINUTE, INTERVAL '10' MINUTE): how far windows are apart, and how long they are",
+    "SESSION": "SESSION(ts, INTERVAL '30' SECOND)",
+}
+"""Windows in GROUP BY, and how they are called."""
+
+_OTHER_NAMES = {"WATTR": "WA", "GAP": "SESSION"}
+_DECIMAL = re.compile(r"(?=.{1,40}$)(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
+_AMOUNT = re.compile(r"\s*(\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})\s*([a-z]+)\s*", re.ASCII | re.IGNORECASE)
+_TIME_COLUMN = {
+    "WA": "ts, or row-num for windows of a number of rows",
+    "RATTR": "ts: windows reach back over capture time",
+    "SATTR": "row-num, or rank(ts) for the order of ts",
+}
+
+
+class WindowParser(ExpressionParser):
+    """Reads window clauses and window calls."""
+
+    def _window(self) -> Window:
+        """Read a window clause, brackets included."""
+        bracket, first = self._take(), self._token.start
+        parameters: dict[str, Parameter] = {}
+        while not self._accept("]"):
+            parameter = self._parameter()
+            if parameter.name in parameters:
+                start = parameter.keyword.start
+                raise QueryError(f"{parameter.name} is given twice", self._sql, start, "each window parameter once")
+            parameters[parameter.name] = parameter
+            if self._ahead().keyword != "]":
+                self._accept(",")
+        return Window(tuple(parameters.values()), bracket.start, first)
+
+    def _parameter(self) -> Parameter:
+        token = self._token
+        name = _OTHER_NAMES.get(token.keyword, token.keyword)
+        if name not in PARAMETERS and name not in JOIN_PARAMETERS:
+            raise self._unknown_parameter()
+        keyword, start = self._word(), self._token.start
+        return Parameter(name, keyword, self._value(name), start)
+
+    def _unknown_parameter(self) -> QueryError:
+        return self._wrong(f"got {self._token.shown} in the window clause", "a window parameter", PARAMETERS)
+
+    def _value(self, name: str) -> ParameterValue:
+        match name:
+            case "SPREAD":
+                value: ParameterValue = None
+            case "RANGE" if self._token.keyword == "ALL":
+                value = self._word()
+            case "RANGE":
+                value = self._length(tumbling=self._accept("TUMBLING"))
+            case "SLIDE" | "SESSION" | "IDLE":
+                value = self._length()
+            case "WA" | "RATTR" | "SATTR":
+                value = self._attribute(f"got {name} {self._token.shown}", _TIME_COLUMN[name])
+            case "PA":
+                value = self._partition()
+            case "LATE" | "BOUNDARY":
+                value = self._choice(name, ("DROP", "EMIT") if name == "LATE" else BOUNDARIES)
+            case "CAP" if self._token.kind is not Kind.NUMBER:
+                raise self._wrong(f"got {self._token.shown}", "a number of groups")
+            case "CAP":
+                value = self._literal()
+            case _:
+                value = self._origin()
+        return value
+
+    def _length(self, tumbling: bool = False) -> Length:
+        number = self._token
+        if number.kind is not Kind.NUMBER or not _DECIMAL.fullmatch(number.text):
+            raise self._wrong(f"got {number.shown}", "a length, for example 1 minute, 6.4 seconds or 100 rows")
+        self._at += 1
+        unit = self._token
+        if unit.kind is not Kind.WORD or (unit.text.lower() not in UNITS and unit.text.lower() not in ROWS):
+            raise self._wrong(f"got {unit.shown} after {number.text}", "a unit of time, or rows", (*UNITS, *ROWS))
+        self._at += 1
+        return Length(number.text, unit.text, number.start, unit.start, tumbling)
+
+    def _attribute(self, problem: str, expected: str) -> Attribute:
+        """Read `ts`, `S.ts`, `row-num` or `rank(ts)`."""
+        if self._token.kind not in (Kind.WORD, Kind.QUOTED):
+            raise self._wrong(problem, expected)
+        word = self._word()
+        following = [self._token.text, self._ahead().text.lower(), self._ahead(2).text]
+        if following[0] == "." and self._ahead().kind in (Kind.WORD, Kind.QUOTED):
+            self._at += 1
+            column = self._word()
+            return Attribute(column.text.lower(), column, word)
+        text = word.text.lower()
+        if following[0] == "-" and following[1] == "num":
+            self._at += 2
+            text += "-num"
+        elif following == ["(", "ts", ")"]:
+            self._at += 3
+            text += "(ts)"
+        return Attribute(text, word)
+
+    def _partition(self) -> tuple[Name, ...]:
+        """Read the columns behind PA, up to the next parameter or the end of the clause."""
+        names: list[Name] = []
+        while not names or (self._token.keyword == "," and self._is_column(self._ahead())):
+            self._at += bool(names)
+            if not self._is_column(self._token):
+                raise self._wrong(f"got PA {self._token.shown}", "a column, or several with commas between them")
+            names.append(self._name())
+        return tuple(names)
+
+    def _is_column(self, token: Token) -> bool:
+        parameter = _OTHER_NAMES.get(token.keyword, token.keyword) in PARAMETERS
+        return token.kind in (Kind.WORD, Kind.QUOTED) and not parameter
+
+    def _choice(self, name: str, choices: Sequence[str]) -> Word:
+        """Read one of some words; one with a hyphen is three tokens, or one with an underscore."""
+        token = self._token
+        text = token.keyword.replace("_", "-")
+        hyphened = f"{text}-{self._ahead(2).keyword}"
+        if self._ahead().keyword == "-" and hyphened in choices:
+            self._at += 2
+            text = hyphened
+        if text not in choices:
+            expected, listed = ("DROP or EMIT", ()) if name == "LATE" else ("one of these", choices)
+            raise self._wrong(f"got {name} {token.shown}", expected, listed)
+        self._at += 1
+        return Word(text, token.start)
+
+    def _origin(self) -> Constant:
+        minus = self._token if self._token.keyword == "-" else None
+        self._at += minus is not None
+        token = self._token
+        decimal = token.kind is Kind.NUMBER and token.text.isdecimal()
+        if not decimal and (minus or token.kind not in (Kind.STRING, Kind.QUOTED, Kind.TIME)):
+            expected = "whole nanoseconds since the epoch, or a time like '2008-10-01T12:00:00Z'"
+            raise self._wrong(f"got ORIGIN {token.shown}", expected)
+        return self._literal(minus)
+
+    def _window_call(self) -> WindowCall:
+        """Read TUMBLE, HOP or SESSION with its arguments, and the name behind its AS."""
+        function = self._word()
+        name = function.text.upper()
+        wrong = QueryError(f"got {name} with other arguments", self._sql, function.start, CALLS[name])
+        self._at += 1
+        if self._token.keyword == ")":
+            raise wrong
+        time = self._attribute(f"{name} over {self._token.shown}", "ts: windows are over it")
+        if self._token.keyword not in (",", ")"):
+            raise QueryError(f"{name} over {time.word.shown}", self._sql, time.word.start, "ts: windows are over it")
+        lengths = []
+        while self._accept(","):
+            lengths.append(self._interval(name))
+        if len(lengths) != (2 if name == "HOP" else 1):
+            raise wrong
+        self._at += 1
+        alias = None
+        if self._accept("AS"):
+            if self._token.kind not in (Kind.WORD, Kind.QUOTED):
+                raise self._wrong(f"got {self._token.shown} behind {name}", "AS and a name, or nothing")
+            alias = self._word()
+        if self._token.keyword != "," and not self._at_clause_end():
+            raise self._wrong(f"got {self._token.shown} behind {name}", "AS and a name, or nothing")
+        return WindowCall(function, time, tuple(lengths), alias)
+
+    def _interval(self, name: str) -> Length:
+        """Read `INTERVAL '1' MINUTE`, `INTERVAL '1 minute'`, `'1 minute'` or `1 minute`."""
+        start, text = self._token.start, ""
+        self._accept("INTERVAL")
+        if self._token.kind in (Kind.NUMBER, Kind.STRING):
+            text = self._take().text
+        if self._token.kind is Kind.WORD:
+            text += f" {self._take().text}"
+        amount = _AMOUNT.fullmatch(text)
+        if self._token.keyword not in (",", ")") or amount is None or amount[2].lower() not in UNITS:
+            raise QueryError(f"got no length of time in {name}", self._sql, start, CALLS[name], tuple(UNITS))
+        return Length(amount[1], amount[2], start, start)
+
+    def _wrong(self, problem: str, expected: str, choices: Sequence[str] = ()) -> QueryError:
+        """Return an error at the current token."""
+        return QueryError(problem, self._sql, self._token.start, expected, choices, self._token.text)

@@ -1,0 +1,312 @@
+"""The window of a query's groups: from the clause or call in the syntax tree to the window of a plan.
+
+    [RANGE 1 minute, WA ts]    [RANGE 1 minute, WA M1.ts]    [RANGE 1 hour, WA window_end]    TUMBLE(S.ts, …)
+
+    GROUP BY srcIP, TUMBLE(ts, INTERVAL '1' MINUTE)                  [RANGE 1 minute, SLIDE 1 minute]
+    GROUP BY srcIP, HOP(ts, INTERVAL '1' MINUTE, INTERVAL '1' HOUR)  [RANGE 1 hour, SLIDE 1 minute]
+    GROUP BY srcIP, SESSION(ts, INTERVAL '30' SECOND)                [SESSION 30 seconds]
+    GROUP BY srcIP, ts/60 AS tb                                      [RANGE 1 minute, SLIDE 1 minute], tb its number
+
+`ts/60` is Gigascope's, where time is in seconds. Here ts is in nanoseconds, but windows of 60 ns have no use: a divisor
+below a million is in seconds, and `ts/60000000000` means the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from capture.units import SECOND
+from highlevel.windows.kind import (
+    MOST_GROUPS,
+    WHOLE_INPUT,
+    AnyWindow,
+    LandmarkWindow,
+    SessionWindow,
+    SlideByTuple,
+    SlidingWindow,
+    TupleWindow,
+)
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal
+from lowlevel.expressions.types import Op, Type
+from queries.text.errors import QueryError
+from queries.text.literals import INT64_MAX, duration_of, origin_of
+from queries.text.tree import (
+    Attribute,
+    Constant,
+    Length,
+    Parameter,
+    Query,
+    SelectItem,
+    Window,
+    WindowCall,
+    Word,
+)
+from queries.text.windows import PARAMETERS, ROWS
+
+MAX_PANES = 10_000
+"""Panes per window, at most, and so the windows that a packet is in. An hour by the second has 3 600."""
+
+MAX_ROWS = 2**40
+"""First number of rows that is too large for a window."""
+
+LATEST = 2**32 * SECOND
+"""First instant, ns, that no capture can contain: pcap counts seconds in 32 bits."""
+
+LEAST_NANOSECONDS = 1_000_000
+"""Smallest divisor of ts that is in ns; smaller ones are in seconds."""
+
+TS = Column("ts", Type.TIME)
+
+ROW_NUMBERS = ("row-num", "row_num", "seq-num", "seq_num")
+RANK = "rank(ts)"
+
+_WINDOW_COLUMNS = {
+    "WA": (("ts", *ROW_NUMBERS), "ts, or row-num for windows of a number of rows"),
+    "RATTR": (("ts",), "ts: windows reach back over capture time"),
+    "SATTR": ((*ROW_NUMBERS, RANK), "row-num, or rank(ts) for the order of ts"),
+}
+"""Columns that parameters may name, and the words of messages for them."""
+
+TimeColumn = tuple[Word | None, Word]
+"""A column of time as it is written: the table before the dot, if any, and its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWindow:
+    """The window of a query's groups, and the other properties that its clause sets.
+
+    `start` is the position of the clause, `time` the column of time that it names, `name` the name that GROUP BY gives
+    to the window; each is None if the query has none. `spread` is the word SPREAD, `partition` are the columns behind
+    PA. With `emit_late` (LATE EMIT) late rows are reported.
+    """
+
+    kind: AnyWindow = WHOLE_INPUT
+    start: int | None = None
+    time: TimeColumn | None = None
+    name: Word | None = None
+    spread: Word | None = None
+    partition: tuple[SelectItem, ...] = ()
+    emit_late: bool = False
+
+
+def bind_group_window(query: Query, of_links: bool) -> GroupWindow:
+    """Return the window of a query. Rows of links have ts alone; those of other tables may have other times."""
+    if query.call is not None and query.window is not None:
+        start = query.call.function.start
+        raise QueryError("a second window, in GROUP BY", query.sql, start, "one window for the query")
+    if query.call is not None:
+        return _bind_call(query.sql, query.call, of_links)
+    return GroupWindow() if query.window is None else _ClauseBinder(query.sql, query.window, of_links).bind()
+
+
+def window_of_quotient(expression: Expression, ts: Column = TS) -> tuple[SlidingWindow, Expression] | None:
+    """Return the window that GROUP BY `ts/n` means, and the number of a window in it; None for another expression.
+
+    >>> window_of_quotient(Binary(Op.DIV, TS, Literal(60, Type.INT)))[0].range // SECOND
+    60
+    """
+    if not isinstance(expression, Binary) or expression.op is not Op.DIV or not isinstance(expression.right, Literal):
+        return None
+    divisor = expression.right.value
+    if not isinstance(divisor, int) or isinstance(divisor, bool) or divisor <= 0:
+        return None
+    if expression.left == Binary(Op.DIV, ts, Literal(SECOND, Type.INT)):
+        length = divisor * SECOND
+    elif expression.left == ts:
+        length = divisor * SECOND if divisor < LEAST_NANOSECONDS else divisor
+    else:
+        return None
+    number = Binary(Op.DIV, Column("window_start", Type.TIME), Literal(length, Type.INT))
+    return SlidingWindow(length, length), number
+
+
+def _bind_call(sql: str, call: WindowCall, of_links: bool) -> GroupWindow:
+    """Bind TUMBLE, HOP or SESSION."""
+    name, start = call.function.text.upper(), call.function.start
+    time = _time_column(call.time, of_links)
+    if time is None and call.time.text != TS.name:
+        column = call.time.word
+        raise QueryError(f"{name} over {column.shown}", sql, column.start, "ts: windows are over it")
+    lengths = [duration_of(sql, length) for length in call.lengths]
+    if name == "SESSION":
+        return GroupWindow(SessionWindow(lengths[0]), start, time, call.alias)
+    window = SlidingWindow(lengths[-1], lengths[0])
+    if window.range // window.pane > MAX_PANES:
+        problem = f"{window.range // window.pane} panes per window"
+        raise QueryError(problem, sql, start, f"at most {MAX_PANES}: one length a multiple of the other")
+    return GroupWindow(window, start, time, call.alias)
+
+
+def _time_column(attribute: Attribute, of_links: bool) -> TimeColumn | None:
+    """Return the column that an attribute names; None for row numbers, and for `ts` of links."""
+    if attribute.table is not None:
+        return attribute.table, attribute.word
+    row_number = attribute.word.text.lower() in ("row", "seq", "row_num", "seq_num", "rank")
+    return None if of_links or row_number else (None, attribute.word)
+
+
+class _ClauseBinder:
+    """Finds the kind of window that the parameters of a clause make, and refuses parameters that it does not have."""
+
+    def __init__(self, sql: str, clause: Window, of_links: bool) -> None:
+        self._sql = sql
+        self._clause = clause
+        self._given = {parameter.name: parameter for parameter in clause.parameters}
+        attributes = (self._given[name] for name in ("WA", "RATTR") if name in self._given)
+        self._time = next(
+            (
+                (parameter.name, time)
+                for parameter in sorted(attributes, key=lambda parameter: parameter.start)
+                if isinstance(parameter.value, Attribute)
+                and (time := _time_column(parameter.value, of_links)) is not None
+            ),
+            None,
+        )
+
+    def bind(self) -> GroupWindow:
+        for parameter in self._clause.parameters:
+            self._check(parameter)
+        kind = self._kind()
+        late, spread, names = self._given.get("LATE"), self._given.get("SPREAD"), self._given.get("PA")
+        emit_late = late is not None and late.value == Word("EMIT", 0)
+        if late is not None and emit_late and not isinstance(kind, SlidingWindow):
+            expected = "LATE DROP: only windows of a RANGE and a SLIDE of time can be added to"
+            raise self._error("LATE EMIT for this kind of window", late.start, expected)
+        partition: tuple[SelectItem, ...] = ()
+        if names is not None and isinstance(names.value, tuple):
+            partition = tuple(SelectItem(name) for name in names.value)
+        time = None if self._time is None else self._time[1]
+        word = None if spread is None else spread.keyword
+        return GroupWindow(kind, self._clause.start, time, None, word, partition, emit_late)
+
+    def _check(self, parameter: Parameter) -> None:
+        """Check the value of one parameter by itself."""
+        name, value, word = parameter.name, parameter.value, parameter.keyword
+        if name not in PARAMETERS:
+            problem = f"got {word.shown} in the window clause"
+            raise QueryError(problem, self._sql, word.start, "a window parameter", PARAMETERS, word.text)
+        if isinstance(value, Attribute) and self._column(name) not in _WINDOW_COLUMNS[name][0]:
+            raise self._error(f"got {name} {value.word.shown}", parameter.start, _WINDOW_COLUMNS[name][1])
+        if isinstance(value, Length) and value.unit.lower() in ROWS and name in ("SESSION", "IDLE"):
+            raise self._error(f"got {name} of rows", parameter.start, "a length of time")
+        if isinstance(value, Length) or name == "CAP":
+            self._amount(name)
+        if name == "ORIGIN":
+            self._origin()
+
+    def _kind(self) -> AnyWindow:
+        given, slide = self._given, self._given.get("SLIDE")
+        if "SESSION" in given:
+            return self._session()
+        if "RANGE" not in given:
+            raise self._error("the window clause has no RANGE", self._clause.first, "for example RANGE 1 minute")
+        if not isinstance(given["RANGE"].value, Length):
+            return self._landmark()
+        if self._in_rows("RANGE"):
+            return self._tuples()
+        if "RATTR" in given or "SATTR" in given or (slide is not None and self._in_rows("SLIDE")):
+            return self._slide_by_tuple()
+        return self._sliding()
+
+    def _session(self) -> SessionWindow:
+        self._only("a session", "SESSION", "WA", "LATE")
+        self._over_time()
+        return SessionWindow(self._amount("SESSION"))
+
+    def _landmark(self) -> LandmarkWindow:
+        self._only("RANGE ALL", "RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD", "CAP", "LATE")
+        self._over_time()
+        if "SLIDE" not in self._given or self._in_rows("SLIDE"):
+            start = self._given.get("SLIDE", self._given["RANGE"]).start
+            raise self._error("RANGE ALL without a SLIDE of time", start, "for example [RANGE ALL, SLIDE 1 minute]")
+        slide, origin = self._amount("SLIDE"), self._origin()
+        self._within_int64(origin, slide)
+        return LandmarkWindow(slide, origin, self._amount("CAP") if "CAP" in self._given else MOST_GROUPS)
+
+    def _tuples(self) -> TupleWindow:
+        self._only("RANGE of rows", "RANGE", "SLIDE", "WA", "PA", "IDLE")
+        if "SLIDE" in self._given and not self._in_rows("SLIDE"):
+            start = self._given["SLIDE"].start
+            raise self._error("RANGE of rows and SLIDE of time", start, "SLIDE of rows too")
+        if "WA" in self._given and self._column("WA") not in ROW_NUMBERS:
+            raise self._error("RANGE of rows over ts", self._given["WA"].start, "WA row-num, or RANGE of time")
+        range_ = self._amount("RANGE")
+        slide = self._amount("SLIDE") if "SLIDE" in self._given else range_
+        self._panes(f"RANGE {range_} rows and SLIDE {slide} rows", range_ // SlidingWindow(range_, slide).pane)
+        if "IDLE" in self._given and "PA" not in self._given:
+            start = self._given["IDLE"].keyword.start
+            raise self._error("IDLE without PA", start, "PA and a column, whose values may be idle")
+        return TupleWindow(range_, slide, "PA" in self._given, self._amount("IDLE") if "IDLE" in self._given else None)
+
+    def _slide_by_tuple(self) -> SlideByTuple:
+        self._only("SLIDE of rows", "RANGE", "SLIDE", "WA", "RATTR", "SATTR", "LATE")
+        self._over_time()
+        if "SLIDE" not in self._given or not self._in_rows("SLIDE"):
+            start = self._given["SLIDE"].start if "SLIDE" in self._given else self._clause.first
+            raise self._error("RATTR or SATTR without a SLIDE of rows", start, "for example SLIDE 1 row")
+        range_ = self._amount("RANGE")
+        if range_ + LATEST > INT64_MAX:
+            raise self._error(f"RANGE {range_} ns is too long", self._given["RANGE"].start, "less than a century")
+        by_rank = "SATTR" in self._given and self._column("SATTR") == RANK
+        return SlideByTuple(range_, self._amount("SLIDE"), by_rank)
+
+    def _sliding(self) -> SlidingWindow:
+        self._only("RANGE of time", "RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD", "LATE")
+        self._over_time()
+        range_, origin = self._amount("RANGE"), self._origin()
+        slide = self._amount("SLIDE") if "SLIDE" in self._given else range_
+        window = SlidingWindow(range_, slide, origin)
+        self._within_int64(origin, range_)
+        self._panes(f"RANGE {range_} ns and SLIDE {slide} ns", range_ // window.pane)
+        return window
+
+    def _only(self, kind: str, *names: str) -> None:
+        """Refuse parameters that mean nothing to this kind of window."""
+        for name, parameter in self._given.items():
+            if name not in names:
+                raise self._error(f"{name} beside {kind}", parameter.keyword.start, f"{', '.join(names)} alone")
+
+    def _over_time(self) -> None:
+        if "WA" in self._given and self._column("WA") != TS.name:
+            expected = "WA ts, or RANGE of rows"
+            raise self._error("RANGE of time over numbers of rows", self._given["WA"].start, expected)
+
+    def _column(self, name: str) -> str:
+        """Return the column that WA, RATTR or SATTR names, `ts` for the column of time of a table."""
+        value = self._given[name].value
+        assert isinstance(value, Attribute)
+        return TS.name if self._time is not None and self._time[0] == name else value.text
+
+    def _in_rows(self, name: str) -> bool:
+        """Whether the value of a parameter is a number of rows."""
+        value = self._given[name].value
+        return isinstance(value, Length) and value.unit.lower() in ROWS
+
+    def _amount(self, name: str) -> int:
+        """Return the value of a length in ns or rows, or the number behind CAP."""
+        value = self._given[name].value
+        assert isinstance(value, Length | Constant)
+        if isinstance(value, Length) and not self._in_rows(name):
+            return duration_of(self._sql, value)
+        text, unit = (value.number, "rows") if isinstance(value, Length) else (value.text, "groups")
+        if not text.isdecimal() or not 0 < int(text[:25]) < MAX_ROWS:
+            raise self._error(f"got '{text}'", value.start, f"a number of {unit}")
+        return int(text)
+
+    def _origin(self) -> int:
+        value = self._given["ORIGIN"].value if "ORIGIN" in self._given else None
+        return origin_of(self._sql, value) if isinstance(value, Constant) else 0
+
+    def _within_int64(self, origin: int, length: int) -> None:
+        if abs(origin) + length + LATEST > INT64_MAX:
+            problem = f"ORIGIN {origin} ns and RANGE {length} ns together leave the integers of 64 bits"
+            expected = f"an ORIGIN nearer 1970, or a RANGE below {INT64_MAX + 1 - LATEST - abs(origin)} ns"
+            raise self._error(problem, self._given["ORIGIN"].start, expected)
+
+    def _panes(self, what: str, panes: int) -> None:
+        if panes > MAX_PANES:
+            expected = f"at most {MAX_PANES}: a longer SLIDE, or one that divides RANGE"
+            raise self._error(f"{what} make {panes} panes per window", self._clause.first, expected)
+
+    def _error(self, problem: str, start: int, expected: str) -> QueryError:
+        return QueryError(problem, self._sql, start, expected)

@@ -1,0 +1,81 @@
+"""The windows of a join: `[RANGE 3 minutes, WA ts]` behind each item, or `[RANGE TUMBLING 5 minutes, WA ts]` for all.
+
+A row of an item with RANGE n stays joinable for n: it meets rows of the others up to n after it. BOUNDARY states
+whether the ends are included (`highlevel.joins.window`). RANGE 0 s meets no later rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from highlevel.joins.window import LONGEST, Boundary
+from lowlevel.durations import UNITS
+from queries.text.errors import QueryError
+from queries.text.literals import duration_of, origin_of
+from queries.text.tree import Attribute, Constant, Length, Parameter, Window, Word
+from queries.text.windows import JOIN_PARAMETER, JOIN_PARAMETERS, ROWS
+
+BOUNDARIES = {"CLOSED": Boundary.CLOSED, "HALF-OPEN": Boundary.HALF_OPEN, "OPEN": Boundary.OPEN}
+
+
+@dataclass(frozen=True, slots=True)
+class ItemWindow:
+    """The window of one item of a join.
+
+    `range` is in ns. `origin` is the first start of a tumbling window after the epoch, in ns. `time` is the column
+    behind WA as (table, column), None if the clause has no WA. `start` is the position of the clause.
+    """
+
+    start: int
+    range: int
+    tumbling: bool
+    origin: int = 0
+    boundary: Boundary | None = None
+    time: tuple[Word | None, Word] | None = None
+
+
+def bind_item_window(sql: str, window: Window) -> ItemWindow:
+    """Return the window of an item of a join. Raises QueryError for parameters that such windows do not have."""
+    values = {parameter.name: parameter for parameter in window.parameters}
+    for parameter in window.parameters:
+        if parameter.name not in JOIN_PARAMETERS:
+            problem = f"got {parameter.keyword.shown} in the window of a join"
+            word = parameter.keyword
+            raise QueryError(problem, sql, word.start, JOIN_PARAMETER, JOIN_PARAMETERS, word.text)
+    if "RANGE" not in values:
+        raise QueryError("the window of a join has no RANGE", sql, window.start, "for example RANGE 1 minute")
+    length = values["RANGE"].value
+    tumbling = isinstance(length, Length) and length.tumbling
+    if not tumbling and "ORIGIN" in values:
+        raise QueryError("ORIGIN without TUMBLING", sql, window.start, "it beside RANGE TUMBLING")
+    if tumbling and "BOUNDARY" in values:
+        expected = "it beside RANGE alone: windows are half-open"
+        raise QueryError("BOUNDARY beside TUMBLING", sql, window.start, expected)
+    range_ = _range(sql, values["RANGE"])
+    origin, boundary, time = 0, None, None
+    if "ORIGIN" in values and isinstance(value := values["ORIGIN"].value, Constant):
+        origin = origin_of(sql, value) % range_
+    if "BOUNDARY" in values and isinstance(value := values["BOUNDARY"].value, Word):
+        boundary = BOUNDARIES[value.text]
+    if "WA" in values and isinstance(value := values["WA"].value, Attribute):
+        if value.text != value.word.text.lower():
+            expected = "the column of time of this item, for example ts"
+            raise QueryError(f"got WA '{value.text}'", sql, value.word.start, expected)
+        time = value.table, value.word
+    return ItemWindow(window.start, range_, tumbling, origin, boundary, time)
+
+
+def _range(sql: str, parameter: Parameter) -> int:
+    length = parameter.value
+    if not isinstance(length, Length):
+        raise QueryError("got 'ALL'", sql, parameter.start, "a length of time, for example 3 minutes or 0 s")
+    if length.unit.lower() in ROWS:
+        problem = f"got '{length.unit}' after {length.number}"
+        raise QueryError(problem, sql, length.unit_start, "a unit of time", tuple(UNITS), length.unit)
+    if length.number.strip("0.") == "" and not length.tumbling:
+        return 0
+    nanoseconds = duration_of(sql, length)
+    if nanoseconds > LONGEST:
+        problem = f"RANGE {length.number} {length.unit} is too long"
+        raise QueryError(problem, sql, length.start, "18 years at most")
+    return nanoseconds
