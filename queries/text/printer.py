@@ -22,19 +22,20 @@ from lowlevel.expressions.tree import (
     Unary,
     Variance,
 )
-from lowlevel.expressions.types import ARITHMETIC, BITWISE, COMPARISON, Op, Type
+from lowlevel.expressions.types import Op, Type
 from lowlevel.times import time_text
+from queries.text.expressions import BITWISE, EQUALITY, FACTOR, NOT, RANGE, STRENGTHS
 from queries.text.literals import address_text, mac_text, prefix_text
 
-# Strength of the binding, weakest first, as sqlglot reads it.
-_OR, _AND, _EQUALITY, _ORDER, _RANGE, _BITWISE, _TERM, _FACTOR, _UNARY, _ATOM = range(10)
+_UNARY, _ATOM = FACTOR + 1, FACTOR + 2
+"""Strengths above those of binary operators."""
 
 
 def expression_text(expression: Expression) -> str:
     """Print `expression` so that it compiles back to an equal tree.
 
-    No text compiles to `Present`, `Mean`, `Variance` and `AtEnd`; they print as what they mean, `(v if c > 0)`,
-    `mean(t, c)`, `var_pop(t, s, c)` and `at_end(v)`.
+    No text compiles to `Present`, `Mean`, `Variance` and `AtEnd`, which print as `(v if c > 0)`, `mean(t, c)`,
+    `var_pop(t, s, c)` and `at_end(v)`.
 
     >>> from lowlevel.expressions.types import Type
     >>> length = Column("len", Type.INT)
@@ -45,15 +46,14 @@ def expression_text(expression: Expression) -> str:
 
 
 def _print(expression: Expression) -> tuple[str, int]:
-    """Return the text and how strongly its outermost operator binds."""
+    """Return the text and the strength of its outermost operator."""
     match expression:
         case Column(name=name):
             return name, _ATOM
         case Literal():
             return _literal(expression)
         case Unary(Op.NOT, operand):
-            # NOT reaches as far as an equality does, and may begin an operand of AND and OR only.
-            return f"NOT {_within(operand, _EQUALITY)}", _AND + 1
+            return f"NOT {_within(operand, EQUALITY)}", NOT
         case Unary(op, operand):
             sign = "-" if op is Op.NEG else op.value
             text = _within(operand, _UNARY)
@@ -61,26 +61,26 @@ def _print(expression: Expression) -> tuple[str, int]:
             blocked = op is Op.NEG and (text.startswith("-") or isinstance(operand, Literal))
             return (f"{sign}({text})" if blocked else sign + text), _UNARY
         case Binary(op, left, right):
-            level = _level(op)
+            level = STRENGTHS[op]
             # A NOT on the left of = would swallow the whole comparison.
             return f"{_within(left, level)} {op.value} {_within(right, level + 1)}", level
         case InList(operand, values):
             listed = ", ".join(_literal(value)[0] for value in values)
-            return f"{_within(operand, _BITWISE)} IN ({listed})", _RANGE
+            return f"{_within(operand, BITWISE)} IN ({listed})", RANGE
         case InPrefix(operand, prefixes):
             listed = ", ".join(f"'{prefix_text(prefix)}'" for prefix in prefixes)
-            return f"{_within(operand, _BITWISE)} IN {f'({listed})' if len(prefixes) > 1 else listed}", _RANGE
+            return f"{_within(operand, BITWISE)} IN {f'({listed})' if len(prefixes) > 1 else listed}", RANGE
         case InWatchlist(operand, file):
             return f"in_list({_print(operand)[0]}, {_quoted(file.path)})", _ATOM
         case LongestPrefix(operand, file):
             return f"getlpmid({_print(operand)[0]}, {_quoted(file.path)})", _ATOM
         case SeenWithin(duration, matches, condition):
-            inside = [_print(each)[0] for each in (matches, condition) if each is not None]
+            inside = [_print(part)[0] for part in (matches, condition) if part is not None]
             return f"seen_within('{duration_text(duration)}', {', '.join(inside)})", _ATOM
         case IsNull(operand):
-            return f"{_within(operand, _BITWISE)} IS NULL", _RANGE
+            return f"{_within(operand, BITWISE)} IS NULL", RANGE
         case Call(function, operand, argument):
-            inside = [_print(each)[0] for each in (operand, argument) if each is not None]
+            inside = [_print(part)[0] for part in (operand, argument) if part is not None]
             return f"{function}({', '.join(inside)})", _ATOM
         case AtEnd(operand):
             return f"at_end({_print(operand)[0]})", _ATOM
@@ -96,16 +96,6 @@ def _print(expression: Expression) -> tuple[str, int]:
 def _within(expression: Expression, level: int) -> str:
     text, own = _print(expression)
     return text if own >= level else f"({text})"
-
-
-def _level(op: Op) -> int:
-    if op in COMPARISON:
-        return _EQUALITY if op in (Op.EQ, Op.NE) else _ORDER
-    if op in ARITHMETIC:
-        return _TERM if op in (Op.ADD, Op.SUB) else _FACTOR
-    if op in BITWISE:
-        return _BITWISE
-    return _AND if op is Op.AND else _OR
 
 
 def _literal(literal: Literal) -> tuple[str, int]:
