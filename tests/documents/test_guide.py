@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from queries.gsql import compile_query
-from queries.pipeline.node_settings import LINK_KEYS, NODE_KEYS, NodeSettings
 from queries.pipeline.file import PipelineFile, parse_pipeline
+from queries.pipeline.node_settings import LINK_KEYS, NODE_KEYS, NodeSettings
 from tests.documents.blocks import GUIDE, ROOT, Block, blocks_of, commands_of, is_shown, sql_statements
 from tests.documents.terminal import Terminal
 
