@@ -24,7 +24,7 @@ from lowlevel.expressions.tree import (
 )
 from lowlevel.expressions.types import Op, Type
 from lowlevel.times import time_text
-from queries.text.expressions import BITWISE, EQUALITY, FACTOR, NOT, RANGE, STRENGTHS
+from queries.text.expressions import BITWISE, FACTOR, NOT, RANGE, STRENGTHS
 from queries.text.literals import address_text, mac_text, prefix_text
 
 _UNARY, _ATOM = FACTOR + 1, FACTOR + 2
@@ -53,7 +53,7 @@ def _print(expression: Expression) -> tuple[str, int]:
         case Literal():
             return _literal(expression)
         case Unary(Op.NOT, operand):
-            return f"NOT {_within(operand, EQUALITY)}", NOT
+            return f"NOT {_within(operand, NOT)}", NOT
         case Unary(op, operand):
             sign = "-" if op is Op.NEG else op.value
             text = _within(operand, _UNARY)
