@@ -31,8 +31,8 @@ def bind(
 
     Raises QueryError for the query, InputError for an input that cannot be bound.
     """
-    from queries.pipeline.inputs import bind_files, bind_streams, check_streams
     from queries.gsql import compile_query
+    from queries.pipeline.inputs import bind_files, bind_streams, check_streams
 
     plan = compile_query(sql, layer=layer, sampling=sampling)
     inputs = bind_files([os.fspath(file) for file in files], follow) + bind_streams(streams or {}, follow)
