@@ -78,9 +78,9 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], int]:
     from capture.packets.decoder import Decoder
     from highlevel.inline.engine import InlineRun, Input
     from lowlevel.node.node import Node
-    from queries.gsql import compile_groups
+    from queries.gsql import compile_query
 
-    plan = compile_groups(PAIRS)
+    plan = compile_query(PAIRS)
     file = open_mapped(path, "a bench")
     index = scan(file)
     target = np.empty(COPY_BYTES, np.uint8)
@@ -91,12 +91,12 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], int]:
             target[: len(piece)] = piece
 
     def decode() -> None:
-        decoder = Decoder(file, plan.low.columns, BLOCK_RECORDS)
+        decoder = Decoder(file, plan.leaves[0].low.columns, BLOCK_RECORDS)
         for block in index.blocks:
             decoder.decode(block)
 
     def decode_and_table() -> None:
-        node = Node("link", file, [plan.low])
+        node = Node("link", file, [plan.leaves[0].low])
         for block in index.blocks:
             for _ in node.process(block):
                 pass

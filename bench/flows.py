@@ -116,9 +116,9 @@ def measure(name: str, records: int, runs: int) -> tuple[dict[str, list[float]],
     from capture.packets.decoder import Decoder
     from lowlevel.node.node import Node
     from lowlevel.rows.flows import CARRIER, FlowReader
-    from queries.gsql import compile_groups
+    from queries.gsql import compile_query
 
-    plan = compile_groups(QUERY)
+    plan = compile_query(QUERY)
     file = capture_of(EXPORTS[name], records)
     index = scan(file)
     target = np.empty(COPY_BYTES, np.uint8)
@@ -144,7 +144,7 @@ def measure(name: str, records: int, runs: int) -> tuple[dict[str, list[float]],
         return found
 
     def columns_and_table() -> None:
-        node = Node("link", file, [plan.low])
+        node = Node("link", file, [plan.leaves[0].low])
         for block in index.blocks:
             for _ in node.process(block):
                 pass

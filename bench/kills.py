@@ -32,9 +32,9 @@ from bench.traffic import cached
 from capture.files.scan import scan
 from capture.generate import Profile
 from capture.open import open_mapped
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import SPOOL_SEGMENTS_READ
+from highlevel.plan.plan import Plan
 from highlevel.spark.result_files import read_results
 from highlevel.spark.totals import TotalsFiles
 from lowlevel.node.node import Node
@@ -92,15 +92,15 @@ class SpoolThread:
 
     capture: Path
     spool: Path
-    plans: list[QueryPlan]
+    plans: list[Plan]
     hurry: threading.Event = field(default_factory=threading.Event)
     segments: int = 0
 
     def run(self) -> None:
         """Write to the end."""
         file = open_mapped(self.capture, "a low-level node")
-        node = Node("eth0", file, [plan.low for plan in self.plans], SLOTS, BLOCK_RECORDS)
-        writer = SpoolWriter(self.spool, "eth0", [(plan.name, fingerprint(plan.low)) for plan in self.plans])
+        node = Node("eth0", file, [plan.leaves[0].low for plan in self.plans], SLOTS, BLOCK_RECORDS)
+        writer = SpoolWriter(self.spool, "eth0", [(plan.name, fingerprint(plan.leaves[0].low)) for plan in self.plans])
         for number, block in enumerate(scan(file, BLOCK_RECORDS).blocks):
             for plan, item in node.process(block):
                 writer.append(plan, item)
@@ -120,7 +120,7 @@ def run(setting: Setting) -> Report:
         base = Path(folder)
         file = base / "pipeline.toml"
         file.write_text(PIPELINE.format(capture=capture))
-        plans = [plan for plan in read_pipeline(file).plans() if isinstance(plan, QueryPlan)]
+        plans = read_pipeline(file).plans()
         writing = SpoolThread(capture, base / "spool", plans)
         with ThreadPoolExecutor(1) as thread:
             written = thread.submit(writing.run)
@@ -195,7 +195,7 @@ def tree(process: int) -> list[int]:
     return found
 
 
-def differing(plan: QueryPlan, output: Path, capture: Path) -> int:
+def differing(plan: Plan, output: Path, capture: Path) -> int:
     """Rows of a query that are in its result files and not in the inline engine's answer, or the other way round."""
     got = read_results(output, plan)
     inline = InlineRun([plan], [Input("eth0", capture)])

@@ -18,10 +18,10 @@ def items_of(path: Path) -> list[Item]:
     from capture.files.scan import scan
     from capture.open import open_mapped
     from lowlevel.node.node import Node
-    from queries.gsql import compile_groups
+    from queries.gsql import compile_query
 
     file = open_mapped(path, "a bench")
-    node = Node(LINK, file, [compile_groups(PAIRS).low], SLOTS)
+    node = Node(LINK, file, [compile_query(PAIRS).leaves[0].low], SLOTS)
     return [item for block in scan(file).blocks for _, item in node.process(block)]
 
 

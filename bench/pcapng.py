@@ -25,9 +25,9 @@ from capture.files.capture import Capture
 from capture.files.scan import scan
 from capture.open import open_mapped
 from capture.packets.decoder import Decoder
-from highlevel.aggregation import QueryPlan
+from highlevel.plan.plan import Plan
 from lowlevel.node.node import Node
-from queries.gsql import compile_groups
+from queries.gsql import compile_query
 
 STEPS = ("scan", "decode", "decode + table")
 FORMS = ("pcap", "pcapng")
@@ -70,7 +70,7 @@ def measure(
     paths: dict[str, Path], runs: int
 ) -> tuple[dict[tuple[str, str], list[float]], dict[str, tuple[int, int]], int]:
     """Seconds of each container and step, what each container held (records, packets), and steps made again."""
-    plan = compile_groups(PAIRS)
+    plan = compile_query(PAIRS)
     work: dict[tuple[str, str], Callable[[], object]] = {}
     counts = {}
     for form, path in paths.items():
@@ -90,16 +90,16 @@ def measure(
     return dict(seconds), counts, again
 
 
-def decode(file: Capture, index: Index, plan: QueryPlan) -> None:
+def decode(file: Capture, index: Index, plan: Plan) -> None:
     """Decode the columns of a query."""
-    decoder = Decoder(file, plan.low.columns, BLOCK_RECORDS)
+    decoder = Decoder(file, plan.leaves[0].low.columns, BLOCK_RECORDS)
     for block in index.blocks:
         decoder.decode(block)
 
 
-def decode_and_table(file: Capture, index: Index, plan: QueryPlan) -> int:
+def decode_and_table(file: Capture, index: Index, plan: Plan) -> int:
     """Decode and reduce; returns the packets."""
-    node = Node("link", file, [plan.low])
+    node = Node("link", file, [plan.leaves[0].low])
     for block in index.blocks:
         for _ in node.process(block):
             pass

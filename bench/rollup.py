@@ -81,11 +81,11 @@ def low_level(path: Path, runs: int) -> dict[str, float]:
     from capture.files.scan import scan
     from capture.open import open_mapped
     from lowlevel.node.node import Node
-    from queries.gsql import compile_groups
+    from queries.gsql import compile_query
 
     tumbling = minutes("count(*) AS packets, sum(len) AS bytes", "srcIP, destIP")
     texts = {"tumbling": tumbling, "sliding": tumbling.replace("RANGE 1 minute", "RANGE 60 minutes")}
-    plans = {name: compile_groups(text).low for name, text in texts.items()}
+    plans = {name: compile_query(text).leaves[0].low for name, text in texts.items()}
     file = open_mapped(path, "a bench")
     blocks = scan(file).blocks
     took = {name: np.empty((runs, len(blocks))) for name in plans}

@@ -105,11 +105,11 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
     from capture.open import open_mapped
     from lowlevel.node.node import Node
     from lowlevel.table.query_tables import QueryTables
-    from queries.gsql import compile_groups
+    from queries.gsql import compile_query
 
     files = {ipv6: open_mapped(path, "a bench") for ipv6, path in paths.items()}
     indexes = {ipv6: scan(file) for ipv6, file in files.items()}
-    plans = {name: [compile_groups(sql).low for sql in work.queries] for name, work in WORKS.items()}
+    plans = {name: [compile_query(sql).leaves[0].low for sql in work.queries] for name, work in WORKS.items()}
 
     def reduce(name: str) -> Node:
         ipv6 = WORKS[name].ipv6

@@ -24,7 +24,7 @@ from bench.setting import Setting
 from bench.traffic import MILLION, address_pairs, cached, warm
 from bench.undisturbed import Took, step, undisturbed
 from highlevel.inline.engine import InlineRun, Input
-from queries.gsql import compile_groups
+from queries.gsql import compile_query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ def run(setting: Setting) -> Report:
 def _batch(report: Report, spark: SparkSession, setting: Setting) -> None:
     from highlevel.spark.batch import run_batch
 
-    plan = compile_groups(PAIRS)
+    plan = compile_query(PAIRS)
     small = cached(address_pairs(setting.packets(MILLION)), setting.data)
     packets = setting.packets(50 * MILLION)
     path = cached(address_pairs(packets), setting.data)
@@ -99,7 +99,7 @@ def inline_engine(path: Path) -> Took:
 
 def inline_answer(path: Path, threads: int) -> pa.Table:
     """Answer with the inline engine."""
-    plan = compile_groups(PAIRS)
+    plan = compile_query(PAIRS)
     run = InlineRun([plan], [Input("link", path)], threads=threads)
     return pa.Table.from_batches([rows for _, rows in run.results()], plan.schema)
 
@@ -131,7 +131,7 @@ def _streamed(spark: SparkSession, path: Path) -> pa.Table:
     """Run the streaming engine over a capture to its end, in a folder of its own; returns the results."""
     from highlevel.spark.stream import StreamRun
 
-    plan = compile_groups(PAIRS)
+    plan = compile_query(PAIRS)
     tables: list[pa.Table] = []
     with tempfile.TemporaryDirectory() as folder:
         stream = StreamRun(

@@ -114,7 +114,7 @@ def measure(
     from capture.open import open_mapped
     from lowlevel.node.node import Node
     from lowlevel.watch.contents import Form, read_contents
-    from queries.gsql import compile_groups
+    from queries.gsql import compile_query
 
     loads = []
     split: list[float] = []
@@ -132,7 +132,7 @@ def measure(
         loads.append((took, contents.bytes))
     file = open_mapped(path, "a bench")
     index = scan(file)
-    plans = {name: compile_groups(sql).low for name, sql in queries(*lists).items()}
+    plans = {name: compile_query(sql).leaves[0].low for name, sql in queries(*lists).items()}
 
     def reduce(name: str) -> Node:
         node = Node("link", file, [plans[name]])

@@ -16,7 +16,7 @@ from dashboards.request import INLINE
 from dashboards.stop_signals import stopping
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.inline.readings import Reading
-from highlevel.plan.plan import AnyPlan
+from highlevel.plan.plan import Plan
 from lowlevel.promises.lull import LullRule
 
 
@@ -79,7 +79,7 @@ class Answer:
 
 @contextlib.contextmanager
 def answer(
-    plan: AnyPlan,
+    plan: Plan,
     inputs: Sequence[Input],
     on: str = INLINE,
     slots: int | None = None,

@@ -8,9 +8,9 @@ from capture.files.pcapng import PcapngFormat
 from capture.files.stream import StreamedCapture
 from capture.files.tpacket import RingFormat
 from capture.native import Kernel
+from highlevel.aggregation import LINK
 from highlevel.inline.engine import InlineRun
 from highlevel.plan.nodes import Join
-from highlevel.plan.plan import GraphPlan
 from lowlevel.expressions.types import Type
 
 OF_KINDS = {
@@ -40,7 +40,7 @@ class IdleKernels:
     def __init__(self, run: InlineRun) -> None:
         """Look at the kinds of rows, the columns, the promises, and at the formats of the inputs."""
         leaves = [leaf for plan in run.plans for leaf in plan.leaves]
-        graphs = [plan for plan in run.plans if isinstance(plan, GraphPlan)]
+        nodes = [node for plan in run.plans for node in plan.nodes]
         self.kinds = {leaf.low.kind for leaf in leaves}
         if "flows" in self.kinds:
             import lowlevel.rows.flows  # declares its kernels
@@ -51,10 +51,11 @@ class IdleKernels:
         if not any(column.endswith("payload") for leaf in leaves for column in leaf.low.columns):
             self.unused.add("lowlevel.expressions.byte_functions")
         texts = (key for leaf in leaves for key in leaf.low.keys if key.expression.type is Type.TEXT)
-        linked = any("link" in plan.group_by for plan in run.plans if not isinstance(plan, GraphPlan))
-        if not any(texts) and not linked and not graphs:
+        scans = [plan.scan for plan in run.plans]
+        linked = any(scan is None or LINK in scan.aggregation.group_by for scan in scans)
+        if not any(texts) and not linked:
             self.unused.add("highlevel.groups.long_strings")
-        self.joins = any(isinstance(node, Join) for plan in graphs for node in plan.nodes)
+        self.joins = any(isinstance(node, Join) for node in nodes)
         captures = [lane.capture for lane in run.lanes]
         unknown = [isinstance(capture, StreamedCapture) and not capture.recognised for capture in captures]
         formats = {type(capture.format) for capture, waits in zip(captures, unknown, strict=True) if not waits}

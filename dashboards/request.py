@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from capture.flows.sampling import FixedRates
     from highlevel.inline.engine import Input
-    from highlevel.plan.plan import AnyPlan
+    from highlevel.plan.plan import Plan
     from lowlevel.promises.lull import LullRule
 
 INLINE = "inline"
@@ -26,7 +26,7 @@ def bind(
     files: Iterable[str | os.PathLike[str]],
     streams: Mapping[str, Iterable[str]] | None,
     follow: bool,
-) -> tuple[AnyPlan, list[Input]]:
+) -> tuple[Plan, list[Input]]:
     """Compile a query and bind the names in its FROM: all names to `files`, or each to its files in `streams`.
 
     Raises QueryError for the query, InputError for an input that cannot be bound.

@@ -1,11 +1,12 @@
-"""A query as the engines run it: a low-level part, a high-level part, and the links it reads."""
+"""An aggregation: windows, groups, aggregates and the select list over them, without the input that it reads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,18 +15,17 @@ from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
 from lowlevel.expressions.tree import Expression
 from lowlevel.expressions.types import Type
-from lowlevel.layers import Layer
 from lowlevel.plan import ARROW_TYPES, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
 
-# Details: aggregates over all values of a group, for which no part of a fixed size would do (holistic ones).
+# Holistic aggregates ("details") need all values of a group: no state of fixed size is enough.
 #
-# The low level keeps a group's values apart, each with the number of its rows: the values are one more key of its table
-# (Li 2008, §6.2.4). So partials still merge, in any order, and only when a window is final are its values looked at.
+# The low level stores each value of a group with the number of its rows: the value is one more key of its table
+# (Li 2008, §6.2.4). So partials still merge in any order, and the values are read only when a window is final.
 
 
 class DetailFunction(StrEnum):
-    """What is told of the values of a group."""
+    """A holistic aggregate function."""
 
     COUNT_DISTINCT = "count_distinct"
     QUANTILE = "quantile"
@@ -38,16 +38,16 @@ class DetailFunction(StrEnum):
 
 
 FOLDED = frozenset({DetailFunction.APPROX_COUNT_DISTINCT, DetailFunction.APPROX_QUANTILE, DetailFunction.APPROX_TOP})
-"""Functions that are told from sketches."""
+"""Functions that are computed from sketches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """One such aggregate. Its result is the column `name`.
+    """A holistic aggregate. Its result is the column `name`.
 
-    The values are of `kind`, in the column `key` of the partials; of functions in FOLDED that has the sketches that
-    were made of them. `count` is the sub-aggregate that counts the rows behind each. `parameter` is the share of a
-    quantile, 0 to 1, or how many values `top` names.
+    `key`: the column of the partials with the values, or for functions in FOLDED with the sketches of the values.
+    `kind`: type of the values. `count`: the sub-aggregate that counts the rows of a value. `parameter`: the quantile,
+    0 to 1, or the number of values that `top` returns.
     """
 
     name: str
@@ -65,9 +65,9 @@ class Detail:
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """A sketch, for `function`, of the values of a column `source` of the partials; its column is `column`.
+    """The column `column` of sketches for `function`, made of the values in the column `source` of the partials.
 
-    The values are of `kind`, as those of a detail.
+    `kind`: type of the values.
     """
 
     function: DetailFunction
@@ -78,7 +78,7 @@ class Folding:
 
 
 def result_type(function: DetailFunction, kind: Type) -> Type:
-    """Return the type of what is told of values of a kind."""
+    """Return the result type of a function over values of type `kind`."""
     match function:
         case DetailFunction.COUNT_DISTINCT | DetailFunction.APPROX_COUNT_DISTINCT:
             return Type.INT
@@ -91,9 +91,10 @@ def result_type(function: DetailFunction, kind: Type) -> Type:
 
 
 class SelectionKind(StrEnum):
-    """How a group is compared with the others of its window.
+    """A condition that compares a group with the other groups of its window.
 
-    HEAVY: its value is a share of the sum of all, at least. TOP: fewer than so many groups have a greater value.
+    HEAVY: its value is at least the given share of the sum over all groups. TOP: fewer than the given number of groups
+    have a greater value.
     """
 
     HEAVY = "heavy"
@@ -102,10 +103,10 @@ class SelectionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """One such condition. Its result is the column `name`, BOOL.
+    """A condition of that kind. Its result is the column `name`, BOOL.
 
-    `value` is an expression over groups, sub-aggregates and details. `parameter` is the share as it was written, or how
-    many groups.
+    `value`: an expression over groups, sub-aggregates and details. `parameter`: the share, as in the query text, or the
+    number of groups.
     """
 
     name: str
@@ -115,24 +116,23 @@ class Selection:
 
 
 Finish = Callable[..., Any]
-"""Takes an array per part by the parts' names, and returns the results in an array of the same length."""
+"""Function from one array per part, by the names of the parts, to an array of results of the same length."""
 
 RESULT = Type.FLOAT
-"""The type of every result."""
+"""Type of the results of user-defined aggregates."""
 
 
 class AggregateError(WiretideError, ValueError):
-    """A user's aggregate that is not one: fix its definition."""
+    """The definition of a user's aggregate is invalid."""
 
     status = 2
 
 
 @dataclass(frozen=True, slots=True)
 class UserColumn:
-    """One use of such an aggregate in a query. Its result is the column `name`, FLOAT.
+    """A use of a user-defined aggregate in a query. Its result is the column `name`, FLOAT.
 
-    `shown` is the use as messages name it. `parts` are expressions over merged sub-aggregates, by the names that
-    `finish` has for them.
+    `shown`: its name in messages. `parts`: expressions over merged sub-aggregates, by the parameter names of `finish`.
     """
 
     name: str
@@ -145,10 +145,10 @@ LINK = "link"
 """The column of every partial that names its link."""
 
 LATE = "late"
-"""The column of results that says whether a row adds to a window that was reported before."""
+"""The column of results that marks rows of windows that were reported before."""
 
 BOUNDS = (WINDOW_START, WINDOW_END)
-"""The columns of results that say of which window a row is."""
+"""The columns of results that hold the bounds of the row's window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,59 +159,23 @@ class Output:
     expression: Expression
 
 
-class LeafPlan(Protocol):
-    """What engines know of what a query reads of links: who asks, of which streams, and how rows are reduced there."""
-
-    @property
-    def name(self) -> str:
-        """Name of the query."""
-        ...
-
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """The names in FROM."""
-        ...
-
-    @property
-    def low(self) -> LowLevelPlan:
-        """What the low level does for it."""
-        ...
-
-    @property
-    def of_every_link(self) -> bool:
-        """Whether FROM names a kind of rows alone: those of all inputs."""
-        ...
-
-    @property
-    def slide(self) -> int:
-        """How far apart, ns, the ends of its windows are, where it is known to have some."""
-        ...
-
-
 @dataclass(frozen=True)
-class QueryPlan:
-    """One query. Immutable and picklable.
+class Aggregation:
+    """Groups and aggregates over windows. Immutable and picklable.
 
-    `streams` are the names in FROM: links, or the kind of the rows alone, which is that of every link. `group_by` names
-    the columns of the partials that form a group: keys of the low level, and `link` where the query groups by it.
-    `having` and `select` are expressions over those columns and the merged sub-aggregates. `layer` is the IP layer that
-    plain names in `sql` mean. `partition` are the columns of `group_by` for whose values windows
-    of a number of rows are counted. With `emit_late` rows that are late for a window are reported, as rows of that
-    window which say so in the column `late` and are to be added to what was reported before. `details` are what is told
-    of all values of a group, as columns beside the sub-aggregates; `selections` compare the groups of a window, and
-    `user_columns` are what users' functions make of merged sub-aggregates. `foldings` are the sketches that values
-    become in the high level, where not all of them are to be kept.
+    `low`: how rows become partials. `group_by`: the columns of the partials that form a group: keys of `low`, and
+    `link` if the query groups by it. `having`, `select`: expressions over these columns and the merged sub-aggregates.
+    `partition`: the columns of `group_by` for whose values windows of a number of rows are counted. `emit_late`: late
+    rows are reported as rows of their window, marked in the column `late`, to be added to the reported result.
+    `details`: holistic aggregates. `selections`: conditions that compare the groups of a window. `user_columns`: users'
+    functions of merged sub-aggregates. `foldings`: sketches that replace values in the high level.
     """
 
-    name: str
-    sql: str
-    streams: tuple[str, ...]
     window: AnyWindow
     low: LowLevelPlan
     group_by: tuple[str, ...]
     having: Expression | None
     select: tuple[Output, ...]
-    layer: str = Layer.OUTER
     partition: tuple[str, ...] = ()
     emit_late: bool = False
     details: tuple[Detail, ...] = ()
@@ -220,25 +184,10 @@ class QueryPlan:
     foldings: tuple[Folding, ...] = ()
 
     @property
-    def of_every_link(self) -> bool:
-        """Whether FROM names a kind of rows alone: those of all inputs."""
-        return [stream.lower() for stream in self.streams] == [self.low.kind]
-
-    @property
-    def leaves(self) -> tuple[QueryPlan, ...]:
-        """What is read of links: this plan is its one leaf."""
-        return (self,)
-
-    @property
-    def slide(self) -> int:
-        """The distance of two windows' ends, ns; 0 where that is no length of time."""
-        return self.window.slide
-
-    @property
     def times(self) -> frozenset[str]:
-        """The columns of the results that are times in ns: outputs of that type, and the bounds of windows in time."""
-        found = {out.name for out in self.select if out.expression.type is Type.TIME}
-        return frozenset(found.union(BOUNDS if self.windowed and self.window.timed else ()))
+        """The columns of the results that are times in ns: outputs of type TIME, and the bounds of windows in time."""
+        outputs = {out.name for out in self.select if out.expression.type is Type.TIME}
+        return frozenset(outputs.union(BOUNDS if self.windowed and self.window.timed else ()))
 
     @property
     def bound_type(self) -> Type:
@@ -247,45 +196,45 @@ class QueryPlan:
 
     @property
     def windowed(self) -> bool:
-        """Whether results carry `window_start, window_end`."""
+        """Whether results contain `window_start, window_end`."""
         return self.window != WHOLE_INPUT
 
     @property
     def grain(self) -> tuple[str, ...]:
-        """Columns by which partials merge: those of the groups, and those of the values that details are told of."""
+        """Columns by which partials merge: the groups, and the values of details."""
         return tuple(dict.fromkeys([*self.group_by, *(detail.key for detail in self.details)]))
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """Columns of the partials beside pane and sub-aggregates: `grain` with the values in place of sketches."""
+        """Columns of the partials in addition to pane and sub-aggregates: `grain` with values instead of sketches."""
         sources = {folding.column: folding.source for folding in self.foldings}
         return tuple(dict.fromkeys(sources.get(name, name) for name in self.grain))
 
     @property
     def macs(self) -> frozenset[str]:
-        """Columns beside the sub-aggregates that are MACs."""
+        """Columns in addition to the sub-aggregates that are MACs."""
         keys = [key.name for key in self.low.keys if key.expression.type is Type.MAC]
         return frozenset([*keys, *(detail.name for detail in self.details if detail.type is Type.MAC)])
 
     @property
-    def parted_by(self) -> tuple[str, ...]:
-        """Columns by whose values rows may be dealt to partitions that know nothing of each other; none: to one."""
+    def partitioned_by(self) -> tuple[str, ...]:
+        """Columns that rows may be partitioned by, so that each window is computed in one partition; () for none."""
         if self.selections:
             return ()
         return self.partition or (self.group_by if self.window.by_group else ())
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
-        """Schema of the results: `window_start, window_end` (half-open) where windowed, then the select list.
+        """Schema of the results: `window_start, window_end` (half-open) if windowed, the select list, `late`.
 
-        And `late` behind it, with `emit_late`.
+        `late` is part of it with `emit_late` only.
         """
         bounds = [pa.field(name, pa.int64()) for name in BOUNDS] if self.windowed else []
         late = [pa.field(LATE, pa.bool_())] if self.emit_late else []
         return pa.schema(bounds + [pa.field(out.name, ARROW_TYPES[out.expression.type]) for out in self.select] + late)
 
-    def counting_rows(self) -> QueryPlan:
-        """Return this plan with count(*) among its sub-aggregates, so that rows left out of windows can be counted."""
+    def counting_rows(self) -> Aggregation:
+        """Return this aggregation with a count(*) among its sub-aggregates, so that late rows can be counted."""
         subaggregates = self.low.subaggregates
         if count_of_rows(subaggregates) is not None:
             return self

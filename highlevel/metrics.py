@@ -64,7 +64,7 @@ OPERATOR_ROWS_RECEIVED = Metric(
     "wiretide_operator_rows_received_total",
     "counter",
     ("query", "operator"),
-    "Rows that reached an operator of a query that is a graph: a join, DISTINCT, windows or groups; partials of a link,"
+    "Rows that reached an operator of a query with several: a join, DISTINCT, windows or groups; partials of a link,"
     " where windows are directly over it.",
 )
 OPERATOR_RESULT_ROWS = Metric(
@@ -184,7 +184,7 @@ GRAPH_METRICS = (
     JOIN_ROWS_STORED,
     JOIN_PAIRS,
 )
-"""What the operators of a query that is a graph say of themselves, each by itself."""
+"""Counters of each operator of a query with several operators."""
 
 SPOOL_METRICS = (
     SPOOL_SEGMENTS_READ,

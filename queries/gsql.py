@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from capture.flows.sampling import FixedRates
-from highlevel.aggregation import QueryPlan
-from highlevel.plan.plan import GraphPlan
+from highlevel.plan.plan import Plan
 from lowlevel.layers import Layer
 from queries.binding.filter_joins import refuse_above
 from queries.plans.compiler import Compiler
 from queries.plans.known_queries import KnownQueries, NamedQuery
-from queries.text.errors import QueryError
 from queries.text.parser import parse_query
 
 
@@ -28,7 +26,7 @@ def compile_query(
     sampling: FixedRates | None = None,
     queries: Mapping[str, NamedQuery] | None = None,
     links: Collection[str] | None = None,
-) -> QueryPlan | GraphPlan:
+) -> Plan:
     """Compile one query. Raises `QueryError`, with the position, for anything that is not one.
 
     `layer` is the IP layer that names without one mean: `outer`, or `inner`, the innermost reached through tunnels,
@@ -37,8 +35,8 @@ def compile_query(
     them where it is called `name`; with `links` every other name in the FROM of those must be one of them.
 
     >>> plan = compile_query("SELECT srcIP, count(*) [RANGE 10 minutes, SLIDE 1 minute, WA ts] FROM M GROUP BY srcIP")
-    >>> plan.low.pane // 10**9, [out.name for out in plan.select]
-    (60, ['srcIP', 'count'])
+    >>> [type(node).__name__ for node in plan.nodes], plan.leaves[0].low.pane // 10**9, plan.schema.names
+    (['Leaf', 'Windowed'], 60, ['window_start', 'window_end', 'srcIP', 'count'])
     >>> [type(node).__name__ for node in compile_query("SELECT ts, srcIP FROM M WHERE destPort = 53").nodes]
     ['Leaf', 'Apply']
     """
@@ -50,11 +48,3 @@ def compile_query(
     plan = Compiler(sql, name, layer, sampling, known).block(parse_query(sql)).plan
     refuse_above(sql, plan)
     return plan
-
-
-def compile_groups(sql: str, name: str = "query", layer: str = Layer.OUTER) -> QueryPlan:
-    """Compile a query of links with groups, which is one plan. QueryError for one that is a graph."""
-    plan = compile_query(sql, name, layer)
-    if isinstance(plan, QueryPlan):
-        return plan
-    raise QueryError("a query that is a graph", sql, 0, "groups of the rows of links, without a join or another query")

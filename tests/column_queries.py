@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from highlevel.aggregation import QueryPlan
+from highlevel.plan.plan import Plan
 from lowlevel.expressions.types import Type
 from lowlevel.kinds import columns_of_kind
 from lowlevel.rows.batches import row_batches
@@ -39,30 +39,32 @@ LAYERED = {
 }
 
 
-def plans() -> list[QueryPlan]:
+def plans() -> list[Plan]:
     """All of them, and those without a layer's name once more where plain names mean the inner layer."""
     outer = [compile_query(sql, name) for name, sql in LAYERED.items()]
     return outer + [compile_query(LAYERED[name], f"inner_{name}", "inner") for name in ("macs", "payloads", "fields")]
 
 
-def rows_of(path: Path, plan: QueryPlan, link: str) -> Iterable[dict[str, Any]]:
+def rows_of(path: Path, plan: Plan, link: str) -> Iterable[dict[str, Any]]:
     """The rows that a plan reads, as Python values."""
-    kind = columns_of_kind(plan.low.kind)
-    types = {name: column.type for name in plan.low.columns if (column := kind.column(name))}
-    for batch in row_batches(path, plan.low.columns, plan.low.kind):
+    kind = columns_of_kind(plan.leaves[0].low.kind)
+    types = {name: column.type for name in plan.leaves[0].low.columns if (column := kind.column(name))}
+    for batch in row_batches(path, plan.leaves[0].low.columns, plan.leaves[0].low.kind):
         for row in batch.to_pylist():
             yield {name: _value(types[name], value) for name, value in row.items()} | {"link": link}
 
 
-def answer(plan: QueryPlan, path: Path, link: str = "link") -> Counter[tuple]:
+def answer(plan: Plan, path: Path, link: str = "link") -> Counter[tuple]:
     """The rows of a query without a window, floats rounded as sums in another order may differ."""
     found: Counter[tuple] = Counter()
-    types = {key.name: key.expression.type for key in plan.low.keys}
-    for (_, *keys), values in lowlevel_oracle.groups(plan.low, rows_of(path, plan, link)).items():
-        row = {key.name: _value(types[key.name], value) for key, value in zip(plan.low.keys, keys, strict=True)}
-        row |= {sub.name: value for sub, value in zip(plan.low.subaggregates, values, strict=True)}
-        if plan.having is None or lowlevel_oracle.value(plan.having, row) is True:
-            found[comparable(lowlevel_oracle.value(out.expression, row) for out in plan.select)] += 1
+    types = {key.name: key.expression.type for key in plan.leaves[0].low.keys}
+    for (_, *keys), values in lowlevel_oracle.groups(plan.leaves[0].low, rows_of(path, plan, link)).items():
+        row = {
+            key.name: _value(types[key.name], value) for key, value in zip(plan.leaves[0].low.keys, keys, strict=True)
+        }
+        row |= {sub.name: value for sub, value in zip(plan.leaves[0].low.subaggregates, values, strict=True)}
+        if plan.aggregation.having is None or lowlevel_oracle.value(plan.aggregation.having, row) is True:
+            found[comparable(lowlevel_oracle.value(out.expression, row) for out in plan.aggregation.select)] += 1
     return found
 
 

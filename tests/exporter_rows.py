@@ -7,21 +7,21 @@ import pyarrow as pa
 from prometheus_client import generate_latest
 
 from dashboards.prometheus.exporter import Exporter
-from highlevel.aggregation import QueryPlan
+from highlevel.plan.plan import Plan
 from queries.gsql import compile_query
 
 SECOND = 10**9
 MINUTE = "[RANGE 1 minute, SLIDE 1 minute, WA ts]"
 
 
-def plan(select: str, group_by: str = "", name: str = "talkers") -> QueryPlan:
+def plan(select: str, group_by: str = "", name: str = "talkers") -> Plan:
     """A query over windows of one minute."""
     return compile_query(f"SELECT {select} FROM packets {MINUTE}" + (f" GROUP BY {group_by}" if group_by else ""), name)
 
 
-def rows(query: QueryPlan, end: int, *groups: tuple[Any, ...]) -> pa.Table:
+def rows(query: Plan, end: int, *groups: tuple[Any, ...]) -> pa.Table:
     """The window that ends `end` seconds after the epoch; one tuple per group, addresses as text."""
-    bounds = query.schema.names[: len(query.schema.names) - len(query.select)]
+    bounds = query.schema.names[: len(query.schema.names) - len(query.aggregation.select)]
     full = [(*((end - 60, end) if bounds else ()), *group) for group in groups]
     columns = []
     for place, field in enumerate(query.schema):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from highlevel.aggregation import Output, QueryPlan
+from highlevel.aggregation import Aggregation, Output
 from highlevel.joins.spec import JoinKind, JoinSpec, JoinWindow, Progress, Side
 from highlevel.plan.nodes import Apply, Join, Leaf, Node, Progressing, Select
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
@@ -56,7 +56,7 @@ def join(
     return Join(left, right, JoinSpec(side(left, "S"), side(right, "A"), window, keys, residual, kind), form)
 
 
-def totals(window: SlidingWindow, keys: tuple[Key, ...], amount: Expression, reduced: bool = True) -> QueryPlan:
+def totals(window: SlidingWindow, keys: tuple[Key, ...], amount: Expression, reduced: bool = True) -> Aggregation:
     """`count, sum of amount` of each group of each window."""
     subs = (SubAggregate("c", Kind.COUNT), SubAggregate("s", Kind.SUM, amount))
     pane = window.pane if window != WHOLE_INPUT else 60 * 10**9
@@ -64,4 +64,4 @@ def totals(window: SlidingWindow, keys: tuple[Key, ...], amount: Expression, red
     names = tuple(key.name for key in keys)
     select = [Output(key.name, Column(key.name, key.expression.type, True)) for key in keys]
     select += [Output("c", Column("c", Type.INT)), Output("s", Column("s", Type.INT))]
-    return QueryPlan("q", "", (), window, low, names, None, tuple(select))
+    return Aggregation(window, low, names, None, tuple(select))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from highlevel.joins.spec import Band
 from highlevel.plan.nodes import Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
-from highlevel.plan.plan import GraphPlan
 from lowlevel.expressions.tree import Expression
 from queries.gsql import compile_query
 from queries.text.printer import expression_text
@@ -15,7 +14,6 @@ SECOND = 10**9
 def shape(sql: str, layer: str = "outer") -> list[str]:
     """Compile a query that is a graph, and tell each of its nodes."""
     plan = compile_query(sql, layer=layer)
-    assert isinstance(plan, GraphPlan), sql
     names = dict(zip(plan.nodes, plan.node_names, strict=True))
     return [line for node, name in names.items() for line in f"{name}: {_told(node, names)}".split("; ") if line]
 
@@ -47,12 +45,13 @@ def _told(node: Node, names: dict[Node, str]) -> str:
         case Join():
             return _join(node, names)
         case Windowed():
-            keys = " ".join(f"{key.name}={_text(key.expression)}" for key in node.plan.low.keys)
-            window = f"{node.plan.window.range / SECOND:g}/{node.plan.window.slide / SECOND:g} s of {node.time}"
-            return f"{window if node.plan.windowed else 'all'} [{keys}]"
+            keys = " ".join(f"{key.name}={_text(key.expression)}" for key in node.aggregation.low.keys)
+            of = node.aggregation.window
+            window = f"{of.range / SECOND:g}/{of.slide / SECOND:g} s of {node.time}"
+            return f"{window if node.aggregation.windowed else 'all'} [{keys}]"
         case PairGroups():
             times = ", ".join(f"{column}/{interval}={name}" for column, interval, name in node.times)
-            keys = " ".join(f"{key.name}={_text(key.expression)}" for key in node.plan.low.keys)
+            keys = " ".join(f"{key.name}={_text(key.expression)}" for key in node.aggregation.low.keys)
             return f"{times} [{keys}]"
 
 

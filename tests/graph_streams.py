@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from highlevel.plan.operators.operator import GraphItem, GraphOperator, lows_of
+from highlevel.plan.operators.operator import GraphItem, NodeOperator, lows_of
 from lowlevel.punctuation import BEGINNING, END, JointPunctuation, Punctuation
 from tests.operator_contract import through_ipc
 
@@ -91,7 +91,7 @@ def item(what: list[Row] | Lows, schema: pa.Schema) -> GraphItem:
     return Punctuation("link", what[0]) if len(what) == 1 else JointPunctuation("link", (what[0], what[1]))
 
 
-def feed(operator: GraphOperator, event: Event, schema: pa.Schema) -> list[GraphItem]:
+def feed(operator: NodeOperator, event: Event, schema: pa.Schema) -> list[GraphItem]:
     port, what = event
     given = item(what, schema)
     return list(operator.rows(port, given) if isinstance(given, pa.RecordBatch) else operator.punctuate(port, given))
@@ -108,7 +108,7 @@ def marks_of(items: Iterable[GraphItem]) -> list[GraphItem]:
 
 
 def check(
-    make: Callable[[], GraphOperator],
+    make: Callable[[], NodeOperator],
     events: list[Event],
     schema: pa.Schema,
     progress: Sequence[str],
@@ -146,7 +146,7 @@ def check(
 
 
 def _check_restart(
-    make: Callable[[], GraphOperator],
+    make: Callable[[], NodeOperator],
     events: list[Event],
     schema: pa.Schema,
     trace: list[list[GraphItem]],

@@ -10,11 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from capture.open import open_finite
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import Input
-from highlevel.plan.plan import AnyPlan
+from highlevel.plan.fragments import cut
+from highlevel.plan.plan import Plan
 from highlevel.spark import byte_ranges
-from highlevel.spark.batch import Merger
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.finite_host import FiniteHost
 from highlevel.spark.packing import unpack
@@ -25,19 +24,16 @@ from tests.test_spark_stream_steps import steps
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def batch_answer(plan: AnyPlan, inputs: Sequence[Input], parts: int, random: Random) -> pa.Table:
+def batch_answer(plan: Plan, inputs: Sequence[Input], parts: int, random: Random) -> pa.Table:
     """Return the answer of the batch engine, whose stages have `parts` partitions."""
     read = [each for each in inputs if any(each.feeds(leaf) for leaf in plan.leaves)]
-    parts = parts if not isinstance(plan, QueryPlan) or plan.parted_by else 1
+    parts = parts if cut(plan).partitioned else 1
     files = [open_finite(each.path, "a test") for each in read]
     tasks = tuple(byte_ranges.whole_tasks(files))
     feeds = Feeds.of([plan], read, parts)
     reader = byte_ranges.RangeReader(feeds, tuple(map(byte_ranges.size_of, files)), tasks, 64)
     batches = [batch for number in range(len(tasks)) for batch in reader(iter([pa.record_batch({"id": [number]})]))]
-    if isinstance(plan, QueryPlan):
-        stages: list[Task] = [Merger(plan, True)]
-    else:
-        stages = [FiniteHost(feeds, level, True) for level in range(feeds.levels)]
+    stages: list[Task] = [FiniteHost(feeds, level, True) for level in range(feeds.levels)]
     for stage in stages:
         batches = through_partitions(stage, batches, parts, random)
     tables = [
@@ -63,7 +59,7 @@ def through_partitions(
 
 
 def stream_answers(
-    plans: Sequence[AnyPlan], inputs: Sequence[Input], parts: int, folder: Path, random: Random
+    plans: Sequence[Plan], inputs: Sequence[Input], parts: int, folder: Path, random: Random
 ) -> dict[str, pa.Table]:
     """Return the answers of the stream engine over captures, in many micro-batches, by the names of the plans."""
     spec = StreamSpec(Feeds.of(plans, inputs, parts), 64, int(np.clip(random.randrange(40), 1, 40)), 2, None, 2)

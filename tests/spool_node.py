@@ -10,9 +10,9 @@ from capture.files.blocks import Block
 from capture.files.capture import Capture
 from capture.files.scan import scan
 from capture.open import open_capture
-from highlevel.aggregation import LeafPlan
 from highlevel.inline.engine import Input
-from highlevel.plan.plan import AnyPlan, named_leaves
+from highlevel.plan.nodes import Leaf
+from highlevel.plan.plan import Plan, named_leaves
 from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING
 from lowlevel.spool.fingerprint import fingerprint
@@ -21,12 +21,12 @@ from lowlevel.spool.writer import SpoolWriter
 SECOND = 1_000_000_000
 
 
-def leaves(plans: Sequence[AnyPlan]) -> list[LeafPlan]:
+def leaves(plans: Sequence[Plan]) -> list[Leaf]:
     """What a node has to do for plans."""
     return [leaf for plan in plans for leaf in named_leaves(plan)]
 
 
-def named(plans: Sequence[AnyPlan]) -> list[tuple[str, str]]:
+def named(plans: Sequence[Plan]) -> list[tuple[str, str]]:
     """Plans as a writer is told of them."""
     return [(leaf.name, fingerprint(leaf.low)) for leaf in leaves(plans)]
 
@@ -39,7 +39,7 @@ def spool_of(folder: Path, link: str) -> Input:
 class SpoolNode:
     """The low-level node of one capture, block by block, at a clock of its own: one second per block."""
 
-    def __init__(self, capture: Input, folder: Path, plans: Sequence[AnyPlan], block_records: int = 50) -> None:
+    def __init__(self, capture: Input, folder: Path, plans: Sequence[Plan], block_records: int = 50) -> None:
         """Start on `folder`, where another one may have been at work; the capture is read from its beginning."""
         self.file = open_capture(capture.path)
         assert isinstance(self.file, Capture)
@@ -55,7 +55,7 @@ class SpoolNode:
         self.writer = SpoolWriter(self.folder, self.link, named(self.plans))
         self.said = False
 
-    def restart(self, plans: Sequence[AnyPlan] | None = None) -> None:
+    def restart(self, plans: Sequence[Plan] | None = None) -> None:
         """End in order, with what is in the tables, and start again, perhaps with other plans."""
         for number, item in self.node.flush():
             self.writer.append(number, item)
@@ -94,7 +94,7 @@ class SpoolNode:
 def write_spools(
     captures: Sequence[Input],
     folder: Path,
-    plans: Sequence[AnyPlan],
+    plans: Sequence[Plan],
     random: Random | None = None,
     restarts: float = 0.0,
     block_records: int = 50,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.pipeline import Pipeline
+from highlevel.plan.pipeline import Pipeline
+from highlevel.plan.plan import Plan
 from lowlevel.punctuation import Punctuation
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.reader import SpoolReader
@@ -25,14 +25,14 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> list[Row]:
     return sorted(rows, key=repr)
 
 
-def through_spools(plans: Sequence[QueryPlan], folders: Sequence[Path], *, others: bool = False) -> list[list[Row]]:
+def through_spools(plans: Sequence[Plan], folders: Sequence[Path], *, others: bool = False) -> list[list[Row]]:
     """The answer of each plan over all spools, read to the end.
 
     Unless there may be `others`, every item must be of a plan that was asked for.
     """
     readers = [SpoolReader(folder) for folder in folders]
-    names = {(plan.name, fingerprint(plan.low)): number for number, plan in enumerate(plans)}
-    pipelines = [Pipeline(plan, [reader.link for reader in readers]) for plan in plans]
+    names = {(plan.name, fingerprint(plan.leaves[0].low)): number for number, plan in enumerate(plans)}
+    pipelines = [Pipeline(plan, [[reader.link for reader in readers]]) for plan in plans]
     results: list[list[pa.RecordBatch]] = [[] for _ in plans]
     for port, reader in enumerate(readers):
         for segment in reader:
@@ -46,11 +46,11 @@ def through_spools(plans: Sequence[QueryPlan], folders: Sequence[Path], *, other
                     else pipelines[number].rows(port, item)
                 )
                 results[number] += [each for each in found if isinstance(each, pa.RecordBatch)]
-    assert not any(pipeline.windows.late for pipeline in pipelines)
+    assert not any(windows.late for pipeline in pipelines for _, windows in pipeline.windowed)
     return [rows_of(each) for each in results]
 
 
-def inline(plans: Sequence[QueryPlan], inputs: Sequence[Input]) -> list[list[Row]]:
+def inline(plans: Sequence[Plan], inputs: Sequence[Input]) -> list[list[Row]]:
     """The answer of each plan in one process."""
     results: list[list[pa.RecordBatch]] = [[] for _ in plans]
     for number, batch in InlineRun(plans, inputs, threads=1).results():

@@ -76,7 +76,7 @@ def test_bare_files_feed_every_name_and_are_links_of_their_own(folder: Path) -> 
     inputs = bind_files([str(folder / "b.pcap"), str(folder / "sub")])
     assert inputs == [Input("b", folder / "b.pcap"), Input("c", folder / "sub" / "c.pcap")]
     plan = compile_query("SELECT count(*) FROM whatever")
-    assert all(each.feeds(plan) for each in inputs)
+    assert all(each.feeds(plan.leaves[0]) for each in inputs)
     check_streams([plan], inputs)
 
 
@@ -140,7 +140,7 @@ def test_files_bound_to_a_name_are_one_link(folder: Path) -> None:
         ("N", "b.pcap", "N"),
     ]
     plan = compile_query("SELECT count(*) FROM m")
-    assert [each.feeds(plan) for each in inputs] == [True, True, False]
+    assert [each.feeds(plan.leaves[0]) for each in inputs] == [True, True, False]
 
 
 def test_a_name_without_a_file_is_an_error_that_lists_the_bound_ones(folder: Path) -> None:
@@ -217,8 +217,8 @@ def test_a_kind_reads_every_input_unless_it_is_the_name_of_one(source: str, read
     )
     plan = compile_query(f"SELECT count(*) FROM {source}")
     check_streams([plan], inputs)
-    assert [each.stream for each in inputs if each.feeds(plan)] == read
-    assert all(each.feeds(plan) for each in bind_files([str(folder / "a.pcap")]))
+    assert [each.stream for each in inputs if each.feeds(plan.leaves[0])] == read
+    assert all(each.feeds(plan.leaves[0]) for each in bind_files([str(folder / "a.pcap")]))
 
 
 def test_a_kind_of_a_link_without_files_is_named(folder: Path) -> None:

@@ -26,8 +26,8 @@ from capture.files.positions import positions
 from capture.generate import Profile, generate
 from capture.metrics import RECORDS_READ
 from capture.open import open_capture
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import Input
+from highlevel.plan.plan import Plan
 from lowlevel.metrics import (
     ITEMS_WAITING,
     PARTIALS_LEFT,
@@ -58,7 +58,7 @@ SMALL = SpoolLimits(segment_bytes=1 << 14, segment_time=1)
 """A segment after almost every block."""
 
 
-def compiled(**texts: str) -> list[QueryPlan]:
+def compiled(**texts: str) -> list[Plan]:
     return [compile_query(sql, name).counting_rows() for name, sql in texts.items()]
 
 
@@ -88,7 +88,7 @@ def capturing(
 ) -> Capturing:
     """A node on `path`; its clock moves on by a nanosecond whenever it is asked."""
     opened = open_capture(path, **more)
-    low = [(plan.name, plan.low) for plan in PLANS]
+    low = [(plan.name, plan.leaves[0].low) for plan in PLANS]
     node = Node(
         "A", opened, [plan for _, plan in low], slots, promise=parse_knowledge(promise), flushing=Flushing("paced")
     )
@@ -220,7 +220,7 @@ def test_a_folder_that_is_followed_is_gone_on_with_in_the_middle_of_a_file(
         assert not link.ended  # a folder never does
         read += int(link.samples.total(RECORDS_READ))
     assert read == PACKETS
-    writer = SpoolWriter(tmp_path / "s", "A", [(plan.name, fingerprint(plan.low)) for plan in PLANS])
+    writer = SpoolWriter(tmp_path / "s", "A", [(plan.name, fingerprint(plan.leaves[0].low)) for plan in PLANS])
     writer.close(ended=True)
     assert through_spools(PLANS, [tmp_path / "s"]) == answer
 
@@ -365,7 +365,7 @@ def test_a_spool_that_fails_is_let_go(capture: Path, tmp_path: Path, monkeypatch
 def test_what_leaves_a_table_at_once_is_cut_so_that_its_spool_can_take_it(capture: Path, tmp_path: Path) -> None:
     limits = SpoolLimits(segment_bytes=1 << 14, spool_bytes=1 << 18)
     link = capturing(capture, tmp_path / "s", limits)
-    whole = random_batch(Random(1), PLANS[0].low, 20_000)
+    whole = random_batch(Random(1), PLANS[0].leaves[0].low, 20_000)
     parts = list(link._parts(0, whole))
     assert pa.Table.from_batches(parts).equals(pa.Table.from_batches([whole]))
     for part in parts:

@@ -7,7 +7,6 @@ file, and an error of another class, which would be a traceback for the user.
 
 import gzip
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -107,8 +106,7 @@ def test_damaged_old_versions_do_not_stop_a_run(tmp_path: Path) -> None:
 def test_a_micro_batch_after_damage_has_the_rows_of_an_undisturbed_one_or_none(tmp_path: Path) -> None:
     random = Random("damage")
     queries = [of_panes(random) for _ in range(20)]
-    plans = [query.plan for query in queries]
-    feeds = Feeds.of([replace(plan, name=str(number)) for number, plan in enumerate(plans)], INPUTS, 1)
+    feeds = Feeds.of([query.plan_of(str(number)) for number, query in enumerate(queries)], INPUTS, 1)
     first, second, *_ = source_batches(random, feeds, queries)
     hosted(Host(feeds, tmp_path, 0), first, [0])
 

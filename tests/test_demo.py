@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 import pytest
 
 from dashboards.commands.demo import EVERY, LINKS, QUERIES
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import InlineRun, Input
+from highlevel.plan.plan import Plan
 from lowlevel.expressions.arrow import to_text
 from queries.catalogue import CATALOGUE
 from queries.gsql import compile_query
@@ -57,7 +57,7 @@ def lines_until(process: subprocess.Popen[str], pattern: str) -> list[str]:
     raise AssertionError(f"{pattern} was never printed; got {lines} and {process.stderr and process.stderr.read()}")
 
 
-def expected(folder: Path) -> dict[str, tuple[QueryPlan, pa.Table]]:
+def expected(folder: Path) -> dict[str, tuple[Plan, pa.Table]]:
     """The last window of each of the demo's queries, by the inline engine over the same captures."""
     plans = [compile_query(CATALOGUE[name].sql(*LINKS, every=EVERY), name) for name in QUERIES]
     inputs = [Input(link, folder / "captures" / f"{link}.pcap", link) for link in LINKS]

@@ -20,7 +20,7 @@ import pytest
 
 from highlevel.aggregation import DetailFunction
 from highlevel.inline.engine import InlineRun
-from highlevel.pipeline import Pipeline
+from highlevel.plan.pipeline import Pipeline
 from highlevel.results.holistic import ValueCounts, told
 from highlevel.slide_by_tuple import extent
 from lowlevel.expressions.tree import AtEnd
@@ -204,7 +204,7 @@ def test_columns_grouped_by_and_the_link_are_asked_about_without_another_key(tmp
     plan = compile_query(
         "SELECT srcIP, count_distinct(srcIP) AS one, count_distinct(link) AS links FROM x GROUP BY srcIP"
     )
-    assert len(plan.low.keys) == 1
+    assert len(plan.leaves[0].low.keys) == 1
     run = InlineRun([plan], inputs, slots=64)
     rows = [row for _, batch in run.results() for row in batch.to_pylist()]
     assert rows
@@ -219,7 +219,7 @@ def test_any_order_of_arrival_and_a_restart_give_the_same(rounds: Rounds) -> Non
     )
 
     def partials(arrivals: list[Arrival]) -> pa.RecordBatch:
-        low = query.low
+        low = query.leaves[0].low
         rows = []
         for each in arrivals:
             row = {"link": "link", "pane": each.ts // low.pane}
@@ -231,11 +231,17 @@ def test_any_order_of_arrival_and_a_restart_give_the_same(rounds: Rounds) -> Non
         random = Random(seed)
         inputs = random_inputs(random)
         kept = Contract(
-            make=lambda inputs=inputs: Pipeline(query, [f"link{port}" for port in range(len(inputs))]),
+            make=lambda inputs=inputs: Pipeline(query, [[f"link{port}" for port in range(len(inputs))]]),
             ports=len(inputs),
-            progress=lambda rows: min(rows["window_end"].to_pylist()) - 1,
-            promise=lambda bounds: min(bounds) if min(bounds) == END else max(0, min(bounds) // 10) * 10 or -(2**63),
-            held=lambda tables: sum(t.num_rows for name, t in tables.items() if name not in ("0.meld", "1.closed")),
+            progress=lambda rows: min(rows["window_end"].to_pylist()),
+            promise=lambda bounds: (
+                min(bounds)
+                if min(bounds) == END
+                else max(0, min(bounds) // 10) * 10 + 1
+                if min(bounds) >= 10
+                else -(2**63)
+            ),
+            held=lambda tables: sum(t.num_rows for name, t in tables.items() if name not in ("0.meld", "1.0.closed")),
         )
         arrivals = [each for events in inputs for each in events if not isinstance(each, int)]
         events = batched(random, interleaved(random, inputs), partials)
@@ -296,8 +302,8 @@ def test_an_explained_plan_says_which_values_are_kept_apart_and_what_is_told_of_
 
 def test_summarise_promises_what_it_was_promised() -> None:
     plan = compile_query("SELECT median(len) FROM packets [RANGE 10 ns]")
-    pipeline = Pipeline(plan, ["a"])
-    assert list(pipeline.punctuate(0, Punctuation("a", 25))) == [Punctuation("*", 20)]
+    pipeline = Pipeline(plan, [["a"]])
+    assert list(pipeline.punctuate(0, Punctuation("a", 25))) == [Punctuation("*", 21)]
     assert list(pipeline.punctuate(0, Punctuation("a", END))) == [Punctuation("*", END)]
 
 
@@ -339,6 +345,6 @@ def test_queries_over_windows_of_rows_say_what_their_packets_say(
 
 def test_a_flow_that_is_spread_counts_where_it_ends() -> None:
     plan = compile_query("SELECT exporter, mode(destPort) FROM flows [RANGE 1 minute, SPREAD] GROUP BY exporter")
-    (detail,) = plan.details
-    (count,) = (sub for sub in plan.low.subaggregates if sub.name == detail.count)
+    (detail,) = plan.aggregation.details
+    (count,) = (sub for sub in plan.leaves[0].low.subaggregates if sub.name == detail.count)
     assert isinstance(count.argument, AtEnd)

@@ -32,7 +32,7 @@ from dashboards.output.files import write_results
 from dashboards.output.formats import Format
 from dashboards.prometheus.exporter import Exporter
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.plan.plan import AnyPlan
+from highlevel.plan.plan import Plan
 from queries.binding.aggregates import BOUNDED, DETAILED
 from queries.gsql import compile_query
 from queries.pipeline.file import parse_pipeline
@@ -65,7 +65,7 @@ class Question:
     name: str
     calls: list[str]
     sql: str
-    plan: AnyPlan
+    plan: Plan
 
 
 def question_of(name: str, argument: str) -> Question:

@@ -97,7 +97,7 @@ def test_a_pipeline_says_of_each_link_who_reads_it_and_with_which_tables(site: P
         "  queries         none: it is left alone"
     ]
     plans = read_pipeline(site / "p.toml").plans()
-    most = spelled_bytes(bytes_at_most(TABLE_SLOTS, [plans[1].low], Flushing()))
+    most = spelled_bytes(bytes_at_most(TABLE_SLOTS, [plans[1].leaves[0].low], Flushing()))
     assert found[f"link Archive: {site}/day-*.pcap, which `wiretide run` reads"] == [
         "  queries         bytes",
         "  promise         exact: each file is scanned before it is read",
@@ -136,7 +136,7 @@ sql = "SELECT destIP, count(*) AS n FROM Archive {window} destIP"
     assert [line.split()[0] for line in archive] == ["queries", "promise", "flush", "tables", "table", "no", "memory"]
     (site / "idle.pcap").write_bytes(pcap_bytes([]))
     pipeline = read_pipeline(site / "p.toml")
-    (link,) = open_links(pipeline, pipeline.plans(), [pipeline.spooled["Idle"]], said.append)
+    (link,) = open_links(pipeline, pipeline.leaves(pipeline.plans()), [pipeline.spooled["Idle"]], said.append)
     link.capturing.spool.abandon()
     assert said[1].startswith("  tables: none, each row goes up by itself; flush slow")
 
@@ -148,7 +148,7 @@ def test_the_bounds_of_a_link_are_those_that_the_node_says_at_its_start(site: Pa
     pipeline = read_pipeline(path)
     said: list[str] = []
     writer = os.open(site / "tap", os.O_RDWR)  # for whom it would wait
-    (link,) = open_links(pipeline, pipeline.plans(), [pipeline.spooled["Tap"]], said.append)
+    (link,) = open_links(pipeline, pipeline.leaves(pipeline.plans()), [pipeline.spooled["Tap"]], said.append)
     link.capturing.spool.abandon()
     os.close(writer)
     found = sections(explained(str(path)))[f"link Tap: {site}/tap, which `wiretide capture` reads"]

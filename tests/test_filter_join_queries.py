@@ -12,8 +12,8 @@ from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
 from capture.files.scan import scan
 from capture.open import open_capture
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import InlineRun, Input
+from highlevel.plan.plan import Plan
 from lowlevel.expressions.tree import SeenWithin
 from lowlevel.metrics import FILTER_JOIN_BYTES, FILTER_JOIN_EVICTIONS, FILTER_JOIN_KEYS
 from lowlevel.node.filter_join import KEYS, filter_joins, memory_of
@@ -55,7 +55,7 @@ def by_source(paths: list[Path], wanted: bool) -> Counter[bytes]:
     return +found
 
 
-def counts(plan: QueryPlan, inputs: list[Input], **how: Any) -> Counter[bytes]:
+def counts(plan: Plan, inputs: list[Input], **how: Any) -> Counter[bytes]:
     batches = InlineRun([plan], inputs, **how).results()
     return Counter({row["srcIP"]: row["n"] for _, batch in batches for row in batch.to_pylist()})
 
@@ -66,7 +66,7 @@ def test_rows_are_kept_whose_key_was_seen(tmp_path: Path, threads: int) -> None:
     paths = [each.path for each in inputs]
     for where, wanted in ((SEEN, True), (f"NOT {SEEN}", False)):
         plan = compile_query(SQL.format(where))
-        assert not plan.low.dealt
+        assert not plan.leaves[0].low.dealt
         for records in (64, BLOCK_RECORDS):
             found = counts(plan, inputs, threads=threads, block_records=records)
             assert found == by_source(paths, wanted) != Counter(), (where, records)
@@ -75,10 +75,10 @@ def test_rows_are_kept_whose_key_was_seen(tmp_path: Path, threads: int) -> None:
 def test_two_queries_remember_the_same_once_and_each_kind_its_own(tmp_path: Path) -> None:
     path = write_links(tmp_path, 5)[0].path
     lows = [
-        compile_query(SQL.format(SEEN)).low,
-        compile_query(SQL.format(f"len > 100 AND {SEEN}").replace("count(*)", "sum(len)")).low,
-        compile_query(SQL.format(SEEN.replace("10 seconds", "11 seconds"))).low,
-        compile_query(SQL.format(SEEN).replace("packets WHERE", "frames WHERE")).low,
+        compile_query(SQL.format(SEEN)).leaves[0].low,
+        compile_query(SQL.format(f"len > 100 AND {SEEN}").replace("count(*)", "sum(len)")).leaves[0].low,
+        compile_query(SQL.format(SEEN.replace("10 seconds", "11 seconds"))).leaves[0].low,
+        compile_query(SQL.format(SEEN).replace("packets WHERE", "frames WHERE")).leaves[0].low,
     ]
     assert len(filter_joins(lows[:3])) == 2
     node = Node("a", open_capture(path), lows)
@@ -87,7 +87,7 @@ def test_two_queries_remember_the_same_once_and_each_kind_its_own(tmp_path: Path
     assert memory_of(lows) == 3 * KEYS * width
     assert (
         bytes_at_most(1024, lows, Flushing())
-        - bytes_at_most(1024, [compile_query(SQL.format("len > 1")).low], Flushing())
+        - bytes_at_most(1024, [compile_query(SQL.format("len > 1")).leaves[0].low], Flushing())
         > 3 * KEYS * width
     )
     for block in scan(open_capture(path), 64).blocks:
@@ -100,7 +100,7 @@ def test_two_queries_remember_the_same_once_and_each_kind_its_own(tmp_path: Path
 
 
 def test_it_prints_as_it_compiles_and_is_told_apart() -> None:
-    where = compile_query(SQL.format(SEEN)).low.where
+    where = compile_query(SQL.format(SEEN)).leaves[0].low.where
     assert isinstance(where, SeenWithin)
     assert expression_text(where) == SEEN
     texts = [
@@ -110,7 +110,7 @@ def test_it_prints_as_it_compiles_and_is_told_apart() -> None:
         SEEN.replace("srcIP", "destIP"),
     ]
     texts.append("seen_within('10 seconds', srcIP = destIP)")
-    lows = [compile_query(SQL.format(text)).low for text in texts]
+    lows = [compile_query(SQL.format(text)).leaves[0].low for text in texts]
     assert len({fingerprint(low) for low in lows}) == len(lows)
     for low, text in zip(lows[:3], texts[:3], strict=True):
         assert low.where is not None

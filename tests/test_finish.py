@@ -7,8 +7,8 @@ from ipaddress import ip_address
 
 import pyarrow as pa
 
-from highlevel.aggregation import QueryPlan
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.plan.plan import Plan
 from highlevel.results.finish import Finish
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.plan import ARROW_TYPES
@@ -18,22 +18,22 @@ from queries.gsql import compile_query
 WINDOW = "[RANGE 10 ns, SLIDE 5 ns, WA ts]"
 
 
-def plan(select: str, rest: str = "", window: str = WINDOW) -> QueryPlan:
+def plan(select: str, rest: str = "", window: str = WINDOW) -> Plan:
     return compile_query(f"SELECT {select} FROM M {window} {rest}")
 
 
-def finished(query: QueryPlan, *groups: tuple) -> list[tuple]:
+def finished(query: Plan, *groups: tuple) -> list[tuple]:
     """Rows that come out of merged groups: (wid, group columns…, sub-aggregates…)."""
-    types = {key.name: ARROW_TYPES[key.expression.type] for key in query.low.keys} | {"link": pa.string()}
+    types = {key.name: ARROW_TYPES[key.expression.type] for key in query.leaves[0].low.keys} | {"link": pa.string()}
     fields = [pa.field(WINDOW_START, pa.int64()), pa.field(WINDOW_END, pa.int64())]
-    fields += [pa.field(name, types[name]) for name in query.group_by]
-    fields += [pa.field(sub.name, ARROW_TYPES[sub.type]) for sub in query.low.subaggregates]
+    fields += [pa.field(name, types[name]) for name in query.aggregation.group_by]
+    fields += [pa.field(sub.name, ARROW_TYPES[sub.type]) for sub in query.leaves[0].low.subaggregates]
     window = query.window
     assert isinstance(window, SlidingWindow)
     whole = [(window.start(wid), window.end(wid), *rest) for wid, *rest in groups]
     rows = [dict(zip([field.name for field in fields], group, strict=True)) for group in whole]
     batch = pa.RecordBatch.from_pylist(rows, schema=pa.schema(fields))
-    finish = Finish(query)
+    finish = Finish(query.aggregation)
     found = []
     for out in finish.rows(0, batch):
         assert isinstance(out, pa.RecordBatch)
@@ -59,7 +59,7 @@ def test_having_keeps_what_is_true_and_neither_false_nor_null() -> None:
 
 def test_aggregates_over_no_value_are_null_and_counts_are_0() -> None:
     query = plan("count(vlan), sum(vlan), min(vlan), max(vlan), avg(vlan), sum(vlan) + 1 AS more")
-    count, *rest = [sub.kind for sub in query.low.subaggregates]
+    count, *rest = [sub.kind for sub in query.leaves[0].low.subaggregates]
     values = {"count": 0, "sum": 0, "min": 2**63 - 1, "max": -(2**63)}
     group = (0, *(values[kind] for kind in (count, *rest)))
     assert finished(query, group) == [(-5, 5, 0, None, None, None, None, None)]
@@ -83,7 +83,7 @@ def test_constants_are_repeated_in_every_row() -> None:
 
 
 def test_a_filtered_batch_is_no_item_but_its_punctuation_passes() -> None:
-    finish = Finish(plan("count(*)", "HAVING count > 100"))
+    finish = Finish(plan("count(*)", "HAVING count > 100").aggregation)
     batch = pa.record_batch({name: pa.array([1], pa.int64()) for name in (WINDOW_START, WINDOW_END, "s0")})
     assert list(finish.rows(0, batch)) == []
     for low in (0, 5, END):

@@ -22,9 +22,9 @@ MESSAGES = 40_000  # more than two blocks
 
 def capturing(path: Path, spool: Path) -> Capturing:
     opened = open_capture(path)
-    node = Node("A", opened, [PLAN.low], 64)
-    writer = SpoolWriter(spool, "A", [(PLAN.name, fingerprint(PLAN.low))], cuts=positions(opened) is not None)
-    return Capturing(opened, node, [(PLAN.name, PLAN.low)], writer, count(10**18).__next__)
+    node = Node("A", opened, [PLAN.leaves[0].low], 64)
+    writer = SpoolWriter(spool, "A", [(PLAN.name, fingerprint(PLAN.leaves[0].low))], cuts=positions(opened) is not None)
+    return Capturing(opened, node, [(PLAN.name, PLAN.leaves[0].low)], writer, count(10**18).__next__)
 
 
 @pytest.mark.parametrize("announced", [True, False])

@@ -30,12 +30,13 @@ from highlevel.metrics import (
     RESULT_ROWS,
 )
 from highlevel.plan.nodes import Apply, Distinct, Leaf, Node, PairGroups, Progressing, Select, Union, Windowed
-from highlevel.plan.plan import AnyPlan, GraphPlan
+from highlevel.plan.plan import Plan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Binary, Column
 from lowlevel.expressions.types import Op, Type
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.plan import Key
+from queries.gsql import compile_query
 from tests.graph_plans import DEST, LEN, PANE, PORT, SRC, TS, join, leaf, longer, number, packets, totals
 from tests.pcap_bytes import pcap_bytes
 from tests.small_captures import RAW_IP, udp
@@ -81,7 +82,7 @@ def write(folder: Path, links: Links) -> list[Input]:
     return inputs
 
 
-def run(plan: AnyPlan, inputs: list[Input], seed: int = 0) -> tuple[Counter, InlineRun]:
+def run(plan: Plan, inputs: list[Input], seed: int = 0) -> tuple[Counter, InlineRun]:
     """The rows of the answer, and the engine that gave them."""
     engine = InlineRun([plan], inputs, 64, threads=1 + seed % 2, block_records=random_block(seed))
     batches = [batch for _, batch in engine.results()]
@@ -97,8 +98,8 @@ def rows_of(batches: Iterable) -> Counter:
     return Counter(tuple(row.values()) for batch in batches for row in batch.to_pylist())
 
 
-def graph(root: Node) -> GraphPlan:
-    return GraphPlan("q", "SELECT …", root)
+def graph(root: Node) -> Plan:
+    return Plan("q", "SELECT …", root)
 
 
 def spelled(packet: Packet) -> tuple:
@@ -266,9 +267,9 @@ def test_the_same_packet_at_two_taps_is_one_row(seed: int, tmp_path: Path) -> No
 def test_a_graph_of_windows_over_a_leaf_answers_what_a_plan_does(seed: int, tmp_path: Path) -> None:
     inputs = write(tmp_path, two_links(Random(seed)))
     plan = totals(SlidingWindow(10 * SECOND, 5 * SECOND), (Key("srcIP", SRC), Key("destIP", DEST)), LEN)
-    plan = type(plan)(**{**plan.__dict__, "streams": ("a", "b")})
-    expected, alone = run(plan, inputs, seed)
-    found, engine = run(graph(Windowed(Leaf("q", plan.streams, plan.low), plan, "pane")), inputs, seed)
+    sql = "SELECT srcIP, destIP, count(*) AS c, sum(len) AS s FROM a UNION b [RANGE 10 s, SLIDE 5 s] "
+    expected, alone = run(compile_query(sql + "GROUP BY srcIP, destIP", "q"), inputs, seed)
+    found, engine = run(graph(Windowed(Leaf("q", ("a", "b"), plan.low), plan, "pane")), inputs, seed)
     assert found == expected
     counters = {name for name in alone.samples() if name[0].endswith("_total")}
     assert {name: engine.samples()[name] for name in counters} == {name: alone.samples()[name] for name in counters}

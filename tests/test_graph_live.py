@@ -14,8 +14,8 @@ import pytest
 
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.joins.spec import Band, JoinKind
-from highlevel.plan.nodes import Node, Union, Windowed
-from highlevel.plan.plan import AnyPlan, GraphPlan
+from highlevel.plan.nodes import Leaf, Node, Union, Windowed
+from highlevel.plan.plan import Plan
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.plan import Key
 from lowlevel.promises.lull import LullRule, TraceClock
@@ -27,8 +27,8 @@ from tests.test_live import AGREED, START, Pipe
 THERE, BACK = udp("10.0.0.1", "10.0.0.2", 1, 2), udp("10.0.0.2", "10.0.0.1", 2, 1)
 
 
-def graph(root: Node, name: str = "q") -> GraphPlan:
-    return GraphPlan(name, "", root)
+def graph(root: Node, name: str = "q") -> Plan:
+    return Plan(name, "", root)
 
 
 def times(batch: pa.RecordBatch) -> list[tuple]:
@@ -105,10 +105,10 @@ def test_several_graphs_and_a_plan_have_each_their_own_rows(tmp_path: Path) -> N
     write(tmp_path / "a.pcap", [(1, THERE), (2, THERE), (13, THERE)])
     write(tmp_path / "b.pcap", [(2, BACK), (30, BACK)])
     inputs = [Input(name, tmp_path / f"{name}.pcap", name) for name in "ab"]
-    plain = totals(SlidingWindow(10 * NS, 10 * NS), (Key("srcIP", SRC),), LEN)
-    plain = type(plain)(**{**plain.__dict__, "streams": ("b",)})
+    aggregation = totals(SlidingWindow(10 * NS, 10 * NS), (Key("srcIP", SRC),), LEN)
+    plain = graph(Windowed(Leaf("q", ("b",), aggregation.low), aggregation, "pane"))
     joined = graph(join(packets("b"), packets("a"), Band(0, NS)))
-    plans: list[AnyPlan] = [graph(packets("b")), plain, joined, graph(packets("a"))]
+    plans: list[Plan] = [graph(packets("b")), plain, joined, graph(packets("a"))]
     for threads in (1, 2):
         found: dict[int, Counter] = {number: Counter() for number in range(4)}
         for reader, batch in InlineRun(plans, inputs, 64, threads=threads).results():

@@ -10,11 +10,10 @@ from dataclasses import replace
 from random import Random
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from highlevel.aggregation import Output, QueryPlan
-from highlevel.plan.nodes import Apply, Distinct, Leaf, Node, PairGroups, Progressing, Select, Union, Windowed
+from highlevel.aggregation import Output
+from highlevel.plan.nodes import Apply, Distinct, Node, PairGroups, Progressing, Select, Union, Windowed
 from highlevel.plan.operators.distinct import DistinctOperator
 from highlevel.plan.operators.operator import low_of_one, lows_of
 from highlevel.plan.operators.pair_groups import PairGroupsOperator
@@ -22,57 +21,27 @@ from highlevel.plan.operators.union import UnionOperator
 from highlevel.plan.operators.windowed import WindowedOperator
 from highlevel.plan.pipeline import make_operator
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
-from lowlevel.expressions.tree import Binary, Column, Expression, Literal
-from lowlevel.expressions.types import Op, Type
-from lowlevel.plan import ARROW_TYPES, Key, LowLevelPlan
+from lowlevel.expressions.tree import Binary, Expression
+from lowlevel.expressions.types import Op
+from lowlevel.plan import Key
 from lowlevel.punctuation import BEGINNING, END, JointPunctuation, Punctuation
-from lowlevel.subaggregates import Kind, SubAggregate
 from tests.graph_streams import check, feed, interleaved, is_covered, rows_of, stream
+from tests.plan_references import (
+    GROUP,
+    NUMBER,
+    OTHER,
+    PAIRS,
+    ROWS,
+    TS,
+    by_both,
+    by_ts,
+    made_rows,
+    plan_of,
+    schema_of,
+    seconds,
+    summary,
+)
 from tests.windows_oracle import Spec
-
-TS, OTHER = Column("ts", Type.INT), Column("other", Type.INT, nullable=True)
-GROUP, NUMBER = Column("g", Type.TEXT, nullable=True), Column("n", Type.INT)
-LEAF = Leaf("q", ("a",), LowLevelPlan(None, (Key("g", GROUP),), (), 1, reduced=False))
-ROWS = Apply(LEAF, tuple(Output(each.name, each) for each in (TS, OTHER, GROUP, NUMBER)), (Progressing("ts", "pane"),))
-"""Rows `ts, other, g, n` that progress by ts; as nothing of it is run, it need not be able to."""
-
-
-class Pairs(Apply):
-    """The same rows, with promises about both times: what a join gives."""
-
-    @property
-    def progress(self) -> tuple[str, ...]:
-        return ("ts", "other")
-
-
-PAIRS = Pairs(LEAF, ROWS.outputs, ())
-
-
-def schema_of(node: Node) -> pa.Schema:
-    return pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
-
-
-def seconds(value: int) -> Literal:
-    return Literal(value, Type.INT)
-
-
-def made_rows(random: Random, *, nulls: bool = False) -> list[tuple]:
-    """Rows `ts, other, g, n` over few times, so that ties are common, each up to 0, 10 or 80 late."""
-    late = random.choice([0, 10, 80])
-    rows = []
-    for number in range(random.randint(1, 40)):
-        ts = random.randrange(100)
-        other = None if nulls and random.random() < 0.2 else max(0, ts + random.randint(-9, 9))
-        rows.append((ts + random.random() * late, (ts, other, random.choice(["a", "b", None]), number % 5)))
-    return [row for _, row in sorted(rows, key=lambda each: each[0])]
-
-
-def by_ts(row: tuple) -> tuple[int]:
-    return (row[0],)
-
-
-def by_both(row: tuple) -> tuple[int, int | None]:
-    return row[0], row[1]
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -190,25 +159,6 @@ def test_a_row_whose_key_may_have_been_seen_is_late() -> None:
     assert feed(operator, (0, [(5, 0, "a", 1)]), schema) == []
     assert rows_of(feed(operator, (0, [(5, 0, "b", 1), (6, 0, "a", 1)]), schema)) == {(6, 0, "a", 1): 1}
     assert (operator.received, operator.late, operator.results) == (5, 2, 2)
-
-
-def plan_of(window: SlidingWindow, group: tuple[Key, ...]) -> QueryPlan:
-    """Count, sum, least and last of the rows of each group."""
-    total, least, last = (
-        SubAggregate("s", Kind.SUM, NUMBER),
-        SubAggregate("m", Kind.MIN, NUMBER),
-        (SubAggregate("t", Kind.LATEST, NUMBER), SubAggregate("l", Kind.LAST, NUMBER)),
-    )
-    low = LowLevelPlan(None, group, (SubAggregate("c", Kind.COUNT), total, least, *last), window.pane, window.origin)
-    names = [key.name for key in group]
-    kinds = {key.name: key.expression.type for key in group}
-    shown = (*names, "c", "s", "m", "l")
-    select = tuple(Output(name, Column(name, kinds.get(name, Type.INT), nullable=True)) for name in shown)
-    return QueryPlan("q", "", ("a",), window, low, tuple(names), None, select)
-
-
-def summary(rows: list[tuple]) -> tuple:
-    return len(rows), sum(n for *_, n in rows), min(n for *_, n in rows), max((ts, n) for ts, _, _, n in rows)[1]
 
 
 @pytest.mark.parametrize("seed", range(24))

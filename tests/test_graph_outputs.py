@@ -22,7 +22,7 @@ from highlevel.inline.engine import InlineRun, Input
 from highlevel.joins.spec import Band, JoinKind
 from highlevel.metrics import METRICS, RESULT_ROWS
 from highlevel.plan.nodes import Distinct, Leaf, Node, Windowed
-from highlevel.plan.plan import GraphPlan
+from highlevel.plan.plan import Plan
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.plan import Key
 from queries.pipeline.inputs import bind_files, check_streams
@@ -35,8 +35,8 @@ TEN = SlidingWindow(10 * NS, 10 * NS)
 WINDOWS = Windowed(packets("a"), totals(TEN, (Key("srcIP", SRC),), LEN), "ts")
 
 
-def graph(root: Node, name: str = "q") -> GraphPlan:
-    return GraphPlan(name, "SELECT …", root)
+def graph(root: Node, name: str = "q") -> Plan:
+    return Plan(name, "SELECT …", root)
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from highlevel.joins.spec import Band, JoinKind, Progress, Tumbling
 from highlevel.metrics import GRAPH_METRICS, LOW_WATERMARK, PIPELINE_METRICS, WINDOWS_CLOSED
 from highlevel.plan.nodes import Apply, Distinct, Leaf, Node, PairGroups, Progressing, Union, Windowed
 from highlevel.plan.operators.operator import lows_of
-from highlevel.plan.pipeline import GraphPipeline
-from highlevel.plan.plan import GraphPlan
+from highlevel.plan.pipeline import Pipeline
+from highlevel.plan.plan import Plan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
@@ -78,7 +78,7 @@ def made_rows(random: Random) -> list[Row]:
     return [row for _, row in sorted(rows, key=lambda each: each[0])]
 
 
-def feed(pipeline: GraphPipeline, event: tuple[int, Any]) -> list:
+def feed(pipeline: Pipeline, event: tuple[int, Any]) -> list:
     port, what = event
     if isinstance(what, tuple):
         return list(pipeline.punctuate(port, Punctuation("link", what[0])))
@@ -98,11 +98,11 @@ def rows_in(items: list) -> Counter:
 def test_a_graph_keeps_the_contract_of_operators(name: str, seed: int) -> None:
     random = Random(seed)
     root = GRAPHS[name]
-    plan = GraphPlan("q", "", root)
+    plan = Plan("q", "", root)
     links = [["x", "y"] if leaf.streams == ("a",) else ["z"] for leaf in plan.leaves]
     streams = [stream(random, made_rows(random), lambda row: (row[1],), 1) for of in links for _ in of]
     events = interleaved(random, streams)
-    whole = GraphPipeline(plan, links)
+    whole = Pipeline(plan, links)
     trace = [feed(whole, event) for event in events]
     width = max(1, len(root.progress))
     said: Lows = (BEGINNING,) * width
@@ -118,12 +118,12 @@ def test_a_graph_keeps_the_contract_of_operators(name: str, seed: int) -> None:
                 said = lows
     assert set(said) == {END}
     place = random.randrange(len(events))
-    stopped, restarted = GraphPipeline(plan, links), GraphPipeline(plan, links)
+    stopped, restarted = Pipeline(plan, links), Pipeline(plan, links)
     for event in events[:place]:
         feed(stopped, event)
     restarted.restore(through_ipc(stopped.snapshot()))
     assert [rows_in(feed(restarted, event)) for event in events[place:]] == [rows_in(each) for each in trace[place:]]
-    again = GraphPipeline(plan, links)
+    again = Pipeline(plan, links)
     others = [item for event in shuffled(random, events) for item in feed(again, event)]
     assert rows_in(others) == rows_in([item for items in trace for item in items])
     held = [value for (metric, _), value in whole.samples(0).items() if metric == "wiretide_operator_rows_held"]
@@ -137,9 +137,9 @@ def rows(*times: int, ends: tuple[bytes, bytes] = (b"aaaa", b"bbbb")) -> list[Ro
 BACK = (b"bbbb", b"aaaa")
 
 
-def pipeline_of(root: Node, ports: Callable[[str], list[str]] = lambda name: [name]) -> GraphPipeline:
-    plan = GraphPlan("q", "", root)
-    return GraphPipeline(plan, [ports(leaf.streams[0]) for leaf in plan.leaves])
+def pipeline_of(root: Node, ports: Callable[[str], list[str]] = lambda name: [name]) -> Pipeline:
+    plan = Plan("q", "", root)
+    return Pipeline(plan, [ports(leaf.streams[0]) for leaf in plan.leaves])
 
 
 def test_a_link_that_never_speaks_holds_back_what_waits_for_it_and_nothing_else() -> None:
@@ -191,18 +191,18 @@ def test_counters_are_those_of_every_query_and_of_each_operator() -> None:
 
 
 def test_plans_know_their_columns_times_and_streams() -> None:
-    plan = GraphPlan("q", "", GRAPHS["diamond"])
+    plan = Plan("q", "", GRAPHS["diamond"])
     assert plan.streams == ("a", "b")
     assert plan.times == {"S.ts", "A.ts"}
     assert not plan.windowed
     assert [column.nullable for column in plan.root.columns if column.name.endswith("ts")] == [False, True]
-    rolled = GraphPlan("q", "", GRAPHS["rolled up"])
+    rolled = Plan("q", "", GRAPHS["rolled up"])
     assert rolled.windowed
     assert rolled.times == {"window_start", "window_end"}
     assert rolled.window == SlidingWindow(20, 20)
-    assert GraphPlan("q", "", GRAPHS["pairs"]).times == {"left", "right"}
-    assert GraphPlan("q", "", RENAMED).times == {"ts"}
-    counted = GraphPlan("q", "", Windowed(packets("a"), totals(TEN, (), TS), "ts"))
+    assert Plan("q", "", GRAPHS["pairs"]).times == {"left", "right"}
+    assert Plan("q", "", RENAMED).times == {"ts"}
+    counted = Plan("q", "", Windowed(packets("a"), totals(TEN, (), TS), "ts"))
     assert counted.counting_rows() == counted  # it counts its rows
 
 
@@ -211,18 +211,18 @@ def test_windows_that_do_not_count_their_rows_do_so_where_rows_may_be_late() -> 
     plan = replace(plan, low=replace(plan.low, subaggregates=plan.low.subaggregates[1:]), select=plan.select[2:])
     over_leaf = Windowed(Leaf("q", ("a",), plan.low), plan, "pane")
     both = Union((over_leaf, Windowed(packets("a"), plan, "ts")))
-    of_leaf, of_rows = GraphPlan("q", "", both).counting_rows().root.inputs
+    of_leaf, of_rows = Plan("q", "", both).counting_rows().root.inputs
     for each in (of_leaf, of_rows):
         assert isinstance(each, Windowed)
-        assert [sub.name for sub in each.plan.low.subaggregates] == ["s", "rows"]
+        assert [sub.name for sub in each.aggregation.low.subaggregates] == ["s", "rows"]
     assert isinstance(of_leaf, Windowed)
-    assert of_leaf.takes_partials
+    assert of_leaf.merges_partials
     assert of_rows.inputs == (packets("a"),)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_plans_are_pickled_whole(name: str) -> None:
-    plan = GraphPlan("q", "SELECT …", GRAPHS[name])
+    plan = Plan("q", "SELECT …", GRAPHS[name])
     read = pickle.loads(pickle.dumps(plan))
     assert read == plan
     assert (read.schema, read.leaves, hash(read)) == (plan.schema, plan.leaves, hash(plan))

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from highlevel.aggregation import QueryPlan
+from highlevel.plan.plan import Plan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.address_constants import Prefix
 from lowlevel.expressions.tree import Binary, Column, Expression, InPrefix, Literal, Mean, Present
@@ -16,9 +16,9 @@ SECOND = 10**9
 MINUTE = 60 * SECOND
 
 
-def parts(plan: QueryPlan) -> str:
+def parts(plan: Plan) -> str:
     """The plan on one line: WHERE | keys | sub-aggregates | groups | HAVING | select list."""
-    low = plan.low
+    low = plan.leaves[0].low
 
     def text(tree: Expression | None) -> str:
         return "" if tree is None else expression_text(tree)
@@ -29,9 +29,9 @@ def parts(plan: QueryPlan) -> str:
             text(low.where),
             " ".join(f"{key.name}={text(key.expression)}" for key in low.keys),
             " ".join(words),
-            " ".join(plan.group_by),
-            text(plan.having),
-            " ".join(f"{out.name}={text(out.expression)}" for out in plan.select),
+            " ".join(plan.aggregation.group_by),
+            text(plan.aggregation.having),
+            " ".join(f"{out.name}={text(out.expression)}" for out in plan.aggregation.select),
         ]
     )
 
@@ -152,13 +152,13 @@ CONDITIONS = [
 
 @pytest.mark.parametrize("sql, expected", CONDITIONS)
 def test_a_condition_is_read_with_its_precedence_and_types(sql: str, expected: str) -> None:
-    where = compile_query("SELECT count(*) FROM M WHERE " + sql).low.where
+    where = compile_query("SELECT count(*) FROM M WHERE " + sql).leaves[0].low.where
     assert where is not None
     assert expression_text(where) == expected
 
 
 def test_an_ipv4_prefix_keeps_its_version() -> None:
-    where = compile_query("SELECT count(*) FROM M WHERE srcIP IN '10.0.0.0/8'").low.where
+    where = compile_query("SELECT count(*) FROM M WHERE srcIP IN '10.0.0.0/8'").leaves[0].low.where
     assert where == InPrefix(Column("srcIP", Type.ADDRESS, bits=128), (Prefix(4, 10 << 24, 8),))
 
 
@@ -185,13 +185,13 @@ WINDOWS = [
 def test_a_window_clause_means_the_same_in_either_place(clause: str, window: SlidingWindow, place: str) -> None:
     plan = compile_query(place.format(clause))
     assert plan.window == window
-    assert (plan.low.pane, plan.low.origin) == (window.pane, window.origin)
+    assert (plan.leaves[0].low.pane, plan.leaves[0].low.origin) == (window.pane, window.origin)
     assert plan.schema.names == ["window_start", "window_end", "count"]
 
 
 def test_a_query_without_a_window_is_answered_once_over_the_whole_input() -> None:
     plan = compile_query("SELECT count(*) FROM M;")
-    assert (plan.window, plan.low.pane, plan.windowed) == (WHOLE_INPUT, 2**62, False)
+    assert (plan.window, plan.leaves[0].low.pane, plan.windowed) == (WHOLE_INPUT, 2**62, False)
     assert plan.schema.names == ["count"]
 
 
@@ -254,7 +254,7 @@ def test_a_query_of_the_thesis_compiles_as_printed(name: str) -> None:
 def test_columns_of_partials_keep_type_width_and_null() -> None:
     plan = compile_query("SELECT srcPort, sum(vlan), avg(len), srcIP FROM M GROUP BY srcPort, srcIP")
     total, count = Column("s0", Type.INT), Column("s1", Type.INT)
-    assert [out.expression for out in plan.select] == [
+    assert [out.expression for out in plan.aggregation.select] == [
         Column("k0", Type.INT, nullable=True, bits=16),
         Present(total, count),
         Mean(Column("s2", Type.INT), Column("s3", Type.INT)),
@@ -263,13 +263,13 @@ def test_columns_of_partials_keep_type_width_and_null() -> None:
 
 
 def test_an_arithmetic_aggregate_keeps_integer_division_apart_from_the_mean() -> None:
-    (out,) = compile_query("SELECT sum(len) / count(*) FROM M").select
+    (out,) = compile_query("SELECT sum(len) / count(*) FROM M").aggregation.select
     assert out.expression == Binary(Op.DIV, Column("s0", Type.INT), Column("s1", Type.INT))
     assert out.expression.type is Type.INT
 
 
 def test_the_smallest_integer_is_a_literal() -> None:
-    where = compile_query("SELECT count(*) FROM M WHERE len > -9223372036854775808").low.where
+    where = compile_query("SELECT count(*) FROM M WHERE len > -9223372036854775808").leaves[0].low.where
     assert isinstance(where, Binary)
     assert where.right == Literal(-(2**63), Type.INT)
 
@@ -299,13 +299,15 @@ def test_from_names_links_and_the_kind_of_their_rows(
     text: str, streams: tuple[str, ...], kind: str, every: bool
 ) -> None:
     plan = compile_query(f"SELECT count(*) FROM {text}")
-    assert (plan.streams, plan.low.kind, plan.of_every_link) == (streams, kind, every)
+    assert (plan.streams, plan.leaves[0].low.kind, plan.leaves[0].of_every_link) == (streams, kind, every)
 
 
 def low_columns(select: str, layer: str = "outer", source: str = "M") -> list[str]:
     """Columns that the low level decodes, and what results call them."""
     plan = compile_query(f"SELECT {select} FROM {source} GROUP BY {select}", layer=layer)
-    return [text for key in plan.low.keys if (text := expression_text(key.expression))] + list(plan.schema.names)
+    return [text for key in plan.leaves[0].low.keys if (text := expression_text(key.expression))] + list(
+        plan.schema.names
+    )
 
 
 LAYERED = [
@@ -344,7 +346,7 @@ def test_a_layer_is_outer_or_inner() -> None:
 
 def test_a_frame_may_lack_what_every_packet_has() -> None:
     sql = "SELECT protocol, count(srcIP) FROM {} GROUP BY protocol"
-    packets, frames = (compile_query(sql.format(kind)).low for kind in ("packets", "frames"))
+    packets, frames = (compile_query(sql.format(kind)).leaves[0].low for kind in ("packets", "frames"))
     assert [key.expression.nullable for key in (*packets.keys, *frames.keys)] == [False, True]
     assert [sub.argument is None for sub in (*packets.subaggregates, *frames.subaggregates)] == [True, False]
 
@@ -367,16 +369,17 @@ def test_a_sum_of_times_alone_is_refused_however_wide_the_other_columns_are() ->
 
 def test_spread_is_part_of_the_low_level_and_needs_when_a_flow_began() -> None:
     plan = compile_query("SELECT sum(bytes) FROM flows [RANGE 1 minute, SPREAD, SLIDE 10 s]")
-    assert plan.low.spread
-    assert plan.low.columns == {"bytes", "start_ts", "ts"}
-    assert not compile_query("SELECT sum(bytes) FROM flows [RANGE 1 minute]").low.spread
+    assert plan.leaves[0].low.spread
+    assert plan.leaves[0].low.columns == {"bytes", "start_ts", "ts"}
+    assert not compile_query("SELECT sum(bytes) FROM flows [RANGE 1 minute]").leaves[0].low.spread
 
 
 def test_of_rows_that_are_spread_only_sums_of_counters_are_shared() -> None:
     select = "sum(bytes), sum(tos), count(*), count(tos), min(packets), max(ts), avg(bytes), avg(tos), sum(8 * bytes)"
     plan = compile_query(f"SELECT {select} FROM flows [RANGE 1 minute, SPREAD]")
     words = {
-        sub.name: parts(plan).split(f"{sub.name}=")[1].split(") s")[0] + ")" for sub in plan.low.subaggregates[:-1]
+        sub.name: parts(plan).split(f"{sub.name}=")[1].split(") s")[0] + ")"
+        for sub in plan.leaves[0].low.subaggregates[:-1]
     }
     assert list(words.values()) == [
         "sum(share of bytes)",
@@ -391,7 +394,7 @@ def test_of_rows_that_are_spread_only_sums_of_counters_are_shared() -> None:
         "count(at_end(bytes))",
         "sum(8 * share of bytes)",
     ]
-    outputs = [expression_text(out.expression) for out in plan.select]
+    outputs = [expression_text(out.expression) for out in plan.aggregation.select]
     assert outputs[:5] == ["(s0 if s1 > 0)", "(s2 if s3 > 0)", "s4", "s3", "(s5 if s6 > 0)"]
     assert outputs[6:8] == ["mean(s0, s9)", "mean(s2, s3)"]
 
@@ -418,15 +421,15 @@ LITERALS = [
 @pytest.mark.parametrize("text, printed", LITERALS)
 def test_macs_bytes_and_their_functions_compile_and_print_back(text: str, printed: str | None) -> None:
     plan = compile_query(f"SELECT count(*) FROM M WHERE {text}")
-    assert plan.low.where is not None
-    assert expression_text(plan.low.where) == (printed or text)
-    again = compile_query(f"SELECT count(*) FROM M WHERE {expression_text(plan.low.where)}")
-    assert again.low.where == plan.low.where
+    assert plan.leaves[0].low.where is not None
+    assert expression_text(plan.leaves[0].low.where) == (printed or text)
+    again = compile_query(f"SELECT count(*) FROM M WHERE {expression_text(plan.leaves[0].low.where)}")
+    assert again.leaves[0].low.where == plan.leaves[0].low.where
 
 
 def test_functions_group_as_narrow_keys() -> None:
     plan = compile_query("SELECT byte(payload, 0), length(payload) FROM M GROUP BY byte(payload, 0), length(payload)")
-    assert [out.expression for out in plan.select] == [
+    assert [out.expression for out in plan.aggregation.select] == [
         Column("k0", Type.INT, nullable=True, bits=8),
         Column("k1", Type.INT, nullable=True, bits=32),
     ]

@@ -128,7 +128,7 @@ def parenthesised(tree: Expression) -> str:
 
 
 def compiled(condition: str) -> Expression | None:
-    return compile_query(f"SELECT count(*) FROM M WHERE {condition}").low.where
+    return compile_query(f"SELECT count(*) FROM M WHERE {condition}").leaves[0].low.where
 
 
 @given(CONDITIONS)

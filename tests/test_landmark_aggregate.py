@@ -21,8 +21,8 @@ from highlevel.inline.engine import InlineRun, Input
 from highlevel.operators import landmark as landmark_aggregate
 from highlevel.operators.landmark import LandmarkAggregate
 from highlevel.operators.window_operator import WINDOW_END, CappedOperator, beyond_cap
+from highlevel.plan.pipeline import make_operator
 from highlevel.sliding.wid_ranges import count
-from highlevel.spark.closed_windows import Counted, finished_windows
 from highlevel.spark.state import addresses
 from highlevel.windows.kind import MOST_GROUPS, LandmarkWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
@@ -240,16 +240,17 @@ def test_a_slide_is_merged_as_it_grows() -> None:
 
 def test_a_finite_answer_counts_what_is_beyond_the_cap_and_is_made_in_one_partition() -> None:
     plan = compile_query("SELECT len, count(*) AS n FROM M [RANGE ALL, SLIDE 10 s, ORIGIN 0, CAP 2] GROUP BY len")
-    assert plan.parted_by == ()
-    names = ["pane", plan.group_by[0], plan.low.subaggregates[0].name]
+    assert plan.aggregation.partitioned_by == ()
+    names = ["pane", plan.aggregation.group_by[0], plan.leaves[0].low.subaggregates[0].name]
     rows = [(1, 5, 2), (0, 7, 3), (1, 9, 4), (-1, 5, 6), (1, 9, 8), (0, 7, 16)]
     columns = [pa.array(column, pa.int64()) for column in zip(*rows, strict=True)]
-    counted = Counted()
-    found = list(finished_windows(plan, pa.table(columns, names), counted))
+    operator = make_operator(plan.root, 1, finite=True)
+    batch = pa.RecordBatch.from_arrays(columns, names)
+    found = [*operator.rows(0, batch), *operator.punctuate(0, Punctuation("*", END))]
     second = 10**9
     assert rows_of(found) == {(0, 10 * second, 7, 19): 1, (0, 20 * second, 7, 19): 1, (0, 20 * second, 5, 2): 1}
-    assert (counted.received, counted.outside, counted.beyond_cap) == (6, 1, (2, 12))
-    assert counted.closed == [(0, 2)]
+    assert (operator.received, operator.outside, operator.beyond_cap) == (6, 1, (2, 12))
+    assert operator.take_closed() == [(0, 2)]
 
 
 def test_totals_that_nothing_was_added_to_are_not_written_again() -> None:

@@ -12,10 +12,12 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel.aggregation import LATE, QueryPlan
+from highlevel.aggregation import LATE
 from highlevel.inline.engine import InlineRun
 from highlevel.metrics import LATE_ROWS
-from highlevel.pipeline import Pipeline
+from highlevel.plan.operators.windowed import WindowedOperator
+from highlevel.plan.pipeline import Pipeline
+from highlevel.plan.plan import Plan
 from highlevel.sliding import operator as late_windows
 from lowlevel.punctuation import END, Punctuation
 from queries.gsql import compile_query
@@ -28,15 +30,20 @@ from tests.windows_oracle import Spec
 SELECT = "SELECT destPort, count(*) AS n, sum(len) AS bytes, min(len) AS least FROM M "
 
 
-def plan_of(spec: Spec, late: str) -> QueryPlan:
+def plan_of(spec: Spec, late: str) -> Plan:
     clause = f"[RANGE {spec.range} ns, SLIDE {spec.slide} ns, ORIGIN {spec.origin}, LATE {late}]"
     return compile_query(f"{SELECT} {clause} GROUP BY destPort")
 
 
-def partial(plan: QueryPlan, ts: int, port: int, length: int) -> pa.RecordBatch:
-    pane = (ts - plan.low.origin) // plan.low.pane
+def windows_in(pipeline: Pipeline) -> WindowedOperator:
+    ((_, operator),) = pipeline.windowed
+    return operator
+
+
+def partial(plan: Plan, ts: int, port: int, length: int) -> pa.RecordBatch:
+    pane = (ts - plan.leaves[0].low.origin) // plan.leaves[0].low.pane
     row = {"link": "M", "pane": pane, "k0": port, "s0": 1, "s1": length, "s2": length}
-    return pa.RecordBatch.from_pylist([row], schema=plan.low.schema)
+    return pa.RecordBatch.from_pylist([row], schema=plan.leaves[0].low.schema)
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -44,8 +51,8 @@ def test_what_was_reported_and_what_is_added_is_the_definition(seed: int) -> Non
     random = Random(seed)
     spec = Spec(random.randint(1, 60), random.randint(1, 20))
     plan = plan_of(spec, "EMIT")
-    assert [each.kind for each in plan.low.subaggregates] == ["count", "sum", "min"]
-    pipeline = Pipeline(plan, ["M"])
+    assert [each.kind for each in plan.leaves[0].low.subaggregates] == ["count", "sum", "min"]
+    pipeline = Pipeline(plan, [["M"]])
     wanted: dict[tuple, list[int]] = defaultdict(list)
     low, items, late = -1, [], 0
     for _ in range(random.randrange(1, 60)):
@@ -59,9 +66,9 @@ def test_what_was_reported_and_what_is_added_is_the_definition(seed: int) -> Non
                 late += spec.extent(wid)[1] <= low
             items += pipeline.rows(0, partial(plan, ts, port, length))
         if random.random() < 0.1:
-            stopped, pipeline = pipeline, Pipeline(plan, ["M"])
+            stopped, pipeline = pipeline, Pipeline(plan, [["M"]])
             pipeline.restore(through_ipc(stopped.snapshot()))
-            pipeline.windows.aggregate.late = stopped.windows.aggregate.late  # type: ignore[attr-defined]
+            windows_in(pipeline).windows.aggregate.late = windows_in(stopped).windows.aggregate.late  # type: ignore[attr-defined]
     items += pipeline.punctuate(0, Punctuation("M", END))
     added: dict[tuple, list[tuple[int, int, int]]] = defaultdict(list)
     in_time: set[tuple] = set()
@@ -76,13 +83,13 @@ def test_what_was_reported_and_what_is_added_is_the_definition(seed: int) -> Non
         for key, parts in added.items()
     }
     assert found == {key: (len(lengths), sum(lengths), min(lengths)) for key, lengths in wanted.items()}
-    assert pipeline.windows.late == late
+    assert windows_in(pipeline).late == late
 
 
 def test_a_flood_of_late_rows_is_not_laid_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(late_windows, "MERGE_ROWS", 1000)
     plan = compile_query(f"{SELECT} [RANGE 500 ns, SLIDE 1 ns, LATE EMIT] GROUP BY destPort")
-    pipeline = Pipeline(plan, ["M"])
+    pipeline = Pipeline(plan, [["M"]])
     list(pipeline.punctuate(0, Punctuation("M", 10_000)))
     flood = pa.Table.from_batches([partial(plan, 1000 + ts, port, 1) for ts in range(9) for port in range(20)])
     items = list(pipeline.rows(0, flood.combine_chunks().to_batches()[0]))
@@ -96,10 +103,10 @@ def test_a_flood_of_late_rows_is_not_laid_out_at_once(monkeypatch: pytest.Monkey
 def test_they_are_dropped_unless_told_otherwise() -> None:
     for clause in ("", ", LATE DROP"):
         plan = compile_query(f"{SELECT} [RANGE 10 ns{clause}] GROUP BY destPort")
-        pipeline = Pipeline(plan, ["M"])
+        pipeline = Pipeline(plan, [["M"]])
         list(pipeline.punctuate(0, Punctuation("M", 10)))
         assert list(pipeline.rows(0, partial(plan, 5, 80, 1))) == []
-        assert (pipeline.windows.late, pipeline.windows.late_rows) == (1, 1)
+        assert (windows_in(pipeline).late, windows_in(pipeline).late_rows) == (1, 1)
         assert LATE not in plan.schema.names
 
 

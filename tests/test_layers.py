@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import InlineRun, Input
+from highlevel.plan.plan import Plan
 from lowlevel.expressions.types import Type
 from tests.column_queries import answer, comparable, plans
 from tests.pcap_bytes import NS, pcap_bytes
@@ -33,11 +33,11 @@ REAL = [
 ]
 
 
-def inline(path: Path, every: list[QueryPlan] = PLANS, slots: int = 1024) -> list[Counter[tuple]]:
+def inline(path: Path, every: list[Plan] = PLANS, slots: int = 1024) -> list[Counter[tuple]]:
     """Answers of one run of all queries; a MAC is a number as in the twin."""
     found: list[Counter[tuple]] = [Counter() for _ in every]
     for number, batch in InlineRun(every, [Input("link", path)], slots).results():
-        macs = [out.name for out in every[number].select if out.expression.type is Type.MAC]
+        macs = [out.name for out in every[number].aggregation.select if out.expression.type is Type.MAC]
         for row in batch.to_pylist():
             row |= {name: int.from_bytes(row[name], "big") for name in macs if row[name] is not None}
             found[number][comparable(row.values())] += 1

@@ -25,10 +25,10 @@ from capture.errors import InputError
 from capture.files.stream import StreamedCapture
 from capture.generate import three_links
 from capture.open import open_capture
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import EXACT, LIVE_SLACK, InlineRun, Input
 from highlevel.metrics import LATE_ROWS
-from highlevel.pipeline import number_of
+from highlevel.plan.operators.counters import number_of
+from highlevel.plan.plan import Plan
 from lowlevel.metrics import ROWS_ACCEPTED
 from queries.gsql import compile_query
 from queries.pipeline.inputs import bind_files
@@ -137,7 +137,7 @@ def missing(times: list[int], slack: int, blocks: list[int]) -> int:
 @pytest.mark.parametrize("plan", [COUNT, LARGEST], ids=["count(*)", "max(len)"])
 @pytest.mark.parametrize("late", [3, 30])
 @pytest.mark.parametrize("seed", range(3))
-def test_rows_of_the_answer_and_late_rows_are_all_rows(seed: int, late: int, plan: QueryPlan, tmp_path: Path) -> None:
+def test_rows_of_the_answer_and_late_rows_are_all_rows(seed: int, late: int, plan: Plan, tmp_path: Path) -> None:
     times = disordered(seed, 2000, late)
     path = tmp_path / "link.pcap.gz"
     path.write_bytes(gzip.compress(pcap_bytes([(ts, FRAME) for ts in times], RAW_IP)))
@@ -196,7 +196,7 @@ def test_with_a_slack_compressed_files_advance_together_and_windows_close(
     """One link has twice the packets of another, and the third is nearly silent: none may run ahead to its end."""
     inputs = compressed(links, tmp_path / "gz")
     run = InlineRun([COUNT], inputs, slack=20 * NS, threads=threads, block_records=20)
-    most = max(number_of(run.pipelines[0].windows.open_windows()) for _ in run.results())
+    most = max(number_of(next(run.pipelines[0].windowed)[1].open_windows()) for _ in run.results())
     assert run.samples().total(LATE_ROWS) == 0
     # Two windows of slack, as many of lead, and blocks that span some; there are 36 in all.
     assert 1 <= most <= 12

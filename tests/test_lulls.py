@@ -84,7 +84,7 @@ def promised(
 ) -> tuple[list[float], LiveLane]:
     """What a lane promises, in seconds after START, and the lane; its threshold is 5 s, its windows are of 10 s."""
     capture: Any = Scripted(tmp_path / "link.pcap.gz", script)
-    port = Port(0, "link", [(0, plan)], TableShares(64), slack, lull=LullRule(5 * NS, clock))
+    port = Port(0, "link", [(0, plan.leaves[0])], TableShares(64), slack, lull=LullRule(5 * NS, clock))
     lane = LiveLane(port, capture)
     items = [item for _, item in lane.run(lambda: False, Event())]
     assert sum(item.num_rows for item in items if isinstance(item, pa.RecordBatch)) > 0

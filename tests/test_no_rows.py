@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.plan.plan import AnyPlan
+from highlevel.plan.plan import Plan
 from queries.gsql import compile_query
 from tests import small_captures
 from tests.pcap_bytes import NS, pcap_bytes
@@ -125,11 +125,11 @@ def inputs_of(folder: Path, *writes: Callable[[Path], Path]) -> list[Input]:
     return [Input(name, write(folder / f"{name}.pcap"), name) for name, write in zip("AB", writes, strict=True)]
 
 
-def plans_of(texts: dict[str, str]) -> list[AnyPlan]:
+def plans_of(texts: dict[str, str]) -> list[Plan]:
     return [compile_query(sql, name) for name, sql in texts.items()]
 
 
-def inline(plans: list[AnyPlan], inputs: list[Input]) -> dict[str, pa.Table]:
+def inline(plans: list[Plan], inputs: list[Input]) -> dict[str, pa.Table]:
     """The answer of each query, by name."""
     found = {plan.name: [plan.schema.empty_table()] for plan in plans}
     run = InlineRun(plans, inputs)

@@ -12,8 +12,10 @@ import pyarrow as pa
 import pytest
 
 from capture.open import open_capture
-from highlevel.aggregation import QueryPlan
+from highlevel.aggregation import Aggregation
 from highlevel.inline.engine import Input
+from highlevel.plan.nodes import Leaf, Windowed
+from highlevel.plan.plan import Plan
 from highlevel.windows.kind import TupleWindow
 from lowlevel.metrics import ROWS_ACCEPTED, TABLE_BYTES, TABLE_DIRECT, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.node.memory import bytes_at_most, slots_within
@@ -127,7 +129,8 @@ def test_a_spool_keeps_rows_in_their_order(tmp_path: Path) -> None:
     path = tmp_path / "any.pcap"
     write_capture(path, 9, 200)
     low = rows_plan(Random(9), ("srcIP",))
-    plan = QueryPlan("rows", "", ("main1",), TupleWindow(3, 3), low, (), None, ())
+    leaf = Leaf("rows", ("main1",), low)
+    plan = Plan("rows", "", Windowed(leaf, Aggregation(TupleWindow(3, 3), low, (), None, ()), "pane"))
     (spool,) = write_spools([Input("main1", path)], tmp_path / "spool", [plan], Random(2), 0.3)
     items = [item for segment in SpoolReader(spool.path) for _, _, item in segment.items]
     rows = [row for row in oracle_rows(path) if lowlevel_oracle.groups(low, [row])]

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from capture.units import SECOND
-from highlevel.aggregation import QueryPlan
 from highlevel.metrics import (
     LATE_PARTIALS,
     LATE_ROWS,
@@ -25,7 +24,8 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
-from highlevel.pipeline import Pipeline
+from highlevel.plan.pipeline import Pipeline
+from highlevel.plan.plan import Plan
 from highlevel.sliding import piles as pile
 from highlevel.sliding import window_rows
 from lowlevel.punctuation import BEGINNING, END, Punctuation
@@ -47,32 +47,32 @@ from tests.windows_oracle import Arrival, Spec, random_inputs, random_spec, wind
 SELECT = "SELECT destPort, count(*) AS n, sum(len) AS bytes, min(len) AS least, max(len) AS most FROM a UNION b"
 
 
-def plan(spec: Spec, rest: str = "") -> QueryPlan:
+def plan(spec: Spec, rest: str = "") -> Plan:
     origin = f"ORIGIN {spec.origin}"
     return compile_query(f"{SELECT} [RANGE {spec.range} ns, SLIDE {spec.slide} ns, {origin}] GROUP BY destPort {rest}")
 
 
-def partials(query: QueryPlan, arrivals: list[Arrival]) -> pa.RecordBatch:
+def partials(query: Plan, arrivals: list[Arrival]) -> pa.RecordBatch:
     """Each tuple as a partial of its own, as a table of one slot would send it."""
-    low = query.low
+    low = query.leaves[0].low
     rows = [("link", (each.ts - low.origin) // low.pane, each.group, 1, *[each.number] * 3) for each in arrivals]
     return pa.RecordBatch.from_pylist(
         [dict(zip(low.schema.names, row, strict=True)) for row in rows], schema=low.schema
     )
 
 
-def contract(query: QueryPlan, spec: Spec, links: int) -> Contract:
+def contract(query: Plan, spec: Spec, links: int) -> Contract:
     def promise(bounds: list[int]) -> int:
         low = min(bounds)
         closed = low if low in (BEGINNING, END) else max(0, (low - spec.origin) // spec.slide)
-        return low if low == END else spec.origin + closed * spec.slide if closed > 0 else BEGINNING
+        return low if low == END else spec.origin + closed * spec.slide + 1 if closed > 0 else BEGINNING
 
     return Contract(
-        make=lambda: Pipeline(query, [f"link{port}" for port in range(links)]),
+        make=lambda: Pipeline(query, [[f"link{port}" for port in range(links)]]),
         ports=links,
-        progress=lambda rows: min(rows["window_end"].to_pylist()) - 1,  # no later result ends at or below a promise
+        progress=lambda rows: min(rows["window_end"].to_pylist()),
         promise=promise,
-        held=lambda tables: sum(t.num_rows for name, t in tables.items() if name not in ("0.meld", "1.closed")),
+        held=lambda tables: sum(t.num_rows for name, t in tables.items() if name not in ("0.meld", "1.0.closed")),
     )
 
 
@@ -86,7 +86,7 @@ def test_any_links_in_any_order_give_each_window_once_and_survive_a_restart(
         spec, inputs = random_spec(random), random_inputs(random)
         query = plan(spec)
 
-        def batch(arrivals: list[Arrival], query: QueryPlan = query) -> pa.RecordBatch:
+        def batch(arrivals: list[Arrival], query: Plan = query) -> pa.RecordBatch:
             return partials(query, arrivals)
 
         kept = contract(query, spec, len(inputs))
@@ -105,26 +105,26 @@ def test_any_links_in_any_order_give_each_window_once_and_survive_a_restart(
 def test_a_silent_link_holds_results_back_and_its_end_lets_them_go() -> None:
     spec = Spec(10, 10)
     query = plan(spec)
-    pipeline = Pipeline(query, ["a", "b"])
+    pipeline = Pipeline(query, [["a", "b"]])
     assert feed(pipeline, (0, partials(query, [Arrival(5, 80, 60)]))) == []
     assert feed(pipeline, (0, Punctuation("a", 1000))) == []
     items = feed(pipeline, (1, Punctuation("b", END)))
     assert rows_of(items) == {(0, 10, 80, 1, 60, 60, 60): 1}
-    assert items[-1] == Punctuation("*", 1000)
+    assert items[-1] == Punctuation("*", 1001)
     assert feed(pipeline, (0, Punctuation("a", END))) == [Punctuation("*", END)]
 
 
 def test_having_that_drops_everything_swallows_no_progress() -> None:
     query = plan(Spec(10, 10), "HAVING n > 100")
-    pipeline = Pipeline(query, ["a"])
+    pipeline = Pipeline(query, [["a"]])
     feed(pipeline, (0, partials(query, [Arrival(5, 80, 60)])))
-    assert feed(pipeline, (0, Punctuation("a", 30))) == [Punctuation("*", 30)]
+    assert feed(pipeline, (0, Punctuation("a", 30))) == [Punctuation("*", 31)]
 
 
 def test_every_high_level_counter_is_given_and_says_what_happened() -> None:
     spec = Spec(2 * SECOND, 5 * SECOND)
     query = plan(spec)
-    pipeline = Pipeline(query, ["a", "a", "b"])
+    pipeline = Pipeline(query, [["a", "a", "b"]])
     second = [Arrival(ts * SECOND, 80, 60) for ts in (1, 4, 9, 13)]  # windows are [3, 5), [8, 10), [13, 15)
     feed(pipeline, (0, partials(query, second)))
     samples = pipeline.samples(newest=13 * SECOND)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from capture.files.blocks import NO_WATERMARK, Block
 from capture.files.scan import scan
 from capture.open import open_mapped
-from highlevel.pipeline import Pipeline
+from highlevel.plan.pipeline import Pipeline
 from lowlevel.metrics import ROWS_FROM_THE_FUTURE, ROWS_FROM_THE_PAST
 from lowlevel.node.node import Node
 from lowlevel.promises.guard import AGREEING, FUTURE, JUMP, PAST, Guard, follow
@@ -298,7 +298,7 @@ def stream(path: Path, times: list[int], slack: int | None) -> tuple[list[list],
     file = open_mapped(path, "a test")
     plan = compile_query(SQL)
     promise = EXACT if slack is None else Knowledge(Kind.LATE_BY_TIME, slack)
-    node, pipeline = Node("link", file, [plan.low], 16, 16, promise), Pipeline(plan, ["link"])
+    node, pipeline = Node("link", file, [plan.leaves[0].low], 16, 16, promise), Pipeline(plan, [["link"]])
     came: list[list] = []
     marks: list[int] = []
 
@@ -336,7 +336,7 @@ def test_one_packet_of_next_year_closes_no_window_and_is_counted(tmp_path: Path)
     assert all(mark < times[-1] for mark in marks[:-1])
     assert node.samples(["q"]).total(ROWS_FROM_THE_FUTURE, kind="packets", link="link") == 1
     assert node.samples(["q"]).total(ROWS_FROM_THE_PAST) == 0
-    assert pipeline.windows.late == 0
+    assert next(pipeline.windowed)[1].late == 0
     assert sum(row["n"] for rows in came for row in rows) == 101
 
 
@@ -346,7 +346,7 @@ def test_a_link_that_really_jumps_goes_on_from_there(tmp_path: Path) -> None:
     came, marks, node, pipeline = stream(tmp_path / "jump.pcap", [*times, *later], 30 * NS)
     assert marks[-2] > START + YEAR
     assert node.samples(["q"]).total(ROWS_FROM_THE_FUTURE) == 0
-    assert pipeline.windows.late == 0
+    assert next(pipeline.windowed)[1].late == 0
     before_the_end = [row for rows in came[:-1] for row in rows]
     assert sum(row["n"] for row in before_the_end if row["window_end"] < START + YEAR) == len(times)
 

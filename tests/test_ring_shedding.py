@@ -59,10 +59,10 @@ def flooded(pair: Pair, spool: Path) -> Samples:
     with inside(pair.receiving):
         capture = open_capture(f"interface:{pair.receiver}?ring=16MiB")
     node = SlowNode(
-        "A", capture, [PLAN.low], 1 << 10, promise=parse_knowledge("late 1s"), flushing=Flushing("paced")
+        "A", capture, [PLAN.leaves[0].low], 1 << 10, promise=parse_knowledge("late 1s"), flushing=Flushing("paced")
     )  # fmt: skip
-    writer = SpoolWriter(spool, "A", [("all", fingerprint(PLAN.low))])
-    link = Capturing(capture, node, [("all", PLAN.low)], writer)
+    writer = SpoolWriter(spool, "A", [("all", fingerprint(PLAN.leaves[0].low))])
+    link = Capturing(capture, node, [("all", PLAN.leaves[0].low)], writer)
     sent = threading.Event()
     command = ["ip", "netns", "exec", pair.sending, sys.executable, "-m", "bench.frame_sender", pair.sender]
 

@@ -22,8 +22,8 @@ from scapy.packet import Raw
 from capture.metrics import SFLOW_SAMPLES, SFLOW_SEQUENCES
 from dashboards.output.files import write_results
 from dashboards.output.formats import Format
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import InlineRun, Input
+from highlevel.plan.plan import Plan
 from highlevel.spark.result_files import read_results
 from queries.gsql import compile_query
 from queries.pipeline.inputs import bind_files
@@ -147,7 +147,7 @@ def sampled_link(path: Path, seed: int) -> dict[tuple, tuple[int, int, int]]:
     return {(1000 * 60 * NS + start, source): tuple(counted) for (start, source), counted in truth.items()}
 
 
-def answered(plan: QueryPlan, batches: Iterable[pa.RecordBatch]) -> dict[tuple, tuple[int, int, int]]:
+def answered(plan: Plan, batches: Iterable[pa.RecordBatch]) -> dict[tuple, tuple[int, int, int]]:
     """An answer to SCALED as `sampled_link` has it."""
     sink = io.BytesIO()
     write_results(batches, plan.schema, Format.CSV, sink)

@@ -50,7 +50,7 @@ def test_a_rate_set_by_hand_reaches_the_rows(
 
 def test_plans_of_other_rates_read_the_same_link_by_readers_of_their_own(capture: Path) -> None:
     sql = "SELECT sum(packets) AS packets FROM flows"
-    plans = [compile_query(sql, sampling=rate).low for rate in (None, 3, 10, 3)]
+    plans = [compile_query(sql, sampling=rate).leaves[0].low for rate in (None, 3, 10, 3)]
     file = open_capture(capture)
     node = Node("a", file, plans, 1024)
     found: dict[int, int] = {}

@@ -107,8 +107,10 @@ def test_heavy_sources_and_top_talkers_of_each_window(seed: int, tmp_path: Path)
 
 def test_groups_that_are_compared_stay_in_one_partition() -> None:
     plan = compile_query("SELECT srcIP, count(*) FROM M [RANGE 1 minute] GROUP BY srcIP HAVING heavy(0.05)")
-    assert plan.parted_by == ()
-    assert compile_query("SELECT srcIP, count(*) FROM M [RANGE 1 minute] GROUP BY srcIP").parted_by == ("k0",)
+    assert plan.aggregation.partitioned_by == ()
+    assert compile_query(
+        "SELECT srcIP, count(*) FROM M [RANGE 1 minute] GROUP BY srcIP"
+    ).aggregation.partitioned_by == ("k0",)
 
 
 def test_equal_conditions_are_computed_once_and_details_can_be_compared() -> None:
@@ -116,7 +118,7 @@ def test_equal_conditions_are_computed_once_and_details_can_be_compared() -> Non
         "SELECT srcIP, count(*) AS n FROM M GROUP BY srcIP "
         "HAVING heavy(0.05) AND NOT heavy(0.05, n) OR top(3, count_distinct(destPort) * 2)"
     )
-    assert [(each.name, each.kind) for each in plan.selections] == [("w0", "heavy"), ("w1", "top")]
+    assert [(each.name, each.kind) for each in plan.aggregation.selections] == [("w0", "heavy"), ("w1", "top")]
 
 
 WINDOW = "SELECT srcIP, count(*) AS n FROM M [{}] GROUP BY srcIP HAVING {}"

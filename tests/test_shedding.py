@@ -80,7 +80,7 @@ def test_the_larger_of_what_spool_and_ring_ask_for_is_in_force_and_is_the_cause(
 def test_counts_and_sums_stand_for_more_and_the_factor_is_noted() -> None:
     columns = "srcPort, count(*), sum(len), min(len), max(len), sum(len / 2.0), first(len), last(len), bit_and(len), "
     columns += "bit_or(len), bit_xor(len)"
-    plan = compile_query(f"SELECT {columns} FROM p [RANGE 1 minute] GROUP BY srcPort").low
+    plan = compile_query(f"SELECT {columns} FROM p [RANGE 1 minute] GROUP BY srcPort").leaves[0].low
     rows = 5
     random = Random(1)
     arrays = [

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from highlevel.aggregation import DetailFunction, Folding
-from highlevel.pipeline import Pipeline
+from highlevel.plan.pipeline import Pipeline
 from highlevel.results.sketched_windows import FoldedPane, told_of_sketches
 from highlevel.results.sketches import MAKERS, Quantiles, values_for
 from lowlevel.punctuation import END, Punctuation
@@ -137,7 +137,7 @@ def test_few_values_are_told_exactly_in_any_order_and_after_a_restart(rounds: Ro
     query = compile_query(SQL)
 
     def partials(arrivals: list[Arrival]) -> pa.RecordBatch:
-        low = query.low
+        low = query.leaves[0].low
         rows = []
         for each in arrivals:
             row = {"link": "link", "pane": each.ts // low.pane}
@@ -149,12 +149,18 @@ def test_few_values_are_told_exactly_in_any_order_and_after_a_restart(rounds: Ro
         random = Random(seed)
         inputs = random_inputs(random)
         kept = Contract(
-            make=lambda inputs=inputs: Pipeline(query, [f"link{port}" for port in range(len(inputs))]),
+            make=lambda inputs=inputs: Pipeline(query, [[f"link{port}" for port in range(len(inputs))]]),
             ports=len(inputs),
-            progress=lambda rows: min(rows["window_end"].to_pylist()) - 1,
-            promise=lambda bounds: min(bounds) if min(bounds) == END else max(0, min(bounds) // 10) * 10 or -(2**63),
+            progress=lambda rows: min(rows["window_end"].to_pylist()),
+            promise=lambda bounds: (
+                min(bounds)
+                if min(bounds) == END
+                else max(0, min(bounds) // 10) * 10 + 1
+                if min(bounds) >= 10
+                else -(2**63)
+            ),
             held=lambda tables: sum(
-                t.num_rows for name, t in tables.items() if name not in ("0.meld", "1.promised", "1.windows closed")
+                t.num_rows for name, t in tables.items() if name not in ("0.meld", "1.0.promised", "1.0.windows closed")
             ),
         )
         arrivals = [each for events in inputs for each in events if not isinstance(each, int)]
@@ -180,29 +186,30 @@ def test_two_panes_with_the_same_values_are_two_sketches() -> None:
     query = compile_query(
         "SELECT approx_top(len, 1) AS t, approx_quantile(len, 1) AS q FROM a [RANGE 20 ns, SLIDE 10 ns]"
     )
-    pipeline = Pipeline(query, ["a"])
+    pipeline = Pipeline(query, [["a"]])
     for pane in (0, 1):
-        row = {"link": "a", "pane": pane, "k0": 60} | {sub.name: 5 for sub in query.low.subaggregates}
-        assert not list(pipeline.rows(0, pa.RecordBatch.from_pylist([row], schema=query.low.schema)))
+        row = {"link": "a", "pane": pane, "k0": 60} | {sub.name: 5 for sub in query.leaves[0].low.subaggregates}
+        assert not list(pipeline.rows(0, pa.RecordBatch.from_pylist([row], schema=query.leaves[0].low.schema)))
     items = [item for item in pipeline.punctuate(0, Punctuation("a", END)) if isinstance(item, pa.RecordBatch)]
     assert [row["t"] for item in items for row in item.to_pylist()] == ["60=5", "60=10", "60=5"]
 
 
 def test_what_is_late_is_in_the_windows_that_are_open_and_counted_for_the_others() -> None:
     query = compile_query("SELECT count(*) AS n, approx_count_distinct(len) AS d FROM a [RANGE 20 ns, SLIDE 10 ns]")
-    pipeline = Pipeline(query, ["a"])
+    pipeline = Pipeline(query, [["a"]])
 
     def rows(pane: int, length: int) -> pa.RecordBatch:
-        row = {"link": "a", "pane": pane, "k0": length} | {sub.name: 1 for sub in query.low.subaggregates}
-        return pa.RecordBatch.from_pylist([row], schema=query.low.schema)
+        row = {"link": "a", "pane": pane, "k0": length} | {sub.name: 1 for sub in query.leaves[0].low.subaggregates}
+        return pa.RecordBatch.from_pylist([row], schema=query.leaves[0].low.schema)
 
+    ((_, windows),) = pipeline.windowed
     list(pipeline.rows(0, rows(0, 60)))
-    assert pipeline.windows.open_windows() == [(0, 2)]
-    assert pipeline.windows.bytes > 0
+    assert windows.open_windows() == [(0, 2)]
+    assert windows.bytes > 0
     (first, _) = pipeline.punctuate(0, Punctuation("a", 10))
     assert first.to_pylist() == [{"window_start": -10, "window_end": 10, "n": 1, "d": 1}]
     assert not list(pipeline.rows(0, rows(0, 61)))
-    assert (pipeline.windows.received, pipeline.windows.late, pipeline.windows.late_rows) == (2, 1, 1)
+    assert (windows.received, windows.late, windows.late_rows) == (2, 1, 1)
     (second, _) = pipeline.punctuate(0, Punctuation("a", 20))
     assert second.to_pylist() == [{"window_start": 0, "window_end": 20, "n": 2, "d": 2}]
 
@@ -215,8 +222,8 @@ def test_windows_without_panes_of_their_own_are_refused(window: str) -> None:
 
 def test_the_library_is_loaded_where_a_query_asks_for_sketches_alone() -> None:
     code = (
-        "import sys; from queries.gsql import compile_query; from highlevel.pipeline import Pipeline; "
-        "Pipeline(compile_query('SELECT approx_count_distinct(len) FROM x'), ['a']); "
+        "import sys; from queries.gsql import compile_query; from highlevel.plan.pipeline import Pipeline; "
+        "Pipeline(compile_query('SELECT approx_count_distinct(len) FROM x'), [['a']]); "
         "sys.exit('datasketches' in sys.modules)"
     )
     assert run_process([sys.executable, "-c", code], check=False).returncode == 0

@@ -16,9 +16,9 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import LATE_ROWS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
+from highlevel.plan.plan import Plan
 from queries.explain.plan import explain
 from queries.gsql import compile_query
 from tests import small_captures
@@ -140,13 +140,13 @@ def answer(table: pa.Table) -> Counter[tuple]:
     )
 
 
-def inline(plan: QueryPlan, inputs: list[Input]) -> tuple[pa.Table, InlineRun]:
+def inline(plan: Plan, inputs: list[Input]) -> tuple[pa.Table, InlineRun]:
     run = InlineRun([plan], inputs)
     return pa.Table.from_batches([batch for _, batch in run.results()], plan.schema), run
 
 
-def of(plan: QueryPlan, inputs: list[Input]) -> list[Input]:
-    return inputs if plan.of_every_link else inputs[:1]
+def of(plan: Plan, inputs: list[Input]) -> list[Input]:
+    return inputs if plan.leaves[0].of_every_link else inputs[:1]
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -188,7 +188,7 @@ def test_spark_streams_say_and_count_the_same(seed: int, spark, inputs: list[Inp
     from tests.test_spark_engines import read_results
 
     linked = of(PLANS["grouped"] if seed else PLANS["arrival"], inputs)
-    plans = [plan for plan in PLANS.values() if plan.of_every_link or not seed]
+    plans = [plan for plan in PLANS.values() if plan.leaves[0].of_every_link or not seed]
     run = StreamRun(spark, plans, linked, tmp_path, partitions=1 + seed, block_records=50, max_blocks=2)
     run.start()
     try:

@@ -12,9 +12,9 @@ import pytest
 
 from capture.errors import InputError
 from capture.open import open_capture
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import LATE_PARTIALS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
+from highlevel.plan.plan import Plan
 from highlevel.spark import byte_ranges
 from highlevel.spark.byte_ranges import RangeReader, exact_tasks, guessed_tasks, open_as_seen
 from highlevel.spark.feeds import Feeds
@@ -28,7 +28,7 @@ GAPS = """SELECT srcIP, count(*) AS n FROM packets [RANGE 1 minute, SLIDE 5 minu
 PLANS = [compile_query(query.gsql, query.name) for query in QUERIES] + [compile_query(GAPS, "gaps")]
 
 
-def counted(plan: QueryPlan, inputs: list[Input]) -> InlineRun:
+def counted(plan: Plan, inputs: list[Input]) -> InlineRun:
     run = InlineRun([plan], inputs)
     for _ in run.results():
         pass
@@ -37,7 +37,7 @@ def counted(plan: QueryPlan, inputs: list[Input]) -> InlineRun:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("plan", PLANS, ids=[plan.name for plan in PLANS])
-def test_what_comes_in_equals_what_goes_out(plan: QueryPlan, spark, tmp_path: Path) -> None:
+def test_what_comes_in_equals_what_goes_out(plan: Plan, spark, tmp_path: Path) -> None:
     from highlevel.spark.batch import BatchRun
 
     inputs = write_links(tmp_path, 31)

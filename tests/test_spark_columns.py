@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from capture.errors import InputError
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import InlineRun, Input
+from highlevel.plan.plan import Plan
 from highlevel.spark.result_files import read_results
 from queries.gsql import compile_query
 from tests.column_queries import comparable, plans
@@ -36,7 +36,7 @@ def inline(inputs: list[Input]) -> list[Counter[tuple]]:
     return [rows_of(pa.Table.from_batches(rows, plan.schema)) for plan, rows in zip(PLANS, found, strict=True)]
 
 
-def streamed(folder: Path, plan: QueryPlan) -> Counter[tuple]:
+def streamed(folder: Path, plan: Plan) -> Counter[tuple]:
     return rows_of(read_results(folder / "output", plan))
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from capture.metrics import PACKETS_DECODED
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import InlineRun, Input
+from highlevel.plan.plan import Plan
 from highlevel.spark import result_files
 from queries.gsql import compile_query
 from tests.links import START, packet, write_links
@@ -56,7 +56,7 @@ def stream(spark, inputs: list[Input], folder: Path, **options) -> tuple[dict[st
     return {plan.name: ordered(read_results(folder, plan)) for plan in PLANS}, run
 
 
-def read_results(folder: Path, plan: QueryPlan) -> pa.Table:
+def read_results(folder: Path, plan: Plan) -> pa.Table:
     return result_files.read_results(folder / "output", plan)
 
 

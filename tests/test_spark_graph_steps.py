@@ -11,10 +11,8 @@ import pyarrow as pa
 import pytest
 
 from capture.metrics import RECORDS_READ
-from highlevel.aggregation import QueryPlan
 from highlevel.metrics import LATE_ROWS, OPERATOR_ROWS_HELD, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
-from highlevel.plan.fragments import cut
-from highlevel.plan.plan import GraphPlan
+from highlevel.plan.fragments import cut, sources_of
 from highlevel.spark.totals import Totals
 from lowlevel.punctuation import END
 from queries.gsql import compile_query
@@ -92,12 +90,8 @@ def test_fragments_hand_on_what_the_query_has(name: str) -> None:
     plan = compile_query(QUERIES[name], name)
     stages = cut(plan)
     assert stages.fragments[-1].schema == plan.schema
-    handed = [source for fragment in stages.fragments for source in stages.handed(fragment)]
+    handed = [source for fragment in stages.fragments for source in sources_of(fragment)]
     assert sorted(set(handed)) == list(range(len(stages.sources)))
-    if isinstance(plan, QueryPlan):
-        assert stages.fragments == (plan,)
-        return
-    assert isinstance(plan, GraphPlan)
     assert {source.leaf for source in stages.sources} - {None} == set(range(len(plan.leaves)))
     for number in range(len(stages.fragments) - 1):
         assert any(source.fragment == number for source in stages.sources), "a fragment is read by another, or the last"

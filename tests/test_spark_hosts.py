@@ -10,7 +10,6 @@ arrival order that a shuffle mixed. The batch engine is given the same rows at o
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -24,16 +23,16 @@ from capture.metrics import Samples
 from highlevel.inline.engine import Input
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
 from highlevel.plan.operators import windowed as window_operators
+from highlevel.plan.pipeline import make_operator
 from highlevel.sliding import window_rows as strategy
-from highlevel.sliding.wid_ranges import count
-from highlevel.spark.closed_windows import Counted, finished_windows
+from highlevel.spark.counters import windows_of
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
 from highlevel.spark.operator_part import part_of
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS, Read, Taken, rows_of
 from highlevel.spark.totals import Totals
-from lowlevel.punctuation import BEGINNING
+from lowlevel.punctuation import BEGINNING, END, Punctuation
 from tests.conftest import Rounds
 from tests.window_streams import FAMILIES, Asked, Stream, of_panes
 from tests.windows_oracle import Arrival
@@ -83,7 +82,7 @@ def hosted(host: Host, batches: list[pa.RecordBatch], chosen: list[int]) -> pa.T
 def run(random: Random, queries: list[Asked], folder: Path) -> tuple[list[Counter[tuple]], Totals]:
     """All micro-batches of all queries; the rows of each, and the counters."""
     parts = random.choice([1, 1, 2, 2, 3])
-    feeds = Feeds.of([replace(query.plan, name=str(place)) for place, query in enumerate(queries)], INPUTS, parts)
+    feeds = Feeds.of([query.plan_of(str(place)) for place, query in enumerate(queries)], INPUTS, parts)
     found: list[Counter[tuple]] = [Counter() for _ in queries]
     totals = Totals()
     for batch_id, batches in enumerate(source_batches(random, feeds, queries)):
@@ -130,10 +129,10 @@ def test_hosts_say_what_the_definition_says(
         queries = queries_of(family, number)
         found, totals = run(random, queries, tmp_path / str(number))
         for place, (query, got) in enumerate(zip(queries, found, strict=True)):
-            assert got == query.rows, (number, place, query.plan.window)
+            assert got == query.rows, (number, place, query.aggregation.window)
             expected = {RESULT_ROWS: got.total(), WINDOWS_CLOSED: query.windows, WINDOWS_OPEN: 0, LATE_PARTIALS: 0}
             told = {metric: totals.samples[metric.name, (str(place),)] for metric in expected}
-            assert told == expected, (number, place, query.plan.window)
+            assert told == expected, (number, place, query.aggregation.window)
         rows += sum(query.rows.total() for query in queries)
     assert rows > 5 * STREAMS * len(rounds(RUNS)) / RUNS
 
@@ -142,16 +141,19 @@ def test_hosts_say_what_the_definition_says(
 def test_a_finite_input_has_the_windows_of_the_definition(family, rounds: Rounds) -> None:
     random = Random(f"{family.__name__} at once")
     for query in (query for number in rounds(RUNS) for query in queries_of(family, number)):
-        plan, arrivals = query.plan, query.arrivals
-        if not plan.low.in_arrival_order:
+        aggregation, arrivals = query.aggregation, query.arrivals
+        if not aggregation.low.in_arrival_order:
             random.shuffle(arrivals)
         (batch,) = query.partials(arrivals, random.random() < 0.5)
-        parts = part_of(batch, plan.parted_by, random.randint(1, 3))
-        counted, found = Counted(), Counter()
+        parts = part_of(batch, aggregation.partitioned_by, random.randint(1, 3))
+        found, received, closed = Counter(), 0, []
         for part in set(parts.tolist()):
-            mine = pa.Table.from_batches([batch.filter(pa.array(parts == part))])
-            for rows in finished_windows(plan, mine, counted):
-                found += told_rows(rows)
-        assert found == query.rows, plan.window
-        assert counted.received == batch.num_rows
-        assert count(counted.closed) + counted.others == query.windows, plan.window
+            mine = batch.filter(pa.array(parts == part))
+            operator = make_operator(query.plan_of("q").root, 1, finite=True)
+            items = [*operator.rows(0, mine), *operator.punctuate(0, Punctuation("*", END))]
+            found += sum((told_rows(item) for item in items if isinstance(item, pa.RecordBatch)), Counter())
+            received += operator.received
+            closed.append(operator.take_closed())
+        assert found == query.rows, aggregation.window
+        assert received == batch.num_rows
+        assert windows_of(closed) == query.windows, aggregation.window

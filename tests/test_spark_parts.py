@@ -18,11 +18,12 @@ import pytest
 
 from capture.errors import InputError
 from capture.files.blocks import END_OF_FILE, Block, Index
+from highlevel.operators import finite
+from highlevel.operators.finite import windows_of
 from highlevel.sliding.wid_ranges import Ranges, append_ids, count, unite
-from highlevel.spark import closed_windows, packing
+from highlevel.spark import packing
 from highlevel.spark.admission import LONGEST_PAUSE, UNREAD, Admission, due, low_at, replay_moments, split_run
 from highlevel.spark.checked_files import checksum
-from highlevel.spark.closed_windows import windows_of
 from highlevel.spark.errors import FolderError, RunError, root_cause
 from highlevel.spark.operator_part import part_of
 from highlevel.spark.packing import pack, unpack
@@ -257,8 +258,8 @@ def test_windows_hold_the_times_that_their_extents_do(seed: int, monkeypatch: py
             looked_at.append(wid)
             yield wid
 
-    original = closed_windows._holding
-    monkeypatch.setattr(closed_windows, "_holding", holding)
+    original = finite._containing
+    monkeypatch.setattr(finite, "_containing", holding)
     random = Random(seed)
     window = SlidingWindow(random.randrange(1, 100), random.randrange(1, 30), random.randrange(-50, 50))
     times = sorted(random.randrange(-100, 300) for _ in range(random.randrange(1, 40)))

@@ -28,7 +28,7 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
-from highlevel.plan.plan import AnyPlan
+from highlevel.plan.plan import Plan
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
 from highlevel.spark.packing import unpack
@@ -47,7 +47,7 @@ ALL = compile_query(
 )
 
 
-def spec(inputs: list[Input], random: Random, plans: Sequence[AnyPlan] = PLANS) -> StreamSpec:
+def spec(inputs: list[Input], random: Random, plans: Sequence[Plan] = PLANS) -> StreamSpec:
     block_records, max_blocks = random.choice([(1, 400), (10, 9), (100, 1), (100, 3), (5000, 100)])
     return StreamSpec(
         Feeds.of(plans, inputs, parts=random.choice([1, 2, 5])),
@@ -104,7 +104,7 @@ def same_rows(one: pa.Table, other: pa.Table) -> bool:
     return one.sort_by(order).equals(other.sort_by(order))
 
 
-def inline(plans: Sequence[AnyPlan], inputs: list[Input]) -> tuple[dict[str, pa.Table], InlineRun]:
+def inline(plans: Sequence[Plan], inputs: list[Input]) -> tuple[dict[str, pa.Table], InlineRun]:
     run = InlineRun(plans, inputs)
     found: dict[str, list[pa.RecordBatch]] = {plan.name: [] for plan in plans}
     for number, batch in run.results():
@@ -228,7 +228,7 @@ def test_memory_of_tables_is_that_of_all_open_files_of_a_link(tmp_path: Path) ->
 def one_table(each: Input, capacity: int) -> int:
     """Bytes of the table of ALL, once it is made."""
     file = open_capture(each.path)
-    node = Node(each.link, file, [ALL.low], 64, capacity)
+    node = Node(each.link, file, [ALL.leaves[0].low], 64, capacity)
     for _ in node.process(scan(file, 100).blocks[0]):
         pass
     return node.queries[0].bytes

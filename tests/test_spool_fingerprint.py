@@ -97,11 +97,11 @@ def test_random_plans_are_told_apart_and_found_again() -> None:
 
 
 def test_a_query_has_the_same_fingerprint_by_any_name_and_in_any_process() -> None:
-    here = fingerprint(compile_query(SQL, "one").low)
-    assert here == fingerprint(compile_query(SQL, "two").low)
+    here = fingerprint(compile_query(SQL, "one").leaves[0].low)
+    assert here == fingerprint(compile_query(SQL, "two").leaves[0].low)
     program = (
         "from lowlevel.spool.fingerprint import fingerprint; from queries.gsql import compile_query; import sys;"
-        "print(fingerprint(compile_query(sys.argv[1], 'three').low))"
+        "print(fingerprint(compile_query(sys.argv[1], 'three').leaves[0].low))"
     )
     command = [sys.executable, "-c", program, SQL]
     for seed in ("1", "2"):
@@ -114,7 +114,7 @@ def test_a_query_has_the_same_fingerprint_by_any_name_and_in_any_process() -> No
 def test_a_window_of_the_same_panes_has_the_same_partials() -> None:
     wider = SQL.replace("RANGE 1 minute", "RANGE 2 minutes")
     slower = SQL.replace("SLIDE 10 seconds", "SLIDE 20 seconds")
-    prints = [fingerprint(compile_query(sql, "q").low) for sql in (SQL, wider, slower)]
+    prints = [fingerprint(compile_query(sql, "q").leaves[0].low) for sql in (SQL, wider, slower)]
     assert prints[0] == prints[1] != prints[2]
 
 

@@ -25,7 +25,7 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_READ,
     SPOOL_SEGMENTS_WITHOUT_QUERY,
 )
-from highlevel.plan.plan import AnyPlan
+from highlevel.plan.plan import Plan
 from highlevel.spark.estimates import ESTIMATED, with_estimates
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
@@ -48,7 +48,7 @@ from tests.test_spark_stream_steps import PLANS, hosted, inline, same_rows, sour
 class Engine:
     """What Spark does with the source, micro-batch by micro-batch; everything but the log may be forgotten."""
 
-    def __init__(self, plans: list[AnyPlan], inputs: list[Input], folder: Path, **options: int) -> None:
+    def __init__(self, plans: list[Plan], inputs: list[Input], folder: Path, **options: int) -> None:
         parts = options.pop("parts", 2)
         self.spec = StreamSpec(
             **{"slots": 64, "block_records": 100, "max_blocks": 3, "tasks": 2, "max_bytes": 20_000}
@@ -317,8 +317,8 @@ def test_queries_with_one_plan_each_count_a_partial_once(captures: list[Input], 
 
 def test_partials_that_were_sampled_are_counted_and_told(captures: list[Input], tmp_path: Path) -> None:
     (plan,) = plans = [compile_query(PER_LINK.format(10), "per_link")]
-    partials = pa.record_batch([["main1", "main1"], [0, 1], [3, 4]], schema=plan.low.schema)
-    items = {factor: standing_for(partials, plan.low, factor) for factor in (1, 8)}
+    partials = pa.record_batch([["main1", "main1"], [0, 1], [3, 4]], schema=plan.leaves[0].low.schema)
+    items = {factor: standing_for(partials, plan.leaves[0].low, factor) for factor in (1, 8)}
     writer = SpoolWriter(tmp_path / "spool", "main1", named(plans))
     for item in items.values():
         writer.append(0, item)
@@ -345,11 +345,11 @@ def test_windows_with_a_sampled_partial_are_marked_and_no_others(tmp_path: Path)
     sampled: dict[str, set[int]] = {plan.name: set() for plan in plans}
     for _ in range(40):
         (number, plan), pane = random.choice([*enumerate(plans)]), random.randrange(200)
-        values = [[random.randrange(1, 5)] for _ in plan.low.schema.names[2:]]
-        partials = pa.record_batch([["main1"], [pane], *values], schema=plan.low.schema)
+        values = [[random.randrange(1, 5)] for _ in plan.leaves[0].low.schema.names[2:]]
+        partials = pa.record_batch([["main1"], [pane], *values], schema=plan.leaves[0].low.schema)
         factor = random.choice([1, 1, 4])
-        sampled[plan.name] |= {plan.low.origin + pane * plan.low.pane} if factor > 1 else set()
-        writer.append(number, standing_for(partials, plan.low, factor))
+        sampled[plan.name] |= {plan.leaves[0].low.origin + pane * plan.leaves[0].low.pane} if factor > 1 else set()
+        writer.append(number, standing_for(partials, plan.leaves[0].low, factor))
     writer.close(ended=True)
     engine = Engine(plans, [spool_of(tmp_path / "spool", "main1")], tmp_path / "state", max_bytes=1)
     files = TotalsFiles(tmp_path / "totals")

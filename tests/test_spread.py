@@ -175,7 +175,7 @@ def partials(plan: LowLevelPlan, rows: list[Row], slots: int, capacity: int) -> 
 
 @pytest.mark.parametrize("slots, capacity", [(8, 5), (64, 16)])
 def test_sums_of_counters_take_shares_and_all_else_a_row_once(slots: int, capacity: int) -> None:
-    plan = compile_query(SQL).low
+    plan = compile_query(SQL).leaves[0].low
     rows = [row | {"bytes": row["bytes"] and row["bytes"] % 9000} for row in random_rows(Random(9), 60, 10**10)]
     names = {f"{sub.kind}({expression_text(sub.argument)})": sub.name for sub in plan.subaggregates if sub.argument}
     kept = [row for row in rows if row["bytes"] is not None and row["bytes"] < 5000]
@@ -202,7 +202,7 @@ def test_sums_of_counters_take_shares_and_all_else_a_row_once(slots: int, capaci
 
 def test_partials_leave_while_rows_are_still_cut() -> None:
     """A batch has as many pieces as its rows last panes: what is evicted on the way must not wait for its end."""
-    plan = compile_query(SQL).low
+    plan = compile_query(SQL).leaves[0].low
     rows = [row | {"bytes": 1, "start_ts": row["ts"] - 500 * PANE} for row in random_rows(Random(3), 16, 1)]
     tables = QueryTables("link", plan, 8, 16)
     waiting = [len(tables.waiting) for _ in tables.add(made_rows(rows, TYPES, []))]

@@ -31,7 +31,7 @@ QUERIES = {
 
 
 def plans(*names: str) -> list[LowLevelPlan]:
-    return [compile_query(QUERIES[name], name).low for name in names]
+    return [compile_query(QUERIES[name], name).leaves[0].low for name in names]
 
 
 def test_addresses_of_one_header_have_one_version() -> None:

@@ -169,15 +169,15 @@ def test_an_origin_is_a_time(origin: str, capture: Path) -> None:
 
 def test_a_comparison_with_a_time_is_an_interval_test_next_to_the_packets() -> None:
     plan = compile_query("SELECT count(*) FROM packets WHERE ts BETWEEN '2016-08-02T02:19:00Z' AND '2016-08-02T02:20'")
-    assert plan.low.where is not None
-    tests = Condition(plan.low.where)._tests
+    assert plan.leaves[0].low.where is not None
+    tests = Condition(plan.leaves[0].low.where)._tests
     assert [(test.least, test.most) for test in tests if isinstance(test, IntervalTest)] == [
         (T0, 2**63 - 1),
         (-(2**63), T0 + 60 * NS),
     ]
-    again = expression_text(plan.low.where)
+    again = expression_text(plan.leaves[0].low.where)
     assert "TIMESTAMP '2016-08-02T02:19:00Z'" in again
-    assert compile_query(f"SELECT count(*) FROM packets WHERE {again}").low.where == plan.low.where
+    assert compile_query(f"SELECT count(*) FROM packets WHERE {again}").leaves[0].low.where == plan.leaves[0].low.where
 
 
 TYPES = {

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 from capture.errors import InputError
-from highlevel.aggregation import QueryPlan
 from highlevel.inline import schedule
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import LATE_ROWS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
+from highlevel.plan.plan import Plan
 from highlevel.windows.kind import TupleWindow
 from lowlevel.metrics import TABLE_DIRECT
 from queries.explain.plan import explain
@@ -159,7 +159,7 @@ def answer(table: pa.Table) -> Counter[tuple]:
     )
 
 
-def inline(plan: QueryPlan, inputs: list[Input], **options) -> tuple[Counter[tuple], InlineRun]:
+def inline(plan: Plan, inputs: list[Input], **options) -> tuple[Counter[tuple], InlineRun]:
     run = InlineRun([plan], inputs, **options)
     return answer(pa.Table.from_batches([batch for _, batch in run.results()], plan.schema)), run
 
@@ -236,8 +236,8 @@ def test_what_a_task_hands_on_is_put_back_into_its_order(capture: Path, monkeypa
     pytest.importorskip("pyspark")
     from capture.open import open_finite
     from highlevel.spark import byte_ranges
-    from highlevel.spark.batch import Merger
     from highlevel.spark.feeds import Feeds
+    from highlevel.spark.finite_host import FiniteHost
 
     monkeypatch.setattr(byte_ranges, "LEAVE_ROWS", 1)
     monkeypatch.setattr(byte_ranges, "BLOCK_RECORDS", 100)
@@ -249,7 +249,7 @@ def test_what_a_task_hands_on_is_put_back_into_its_order(capture: Path, monkeypa
         handed = list(reader(iter([pa.RecordBatch.from_pydict({"id": [0]})])))
         assert len(handed) > 20
         Random(name).shuffle(handed)
-        rows = pa.Table.from_batches(list(Merger(PLANS[name], False)(iter(handed))), PLANS[name].schema)
+        rows = pa.Table.from_batches(list(FiniteHost(feeds, 0, False)(iter(handed))), PLANS[name].schema)
         assert answer(rows) == QUERIES[name][1]()
 
 

@@ -22,8 +22,8 @@ from capture.errors import InputError
 from capture.files.scan import scan
 from capture.metrics import Samples
 from capture.open import open_capture
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import InlineRun, Input
+from highlevel.plan.plan import Plan
 from lowlevel.expressions.columns import TextVector
 from lowlevel.expressions.evaluate import in_watchlist, longest_prefix
 from lowlevel.expressions.tree import Column, InWatchlist, LongestPrefix, columns_of, parts_of
@@ -197,7 +197,7 @@ def counted(watching: Watching) -> dict[str, float]:
     return {metric.name: samples.total(metric) for metric in names}
 
 
-def plan_of(path: Path) -> QueryPlan:
+def plan_of(path: Path) -> Plan:
     sql = f"SELECT getlpmid(destIP, '{path}') AS who, sum(len) FROM packets WHERE NOT getlpmid(srcIP, '{path}') IS NULL"
     return compile_query(f"{sql} GROUP BY who", "q")
 
@@ -206,13 +206,17 @@ def test_files_are_followed_between_blocks_where_the_input_is_live(tmp_path: Pat
     path = tmp_path / "table"
     write(path, "10.0.0.0/8 a\n")
     plan = plan_of(path)
-    assert len(watched_files([plan.low])) == 2
-    assert {column.name for tree in plan.low.trees for column in columns_of(tree)} == {"srcIP", "destIP", "len"}
-    assert plan.low.where in list(parts_of(plan.low.where or SRC))
+    assert len(watched_files([plan.leaves[0].low])) == 2
+    assert {column.name for tree in plan.leaves[0].low.trees for column in columns_of(tree)} == {
+        "srcIP",
+        "destIP",
+        "len",
+    }
+    assert plan.leaves[0].low.where in list(parts_of(plan.leaves[0].low.where or SRC))
     clock = [0.0]
     for live in (True, False):
         write(path, "10.0.0.0/8 a\n")
-        watching = Watching([plan_of(path).low], live, lambda: clock[0])
+        watching = Watching([plan_of(path).leaves[0].low], live, lambda: clock[0])
         with watching.block():
             pass
         write(path, "10.0.0.0/8 a\n11.0.0.0/8 b\n")
@@ -233,7 +237,7 @@ def test_files_are_followed_between_blocks_where_the_input_is_live(tmp_path: Pat
 def test_a_node_follows_files_for_inputs_that_are_live_alone(tmp_path: Path) -> None:
     write(tmp_path / "table", "0.0.0.0/0 a\n")
     path = write_links(tmp_path, 3)[0].path
-    low = plan_of(tmp_path / "table").low
+    low = plan_of(tmp_path / "table").leaves[0].low
     mapped, followed = open_capture(path), open_capture(path, follow=True)
     assert Node("a", followed, [low]).watching.live
     node = Node("a", mapped, [low])
@@ -286,8 +290,8 @@ def test_a_table_keeps_labels_that_a_later_version_brings(tmp_path: Path) -> Non
     write(path, "0.0.0.0/0 old\n")
     plan = plan_of(path)
     capture = open_capture(write_links(tmp_path, 3)[0].path)
-    node, now = Node("a", capture, [plan.low]), 0.0
-    node.watching = Watching([plan.low], True, lambda: now)
+    node, now = Node("a", capture, [plan.leaves[0].low]), 0.0
+    node.watching = Watching([plan.leaves[0].low], True, lambda: now)
     items = []
     blocks = scan(capture, 64).blocks
     assert len(blocks) > 2

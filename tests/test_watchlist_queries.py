@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import InlineRun, Input
+from highlevel.plan.plan import Plan
 from lowlevel.expressions.tree import InWatchlist
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.table.feeding import feeders
@@ -43,7 +43,7 @@ def files(folder: Path) -> None:
     (folder / "ports").write_text("\n".join(map(str, PORTS)))
 
 
-def rows(plan: QueryPlan, inputs: list[Input], threads: int = 1) -> Counter[tuple[Any, ...]]:
+def rows(plan: Plan, inputs: list[Input], threads: int = 1) -> Counter[tuple[Any, ...]]:
     batches = InlineRun([plan], inputs, threads=threads).results()
     return Counter(tuple(row.values()) for _, batch in batches for row in batch.to_pylist())
 
@@ -103,7 +103,7 @@ def test_rows_are_kept_and_grouped_by_lists_as_they_are_by_hand(packets) -> None
 def test_labels_go_from_a_finer_table_into_a_coarser_one(packets) -> None:
     inputs, every = packets
     plans = [compile_query(SQL.format("", keys), keys) for keys in ("customer, srcIP", "customer")]
-    assert feeders([plan.low for plan in plans]) == [None, 0]
+    assert feeders([plan.leaves[0].low for plan in plans]) == [None, 0]
     found = Counter(
         tuple(row.values())
         for number, batch in InlineRun(plans, inputs).results()
@@ -125,13 +125,13 @@ def test_it_prints_as_it_compiles_and_explains_what_is_watched(tmp_path: Path, m
     files(tmp_path)
     monkeypatch.chdir(tmp_path)
     plan = compile_query(SQL.format("WHERE NOT in_list(srcIP, 'bad.txt')", "customer"))
-    assert plan.low.where is not None
-    text = expression_text(plan.low.where)
+    assert plan.leaves[0].low.where is not None
+    text = expression_text(plan.leaves[0].low.where)
     assert text == f"NOT in_list(srcIP, '{tmp_path}/bad.txt')"
     monkeypatch.chdir("/")
     assert (
-        compile_query(SQL.format(f"WHERE {text}", "customer").replace("who", f"{tmp_path}/who")).low.where
-        == plan.low.where
+        compile_query(SQL.format(f"WHERE {text}", "customer").replace("who", f"{tmp_path}/who")).leaves[0].low.where
+        == plan.leaves[0].low.where
     )
     told = explain(plan)
     assert f"  key             k0 = getlpmid(destIP, '{tmp_path}/who.tbl'): 33 bits, the number of the text" in told
@@ -149,7 +149,7 @@ def test_plans_over_other_files_or_functions_are_told_apart(tmp_path: Path, monk
         "in_list(destIP, 'more')",
         "in_list(len, 'ports')",
     ]
-    lows = [compile_query(f"SELECT count(*) FROM packets WHERE {each}").low for each in conditions]
+    lows = [compile_query(f"SELECT count(*) FROM packets WHERE {each}").leaves[0].low for each in conditions]
     assert len({fingerprint(low) for low in lows}) == len(set(lows)) == len(lows)
 
 
@@ -188,8 +188,8 @@ def test_paths_in_a_pipeline_begin_at_its_file(tmp_path: Path, monkeypatch) -> N
     sql = "SELECT count(*) FROM M [RANGE 1 minute] WHERE in_list(srcIP, '{}')"
     text = '[links]\nM = "m.pcap"\n[queries.q]\nsql = "' + sql + '"\n'
     (plan,) = parse_pipeline(text.format("bad.txt"), tmp_path).plans()
-    assert isinstance(plan.low.where, InWatchlist)
-    assert plan.low.where.file.path == str(tmp_path / "bad.txt")
+    assert isinstance(plan.leaves[0].low.where, InWatchlist)
+    assert plan.leaves[0].low.where.file.path == str(tmp_path / "bad.txt")
     with pytest.raises(
         PipelineError, match=r"queries\.q\.sql: line 1, column 62: .*/none: cannot be read as a watchlist"
     ):

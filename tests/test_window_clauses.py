@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from highlevel.aggregation import QueryPlan
+from highlevel.plan.plan import Plan
 from highlevel.windows.kind import LandmarkWindow, SessionWindow, SlideByTuple, SlidingWindow, TupleWindow, WindowKind
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
@@ -41,37 +41,49 @@ CLAUSES: list[tuple[str, WindowKind]] = [
 def test_a_clause_is_the_kind_of_window_that_it_says(clause: str, window: WindowKind) -> None:
     plan = compile_query(f"SELECT count(*) FROM M [{clause}]")
     assert plan.window == window
-    low = plan.low
+    low = plan.leaves[0].low
     assert (low.pane, low.origin, low.reduced) == (window.pane, window.origin, window.reduced)
     assert low.in_arrival_order == window.in_arrival_order
 
 
 def test_columns_of_a_partition_are_groups_that_need_no_group_by() -> None:
     plan = compile_query("SELECT inner.srcIP, max(len) [RANGE 9 rows, PA inner.srcIP, destPort, SLIDE 3 rows] FROM M")
-    assert [(key.name, expression_text(key.expression)) for key in plan.low.keys] == [
+    assert [(key.name, expression_text(key.expression)) for key in plan.leaves[0].low.keys] == [
         ("k0", "inner.srcIP"),
         ("k1", "destPort"),
     ]
-    assert (plan.group_by, plan.partition, plan.parted_by) == (("k0", "k1"), ("k0", "k1"), ("k0", "k1"))
+    assert (plan.aggregation.group_by, plan.aggregation.partition, plan.aggregation.partitioned_by) == (
+        ("k0", "k1"),
+        ("k0", "k1"),
+        ("k0", "k1"),
+    )
     more = compile_query("SELECT count(*) [RANGE 9 rows, PA srcIP] FROM M GROUP BY destIP, srcIP")
-    assert (more.group_by, more.partition, more.parted_by) == (("k0", "k1"), ("k0",), ("k0",))
+    assert (more.aggregation.group_by, more.aggregation.partition, more.aggregation.partitioned_by) == (
+        ("k0", "k1"),
+        ("k0",),
+        ("k0",),
+    )
 
 
 def test_windows_over_all_rows_are_not_dealt_to_partitions() -> None:
     for clause in ("RANGE 9 rows", "RANGE 9 s, SLIDE 1 row", "RANGE ALL, SLIDE 9 s"):  # the last for its cap
-        assert compile_query(f"SELECT srcIP, count(*) FROM M [{clause}] GROUP BY srcIP").parted_by == ()
+        assert (
+            compile_query(f"SELECT srcIP, count(*) FROM M [{clause}] GROUP BY srcIP").aggregation.partitioned_by == ()
+        )
     for clause in ("RANGE 9 s", "SESSION 9 s"):
-        assert compile_query(f"SELECT srcIP, count(*) FROM M [{clause}] GROUP BY srcIP").parted_by == ("k0",)
+        assert compile_query(f"SELECT srcIP, count(*) FROM M [{clause}] GROUP BY srcIP").aggregation.partitioned_by == (
+            "k0",
+        )
 
 
 def test_a_session_keeps_the_times_that_tell_sessions_apart() -> None:
     plan = compile_query("SELECT srcIP, count(*), min(ts) FROM M [SESSION 9 s] GROUP BY srcIP")
-    kept = [(sub.kind, sub.argument) for sub in plan.low.subaggregates]
+    kept = [(sub.kind, sub.argument) for sub in plan.leaves[0].low.subaggregates]
     ts = Column("ts", Type.TIME)
     assert kept == [(Kind.COUNT, None), (Kind.MIN, ts), (Kind.MAX, ts)]
 
 
-def same(plan: QueryPlan, other: QueryPlan) -> bool:
+def same(plan: Plan, other: Plan) -> bool:
     return replace(plan, sql="") == replace(other, sql="")
 
 
@@ -116,7 +128,7 @@ def test_time_divided_is_a_window_and_its_number(quotient: str) -> None:
 def test_a_quotient_in_a_window_of_its_own_is_a_key_that_counts_minutes(sql: str, quotient: str) -> None:
     plan = compile_query(sql.replace("QUOTIENT", quotient))
     assert plan.window == SlidingWindow(60 * MINUTE, 60 * MINUTE)
-    assert [expression_text(key.expression) for key in plan.low.keys] == ["ts / 60000000000"]
+    assert [expression_text(key.expression) for key in plan.leaves[0].low.keys] == ["ts / 60000000000"]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +153,7 @@ def test_bounds_may_be_named_and_used() -> None:
         "SELECT window_start, w, window_end - window_start AS length, window_end FROM M "
         "GROUP BY TUMBLE(ts, 1 minute) AS w, srcIP"
     )
-    texts = [(out.name, expression_text(out.expression)) for out in plan.select]
+    texts = [(out.name, expression_text(out.expression)) for out in plan.aggregation.select]
     assert texts == [("w", "window_start"), ("length", "window_end - window_start")]
 
 

@@ -13,8 +13,10 @@ from random import Random
 
 import pyarrow as pa
 
-from highlevel.aggregation import Output, QueryPlan
+from highlevel.aggregation import Aggregation, Output
 from highlevel.operators.session import TS
+from highlevel.plan.nodes import PANE, Leaf, Windowed
+from highlevel.plan.plan import Plan
 from highlevel.windows.kind import MOST_GROUPS, AnyWindow, LandmarkWindow, SessionWindow, SlidingWindow, TupleWindow
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
@@ -52,7 +54,7 @@ Stream = list[Arrival | int]
 class Asked:
     """A query, what comes in on each of its links, the rows it has and how many windows."""
 
-    plan: QueryPlan
+    aggregation: Aggregation
     streams: list[Stream]
     rows: Counter[tuple]
     windows: int
@@ -63,9 +65,14 @@ class Asked:
         """All rows, those of a link in the order in which they arrive."""
         return [each for stream in self.streams for each in stream if isinstance(each, Arrival)]
 
+    def plan_of(self, name: str) -> Plan:
+        """The query, which reads a link for each stream."""
+        leaf = Leaf(name, tuple("ab"[: len(self.streams)]), self.aggregation.low)
+        return Plan(name, "", Windowed(leaf, self.aggregation, PANE))
+
     def partials(self, arrivals: list[Arrival], reduce: bool) -> list[pa.RecordBatch]:
         """What the low level makes of rows: one partial each, or where `reduce` one for a pane and group."""
-        low = self.plan.low
+        low = self.aggregation.low
         seen: dict[tuple, list[Arrival]] = defaultdict(list)
         for place, each in enumerate(arrivals):
             key = (each.ts - low.origin) // low.pane, each.number % self.partitions, each.group
@@ -98,9 +105,8 @@ def asked(
     select = [Output(name, Column(name, Type.INT, nullable=True)) for name in groups]
     select += [Output(sub.name, Column(sub.name, Type.INT)) for sub in told]
     partition = ("p",) if isinstance(window, TupleWindow) and window.partitioned else ()
-    names = tuple("ab"[: len(streams)])
-    plan = QueryPlan("made", "", names, window, low, groups, None, tuple(select), partition=partition)
-    return Asked(plan, streams, rows, windows, partitions or 1)
+    aggregation = Aggregation(window, low, groups, None, tuple(select), partition=partition)
+    return Asked(aggregation, streams, rows, windows, partitions or 1)
 
 
 def two_streams(random: Random) -> tuple[list[Stream], list[Arrival]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
-from highlevel.aggregation import QueryPlan
+from highlevel.plan.plan import Plan
 from lowlevel.punctuation import END
 from tests.lowlevel_oracle import Row, aggregate, value
 
@@ -108,19 +108,19 @@ def random_inputs(random: Random) -> list[list[Arrival | int]]:
     return inputs
 
 
-def answer(plan: QueryPlan, rows: Iterable[Row]) -> list[tuple]:
+def answer(plan: Plan, rows: Iterable[Row]) -> list[tuple]:
     """A whole query over rows, one at a time, by the definition of its windows; addresses are those of `ipaddress`.
 
     The twin of tables, eviction, operators and engines, not of the compiler: it follows the plan.
     """
     spec = Spec(plan.window.range, plan.window.slide, plan.window.origin)
-    low = plan.low
+    low = plan.leaves[0].low
     seen: dict[tuple, list[list[Any]]] = {}
     for row in rows:
         if low.where is not None and value(low.where, row) is not True:
             continue
         keys = {key.name: value(key.expression, row) for key in low.keys} | {"link": row.get("link")}
-        group = tuple(keys[name] for name in plan.group_by)
+        group = tuple(keys[name] for name in plan.aggregation.group_by)
         arguments = [True if sub.argument is None else value(sub.argument, row) for sub in low.subaggregates]
         for wid in spec.wids(row["ts"]):
             place = seen.setdefault((wid, group), [[] for _ in low.subaggregates])
@@ -129,9 +129,9 @@ def answer(plan: QueryPlan, rows: Iterable[Row]) -> list[tuple]:
                     values.append((row["ts"], argument))
     found = []
     for (wid, group), place in seen.items():
-        merged: dict[str, Any] = dict(zip(plan.group_by, group, strict=True))
+        merged: dict[str, Any] = dict(zip(plan.aggregation.group_by, group, strict=True))
         merged |= {sub.name: aggregate(sub.kind, each) for sub, each in zip(low.subaggregates, place, strict=True)}
-        if plan.having is None or value(plan.having, merged) is True:
+        if plan.aggregation.having is None or value(plan.aggregation.having, merged) is True:
             bounds = spec.extent(wid) if plan.windowed else ()
-            found.append((*bounds, *(value(each.expression, merged) for each in plan.select)))
+            found.append((*bounds, *(value(each.expression, merged) for each in plan.aggregation.select)))
     return found

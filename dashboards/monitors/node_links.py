@@ -15,8 +15,8 @@ from capture.open import open_capture
 from capture.units import SECOND
 from dashboards.output.console import spelled_bytes
 from dashboards.wire_text import escaped
-from highlevel.aggregation import LeafPlan
 from highlevel.inline.engine import Input, check_one_input
+from highlevel.plan.nodes import Leaf
 from lowlevel.node.link_worker import Capturing
 from lowlevel.node.memory import bytes_at_most, slots_within
 from lowlevel.node.node import Node
@@ -88,9 +88,7 @@ def chosen(pipeline: PipelineFile, names: Sequence[str]) -> list[SpooledLink]:
     return [link for name, link in pipeline.spooled.items() if not names or name in names]
 
 
-def open_links(
-    pipeline: PipelineFile, leaves: Sequence[LeafPlan], links: Sequence[SpooledLink], say: Say
-) -> list[Link]:
+def open_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[SpooledLink], say: Say) -> list[Link]:
     """Open captures and spools of the links that some query reads and whose spool has not ended; say every bound.
 
     Raises PipelineError where the bounds contradict each other, InputError and SpoolError where a link cannot be had.
@@ -113,7 +111,7 @@ def open_links(
     return opened
 
 
-def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[LeafPlan], memory: int, say: Say) -> Link | None:
+def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory: int, say: Say) -> Link | None:
     """Open one link, whose tables may take `memory` bytes; None where its spool has ended."""
     low = [leaf.low for leaf in leaves]
     flushing = node.flushing()
@@ -154,7 +152,7 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[LeafPlan], mem
     return Link(link, capturing)
 
 
-def table_slots(link: SpooledLink, memory: int, leaves: Sequence[LeafPlan], flushing: Flushing) -> int:
+def table_slots(link: SpooledLink, memory: int, leaves: Sequence[Leaf], flushing: Flushing) -> int:
     """Return the slots of each table of a link, which may take `memory` bytes together; PipelineError for too few."""
     try:
         return slots_within(memory, [leaf.low for leaf in leaves], flushing)
@@ -174,9 +172,7 @@ def is_many(capture: str) -> bool:
     return path.is_dir() or (not path.exists() and glob.has_magic(path.name) and path.parent.is_dir())
 
 
-def fed_links(
-    pipeline: PipelineFile, leaves: Sequence[LeafPlan], links: Iterable[SpooledLink]
-) -> dict[str, list[LeafPlan]]:
+def fed_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Iterable[SpooledLink]) -> dict[str, list[Leaf]]:
     """Return the leaves that read each of the links, by its name; none for a link that is left alone."""
     sources = {each.link: each for each in pipeline.spools}
     return {link.name: [leaf for leaf in leaves if sources[link.name].feeds(leaf)] for link in links}

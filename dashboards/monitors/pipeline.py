@@ -35,7 +35,7 @@ from dashboards.prometheus.server import OPTION, Server, serve
 from dashboards.wire_text import lines_escaped
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
-from highlevel.plan.plan import AnyPlan
+from highlevel.plan.plan import Plan
 from highlevel.results.user_types import internal
 from lowlevel.metrics import METRICS as LOW_METRICS
 from queries.pipeline.file import PipelineFile
@@ -221,7 +221,7 @@ class Monitor:
         self.close()
 
 
-def last_results(output: Path, plan: AnyPlan, last: int) -> pa.Table | None:
+def last_results(output: Path, plan: Plan, last: int) -> pa.Table | None:
     """Read the newest file of a query's results that is of a micro-batch up to `last`: the last windows that closed.
 
     Rows are in the plan's schema. None if there is no file.

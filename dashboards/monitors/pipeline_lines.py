@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dashboards.monitors.node_links import fed_links, is_many, spool_bounds, table_slots
 from dashboards.output.console import spelled_bytes
-from highlevel.aggregation import LeafPlan
 from highlevel.inline.engine import Input
+from highlevel.plan.nodes import Leaf
 from lowlevel.node.memory import bytes_at_most, possible_versions
 from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.table.flushing import Flushing, Policy
@@ -41,7 +41,7 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
         yield from ["", explain(plan)]
 
 
-def _spooled(link: SpooledLink, node: NodeSettings, leaves: Sequence[LeafPlan], memory: int) -> Iterator[str]:
+def _spooled(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory: int) -> Iterator[str]:
     """Say how a node reads a link, whose tables may take `memory` bytes."""
     yield from _read_for(leaves)
     if not leaves:
@@ -56,7 +56,7 @@ def _spooled(link: SpooledLink, node: NodeSettings, leaves: Sequence[LeafPlan], 
     yield _line("spool bounds", spool_bounds(node))
 
 
-def _read_by_run(leaves: Sequence[LeafPlan]) -> Iterator[str]:
+def _read_by_run(leaves: Sequence[Leaf]) -> Iterator[str]:
     """Say how tasks of Spark read the files of a link."""
     yield from _read_for(leaves)
     if leaves:
@@ -67,11 +67,11 @@ def _read_by_run(leaves: Sequence[LeafPlan]) -> Iterator[str]:
             yield _line("memory", "that of the tables, for each task at work")
 
 
-def _read_for(leaves: Sequence[LeafPlan]) -> Iterator[str]:
+def _read_for(leaves: Sequence[Leaf]) -> Iterator[str]:
     yield _line("queries", ", ".join(dict.fromkeys(leaf.name for leaf in leaves)) or "none: it is left alone")
 
 
-def _tables(leaves: Sequence[LeafPlan], slots: int, flushing: Flushing) -> Iterator[str]:
+def _tables(leaves: Sequence[Leaf], slots: int, flushing: Flushing) -> Iterator[str]:
     """Say which queries have a table, share one, or are fed from another's, and what memory each can take."""
     low = [leaf.low for leaf in leaves]
     if any(plan.reduced for plan in low):

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from capture.units import SECOND
 from dashboards.wire_text import escaped
-from highlevel.aggregation import QueryPlan
-from highlevel.plan.plan import AnyPlan
+from highlevel.aggregation import Aggregation
+from highlevel.plan.plan import Plan
 from highlevel.results.user_types import readable
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
@@ -20,29 +20,29 @@ SHOWN = 3
 """Windows of one query that are printed at a time; the count of the others follows."""
 
 
-def window_lines(plan: AnyPlan, table: pa.Table, shown: int = SHOWN) -> Iterator[str]:
+def window_lines(plan: Plan, table: pa.Table, shown: int = SHOWN) -> Iterator[str]:
     """Yield a line for each of the newest windows of `table`: its end, its rows, and the one with the largest value.
 
     Of rows without a window one line: how many came, and the last of them.
     """
-    of_windows = plan if isinstance(plan, QueryPlan) else plan.shown
-    if of_windows is None:
+    if plan.aggregation is None:
         if table.num_rows:
             last = table.slice(table.num_rows - 1).combine_chunks()
             many = "1 row, " if table.num_rows == 1 else f"{table.num_rows:,} rows, the last "
             yield f"{'':20}  {plan.name}: {many}{_spelled(last, plan.times)}"
         return
-    yield from _of_windows(of_windows, table, shown)
+    yield from _of_windows(plan, plan.aggregation, table, shown)
 
 
-def _of_windows(plan: QueryPlan, table: pa.Table, shown: int) -> Iterator[str]:
+def _of_windows(plan: Plan, aggregation: Aggregation, table: pa.Table, shown: int) -> Iterator[str]:
     ends = sorted(pc.unique(table["window_end"]).to_pylist())
     if len(ends) > shown:
         more = "1 earlier window" if len(ends) == shown + 1 else f"{len(ends) - shown} earlier windows"
         yield f"{'':20}  {plan.name}: {more}"
     for end in ends[-shown:]:
         rows = table.filter(pc.equal(table["window_end"], end)).drop_columns(["window_start", "window_end"])
-        yield f"{_clock(end) if plan.window.timed else _row(end)}  {plan.name}: {_groups(rows)}{_largest(plan, rows)}"
+        shown_end = _clock(end) if aggregation.window.timed else _row(end)
+        yield f"{shown_end}  {plan.name}: {_groups(rows)}{_largest(aggregation, rows)}"
 
 
 def _clock(time: int) -> str:
@@ -58,18 +58,18 @@ def _groups(rows: pa.Table) -> str:
     return "1 row, " if rows.num_rows == 1 else f"{rows.num_rows:,} rows, the largest "
 
 
-def _largest(plan: QueryPlan, rows: pa.Table) -> str:
+def _largest(aggregation: Aggregation, rows: pa.Table) -> str:
     """Spell the row with the largest value in the first column of values; of equals the first."""
     values = [
         out.name
-        for out in plan.select
-        if not (isinstance(out.expression, Column) and out.expression.name in plan.group_by)
+        for out in aggregation.select
+        if not (isinstance(out.expression, Column) and out.expression.name in aggregation.group_by)
         and out.expression.type in (Type.INT, Type.FLOAT)
     ]
     if values:
         order = pc.sort_indices(rows, sort_keys=[(values[0], "descending")])
         rows = rows.take(order[:1])
-    return _spelled(rows, plan.times)
+    return _spelled(rows, aggregation.times)
 
 
 def _spelled(rows: pa.Table, times: Collection[str]) -> str:

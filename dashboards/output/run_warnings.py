@@ -9,7 +9,7 @@ from capture.packets.fallback import EXTRA, NOT_INSTALLED
 from capture.packets.link_layers import supported_link_types
 from highlevel.inline.readings import UNSUPPORTED, Reading
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP
-from highlevel.plan.plan import AnyPlan, GraphPlan
+from highlevel.plan.plan import Plan
 from lowlevel.metrics import LULL_PROMISES
 
 _INSTALL = f"dpkt is not installed: pip install 'wiretide[{EXTRA}]'"
@@ -55,9 +55,9 @@ def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]
         yield f"{what} of groups beyond the CAP of RANGE ALL are not in the answer: give a larger CAP"
 
 
-def plan_warnings(plan: AnyPlan) -> Iterator[str]:
+def plan_warnings(plan: Plan) -> Iterator[str]:
     """Yield what is worth knowing before a query runs: joins that test every pair of rows."""
-    if isinstance(plan, GraphPlan) and plan.joins_without_key:
+    if plan.joins_without_key:
         joins = count(len(plan.joins_without_key), "join")
         verb = "has" if len(plan.joins_without_key) == 1 else "have"
         yield (

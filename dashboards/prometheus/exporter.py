@@ -20,8 +20,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from capture.metrics import LabelledName, Metric, Samples
 from dashboards.prometheus.names import Names
 from dashboards.prometheus.query_series import QuerySeries, Shown
-from highlevel.aggregation import LATE, QueryPlan
-from highlevel.plan.plan import AnyPlan
+from highlevel.aggregation import LATE
+from highlevel.plan.plan import Plan
 from lowlevel.punctuation import BEGINNING, END
 
 
@@ -62,7 +62,9 @@ class LastWindow:
         if not table.num_rows:
             return
         table = table.select(plan.schema.names).cast(plan.schema)
-        if plan.emit_late:  # rows that are to be added to others of their group: files and tables have them
+        if (
+            self._series.aggregation.emit_late
+        ):  # late rows are added to other rows of their group: only files and tables contain them
             table = table.filter(pc.invert(table[LATE]))
             if not table.num_rows:
                 return
@@ -81,7 +83,8 @@ class LastWindow:
         plan = self._series.plan
         last = plan.window.last_final(low) if low < END and plan.windowed else None
         if last is not None:
-            self._show(*last, ())
+            start, end = last
+            self._show(start, end, ())
 
     def _show(self, start: int, end: int, tables: tuple[pa.Table, ...]) -> None:
         before = self.current
@@ -161,7 +164,7 @@ class Exporter:
 
     def __init__(
         self,
-        plans: Iterable[AnyPlan],
+        plans: Iterable[Plan],
         metrics: Iterable[Metric],
         top: int = 10,
         rank: Mapping[str, str] | None = None,
@@ -176,11 +179,10 @@ class Exporter:
             queries.take(plan.name, f"query {place + 1}")
         if unknown := rank.keys() - {plan.name for plan in self.plans}:
             raise ValueError(f"no query is named {', '.join(sorted(unknown))}; {self._choices()}")
-        windows = [plan if isinstance(plan, QueryPlan) else plan.shown for plan in self.plans]
-        for plan, of_windows in zip(self.plans, windows, strict=True):
-            if of_windows is None and plan.name in rank:
+        for plan in self.plans:
+            if plan.aggregation is None and plan.name in rank:
                 raise ValueError(f"query {plan.name!r} cannot be ranked: its rows are of no window, and only counted")
-        series = [QuerySeries(plan, top, rank.get(plan.name)) for plan in windows if plan is not None]
+        series = [QuerySeries(plan, top, rank.get(plan.name)) for plan in self.plans if plan.aggregation is not None]
         _check_names(self._metrics.values(), series)
         self._lock = Lock()
         self._windows = {one.plan.name: LastWindow(one) for one in series}

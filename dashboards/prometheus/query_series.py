@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dashboards.prometheus.names import Names, label_name, prometheus_name
-from highlevel.aggregation import Output, QueryPlan
+from highlevel.aggregation import Output
+from highlevel.plan.plan import Plan
 from lowlevel.expressions.arrow import to_text
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, Present, Unary, columns_of
 from lowlevel.expressions.types import Op, Type
@@ -107,16 +108,20 @@ class QuerySeries:
     Raises ValueError for names that cannot be told apart or are not there.
     """
 
-    def __init__(self, plan: QueryPlan, top: int, rank: str | None = None) -> None:
+    def __init__(self, plan: Plan, top: int, rank: str | None = None) -> None:
+        if plan.aggregation is None:
+            raise ValueError(f"the results of query {plan.name!r} have no windows: only windows have series")
         self.plan = plan
+        self.aggregation = aggregation = plan.aggregation
         self.top = top
         columns = Names("column")
         for place, name in enumerate(plan.schema.names):
             columns.take(name, f"column {place + 1} of the results of query {plan.name!r}")
-        kinds = {sub.name: sub.kind for sub in plan.low.subaggregates}
-        aggregates = {*kinds, *(each.name for each in plan.details), *(each.name for each in plan.user_columns)}
-        values = [out for out in plan.select if self._is_value(out, aggregates)]
-        self._keys = [out for out in plan.select if out not in values]
+        kinds = {sub.name: sub.kind for sub in aggregation.low.subaggregates}
+        aggregates = {*kinds, *(column.name for column in aggregation.details)}
+        aggregates |= {column.name for column in aggregation.user_columns}
+        values = [out for out in aggregation.select if self._is_value(out, aggregates)]
+        self._keys = [out for out in aggregation.select if out not in values]
         self.labels = tuple(label_name(out.name) for out in self._keys)
         labels = Names("label")
         for label, key in zip(self.labels, self._keys, strict=True):

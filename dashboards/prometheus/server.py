@@ -34,10 +34,10 @@ from prometheus_client import make_wsgi_app
 from capture.descriptors import is_shortage
 from dashboards.http_counts import HttpCounts
 from dashboards.prometheus.exporter import Exporter
-from highlevel.plan.plan import AnyPlan
+from highlevel.plan.plan import Plan
 
 
-def index_page(plans: Sequence[AnyPlan]) -> bytes:
+def index_page(plans: Sequence[Plan]) -> bytes:
     """Render the page as UTF-8: plain HTML without scripts, styles from elsewhere, or any link but `/metrics`."""
     queries = "\n".join(
         f"<h2>{escape(plan.name)}</h2>\n<p>from {escape(', '.join(plan.streams))}</p>\n<pre>{escape(plan.sql)}</pre>"

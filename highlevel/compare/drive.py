@@ -15,9 +15,9 @@ from highlevel.compare.question import Question, times_of_pairs
 from highlevel.compare.recording import Numbers
 from highlevel.compare.variants import Variant
 from highlevel.operators.window_operator import WINDOW_END
-from highlevel.plan.nodes import Join
-from highlevel.plan.operators.operator import GraphOperator, Mark
-from highlevel.plan.pipeline import GraphPipeline
+from highlevel.plan.nodes import Join, Node
+from highlevel.plan.operators.operator import Mark, NodeOperator
+from highlevel.plan.pipeline import Pipeline
 from lowlevel.punctuation import GraphItem
 
 
@@ -39,9 +39,14 @@ class Seen:
 class SeenJoin:
     """A join, and who is told of the pairs that leave it."""
 
-    def __init__(self, join: GraphOperator, tell: Callable[[pa.RecordBatch], None]) -> None:
+    def __init__(self, join: NodeOperator, tell: Callable[[pa.RecordBatch], None]) -> None:
         """Tell of the pairs of `join`."""
         self.join, self.tell = join, tell
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the join."""
+        return self.join.bytes
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Take rows."""
@@ -73,8 +78,6 @@ def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Seen:
     since the input ends has not waited for its time, and is not counted.
     """
     seen = Seen()
-    pipeline = variant.pipeline(question, arrivals.links(len(question.plan.leaves)))
-    operators = list(pipeline.operators)
     now, over = 0, False
 
     def pairs(batch: pa.RecordBatch) -> None:
@@ -83,11 +86,16 @@ def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Seen:
             seen.latencies.append(now - np.maximum(left, right))
 
     join = question.join
+    operators: list[NodeOperator] = []
+
+    def make(node: Node, ports: int) -> NodeOperator:
+        operators.append(variant.make(node, ports))
+        watched = isinstance(node, Join) and not question.windowed
+        return SeenJoin(operators[-1], pairs) if watched else operators[-1]
+
     if join is not None and not question.windowed:
         times = times_of_pairs(join.spec)
-        place = next(place for place, node in enumerate(question.plan.nodes) if isinstance(node, Join))
-        joining = pipeline.operators[place]
-        pipeline.operators[place] = SeenJoin(joining, pairs)  # type: ignore[arg-type]
+    pipeline = Pipeline(question.plan, arrivals.links(len(question.plan.leaves)), make=make)
     tick = 0
     for event in arrivals.events(variant.late):
         if event.tick != tick:
@@ -119,7 +127,7 @@ def timed(question: Question, variant: Variant, arrivals: Arrivals) -> float:
     return time.process_time() - began
 
 
-def _calls(pipeline: GraphPipeline, arrivals: Arrivals, event: Event) -> Iterator[Iterator[GraphItem]]:
+def _calls(pipeline: Pipeline, arrivals: Arrivals, event: Event) -> Iterator[Iterator[GraphItem]]:
     if event.rows is not None:
         yield pipeline.rows(event.port, event.rows)
     yield pipeline.punctuate(event.port, promise(arrivals.sources[event.port], event.low))

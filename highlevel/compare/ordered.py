@@ -22,7 +22,7 @@ from highlevel.operators.state import Part, restore_to, snapshot_of
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import PANE, Join, Windowed
 from highlevel.plan.operators.operator import Mark
-from highlevel.plan.operators.row_partials import AsPartials
+from highlevel.plan.operators.row_partials import RowPartials
 from highlevel.results.stages import behind_windows
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, GraphItem, Item, JointPunctuation, Punctuation
@@ -34,6 +34,11 @@ class OfParts:
     def __init__(self, parts: Sequence[Part]) -> None:
         """Let `parts` hold the rows."""
         self.parts = parts
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the parts."""
+        return sum(getattr(part, "bytes", 0) for part in self.parts)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """State of the parts."""
@@ -86,17 +91,17 @@ class OtherWindows(OfParts):
 
     def __init__(self, node: Windowed, slack: tuple[int, Lateness] | None = None) -> None:
         """Keep tuples in order; or, with a `slack`, take them as they come and close windows by the clock."""
-        plan = node.plan
-        assert isinstance(plan.window, SlidingWindow), "the question has looked"
-        self.window = plan.window
-        self.partials = None if node.takes_partials else AsPartials(node.input, plan.low, node.time)
-        subs = plan.low.subaggregates
+        aggregation = node.aggregation
+        assert isinstance(aggregation.window, SlidingWindow), "the question has looked"
+        self.window = aggregation.window
+        self.partials = None if node.merges_partials else RowPartials(node.input, aggregation.low, node.time)
+        subs = aggregation.low.subaggregates
         self.windows: BufferingAggregate | SlackAggregate = (
-            BufferingAggregate(plan.grain, subs, plan.window, PANE)
+            BufferingAggregate(aggregation.grain, subs, aggregation.window, PANE)
             if slack is None
-            else SlackAggregate(plan.grain, subs, plan.window, *slack, PANE)
+            else SlackAggregate(aggregation.grain, subs, aggregation.window, *slack, PANE)
         )
-        stages, _ = behind_windows(plan)
+        stages, _ = behind_windows(aggregation)
         self.stages: list[Operator] = stages
         super().__init__([self.windows, *stages])
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from capture.errors import WiretideError
-from highlevel.aggregation import BOUNDS, Output, QueryPlan
+from highlevel.aggregation import BOUNDS, Aggregation, Output
 from highlevel.joins.spec import JoinKind, JoinSpec, Side, Tumbling
 from highlevel.plan.nodes import PANE, Apply, Join, Leaf, Node, Select, Union, Windowed
-from highlevel.plan.plan import AnyPlan, GraphPlan
+from highlevel.plan.plan import Plan
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Column
 from lowlevel.subaggregates import count_of_rows
@@ -42,7 +42,7 @@ class Question:
     shows beside them, `count` the one that counts the rows behind a group; without windows a row is all key.
     """
 
-    plan: GraphPlan
+    plan: Plan
     shown: tuple[str, ...]
     keys: tuple[str, ...]
     count: str | None
@@ -60,7 +60,7 @@ class Question:
     @property
     def window(self) -> SlidingWindow | None:
         """The windows of the results."""
-        return self.plan.root.plan.window if isinstance(self.plan.root, Windowed) else None  # type: ignore[return-value]
+        return self.plan.root.aggregation.window if isinstance(self.plan.root, Windowed) else None  # type: ignore[return-value]
 
     @property
     def settle(self) -> int:
@@ -73,40 +73,37 @@ class Question:
         return waits
 
 
-def question_of(plan: AnyPlan) -> Question:
+def question_of(plan: Plan) -> Question:
     """Make a question of a plan. Raises NotComparedError for what has no in-order counterpart."""
-    if isinstance(plan, QueryPlan):
-        _check_windows(plan)
-        low = replace(plan.counting_rows().low, reduced=False, pane=1)
-        leaf = Leaf(plan.name, plan.streams, low, plan.layer)
-        return _windowed(plan, Windowed(leaf, replace(plan.counting_rows(), low=low), PANE))
     root = plan.root
     if isinstance(root, Windowed):
-        _check_windows(root.plan)
-        if isinstance(root.input, Leaf):
-            raise NotComparedError("a window with a plan of its own")
-        counting = root.plan.counting_rows()
+        _check_windows(root.aggregation)
+        counting = root.aggregation.counting_rows()
+        if root.merges_partials and isinstance(root.input, Leaf):
+            low = replace(counting.low, reduced=False, pane=1)
+            leaf = replace(root.input, low=low)
+            return _windowed(plan, Windowed(leaf, replace(counting, low=low), PANE))
         over = Windowed(_row_wise(root.input), replace(counting, low=replace(counting.low, pane=1)), root.time)
         return _windowed(plan, over)
     return _pairs(plan, _row_wise(root))
 
 
-def _check_windows(plan: QueryPlan) -> None:
-    window = plan.window
+def _check_windows(aggregation: Aggregation) -> None:
+    window = aggregation.window
     if window == WHOLE_INPUT:
         raise NotComparedError("a query without a window, which is answered when all input is read,")
     if not isinstance(window, SlidingWindow):
         raise NotComparedError(f"a window of this kind ({type(window).__name__})")
-    if window.origin or plan.low.origin:
+    if window.origin or aggregation.low.origin:
         raise NotComparedError("a window with an origin of its own")
-    if plan.foldings or plan.low.spread:
+    if aggregation.foldings or aggregation.low.spread:
         raise NotComparedError("a query that keeps sketches, or spreads rows over the time they last,")
-    if plan.emit_late:
+    if aggregation.emit_late:
         raise NotComparedError("a query that reports late rows")
 
 
-def _windowed(plan: AnyPlan, root: Windowed) -> Question:
-    of_windows = root.plan
+def _windowed(plan: Plan, root: Windowed) -> Question:
+    of_windows = root.aggregation
     keys = {key.name: key.expression.type for key in of_windows.low.keys}
     columns: dict[str, Column] = {column.name: column for column in root.input.columns}
     told: list[Output] = []
@@ -117,15 +114,15 @@ def _windowed(plan: AnyPlan, root: Windowed) -> Question:
     assert counted is not None, "the plan counts rows"
     (rows,) = (sub for sub in of_windows.low.subaggregates if sub.name == counted)
     hidden = (*told, Output(".rows", Column(counted, rows.type)))
-    root = replace(root, plan=replace(of_windows, select=(*of_windows.select, *hidden)))
-    graph = GraphPlan(plan.name, plan.sql, root, plan.layer)
+    root = replace(root, aggregation=replace(of_windows, select=(*of_windows.select, *hidden)))
+    graph = Plan(plan.name, plan.sql, root, plan.layer)
     if sum(isinstance(node, Join) for node in graph.nodes) > 1:
         raise NotComparedError("a query with several joins")
     return Question(graph, tuple(plan.schema.names), (*BOUNDS, *(out.name for out in told)), ".rows")
 
 
-def _pairs(plan: GraphPlan, root: Node) -> Question:
-    graph = GraphPlan(plan.name, plan.sql, root, plan.layer)
+def _pairs(plan: Plan, root: Node) -> Question:
+    graph = Plan(plan.name, plan.sql, root, plan.layer)
     if sum(isinstance(node, Join) for node in graph.nodes) != 1:
         raise NotComparedError("a query of rows, without a window or a join, or with several joins")
     return Question(graph, tuple(plan.schema.names), tuple(plan.schema.names), None)
@@ -137,7 +134,7 @@ def _row_wise(node: Node) -> Node:
         case Leaf() if not node.low.reduced:
             return node
         case Union():
-            return replace(node, inputs=tuple(map(_row_wise, node.inputs)))
+            return node.with_inputs(map(_row_wise, node.inputs))
         case Select() | Apply():
             return replace(node, input=_row_wise(node.input))
         case Join():

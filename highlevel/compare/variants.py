@@ -16,10 +16,10 @@ from highlevel.compare.ordered import (
 )
 from highlevel.compare.question import Question
 from highlevel.plan.nodes import Join, Leaf, Node, Union, Windowed
-from highlevel.plan.operators.operator import GraphOperator
-from highlevel.plan.pipeline import GraphPipeline
+from highlevel.plan.operators.operator import NodeOperator
+from highlevel.plan.pipeline import Pipeline, make_operator
 
-Replaced = Callable[[Node, int], GraphOperator | None]
+Replaced = Callable[[Node, int], NodeOperator | None]
 """Makes what stands in for the operator of a node with so many ports; None where nothing does."""
 
 
@@ -32,16 +32,14 @@ class Variant:
     ordered: bool
     replaced: Replaced | None = None
 
-    def pipeline(self, question: Question, links: Sequence[Sequence[str]]) -> GraphPipeline:
-        """Make what runs it."""
-        pipeline = GraphPipeline(question.plan, links)
-        ports = dict(zip(question.plan.leaves, map(len, links), strict=True))
-        for place, node in enumerate(question.plan.nodes):
-            count = ports[node] if isinstance(node, Leaf) else len(node.inputs)
-            other = None if self.replaced is None else self.replaced(node, count)
-            if other is not None:
-                pipeline.operators[place] = other
-        return pipeline
+    def pipeline(self, question: Question, links: Sequence[Sequence[str]]) -> Pipeline:
+        """Make the pipeline of a question."""
+        return Pipeline(question.plan, links, make=self.make)
+
+    def make(self, node: Node, ports: int) -> NodeOperator:
+        """Make the operator of a node: the replacement, or the operator of the product."""
+        other = None if self.replaced is None else self.replaced(node, ports)
+        return make_operator(node, ports) if other is None else other
 
 
 def variants_of(question: Question, slacks: Sequence[int]) -> list[Variant]:
@@ -72,7 +70,7 @@ def _told(late: int | None) -> str:
     return "exact" if late is None else f"{seconds(late)} late"
 
 
-def _sorted(node: Node, ports: int) -> GraphOperator | None:
+def _sorted(node: Node, ports: int) -> NodeOperator | None:
     match node:
         case Leaf():
             return OrderedLeaf(ports)
@@ -86,14 +84,14 @@ def _sorted(node: Node, ports: int) -> GraphOperator | None:
 
 
 def _by_slack(slack: int, lateness: Lateness) -> Replaced:
-    def replaced(node: Node, _: int) -> GraphOperator | None:
+    def replaced(node: Node, _: int) -> NodeOperator | None:
         return OtherWindows(node, (slack, lateness)) if isinstance(node, Windowed) else None
 
     return replaced
 
 
-def _joined(make: Callable[[Join], GraphOperator]) -> Replaced:
-    def replaced(node: Node, _: int) -> GraphOperator | None:
+def _joined(make: Callable[[Join], NodeOperator]) -> Replaced:
+    def replaced(node: Node, _: int) -> NodeOperator | None:
         return make(node) if isinstance(node, Join) else None
 
     return replaced

@@ -20,14 +20,13 @@ from capture.files.stream import StreamedCapture
 from capture.metrics import FLOW_SESSIONS, FLOW_SETS_WAITING, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.open import allow_open_files, open_capture
-from highlevel.aggregation import LeafPlan
 from highlevel.inline.lanes import PASSES, Lane, LiveLane, Port, TableShares
 from highlevel.inline.readings import Reading, reading_of
 from highlevel.inline.schedule import Schedule, Sent, ahead, make_lanes
 from highlevel.metrics import METRICS as HIGH_METRICS
-from highlevel.pipeline import Pipeline
-from highlevel.plan.pipeline import GraphPipeline
-from highlevel.plan.plan import AnyPlan, GraphPlan
+from highlevel.plan.nodes import Leaf
+from highlevel.plan.pipeline import Pipeline
+from highlevel.plan.plan import Plan
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS
@@ -36,14 +35,14 @@ from lowlevel.promises.lull import LullRule
 from lowlevel.punctuation import BEGINNING, Punctuation
 
 if TYPE_CHECKING:
-    from highlevel.aggregation import LeafPlan
+    from highlevel.plan.nodes import Leaf
 
 
 WHY = "its windows depend on the order in which rows arrive"
 WHAT = "one capture: merge captures first (mergecap -w all.pcap a.pcap b.pcap), or ask for windows over ts"
 
 
-def check_one_input(leaves: Iterable[LeafPlan], inputs: Iterable[Input]) -> None:
+def check_one_input(leaves: Iterable[Leaf], inputs: Iterable[Input]) -> None:
     """Raise InputError where a leaf of such a query reads several inputs, or a folder whose files come in any order."""
     inputs = list(inputs)
     for leaf in leaves:
@@ -109,11 +108,11 @@ class Input:
         """What the capture is called in messages."""
         return "standard input" if str(self.path) == STANDARD_INPUT else str(self.path)
 
-    def feeds(self, plan: LeafPlan) -> bool:
-        """Whether a leaf of a plan reads this input: by its name, or any if FROM has a kind of rows that is no name."""
-        if self.stream is None or (plan.of_every_link and plan.low.kind not in self.bound_kinds):
+    def feeds(self, leaf: Leaf) -> bool:
+        """Return whether a leaf reads this input: by its name, or every input if FROM names only a kind of rows."""
+        if self.stream is None or (leaf.of_every_link and leaf.low.kind not in self.bound_kinds):
             return True
-        return self.stream.lower() in {stream.lower() for stream in plan.streams}
+        return self.stream.lower() in {stream.lower() for stream in leaf.streams}
 
 
 def files_of(link: str, inputs: Sequence[Input]) -> tuple[Path, ...]:
@@ -139,7 +138,7 @@ class InlineRun:
 
     def __init__(
         self,
-        plans: Sequence[AnyPlan],
+        plans: Sequence[Plan],
         inputs: Sequence[Input],
         slots: int = TABLE_SLOTS,
         threads: int | None = None,
@@ -213,7 +212,7 @@ class InlineRun:
             for lane in lanes_of[place]:
                 self.ports[reader][place, lane] = len(self.ports[reader])
         self.pipelines = [
-            make_pipeline(
+            Pipeline(
                 plan,
                 [
                     [lane.port.link for lane in lanes]
@@ -317,15 +316,10 @@ class InlineRun:
             samples.merge(pipeline.samples(max((lane.newest for _, lane in ports), default=BEGINNING)), ALL_METRICS)
         return samples
 
-    def _slack(self, slack: int | None, capture: AnyCapture, leaves: Sequence[LeafPlan]) -> int | None:
+    def _slack(self, slack: int | None, capture: AnyCapture, leaves: Sequence[Leaf]) -> int | None:
         """Return the slack of one input's nodes; None is exact."""
         if isinstance(capture, Capture) and any(leaf.low.exact_low for leaf in leaves):
             return None  # its scan knows better
         live = isinstance(capture, StreamedCapture) and capture.live
         chosen = slack if slack is not None else LIVE_SLACK if live else EXACT
         return None if chosen == EXACT else chosen
-
-
-def make_pipeline(plan: AnyPlan, links: Sequence[Sequence[str]]) -> Pipeline | GraphPipeline:
-    """Make what runs the high level of a plan over the `links` of each of its leaves."""
-    return GraphPipeline(plan, links) if isinstance(plan, GraphPlan) else Pipeline(plan, links[0])

@@ -23,7 +23,7 @@ from capture.files.capture import AnyCapture, Capture
 from capture.files.scan import PiecewiseScan
 from capture.files.stream import GRACE_SECONDS, MAX_STOP_SECONDS, StreamedCapture
 from capture.metrics import Samples
-from highlevel.aggregation import LeafPlan
+from highlevel.plan.nodes import Leaf
 from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan
 from lowlevel.promises.guard import AGREEING
@@ -98,7 +98,7 @@ class Port:
 
     number: int
     link: str
-    leaves: Sequence[tuple[int, LeafPlan]]
+    leaves: Sequence[tuple[int, Leaf]]
     tables: TableShares
     slack: int | None = None
     block_records: int = BLOCK_RECORDS
@@ -263,7 +263,7 @@ class StreamLane(Lane):
         super().__init__(port, capture)
         self.stream = capture
         if port.slack is not None:  # windows close only up to the stream that is least far: the others wait for it
-            self.lead = port.slack + max((leaf.slide for _, leaf in port.leaves), default=0)
+            self.lead = port.slack + max((leaf.low.pane for _, leaf in port.leaves), default=0)
         self._blocks: Iterator[Block | None] | None = None
         self._consumed = 0
 

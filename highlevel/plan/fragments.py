@@ -1,205 +1,158 @@
-"""A graph cut into fragments that partitions run by themselves: what several processes share a query by.
+"""A plan cut into fragments that run in partitions, so that several processes share a query.
 
-Rows are *dealt* to partitions by the values of some expressions. A join needs rows of equal keys in one partition, an
-aggregate those of one group. An edge is cut where what a node needs is not how its input is dealt already:
+Rows are *repartitioned*: sent to partitions by the values of a key. A join needs rows of equal keys in one partition,
+an aggregation the rows of a group. An edge is cut if no partition key of the input serves the node that reads it:
 
-    leaf ──(keys)──► join ──► apply ──┊(group)──► windowed          ┊ rows are dealt anew
+    leaf ──(keys)──► join ──► apply ──┊(group)──► windowed          ┊ rows are repartitioned
 
-What stands between cuts is a *fragment*: a graph of its own, whose leaves are what it is handed. Every partition runs
-every fragment; a fragment of level n is handed rows by links and by fragments below n, of every partition, and unites
-their promises: no partition is waited for but by what reads it.
+A *fragment* is the plan between two cuts. Its leaves are the sources of its rows. Every partition runs every fragment.
+A fragment of level n reads links, and fragments of levels below n in all partitions, and unites their watermarks: a
+partition waits only for what its fragments read.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from highlevel.aggregation import LINK
-from highlevel.joins.spec import JoinKind
-from highlevel.plan.nodes import PANE, Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
-from highlevel.plan.partitioning import Deal, bare, hashed_alike, kept, serves, shown, substituted
-from highlevel.plan.plan import AnyPlan, GraphPlan
-from lowlevel.expressions.tree import Column, Expression
-from lowlevel.expressions.types import Type
+from highlevel.plan.nodes import PANE, Leaf, Node, Windowed
+from highlevel.plan.partitioning import PartitionKey, plain, serves
+from highlevel.plan.plan import Plan
+from highlevel.plan.registry import entry_of
+from lowlevel.expressions.tree import Column
 from lowlevel.plan import LowLevelPlan
 
 
 @dataclass(frozen=True)
-class Handed(Leaf):
-    """A leaf of a fragment: the rows of a `Source`, by its `number`. They have come up already: `low` is empty."""
+class FragmentInput(Leaf):
+    """A leaf of a fragment: the rows of the source with this `number`, which are those of the node `origin`."""
 
     number: int = 0
-    handed: tuple[Column, ...] = ()
-    handed_progress: tuple[str, ...] = ()
+    origin_columns: tuple[Column, ...] = ()
+    origin_progress: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those of the node whose rows these are."""
-        return self.handed
+        """The columns of the origin."""
+        return self.origin_columns
 
     @property
     def progress(self) -> tuple[str, ...]:
-        """That of the node whose rows these are."""
-        return self.handed_progress
+        """The time columns of the origin."""
+        return self.origin_progress
 
 
 @dataclass(frozen=True)
 class Source:
-    """Whose rows a fragment is handed: those of a leaf of the query, or of a fragment, dealt by `deal`."""
+    """Rows for fragments, partitioned by `key`: of a leaf of the query or of a fragment, by its number."""
 
     leaf: int | None
     fragment: int | None
-    deal: Deal
+    key: PartitionKey
 
 
 @dataclass(frozen=True)
-class Stages:
-    """A query in fragments, those that are handed something behind those that hand it; the last has the results.
+class Fragments:
+    """A query in fragments; each comes after the fragments that it reads. The last returns the results."""
 
-    A query that is no graph is its own fragment, handed by links what they reduced.
-    """
-
-    plan: AnyPlan
+    plan: Plan
     sources: tuple[Source, ...]
-    fragments: tuple[AnyPlan, ...]
+    fragments: tuple[Plan, ...]
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """The level of each fragment: 0 where it is handed rows of links alone."""
-        found: list[int] = []
+        """The level of each fragment: 0 if it reads only links."""
+        levels: list[int] = []
         for fragment in self.fragments:
-            below = [self.sources[each].fragment for each in self.handed(fragment)]
-            found.append(max((found[number] + 1 for number in below if number is not None), default=0))
-        return tuple(found)
+            below = [self.sources[source].fragment for source in sources_of(fragment)]
+            levels.append(max((levels[number] + 1 for number in below if number is not None), default=0))
+        return tuple(levels)
 
-    @staticmethod
-    def handed(fragment: AnyPlan) -> list[int]:
-        """Return the numbers of the sources of a fragment, in the order of its leaves."""
-        return [leaf.number if isinstance(leaf, Handed) else 0 for leaf in fragment.leaves]
+    @property
+    def partitioned(self) -> bool:
+        """Whether rows are sent to several partitions; if not, one partition does all the work."""
+        return any(source.key for source in self.sources)
 
-    def needed(self, source: int) -> int:
-        """Return the highest level at which the rows of a source are taken."""
-        takers = zip(self.fragments, self.levels, strict=True)
-        return max(level for fragment, level in takers if source in self.handed(fragment))
+    def last_level(self, source: int) -> int:
+        """Return the highest level that reads a source."""
+        return max(self.levels[number] for number in self._readers(source))
+
+    def columns_read(self, source: int) -> tuple[str, ...]:
+        """Return the columns of a source that its fragments read."""
+        of = self.sources[source]
+        if of.fragment is not None:
+            return tuple(self.fragments[of.fragment].schema.names)
+        leaf = self.plan.leaves[of.leaf or 0]
+        readers = [
+            node
+            for number in self._readers(source)
+            for node in self.fragments[number].nodes
+            if any(isinstance(below, FragmentInput) and below.number == source for below in node.inputs)
+        ]
+        columns: set[str] = set()
+        for node in readers:
+            if not isinstance(node, Windowed) or not node.merges_partials:
+                return tuple(leaf.low.schema.names)
+            columns.update(node.aggregation.carried)
+        subaggregates = (sub.name for sub in leaf.low.subaggregates)
+        return (PANE, *(column.name for column in leaf.columns if column.name in columns), *subaggregates)
+
+    def _readers(self, source: int) -> list[int]:
+        return [number for number, fragment in enumerate(self.fragments) if source in sources_of(fragment)]
 
 
-def cut(plan: AnyPlan) -> Stages:
+def sources_of(fragment: Plan) -> list[int]:
+    """Return the numbers of the sources of a fragment, in the order of its leaves."""
+    return [leaf.number for leaf in fragment.leaves if isinstance(leaf, FragmentInput)]
+
+
+def cut(plan: Plan) -> Fragments:
     """Cut a query into fragments."""
-    if not isinstance(plan, GraphPlan):
-        types = {key.name: key.expression.type for key in plan.low.keys}
-        deal = tuple(Column(name, types.get(name, Type.TEXT)) for name in plan.parted_by)
-        return Stages(plan, (Source(0, None, deal),), (plan,))
     cutter = _Cutter(plan)
-    root, _ = cutter.placed(plan.root, None)
+    root, _ = cutter.partitioned(plan.root, None)
     cutter.fragment(root)
-    return Stages(plan, tuple(cutter.sources), tuple(cutter.fragments))
+    return Fragments(plan, tuple(cutter.sources), tuple(cutter.fragments))
 
 
+@dataclass
 class _Cutter:
-    """Walks from the root to the leaves, and back with how each node's rows are dealt."""
+    """Walks from the root to the leaves, and returns with the partition keys of each node's rows."""
 
-    def __init__(self, plan: GraphPlan) -> None:
-        self.plan = plan
-        self.sources: list[Source] = []
-        self.fragments: list[GraphPlan] = []
+    plan: Plan
+    sources: list[Source] = field(default_factory=list)
+    fragments: list[Plan] = field(default_factory=list)
 
     def fragment(self, root: Node) -> int:
-        """Take a fragment, once; return its number."""
-        made = GraphPlan(self.plan.name, self.plan.sql, root, self.plan.layer)
+        """Add the fragment with this root, unless it is known; return its number."""
+        made = replace(self.plan, root=root)
         if made not in self.fragments:
             self.fragments.append(made)
         return self.fragments.index(made)
 
-    def _handed(self, node: Node, source: Source) -> Handed:
+    def partitioned(
+        self, node: Node, wanted: PartitionKey | None, exact: bool = False
+    ) -> tuple[Node, list[PartitionKey]]:
+        """Return `node` over the inputs of its fragment, and the keys of its rows; one of them serves `wanted`."""
+        made, keys = self._made(node, wanted)
+        if wanted is None or (wanted in keys if exact else any(serves(key, wanted) for key in keys)):
+            return made, keys
+        return self._input(node, Source(None, self.fragment(made), wanted)), [wanted]
+
+    def _made(self, node: Node, wanted: PartitionKey | None) -> tuple[Node, list[PartitionKey]]:
+        if isinstance(node, Leaf):
+            key = plain(column for column in node.columns if column.name == PANE) if wanted is None else wanted
+            return self._input(node, Source(self.plan.leaves.index(node), None, key)), [key]
+        partitioning = entry_of(node).partitioning
+        required = partitioning.required(node, wanted)
+        made = [
+            self.partitioned(below, key, partitioning.exact) for below, key in zip(node.inputs, required, strict=True)
+        ]
+        changed = node.with_inputs(below for below, _ in made)
+        return changed, list(partitioning.provided(node, [keys for _, keys in made], wanted))
+
+    def _input(self, node: Node, source: Source) -> FragmentInput:
         if source not in self.sources:
             self.sources.append(source)
         number = self.sources.index(source)
-        nothing = LowLevelPlan(None, (), (), 1, reduced=False)
-        return Handed(self.plan.name, (), nothing, self.plan.layer, number, node.columns, node.progress)
-
-    def placed(self, node: Node, wanted: Deal | None) -> tuple[Node, tuple[Deal, ...]]:
-        """Return `node` over what it is handed, and ways in which its rows are dealt; as `wanted` is one of them."""
-        made, dealt = self._made(node, wanted)
-        if wanted is None or any(serves(deal, wanted) for deal in dealt):
-            return made, dealt
-        source = Source(None, self.fragment(made), wanted)
-        return self._handed(node, source), (wanted,)
-
-    def exactly(self, node: Node, wanted: Deal) -> Node:
-        """Return `node`, dealt by just these expressions: what the other side of a join is dealt by."""
-        made, dealt = self._made(node, wanted)
-        if wanted in dealt:
-            return made
-        return self._handed(node, Source(None, self.fragment(made), wanted))
-
-    def _made(self, node: Node, wanted: Deal | None) -> tuple[Node, tuple[Deal, ...]]:
-        match node:
-            case Leaf():
-                deal = bare(each for each in node.columns if each.name == PANE) if wanted is None else wanted
-                return self._handed(node, Source(self.plan.leaves.index(node), None, deal)), (deal,)
-            case Select():
-                made, dealt = self.placed(node.input, wanted)
-                return replace(node, input=made), dealt
-            case Apply():
-                return self._apply(node, wanted)
-            case Union():
-                placed = [self.placed(each, wanted) for each in node.inputs]
-                common = tuple(deal for deal in placed[0][1] if all(deal in dealt for _, dealt in placed))
-                if wanted is not None and wanted in common:
-                    common = (wanted,)
-                return replace(node, inputs=tuple(made for made, _ in placed)), common
-            case Join():
-                return self._join(node)
-            case Distinct():
-                by = bare(column for column in node.columns if column.name in node.keys)
-                made, dealt = self.placed(node.input, by)
-                return replace(node, input=made), dealt
-            case Windowed() | PairGroups():
-                return self._groups(node)
-
-    def _apply(self, node: Apply, wanted: Deal | None) -> tuple[Node, tuple[Deal, ...]]:
-        by_name = {out.name: out.expression for out in node.outputs}
-        below = None if wanted is None else bare(substituted(each, by_name) for each in wanted)
-        made, dealt = self.placed(node.input, below)
-        ways = [found for deal in dealt if (found := shown(deal, node.outputs)) is not None]
-        if wanted is not None and below in dealt:
-            ways.insert(0, wanted)
-        return replace(node, input=made), tuple(dict.fromkeys(ways))
-
-    def _join(self, node: Join) -> tuple[Node, tuple[Deal, ...]]:
-        spec = node.spec
-        lefts = bare(hashed_alike(left, right) for left, right in spec.keys)
-        rights = bare(hashed_alike(right, left) for left, right in spec.keys)
-        found = []
-        if spec.kind not in (JoinKind.RIGHT, JoinKind.FULL):  # a key that a row lacks says nothing of where it is
-            found.append(kept(lefts, spec.left))
-        if spec.kind not in (JoinKind.LEFT, JoinKind.FULL) and not spec.kind.of_left_alone:
-            found.append(kept(rights, spec.right))
-        made = replace(node, left=self.exactly(node.left, lefts), right=self.exactly(node.right, rights))
-        return made, tuple(deal for deal in found if deal is not None)
-
-    def _groups(self, node: Windowed | PairGroups) -> tuple[Node, tuple[Deal, ...]]:
-        plan = node.plan
-        if isinstance(node, Windowed):
-            parted_by = plan.parted_by
-        elif plan.selections:  # groups of the same times are compared
-            parted_by = tuple(name for _, _, name in node.times)
-        else:
-            parted_by = plan.group_by
-        keys: dict[str, Expression] = {LINK: Column(LINK, Type.TEXT)}
-        for key in plan.low.keys:
-            of_partials = isinstance(node, Windowed) and node.takes_partials
-            (keys[key.name],) = bare([Column(key.name, key.expression.type) if of_partials else key.expression])
-        made, dealt = self.placed(node.input, tuple(keys[name] for name in parted_by))
-        if isinstance(node, Windowed) and node.takes_partials:
-            assert isinstance(made, Handed), "a leaf is handed"
-            made = replace(made, low=plan.low)
-        names = {keys[name]: name for name in parted_by}
-        ways: list[Deal] = []
-        for deal in dealt:
-            columns = tuple(Column(names[each], each.type) for each in deal if each in names)
-            found = shown(columns, plan.select) if len(columns) == len(deal) else None
-            if found is not None:
-                ways.append(found)
-        return replace(node, input=made), tuple(ways)
+        low = node.low if isinstance(node, Leaf) else LowLevelPlan(None, (), (), 1, reduced=False)
+        return FragmentInput(self.plan.name, (), low, self.plan.layer, number, node.columns, node.progress)

@@ -1,24 +1,29 @@
-"""The nodes of a query's graph: what each reads, what leaves it, and what its promises are about.
+"""The nodes of a plan: the inputs, the columns and the time columns of each.
 
     Leaf        rows or partials of links
-    Union       Meld over nodes with the same columns
-    Select      rows that a condition keeps
-    Apply       computed, renamed and chosen columns
+    Union       all rows of nodes with the same columns
+    Select      the rows that satisfy a condition
+    Apply       computed, renamed and selected columns
     Distinct    the first row of each key
-    Join        OA-Join of two nodes (`highlevel.joins`)
-    Windowed    groups of windows over one progressing column
-    PairGroups  groups that hold the progressing columns themselves
+    Join        pairs of rows of two nodes (`highlevel.joins`)
+    Windowed    groups of windows over one time column
+    PairGroups  groups that contain the time columns themselves
 
-Nodes are immutable and picklable, and equal nodes are one node: what two branches of a query share is run once. They
-know no state; `highlevel.plan.pipeline` makes the operator of each. Promises are strict: of a node with one
-progressing column, that no later row has a value below; of one with two, that no later row is below in both.
+Nodes are values: immutable, hashable and picklable. Equal nodes are one node of the plan, so a node that several others
+read runs once. Nodes have no state. `highlevel.plan.registry` maps each node type to its operator.
+
+Watermarks are strict. For a node with one time column no later row has a smaller time. For a node with two, no later
+row is smaller in both.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
-from highlevel.aggregation import LATE, LINK, Output, QueryPlan
+from highlevel.aggregation import LATE, LINK, Aggregation, Output
 from highlevel.joins.spec import JoinSpec, Port, Progress
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from lowlevel.expressions.tree import Column, Expression, computed_column
@@ -26,10 +31,183 @@ from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
 from lowlevel.plan import LowLevelPlan
 
+PANE = "pane"
+"""The time column of a leaf: the pane of a partial, the ts of a single row."""
+
 
 @dataclass(frozen=True)
-class Join:
-    """Rows of `left` and `right` that are in each other's windows and match; promises are of what `form` says."""
+class Node(ABC):
+    """A node of a plan. Its inputs are the fields that are nodes, and the nodes in its tuples, in this order."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of its rows."""
+
+    @property
+    @abstractmethod
+    def progress(self) -> tuple[str, ...]:
+        """The time columns that its watermarks are about: none, one or two."""
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The nodes that it reads, one for each port of its operator."""
+        values = (getattr(self, field.name) for field in fields(self))
+        members = (value if isinstance(value, tuple) else (value,) for value in values)
+        return tuple(member for group in members for member in group if isinstance(member, Node))
+
+    def with_inputs(self, inputs: Iterable[Node]) -> Self:
+        """Return this node with other inputs, in the order of `inputs`."""
+        remaining = iter(inputs)
+
+        def exchanged(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(exchanged(member) for member in value)
+            return next(remaining) if isinstance(value, Node) else value
+
+        return replace(self, **{field.name: exchanged(getattr(self, field.name)) for field in fields(self)})
+
+    def transform(self, change: Callable[[Node], Node]) -> Node:
+        """Return the plan below and with this node after `change` of every node, inputs first."""
+        inputs = tuple(node.transform(change) for node in self.inputs)
+        return change(self if inputs == self.inputs else self.with_inputs(inputs))
+
+
+@dataclass(frozen=True)
+class Leaf(Node):
+    """The rows or partials of the links of `streams`, as `low` describes them.
+
+    Single rows (`low.reduced` is False) have keys with the names of their columns, and `pane` is their ts. `name` is
+    the name of the query, the label of the low level's counters. `layer` is the IP layer of plain column names.
+    """
+
+    name: str
+    streams: tuple[str, ...]
+    low: LowLevelPlan
+    layer: str = Layer.OUTER
+
+    @property
+    def of_every_link(self) -> bool:
+        """Whether FROM names only a kind of rows: the leaf reads all links."""
+        return [stream.lower() for stream in self.streams] == [self.low.kind]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """`link`, `pane`, the keys and the sub-aggregates."""
+        keys = [computed_column(key.name, key.expression) for key in self.low.keys]
+        subs = [Column(sub.name, sub.type) for sub in self.low.subaggregates]
+        pane = Column(PANE, Type.INT if self.low.reduced else Type.TIME)
+        return (Column(LINK, Type.TEXT), pane, *keys, *subs)
+
+    @property
+    def progress(self) -> tuple[str, ...]:
+        """The pane. Its watermarks are about ts, in ns."""
+        return (PANE,)
+
+
+@dataclass(frozen=True)
+class Union(Node):
+    """All rows of `branches`, which have the same columns and the same time columns or none."""
+
+    branches: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse branches with different columns."""
+        first, *others = ([(column.name, column.type) for column in branch.columns] for branch in self.branches)
+        if any(columns != first for columns in others):
+            raise ValueError(f"a union of different columns: {first} and {', '.join(map(str, others))}")
+        progress = {branch.progress for branch in self.branches} - {()}
+        if len(progress) > 1:
+            raise ValueError(f"a union of inputs that progress by different columns: {sorted(progress)}")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the branches; nullable if one of them is."""
+        first, *others = (branch.columns for branch in self.branches)
+        return tuple(
+            replace(column, nullable=any(columns[position].nullable for columns in (first, *others)), bits=64)
+            for position, column in enumerate(first)
+        )
+
+    @property
+    def progress(self) -> tuple[str, ...]:
+        """The time columns of the branches; none if a branch has none."""
+        return min((branch.progress for branch in self.branches), key=len)
+
+
+@dataclass(frozen=True)
+class RowFilter(Node):
+    """A node that passes on some rows of its input, unchanged: watermarks of the input are true for them."""
+
+    input: Node
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the input."""
+        return self.input.columns
+
+    @property
+    def progress(self) -> tuple[str, ...]:
+        """The time columns of the input."""
+        return self.input.progress
+
+
+@dataclass(frozen=True)
+class Select(RowFilter):
+    """The rows of `input` for which `where` is true."""
+
+    where: Expression
+
+
+@dataclass(frozen=True)
+class Distinct(RowFilter):
+    """The first row of each value of `keys`, which contain the time column (DupElim)."""
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progressing:
+    """A time column `name` of Apply: `(of - shift) // length` of the input's time column `of`.
+
+    The function is monotone, so a watermark of `of` gives one of `name`.
+    """
+
+    name: str
+    of: str
+    shift: int = 0
+    length: int = 1
+
+    def watermark(self, low: int) -> int:
+        """Return the watermark of this column for the watermark `low` of the input's; not for BEGINNING and END."""
+        return (low - self.shift) // self.length
+
+
+@dataclass(frozen=True)
+class Apply(Node):
+    """Columns computed from each row of `input`.
+
+    `progressing` are the time columns among them, in the input's order. Without one, the only watermark is the end.
+    """
+
+    input: Node
+    outputs: tuple[Output, ...]
+    progressing: tuple[Progressing, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The outputs."""
+        return tuple(computed_column(out.name, out.expression) for out in self.outputs)
+
+    @property
+    def progress(self) -> tuple[str, ...]:
+        """The names of `progressing`."""
+        return tuple(column.name for column in self.progressing)
+
+
+@dataclass(frozen=True)
+class Join(Node):
+    """The rows of `left` and `right` that match and are in each other's windows; `form` selects the time columns."""
 
     left: Node
     right: Node
@@ -37,15 +215,11 @@ class Join:
     form: Progress
 
     @property
-    def inputs(self) -> tuple[Node, ...]:
-        """Left and right."""
-        return (self.left, self.right)
-
-    @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns that the sides keep, left and then right; NULL where a row may have no partner.
+        """The columns that the sides keep, left and then right; nullable if a row may have no partner.
 
-        SEMI and ANTI joins have those of the left alone; the later or earlier time is last where promises are of it.
+        SEMI and ANTI joins have only the columns of the left. The later or earlier time is the last column if the
+        watermarks are about it.
         """
         kind = self.spec.kind
         sides = [(self.left, self.spec.left, kind.keeps(Port.RIGHT))]
@@ -62,229 +236,94 @@ class Join:
 
     @property
     def progress(self) -> tuple[str, ...]:
-        """The times of the sides as the output names them: one or both, as the form of progress says."""
+        """The output names of the sides' times: one or both, depending on `form`."""
         return self.spec.progress_columns(self.form)
 
 
-PANE = "pane"
-"""The progressing column of a leaf: of single rows their ts."""
-
-
 @dataclass(frozen=True)
-class Leaf:
-    """What comes up from the links of `streams`, each reduced by `low`; a port of the graph for each of them.
+class Windowed(Node):
+    """The results of `aggregation` over `time`, a time column of `input`.
 
-    Single rows (`low.reduced` is not set) have keys named as the columns they are, and `pane` is their ts.
-    `name` is the query's, by which the low level's counters are labelled.
+    Over a leaf with the same `low` partials are merged. Over other nodes `aggregation.low` defines how a row becomes a
+    partial. Watermarks are about `window_end`, strictly. If the whole input is one window, `time` is not used.
     """
-
-    name: str
-    streams: tuple[str, ...]
-    low: LowLevelPlan
-    layer: str = Layer.OUTER
-
-    @property
-    def of_every_link(self) -> bool:
-        """Whether FROM names a kind of rows alone: those of all inputs."""
-        return [stream.lower() for stream in self.streams] == [self.low.kind]
-
-    @property
-    def slide(self) -> int:
-        """A pane: no window over it ends more often."""
-        return self.low.pane
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """None."""
-        return ()
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """`link`, `pane`, the keys and the sub-aggregates."""
-        keys = [computed_column(key.name, key.expression) for key in self.low.keys]
-        subs = [Column(sub.name, sub.type) for sub in self.low.subaggregates]
-        pane = Column(PANE, Type.INT if self.low.reduced else Type.TIME)
-        return (Column(LINK, Type.TEXT), pane, *keys, *subs)
-
-    @property
-    def progress(self) -> tuple[str, ...]:
-        """The pane; its promises are about ts, in ns."""
-        return (PANE,)
-
-
-@dataclass(frozen=True)
-class OneInput:
-    """A node that reads `input`."""
 
     input: Node
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """The one input."""
-        return (self.input,)
-
-
-@dataclass(frozen=True)
-class SomeRows(OneInput):
-    """A node whose rows are some of the input's, as they are: what is promised of all is true of them."""
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """Those of the input."""
-        return self.input.columns
-
-    @property
-    def progress(self) -> tuple[str, ...]:
-        """That of the input."""
-        return self.input.progress
-
-
-@dataclass(frozen=True)
-class Windowed(OneInput):
-    """Groups of the windows of `plan` over `time`, a progressing column of `input`: merged, finished and selected.
-
-    Over a leaf with `plan.low` partials are merged as they are; over other nodes `plan.low` says how each row becomes
-    one. Results are promised by their `window_end`, strictly. Where the whole input is one window, no time is read.
-    """
-
-    plan: QueryPlan
+    aggregation: Aggregation
     time: str
 
     @property
-    def takes_partials(self) -> bool:
-        """Whether the input gives the partials of the plan: a leaf that is reduced as it says."""
-        return isinstance(self.input, Leaf) and self.input.low == self.plan.low
+    def merges_partials(self) -> bool:
+        """Whether the input provides the partials of the aggregation: a leaf with the same `low`."""
+        return isinstance(self.input, Leaf) and self.input.low == self.aggregation.low
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """`window_start, window_end` where the plan has windows, the select list, and `late` where it tells that."""
-        bounds = tuple(Column(name, self.plan.bound_type) for name in (WINDOW_START, WINDOW_END))
-        bounds = bounds if self.plan.windowed else ()
-        selected = tuple(computed_column(out.name, out.expression) for out in self.plan.select)
-        late = (Column(LATE, Type.BOOL),) if self.plan.emit_late else ()
+        """`window_start, window_end` if there are windows, the select list, and `late` with `emit_late`."""
+        bounds = tuple(Column(name, self.aggregation.bound_type) for name in (WINDOW_START, WINDOW_END))
+        bounds = bounds if self.aggregation.windowed else ()
+        selected = tuple(computed_column(out.name, out.expression) for out in self.aggregation.select)
+        late = (Column(LATE, Type.BOOL),) if self.aggregation.emit_late else ()
         return (*bounds, *selected, *late)
 
     @property
     def progress(self) -> tuple[str, ...]:
-        """The end of the window; nothing where the whole input is one."""
-        return (WINDOW_END,) if self.plan.windowed else ()
+        """The end of the window; none if the whole input is one window."""
+        return (WINDOW_END,) if self.aggregation.windowed else ()
 
 
 @dataclass(frozen=True)
-class PairGroups(OneInput):
-    """Groups that hold progressing columns of `input`, plain or by intervals; each leaves when a promise covers it.
+class PairGroups(Node):
+    """Groups that contain time columns of `input`, plain or by intervals. A group is final below a watermark.
 
-    `times` are (progressing column of the input, interval in ns it is counted by, name of the number among the groups).
-    `plan.low` says how rows become partials, `plan.group_by` names the groups, those of `times` among them.
+    `times`: (time column of the input, interval in ns, name of the interval's number among the groups).
+    `aggregation.low` defines how rows become partials, `aggregation.group_by` names the groups, those of `times`
+    included.
     """
 
-    plan: QueryPlan
+    input: Node
+    aggregation: Aggregation
     times: tuple[tuple[str, int, str], ...]
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """The select list."""
-        return tuple(computed_column(out.name, out.expression) for out in self.plan.select)
+        return tuple(computed_column(out.name, out.expression) for out in self.aggregation.select)
 
     @property
     def progress(self) -> tuple[str, ...]:
-        """The names under which the select list has the columns of `times`, where it has them all as they are."""
-        shown = {out.expression.name: out.name for out in self.plan.select if isinstance(out.expression, Column)}
-        names = [shown.get(name) for _, _, name in self.times]
+        """The output names of `times`, if the select list contains all of them unchanged; otherwise none."""
+        outputs = {
+            out.expression.name: out.name for out in self.aggregation.select if isinstance(out.expression, Column)
+        }
+        names = [outputs.get(name) for _, _, name in self.times]
         return tuple(name for name in names if name is not None) if None not in names else ()
 
 
-@dataclass(frozen=True)
-class Union:
-    """All rows of `inputs`, which have the same columns, and the same progressing ones or none."""
-
-    inputs: tuple[Node, ...]
-
-    def __post_init__(self) -> None:
-        """Refuse inputs whose rows are no rows of one table."""
-        first, *others = ([(column.name, column.type) for column in each.columns] for each in self.inputs)
-        if any(each != first for each in others):
-            raise ValueError(f"a union of different columns: {first} and {', '.join(map(str, others))}")
-        progress = {each.progress for each in self.inputs} - {()}
-        if len(progress) > 1:
-            raise ValueError(f"a union of inputs that progress by different columns: {sorted(progress)}")
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """Those of the inputs; NULL where one of them may be."""
-        first, *others = (each.columns for each in self.inputs)
-        return tuple(
-            replace(column, nullable=any(each[place].nullable for each in (first, *others)), bits=64)
-            for place, column in enumerate(first)
-        )
-
-    @property
-    def progress(self) -> tuple[str, ...]:
-        """That of the inputs; nothing where one of them has none."""
-        return min((each.progress for each in self.inputs), key=len)
-
-
-@dataclass(frozen=True)
-class Select(SomeRows):
-    """The rows of `input` for which `where` is true."""
-
-    where: Expression
-
-
-@dataclass(frozen=True, slots=True)
-class Progressing:
-    """A progressing column `name` of what Apply gives: `(of - shift) // length` of the input's progressing column `of`.
-
-    Such a function is monotone, so what is promised of `of` is promised of it.
-    """
-
-    name: str
-    of: str
-    shift: int = 0
-    length: int = 1
-
-    def promise(self, low: int) -> int:
-        """Return what P(low) of the input's column says of this one; not for the ends of the integers."""
-        return (low - self.shift) // self.length
-
-
-@dataclass(frozen=True)
-class Apply(OneInput):
-    """Columns computed from each row of `input`; `progressing` says which of them progress, in the input's order.
-
-    With none of them nothing can be promised but the end.
-    """
-
-    outputs: tuple[Output, ...]
-    progressing: tuple[Progressing, ...]
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The outputs."""
-        return tuple(computed_column(out.name, out.expression) for out in self.outputs)
-
-    @property
-    def progress(self) -> tuple[str, ...]:
-        """Those that were said to."""
-        return tuple(each.name for each in self.progressing)
-
-
-@dataclass(frozen=True)
-class Distinct(SomeRows):
-    """The first row of each value of `keys`, among which is the progressing column (DupElim)."""
-
-    keys: tuple[str, ...]
-
-
-Node = Leaf | Union | Select | Apply | Distinct | Join | Windowed | PairGroups
-"""Every kind of node."""
-
-
 def width_of(node: Node) -> int:
-    """Return how many bounds a promise of a node has: one at least, which only END raises where none does."""
+    """Return the number of bounds in a watermark of a node: at least 1; without a time column only END raises it."""
     return max(1, len(node.progress))
 
 
 def macs_of(node: Node) -> frozenset[str]:
-    """Return the columns that are MACs, which Arrow does not tell from addresses."""
+    """Return the columns that are MACs. Arrow types do not distinguish them from addresses."""
     return frozenset(column.name for column in node.columns if column.type is Type.MAC)
+
+
+def nodes_of(*roots: Node) -> tuple[Node, ...]:
+    """Return the nodes of plans with the given roots, each once, inputs before the nodes that read them.
+
+    >>> leaf = Leaf("q", ("a",), LowLevelPlan(None, (), (), 1, reduced=False))
+    >>> [type(node).__name__ for node in nodes_of(leaf, Union((leaf, leaf)))]
+    ['Leaf', 'Union']
+    """
+    return tuple(dict.fromkeys(node for root in roots for node in _inputs_first(root, set())))
+
+
+def _inputs_first(node: Node, known: set[Node]) -> Iterator[Node]:
+    if node in known:
+        return
+    for source in node.inputs:
+        yield from _inputs_first(source, known)
+    known.add(node)
+    yield node

@@ -1,67 +1,214 @@
-"""What rows are dealt to partitions by: expressions over columns, and what is left of them behind a node."""
+"""The partition keys of rows, and how each node type keeps, needs or changes them.
+
+Rows with equal values of a key are in one partition. Each node type needs its input partitioned in some way: a join by
+the sides' keys, an aggregation by the group. And it provides keys for its output: what its rows are partitioned by when
+its input is. `highlevel.plan.fragments` cuts a plan where no key of the input serves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
 
-from highlevel.aggregation import Output
-from highlevel.joins.spec import Side
+from highlevel.aggregation import LINK, Output
+from highlevel.joins.spec import JoinKind, Side
+from highlevel.plan.nodes import Apply, Distinct, Join, Node, PairGroups, Windowed
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of
 from lowlevel.expressions.types import INTEGERS, Op, Type
 
-Deal = tuple[Expression, ...]
-"""Expressions over a node's columns, by names and types alone: rows with equal values are in one partition, and all
-rows where there is no expression. None in place of a deal: no matter how."""
+PartitionKey = tuple[Expression, ...]
+"""Expressions over the columns of a node, with names and types only. Rows with equal values are in one partition, and
+all rows are in one if there is no expression. None instead of a key: any partitioning."""
 
 
-def serves(dealt: Deal, wanted: Deal) -> bool:
-    """Whether rows that agree in all of `wanted` are in one partition: they agree in what they are dealt by."""
-    return set(dealt) <= set(wanted)
+class Partitioning(Protocol):
+    """The partitioning of one node type."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the inputs must be partitioned by exactly the required keys; otherwise a part of a key serves."""
+        ...
+
+    def required(self, node: Any, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
+        """Return the key that each input needs, given the key that a reader of the node wants."""
+        ...
+
+    def provided(
+        self, node: Any, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
+    ) -> Sequence[PartitionKey]:
+        """Return the keys of the node's rows, given the keys of each input; the first is preferred."""
+        ...
 
 
-def shown(deal: Deal, outputs: Sequence[Output]) -> Deal | None:
-    """Return how rows are dealt as the outputs show it; None where they do not show it."""
-    names = dict(zip(bare(out.expression for out in outputs), outputs, strict=True))
-    found = [names.get(each) for each in deal]
-    if None in found:
+@dataclass(frozen=True)
+class SameRows:
+    """Rows of the inputs, unchanged: the keys that all inputs have."""
+
+    exact: bool = False
+
+    def required(self, node: Node, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
+        """The wanted key."""
+        return [wanted] * len(node.inputs)
+
+    def provided(
+        self, node: Node, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
+    ) -> Sequence[PartitionKey]:
+        """The keys that all inputs have; only the wanted one if it is among them."""
+        first, *others = inputs
+        common = tuple(key for key in first if all(key in keys for keys in others))
+        return (wanted,) if others and wanted is not None and wanted in common else common
+
+
+@dataclass(frozen=True)
+class ByDistinctKeys:
+    """Rows that are compared by some columns."""
+
+    exact: bool = False
+
+    def required(self, node: Distinct, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
+        """The compared columns."""
+        return [plain(column for column in node.columns if column.name in node.keys)]
+
+    def provided(
+        self, node: Distinct, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
+    ) -> Sequence[PartitionKey]:
+        """The keys of the input."""
+        return inputs[0]
+
+
+@dataclass(frozen=True)
+class ByOutputs:
+    """Computed columns: keys are expressed in columns of the input, and keys of the input in the outputs."""
+
+    exact: bool = False
+
+    def required(self, node: Apply, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
+        """The wanted key over the columns of the input."""
+        by_name = {out.name: out.expression for out in node.outputs}
+        return [None if wanted is None else plain(substituted(part, by_name) for part in wanted)]
+
+    def provided(
+        self, node: Apply, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
+    ) -> Sequence[PartitionKey]:
+        """The keys of the input that the outputs contain, the wanted one first."""
+        keys = [key for below in inputs[0] if (key := in_outputs(below, node.outputs)) is not None]
+        (needed,) = self.required(node, wanted)
+        if wanted is not None and needed in inputs[0]:
+            keys.insert(0, wanted)
+        return tuple(dict.fromkeys(keys))
+
+
+@dataclass(frozen=True)
+class ByJoinKeys:
+    """Two inputs whose rows meet by their keys: both must be partitioned by exactly these."""
+
+    exact: bool = True
+
+    def required(self, node: Join, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
+        """The keys of the sides."""
+        keys = node.spec.keys
+        return [
+            plain(comparable(left, right) for left, right in keys),
+            plain(comparable(right, left) for left, right in keys),
+        ]
+
+    def provided(
+        self, node: Join, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
+    ) -> Sequence[PartitionKey]:
+        """The keys of the sides whose rows always have one: a missing key does not determine the partition."""
+        spec = node.spec
+        (left, right), keys = self.required(node, wanted), []
+        if left is not None and spec.kind not in (JoinKind.RIGHT, JoinKind.FULL):
+            keys.append(in_join(left, spec.left))
+        if right is not None and spec.kind not in (JoinKind.LEFT, JoinKind.FULL) and not spec.kind.of_left_alone:
+            keys.append(in_join(right, spec.right))
+        return tuple(key for key in keys if key is not None)
+
+
+@dataclass(frozen=True)
+class ByGroups:
+    """Rows that are grouped."""
+
+    exact: bool = False
+
+    def required(self, node: Windowed | PairGroups, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
+        """The groups, as the input has them."""
+        return [tuple(self._names_by_key(node))]
+
+    def provided(
+        self, node: Windowed | PairGroups, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
+    ) -> Sequence[PartitionKey]:
+        """The keys of the input that are groups, if the select list contains them."""
+        names = self._names_by_key(node)
+        provided = []
+        for key in inputs[0]:
+            columns = tuple(Column(names[part], part.type) for part in key if part in names)
+            outputs = in_outputs(columns, node.aggregation.select) if len(columns) == len(key) else None
+            if outputs is not None:
+                provided.append(outputs)
+        return tuple(provided)
+
+    def _names_by_key(self, node: Windowed | PairGroups) -> dict[Expression, str]:
+        """Return the partition key, with the name of the group for each part."""
+        aggregation = node.aggregation
+        if isinstance(node, Windowed):
+            names, of_partials = aggregation.partitioned_by, node.merges_partials
+        else:  # selections compare groups of the same times
+            times = tuple(name for _, _, name in node.times)
+            names, of_partials = times if aggregation.selections else aggregation.group_by, False
+        keys: dict[str, Expression] = {LINK: Column(LINK, Type.TEXT)}
+        for key in aggregation.low.keys:
+            (keys[key.name],) = plain([Column(key.name, key.expression.type) if of_partials else key.expression])
+        return {keys[name]: name for name in names}
+
+
+def serves(actual: PartitionKey, wanted: PartitionKey) -> bool:
+    """Return whether rows with equal `wanted` are in one partition: they are equal in all parts of `actual`."""
+    return set(actual) <= set(wanted)
+
+
+def in_outputs(key: PartitionKey, outputs: Sequence[Output]) -> PartitionKey | None:
+    """Return a key over the outputs' names; None if the outputs do not contain it."""
+    names = dict(zip(plain(out.expression for out in outputs), outputs, strict=True))
+    parts = [names.get(part) for part in key]
+    if None in parts:
         return None
-    return tuple(Column(out.name, out.expression.type) for out in found if out is not None)
+    return tuple(Column(out.name, out.expression.type) for out in parts if out is not None)
 
 
-def hashed_alike(expression: Expression, other: Expression) -> Expression:
-    """Return a key so that equal values of it and of the other side's are of one type: an INT beside a FLOAT is one."""
+def in_join(key: PartitionKey, side: Side) -> PartitionKey | None:
+    """Return a key of a join's side over the join's columns; None if a column is not kept."""
+    names = dict(side.columns)
+    if any(column.name not in names for part in key for column in columns_of(part)):
+        return None
+    return tuple(
+        substituted(part, {column.name: Column(names[column.name], column.type) for column in columns_of(part)})
+        for part in key
+    )
+
+
+def comparable(expression: Expression, other: Expression) -> Expression:
+    """Return a join key with the type of the other side's: an INT that is compared with a FLOAT becomes one."""
     if expression.type in INTEGERS and other.type is Type.FLOAT:
         return Binary(Op.ADD, expression, Literal(0.0, Type.FLOAT))
     return expression
 
 
-def kept(deal: Deal, side: Side) -> Deal | None:
-    """Return how rows of a join are dealt as its output has them; None where a column does not leave."""
-    names = dict(side.columns)
-    if any(column.name not in names for each in deal for column in columns_of(each)):
-        return None
-    return tuple(
-        substituted(each, {column.name: Column(names[column.name], column.type) for column in columns_of(each)})
-        for each in deal
-    )
+def plain(expressions: Iterable[Expression]) -> PartitionKey:
+    """Return expressions whose columns have only a name and a type, so that equal expressions compare equal.
 
-
-def bare(expressions: Iterable[Expression]) -> Deal:
-    """Return expressions whose columns are told by name and type alone, so that equal ones are equal.
-
-    >>> bare([Column("a", Type.INT, nullable=True)]) == bare([Column("a", Type.INT, bits=8)])
+    >>> plain([Column("a", Type.INT, nullable=True)]) == plain([Column("a", Type.INT, bits=8)])
     True
     """
     return tuple(
-        substituted(each, {column.name: Column(column.name, column.type) for column in columns_of(each)})
-        for each in expressions
+        substituted(expression, {column.name: Column(column.name, column.type) for column in columns_of(expression)})
+        for expression in expressions
     )
 
 
 def substituted(expression: Expression, by_name: Mapping[str, Expression]) -> Expression:
-    """Return an expression with others in place of its columns.
+    """Return an expression with other expressions instead of its columns.
 
     >>> substituted(Column("a", Type.INT), {"a": Column("b", Type.INT)}).name
     'b'
@@ -75,6 +222,6 @@ def substituted(expression: Expression, by_name: Mapping[str, Expression]) -> Ex
             children[field.name] = substituted(child, by_name)
         elif isinstance(child, tuple):
             children[field.name] = tuple(
-                substituted(each, by_name) if isinstance(each, Expression) else each for each in child
+                substituted(part, by_name) if isinstance(part, Expression) else part for part in child
             )
     return replace(expression, **children) if children else expression

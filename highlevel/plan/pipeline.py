@@ -1,86 +1,72 @@
-"""The operators of one query that is a graph: each item is pushed along its edges as it comes.
+"""The operators of one query. Each item moves along the edges of the plan as soon as an operator returns it.
 
-    port of a leaf ──► Meld ──► operator ──► every operator that reads it ──► … ──► the root's rows and promises
+    port of a leaf ──► Meld ──► operator ──► every operator that reads it ──► … ──► rows and watermarks of the root
 
-A node that several read is run once, and what leaves it goes to each of them in turn before its next item: so each edge
-has the items in the order in which they left, and a row is never overtaken by a promise that does not cover it.
+A node that several nodes read runs once. Each of its items goes to all readers before the next item. So every edge
+keeps the order of the items, and no watermark overtakes a row that it does not cover.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 import pyarrow as pa
 
 from capture.metrics import Samples
+from highlevel.metrics import PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, set_progress
 from highlevel.operators.meld import Meld
 from highlevel.operators.state import restore_to, snapshot_of
-from highlevel.plan.nodes import Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed, width_of
-from highlevel.plan.operators.apply import ApplyOperator
-from highlevel.plan.operators.distinct import DistinctOperator
-from highlevel.plan.operators.operator import GraphItem, GraphOperator, HoldingOperator, Mark, StoringOperator
-from highlevel.plan.operators.pair_groups import PairGroupsOperator
-from highlevel.plan.operators.select import SelectOperator
+from highlevel.plan.nodes import Leaf, Node, Union, width_of
+from highlevel.plan.operators.counters import number_of
+from highlevel.plan.operators.operator import GraphItem, Mark, NodeOperator
 from highlevel.plan.operators.union import UnionOperator
 from highlevel.plan.operators.windowed import WindowedOperator
-from highlevel.plan.plan import GraphPlan
-from highlevel.plan.samples import samples_of
-from lowlevel.punctuation import JointPunctuation
+from highlevel.plan.plan import Plan
+from highlevel.plan.registry import entry_of
+
+MakeOperator = Callable[[Node, int], NodeOperator]
+"""Make the operator of a node with the given number of input ports."""
 
 
-def make_operator(node: Node) -> GraphOperator:
-    """Make the operator of a node that reads nodes; leaves read links, which are united by Meld."""
-    match node:
-        case Union():
-            return UnionOperator(node)
-        case Select():
-            return SelectOperator(node)
-        case Apply():
-            return ApplyOperator(node)
-        case Distinct():
-            return DistinctOperator(node)
-        case Join():
-            from highlevel.plan.operators.join import JoinOperator
+class LinkUnion(Meld):
+    """Meld over the links of a leaf; counts their rows. Watermarks of links are about ts, never joint."""
 
-            return JoinOperator(node)
-        case Windowed():
-            return WindowedOperator(node)
-        case PairGroups():
-            return PairGroupsOperator(node)
-    raise TypeError(f"got {type(node).__name__}, expected a node that reads nodes")
-
-
-class LeafOperator(Meld):
-    """Meld over the links of a leaf; counts what comes of them."""
-
+    bytes = 0
     received = 0
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Pass on."""
         self.received += batch.num_rows
-        yield batch
+        return iter((batch,))
+
+    def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
+        """Return the watermark of all links if it has grown."""
+        return super().punctuate(port, mark)  # type: ignore[arg-type]
 
 
-def leaf_operator(leaf: Leaf, ports: int) -> LeafOperator | UnionOperator:
-    """Make what unites the `ports` of a leaf; boxes, which no link promises, come of other fragments of the query."""
-    return LeafOperator(ports) if width_of(leaf) == 1 else UnionOperator(Union((leaf,) * ports))
+class Pipeline:
+    """Runs one query's plan over any number of links. Itself an operator. Not thread safe.
 
-
-class GraphPipeline:
-    """Runs one query's high level over any number of links. Not thread safe.
-
-    Ports are numbered through over the leaves, in their order, and the links of each: what has come up from link i of
-    the second leaf goes to the port len(links[0]) + i. Results leave as they become final.
+    Ports are numbered over the leaves in their order and the links of each: rows of link i of the second leaf go to the
+    port len(links[0]) + i. Results leave as they become final.
     """
 
-    def __init__(self, plan: GraphPlan, links: Sequence[Sequence[str]]) -> None:
-        """Unite for each leaf of the plan its `links`; two may have the same name (several files of one link).
+    def __init__(
+        self,
+        plan: Plan,
+        links: Sequence[Sequence[str]],
+        *,
+        make: MakeOperator | None = None,
+        count_operators: bool | None = None,
+    ) -> None:
+        """Unite the `links` of each leaf of the plan; two may have the same name (several files of one link).
 
-        Raises ValueError for a leaf without one: nothing would ever be final.
+        `make` makes the operators, by default `make_operator`. `count_operators`: count what each operator does; by
+        default if the plan has several. Raises ValueError for a leaf without links, whose windows would never be final.
         """
         for leaf, names in zip(plan.leaves, links, strict=True):
-            if not names:
+            if not names and len(plan.leaves) > 1:
                 raise ValueError(f"query {plan.name}: no input for {', '.join(leaf.streams)}, expected at least one")
         self.plan = plan
         self.leaf_links = [list(names) for names in links]
@@ -88,70 +74,118 @@ class GraphPipeline:
         """The link of each port."""
         self.results = 0
         self.windows_closed = 0
-        melds = iter([leaf_operator(leaf, len(names)) for leaf, names in zip(plan.leaves, links, strict=True)])
-        self.operators: list[LeafOperator | GraphOperator] = [
-            next(melds) if isinstance(node, Leaf) else make_operator(node) for node in plan.nodes
+        self._count_operators = len(plan.nodes) - len(plan.leaves) > 1 if count_operators is None else count_operators
+        ports = {leaf: len(names) for leaf, names in zip(plan.leaves, links, strict=True)}
+        make = make or make_operator
+        self.operators = [
+            make(node, ports[node] if isinstance(node, Leaf) else len(node.inputs)) for node in plan.nodes
         ]
-        places = {node: place for place, node in enumerate(plan.nodes)}
-        self._readers: list[list[tuple[int, int]]] = [[] for _ in plan.nodes]
-        for place, node in enumerate(plan.nodes):
-            for port, each in enumerate(node.inputs):
-                self._readers[places[each]].append((place, port))
+        positions = {node: position for position, node in enumerate(plan.nodes)}
+        self._readers: list[list[tuple[NodeOperator, int, int]]] = [[] for _ in plan.nodes]
+        for position, node in enumerate(plan.nodes):
+            for port, below in enumerate(node.inputs):
+                self._readers[positions[below]].append((self.operators[position], position, port))
         firsts = accumulate([0, *map(len, links)])
         self._entries = [
-            (places[leaf], port - first)
+            (positions[leaf], port - first)
             for leaf, first, names in zip(plan.leaves, firsts, links, strict=False)
             for port in range(first, first + len(names))
         ]
 
     @property
+    def windowed(self) -> Iterator[tuple[int, WindowedOperator]]:
+        """The operators of windows, each with the position of its node."""
+        return ((n, operator) for n, operator in enumerate(self.operators) if isinstance(operator, WindowedOperator))
+
+    @property
+    def leaf_operators(self) -> list[NodeOperator]:
+        """The operator of each leaf."""
+        return [self.operators[self.plan.nodes.index(leaf)] for leaf in self.plan.leaves]
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of the state of all operators."""
-        return sum(each.bytes for each in self.operators if isinstance(each, HoldingOperator | WindowedOperator))
+        return sum(operator.bytes for operator in self.operators)
 
     @property
     def pairs(self) -> int:
-        """Pairs of rows that joins have found in each other's windows, with equal keys."""
-        return sum(each.pairs for each in self.operators if isinstance(each, StoringOperator))
+        """Pairs of rows in each other's windows with equal keys, of all joins."""
+        return sum(getattr(operator, "pairs", 0) for operator in self.operators)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Take what came up from a link for a leaf."""
-        yield from self._take(*self._entries[port], batch)
+        """Take the rows of a link for a leaf."""
+        position, port = self._entries[port]
+        return self._forward(position, self.operators[position].rows(port, batch))
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
-        """Take a promise of a link for a leaf; a box where the leaf has two progressing columns."""
-        yield from self._take(*self._entries[port], mark)
+        """Take a watermark of a link for a leaf; a joint one if the leaf has two time columns."""
+        position, port = self._entries[port]
+        return self._forward(position, self.operators[position].punctuate(port, mark))
 
-    def _take(self, place: int, port: int, item: GraphItem) -> Iterator[GraphItem]:
-        operator = self.operators[place]
-        items = operator.rows(port, item) if isinstance(item, pa.RecordBatch) else _punctuated(operator, port, item)
-        for following in items:
-            for reader, its_port in self._readers[place]:
-                yield from self._take(reader, its_port, following)
-            if place == len(self.operators) - 1:  # nodes stand behind those they read: the root is last
-                yield self._result(following)
+    def _forward(self, position: int, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
+        """Send the items of an operator to the operators that read it; return what leaves the root."""
+        readers = self._readers[position]
+        for item in items:
+            if not readers:
+                yield self._result(item)
+            for operator, reader, port in readers:
+                following = (
+                    operator.rows(port, item) if isinstance(item, pa.RecordBatch) else operator.punctuate(port, item)
+                )
+                yield from self._forward(reader, following)
 
     def _result(self, item: GraphItem) -> GraphItem:
-        if isinstance(item, pa.RecordBatch):
-            self.results += item.num_rows
-            return pa.RecordBatch.from_arrays(item.columns, schema=self.plan.schema)
-        return item
+        if not isinstance(item, pa.RecordBatch):
+            return item
+        self.results += item.num_rows
+        schema = self.plan.schema
+        return item if item.schema.equals(schema) else pa.RecordBatch.from_arrays(item.columns, schema=schema)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """State of all nodes."""
         return snapshot_of(self.operators)
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of all nodes."""
+        """Load the state of all nodes."""
         restore_to(self.operators, tables)
 
     def samples(self, newest: int) -> Samples:
-        """Return counters and gauges; `newest` is the largest packet time seen on any link, in ns."""
-        return samples_of(self, newest)
+        """Return counters and gauges; `newest` is the largest packet time of any link, in ns.
+
+        Windows that were closed since the last call are added to those before.
+        """
+        query, samples = self.plan.name, Samples()
+        for node, name, operator in zip(self.plan.nodes, self.plan.node_names, self.operators, strict=True):
+            if isinstance(operator, LinkUnion):
+                samples.add(PARTIALS_RECEIVED, operator.received, query)
+            if not isinstance(node, Leaf):
+                entry_of(node).count(samples, operator, query, name if self._count_operators else None)
+        windowed = [operator for _, operator in self.windowed]
+        if windowed:
+            self.windows_closed += sum(number_of(operator.take_closed()) for operator in windowed)
+            samples.add(WINDOWS_CLOSED, self.windows_closed, query)
+        samples.add(RESULT_ROWS, self.results, query)
+        set_progress(samples, query, self._bounds(), newest)
+        return samples
+
+    def _bounds(self) -> Iterator[tuple[str, int]]:
+        """Yield the link and the watermark of each port of a link."""
+        for links, operator in zip(self.leaf_links, self.leaf_operators, strict=True):
+            if isinstance(operator, LinkUnion):
+                yield from zip(links, operator.bounds, strict=True)
 
 
-def _punctuated(operator: LeafOperator | GraphOperator, port: int, mark: Mark) -> Iterator[GraphItem]:
-    if isinstance(operator, LeafOperator):
-        assert not isinstance(mark, JointPunctuation), "links promise of their ts alone"
-        return operator.punctuate(port, mark)
-    return operator.punctuate(port, mark)
+def make_operator(node: Node, ports: int = 1, *, finite: bool = False) -> NodeOperator:
+    """Make the operator of a node; `finite` if all rows arrive before the first watermark.
+
+    The operator of a leaf unites the `ports`. Joint watermarks come from other fragments of the query.
+    """
+    if isinstance(node, Leaf):
+        return LinkUnion(ports) if width_of(node) == 1 else UnionOperator(Union((node,) * ports))
+    entry = entry_of(node)
+    return entry.finite(node) if finite and entry.finite is not None else entry.operator(node)
+
+
+def make_finite_operator(node: Node, ports: int) -> NodeOperator:
+    """Make the operator of a node whose rows all arrive before the first watermark."""
+    return make_operator(node, ports, finite=True)

@@ -1,16 +1,16 @@
-"""A query as a graph: what engines run beside plans of one list of streams."""
+"""A query as a plan: a DAG of nodes with one root. Scan and aggregate is the plan with one leaf."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
 
-from highlevel.aggregation import LeafPlan, QueryPlan
-from highlevel.plan.nodes import Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
+from highlevel.aggregation import Aggregation
+from highlevel.plan.nodes import Join, Leaf, Node, PairGroups, Windowed, nodes_of
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow
 from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
@@ -18,8 +18,11 @@ from lowlevel.plan import ARROW_TYPES
 
 
 @dataclass(frozen=True)
-class GraphPlan:
-    """One query whose results are those of `root`. Immutable and picklable."""
+class Plan:
+    """One query. The rows of `root` are its results. Immutable and picklable.
+
+    Plans of one process share equal nodes: `nodes_of` all their roots is the DAG of all queries.
+    """
 
     name: str
     sql: str
@@ -28,16 +31,17 @@ class GraphPlan:
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """Every node once, inputs before those that read them."""
-        return tuple(below(self.root))
+        """Every node once, inputs before the nodes that read them."""
+        return nodes_of(self.root)
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:
-        """What the nodes are called in counters, in the order of `nodes`: their kinds, numbered where several are one.
+        """The names of the nodes in counters, in the order of `nodes`: their types, numbered if there are several.
 
+        >>> from highlevel.plan.nodes import Union
         >>> from lowlevel.plan import LowLevelPlan
         >>> leaf = Leaf("q", ("a",), LowLevelPlan(None, (), (), 1, reduced=False))
-        >>> GraphPlan("q", "", Union((leaf, replace(leaf, streams=("b",))))).node_names
+        >>> Plan("q", "", Union((leaf, replace(leaf, streams=("b",))))).node_names
         ('leaf 1', 'leaf 2', 'union')
         """
         kinds = [type(node).__name__.lower() for node in self.nodes]
@@ -48,14 +52,9 @@ class GraphPlan:
             names.append(f"{kind} {seen[kind]}" if many[kind] > 1 else kind)
         return tuple(names)
 
-    @property
-    def joins_without_key(self) -> tuple[Join, ...]:
-        """The joins that test every pair of rows in each other's windows, since no equality joins their sides."""
-        return tuple(node for node in self.nodes if isinstance(node, Join) and not node.spec.keys)
-
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
-        """What is read of links, in the order of `nodes`."""
+        """The leaves, in the order of `nodes`."""
         return tuple(node for node in self.nodes if isinstance(node, Leaf))
 
     @property
@@ -64,21 +63,39 @@ class GraphPlan:
         return tuple(dict.fromkeys(stream for leaf in self.leaves for stream in leaf.streams))
 
     @property
+    def joins_without_key(self) -> tuple[Join, ...]:
+        """The joins without an equality between their sides. They test every pair of rows in each other's windows."""
+        return tuple(node for node in self.nodes if isinstance(node, Join) and not node.spec.keys)
+
+    @property
+    def aggregations(self) -> tuple[Aggregation, ...]:
+        """The aggregations of all nodes."""
+        return tuple(node.aggregation for node in self.nodes if isinstance(node, Windowed | PairGroups))
+
+    @property
+    def aggregation(self) -> Aggregation | None:
+        """The aggregation whose windows are the results; None if the results are rows without a window."""
+        return self.root.aggregation if isinstance(self.root, Windowed) else None
+
+    @property
+    def scan(self) -> Windowed | None:
+        """The root, if the query only scans links and aggregates: windows over the partials of one leaf."""
+        return self.root if isinstance(self.root, Windowed) and self.root.merges_partials else None
+
+    @property
     def windowed(self) -> bool:
-        """Whether results carry `window_start, window_end`."""
-        return self.shown is not None and self.shown.windowed
+        """Whether results contain `window_start, window_end`."""
+        return self.aggregation is not None and self.aggregation.windowed
 
     @property
     def window(self) -> AnyWindow:
-        """The window of the results; the whole input where they have none."""
-        return WHOLE_INPUT if self.shown is None else self.shown.window
+        """The window of the results; the whole input if they have none."""
+        return WHOLE_INPUT if self.aggregation is None else self.aggregation.window
 
-    @cached_property
-    def shown(self) -> QueryPlan | None:
-        """The plan whose windows the results are, by this query's name; None where they are rows without a window."""
-        if not isinstance(self.root, Windowed):
-            return None
-        return replace(self.root.plan, name=self.name, sql=self.sql)
+    @property
+    def waits_for_the_end(self) -> bool:
+        """Whether results are final only at the end of the input: a node aggregates the whole input as one window."""
+        return any(isinstance(node, Windowed) and not node.aggregation.windowed for node in self.nodes)
 
     @property
     def times(self) -> frozenset[str]:
@@ -90,59 +107,31 @@ class GraphPlan:
         """Schema of the results."""
         return pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in self.root.columns])
 
-    def counting_rows(self) -> GraphPlan:
+    def counting_rows(self) -> Plan:
         """Return this plan with count(*) among the sub-aggregates of windows, so that late rows can be counted."""
-        return replace(self, root=counting(self.root))
+        return replace(self, root=self.root.transform(_counting_rows))
 
 
-AnyPlan = QueryPlan | GraphPlan
-"""What engines run."""
-
-
-def leaves_of(plans: Iterable[AnyPlan]) -> list[LeafPlan]:
+def leaves_of(plans: Iterable[Plan]) -> list[Leaf]:
     """Return the leaves of all plans."""
     return [leaf for plan in plans for leaf in plan.leaves]
 
 
-def named_leaves(plan: AnyPlan) -> list[LeafPlan]:
-    """Return the leaves of a plan, each by a name of its own: that of the query, and a number where it has several.
+def named_leaves(plan: Plan) -> list[Leaf]:
+    """Return the leaves of a plan with names of their own: the name of the query, with a number if there are several.
 
-    So a low-level node that knows nothing of queries tells apart what it reduces, and who reads its spool finds it.
+    A low-level node, which knows no queries, and the reader of its spool identify a leaf by this name.
     """
-    if isinstance(plan, QueryPlan) or len(plan.leaves) == 1:
+    if len(plan.leaves) == 1:
         return [*plan.leaves]
     return [replace(leaf, name=f"{leaf.name} {number}") for number, leaf in enumerate(plan.leaves, 1)]
 
 
-def below(node: Node, known: set[Node] | None = None) -> Iterator[Node]:
-    """Yield a node's inputs, theirs first, and the node: each once, and none that is `known`.
-
-    >>> from lowlevel.plan import LowLevelPlan
-    >>> leaf = Leaf("q", ("a",), LowLevelPlan(None, (), (), 1, reduced=False))
-    >>> [type(each).__name__ for each in below(Union((leaf, leaf)))]
-    ['Leaf', 'Union']
-    """
-    known = set() if known is None else known
-    if node in known:
-        return
-    for each in node.inputs:
-        yield from below(each, known)
-    known.add(node)
-    yield node
-
-
-def counting(node: Node) -> Node:
-    """Return a node whose windows, and those below it, count the rows of each group."""
-    match node:
-        case Leaf():
-            return node
-        case Windowed():
-            plan = node.plan.counting_rows()
-            low = replace(node.input, low=plan.low) if isinstance(node.input, Leaf) and node.takes_partials else None
-            return replace(node, input=low or counting(node.input), plan=plan)
-        case Union():
-            return replace(node, inputs=tuple(map(counting, node.inputs)))
-        case Join():
-            return replace(node, left=counting(node.left), right=counting(node.right))
-        case Select() | Apply() | Distinct() | PairGroups():
-            return replace(node, input=counting(node.input))
+def _counting_rows(node: Node) -> Node:
+    if not isinstance(node, Windowed):
+        return node
+    aggregation = node.aggregation.counting_rows()
+    source = node.input
+    if node.merges_partials and isinstance(source, Leaf):
+        source = replace(source, low=aggregation.low)
+    return replace(node, input=source, aggregation=aggregation)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.aggregation import AggregateError, QueryPlan, UserColumn
+from highlevel.aggregation import AggregateError, Aggregation, UserColumn
 from highlevel.operators.batch_columns import BatchColumns
 from lowlevel.expressions.columns import Mask, Vector
 from lowlevel.expressions.evaluate import evaluate
@@ -19,9 +19,9 @@ from lowlevel.punctuation import Item, Punctuation
 class AddUserColumns:
     """Adds a column for each use. Stateless."""
 
-    def __init__(self, plan: QueryPlan) -> None:
-        """Add the columns of `plan`."""
-        self.columns = plan.user_columns
+    def __init__(self, aggregation: Aggregation) -> None:
+        """Add the columns of `aggregation`."""
+        self.columns = aggregation.user_columns
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Compute the columns over all groups of the batch at once."""

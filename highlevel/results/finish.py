@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from highlevel.aggregation import QueryPlan
+from highlevel.aggregation import Aggregation
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from lowlevel.expressions.arrow import arrow_column
@@ -23,35 +23,35 @@ class Finish:
     What is of a window that ends at or below what was promised is late; no other row is.
     """
 
-    def __init__(self, plan: QueryPlan) -> None:
-        """Finish for `plan`."""
-        self.plan = plan
+    def __init__(self, aggregation: Aggregation) -> None:
+        """Finish for `aggregation`."""
+        self.aggregation = aggregation
         self.results = 0
         self.low = BEGINNING
-        self._having = None if plan.having is None else Condition(plan.having)
-        self._macs = plan.macs
+        self._having = None if aggregation.having is None else Condition(aggregation.having)
+        self._macs = aggregation.macs
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Filter by HAVING and compute the select list."""
-        plan = self.plan
+        aggregation = self.aggregation
         if self._having is not None:
             kept = self._having.true_rows(BatchColumns(batch, self._macs), batch.num_rows)
             batch = batch.filter(pa.array(kept))
         if batch.num_rows == 0:
             return
         arrays: list[pa.Array] = []
-        if plan.windowed:
+        if aggregation.windowed:
             arrays = [batch.column(WINDOW_START), batch.column(WINDOW_END)]
         columns = BatchColumns(batch, self._macs)
-        for output in plan.select:
+        for output in aggregation.select:
             if isinstance(output.expression, Column):
                 arrays.append(batch.column(output.expression.name))
                 continue
             arrays.append(arrow_column(evaluate(output.expression, columns), batch.num_rows, output.expression.type))
-        if plan.emit_late:
+        if aggregation.emit_late:
             arrays.append(pc.less_equal(batch.column(WINDOW_END), self.low))
         self.results += batch.num_rows
-        yield pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
+        yield pa.RecordBatch.from_arrays(arrays, schema=aggregation.schema)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
         """Pass on."""
@@ -60,7 +60,7 @@ class Finish:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """What was promised, where rows may be late."""
-        return {"finish": pa.table({"low": [self.low]})} if self.plan.emit_late else {}
+        return {"finish": pa.table({"low": [self.low]})} if self.aggregation.emit_late else {}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Take over what was promised."""

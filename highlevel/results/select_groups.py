@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.aggregation import QueryPlan, Selection, SelectionKind
+from highlevel.aggregation import Aggregation, Selection, SelectionKind
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from lowlevel.expressions.columns import Vector
@@ -29,12 +29,12 @@ Ids = npt.NDArray[np.int64]
 
 
 class SelectGroups:
-    """Adds the plan's selections to the groups of windows that are final. Stateless: a window comes in one batch."""
+    """Adds the selections to the groups of final windows. Stateless: a window arrives in one batch."""
 
-    def __init__(self, plan: QueryPlan) -> None:
-        """Compare for `plan`."""
-        self.selections = plan.selections
-        self._macs = plan.macs
+    def __init__(self, aggregation: Aggregation) -> None:
+        """Compare for `aggregation`."""
+        self.selections = aggregation.selections
+        self._macs = aggregation.macs
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Say of each group whether it is selected."""

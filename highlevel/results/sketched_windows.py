@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.aggregation import Folding, QueryPlan
+from highlevel.aggregation import Aggregation, Folding
 from highlevel.groups.merging import Accumulated, accumulated
 from highlevel.groups.table import GroupTable
 from highlevel.results.sketches import MAKERS, Sketch, values_for
@@ -104,15 +104,15 @@ class FoldingWindows:
     Of what is late for windows, folded partials are counted.
     """
 
-    def __init__(self, plan: QueryPlan, inner: SlidingAggregate) -> None:
-        """Fold for `plan`, whose windows `inner` makes."""
+    def __init__(self, aggregation: Aggregation, inner: SlidingAggregate) -> None:
+        """Fold for `aggregation`, whose windows `inner` makes."""
         self.inner = inner
-        self.foldings = plan.foldings
-        self.pane = plan.low.pane
-        self.origin = plan.low.origin
-        made = {folding.column for folding in plan.foldings}
-        self.groups = [name for name in plan.grain if name not in made]
-        self.what = accumulated(plan.low.subaggregates)
+        self.foldings = aggregation.foldings
+        self.pane = aggregation.low.pane
+        self.origin = aggregation.low.origin
+        made = {folding.column for folding in aggregation.foldings}
+        self.groups = [name for name in aggregation.grain if name not in made]
+        self.what = accumulated(aggregation.low.subaggregates)
         self.panes: dict[int, FoldedPane] = {}
         self.low = BEGINNING
         self.number = 0

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from highlevel.aggregation import QueryPlan
+from highlevel.aggregation import Aggregation
 from highlevel.operators.operator import Operator
 from highlevel.results.add_user_columns import AddUserColumns
 from highlevel.results.finish import Finish
@@ -14,12 +14,12 @@ from highlevel.results.select_groups import SelectGroups
 from highlevel.results.summarise import Summarise
 
 
-def behind_windows(plan: QueryPlan) -> tuple[list[Operator], Finish]:
-    """Make the stages of a plan in their order, and the last of them."""
-    finish = Finish(plan)
-    details = [Summarise(plan)] if plan.details else []
-    selections = [SelectGroups(plan)] if plan.selections else []
-    user_columns = [AddUserColumns(plan)] if plan.user_columns else []
+def behind_windows(aggregation: Aggregation) -> tuple[list[Operator], Finish]:
+    """Make the stages of an aggregation in their order; return them and the last one."""
+    finish = Finish(aggregation)
+    details = [Summarise(aggregation)] if aggregation.details else []
+    selections = [SelectGroups(aggregation)] if aggregation.selections else []
+    user_columns = [AddUserColumns(aggregation)] if aggregation.user_columns else []
     return [*details, *user_columns, *selections, finish], finish
 
 

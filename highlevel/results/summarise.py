@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from highlevel.aggregation import QueryPlan
+from highlevel.aggregation import Aggregation
 from highlevel.groups.merging import accumulated
 from highlevel.groups.table import GroupTable
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_INSTANCE, WINDOW_START
@@ -26,14 +26,14 @@ from lowlevel.punctuation import Item, Punctuation
 
 
 class Summarise:
-    """Adds the plan's details to the rows of windows that are final. Stateless: a window comes in one batch."""
+    """Adds the details to the rows of final windows. Stateless: a window arrives in one batch."""
 
-    def __init__(self, plan: QueryPlan) -> None:
-        """Summarise for `plan`."""
-        self.details = plan.details
-        self.foldings = plan.foldings
-        self.groups = [WINDOW_START, WINDOW_END, *plan.group_by]
-        self.what = accumulated(plan.low.subaggregates)
+    def __init__(self, aggregation: Aggregation) -> None:
+        """Summarise for `aggregation`."""
+        self.details = aggregation.details
+        self.foldings = aggregation.foldings
+        self.groups = [WINDOW_START, WINDOW_END, *aggregation.group_by]
+        self.what = accumulated(aggregation.low.subaggregates)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Reduce the rows of each window and group to one."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,82 +26,30 @@ from capture.files.capture import Capture
 from capture.files.split import ByteRange, ranges_are_contiguous
 from capture.metrics import Samples
 from capture.open import allow_open_files, open_finite
-from highlevel.aggregation import QueryPlan
 from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
 from highlevel.inline.readings import Reading, reading_of
-from highlevel.metrics import (
-    LATE_PARTIALS,
-    LATE_ROWS,
-    OUTSIDE_WINDOWS,
-    PARTIALS_BEYOND_CAP,
-    PARTIALS_RECEIVED,
-    RESULT_ROWS,
-    ROWS_BEYOND_CAP,
-    WINDOWS_CLOSED,
-)
-from highlevel.plan.plan import AnyPlan
-from highlevel.sliding.wid_ranges import count, unite
+from highlevel.plan.fragments import cut
+from highlevel.plan.plan import Plan
 from highlevel.spark.byte_ranges import (
     RangeReader,
     Task,
     exact_tasks,
     guessed_tasks,
-    place_of,
     size_of,
     whole_tasks,
 )
-from highlevel.spark.closed_windows import Counted, finished_windows
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.counters import added
 from highlevel.spark.errors import report_of
 from highlevel.spark.feeds import Feeds
-from highlevel.spark.finite_host import PACKED, FiniteHost, counters_of
-from highlevel.spark.packing import pack, unpack
+from highlevel.spark.finite_host import FiniteHost
+from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.session import jvm_failures
 from highlevel.spark.types import columns_of
 from lowlevel.node.node import TABLE_SLOTS
-
-
-@dataclass(frozen=True)
-class Merger:
-    """The function of the second stage: partials of some partitions to rows of the query; picklable.
-
-    `packed` yields (part, payload), for part COUNTERS what the first stage said and what was counted here, as JSON;
-    else the rows themselves.
-    """
-
-    plan: QueryPlan
-    packed: bool
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Merge what came from all ranges, partition by partition."""
-        parts: dict[int, list[pa.Table]] = {}
-        told: list[bytes] = []
-        for batch in batches:
-            for part, payload in zip(batch.column("part").to_pylist(), batch.column("payload"), strict=True):
-                if part == COUNTERS:
-                    told.append(payload.as_py())
-                else:
-                    parts.setdefault(part, []).append(unpack(payload.as_buffer()))
-        if self.plan.low.in_arrival_order:
-            for tables in parts.values():
-                tables.sort(key=place_of)
-        counted = Counted()
-        for part, tables in sorted(parts.items()):
-            rows = finished_windows(self.plan, pa.concat_tables(tables), counted)
-            if not self.packed:
-                yield from rows
-                continue
-            found = list(rows)
-            if found:
-                payloads = pa.array([pack(pa.Table.from_batches(found))], pa.binary())
-                yield pa.RecordBatch.from_arrays([pa.array([part], pa.int32()), payloads], ["part", "payload"])
-        if self.packed:
-            told.append(json.dumps(asdict(counted)).encode())
-            yield counters_of(told)
 
 
 @dataclass
@@ -113,7 +61,7 @@ class BatchRun:
     """
 
     spark: SparkSession
-    plan: AnyPlan
+    plan: Plan
     inputs: Sequence[Input]
     slots: int = TABLE_SLOTS
     samples: Samples = field(default_factory=Samples)
@@ -161,21 +109,14 @@ class BatchRun:
     def _stages(self, tasks: Sequence[Task], *, packed: bool) -> DataFrame:
         """Return what leaves the last stage: PACKED rows and counters, or the rows of the query."""
         of_rows = columns_of(self.plan.schema)
-        parts = self.spark.sparkContext.defaultParallelism if self._parted else 1
+        parts = self.spark.sparkContext.defaultParallelism if cut(self.plan).partitioned else 1
         feeds = Feeds.of([self.plan], self.inputs, parts)
         reader = RangeReader(feeds, tuple(size_of(file) for file in self.files), tuple(tasks), self.slots)
         rows = self.spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, BETWEEN_LEVELS)
-        if isinstance(self.plan, QueryPlan):
-            merger = Merger(self.plan, packed)
-            return rows.repartitionById(parts, "part").mapInArrow(merger, PACKED if packed else of_rows)
         for level in range(feeds.levels):
             host = FiniteHost(feeds, level, packed)
             rows = rows.repartitionById(parts, "part").mapInArrow(host, host.schema(of_rows))
         return rows
-
-    @property
-    def _parted(self) -> bool:
-        return bool(self.plan.parted_by) if isinstance(self.plan, QueryPlan) else True
 
     def _collect(self, tasks: Sequence[Task]) -> pa.Table | None:
         """Run over ranges; None where their walks do not join, which makes the answer void."""
@@ -207,12 +148,9 @@ class BatchRun:
         self.readings = [
             reading_of(str(file.path), counted, file) for counted, file in zip(by_input, self.files, strict=True)
         ]
-        self._count(merged)
+        added(self.samples, self.plan.name, merged)
         self.samples.merge(self._restarts.samples, ALL_METRICS)
-        answer = pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
-        if isinstance(self.plan, QueryPlan):
-            self.samples.add(RESULT_ROWS, answer.num_rows, self.plan.name)
-        return answer
+        return pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
 
     def _answers(self, tasks: Sequence[Task]) -> pa.Table:
         """Run the job, again if a process of Spark did not start or ended."""
@@ -228,27 +166,12 @@ class BatchRun:
                     raise self._restarts.failure(report) from None
                 time.sleep(delay)
 
-    def _count(self, merged: Sequence[dict[str, Any]]) -> None:
-        """Add what the later stages counted."""
-        if not isinstance(self.plan, QueryPlan):
-            added(self.samples, self.plan.name, merged)
-            return
-        name = self.plan.name
-        self.samples.add(PARTIALS_RECEIVED, sum(each["received"] for each in merged), name)
-        self.samples.add(OUTSIDE_WINDOWS, sum(each["outside"] for each in merged), name)
-        self.samples.add(PARTIALS_BEYOND_CAP, sum(each["beyond_cap"][0] for each in merged), name)
-        self.samples.add(ROWS_BEYOND_CAP, sum(each["beyond_cap"][1] for each in merged), name)
-        self.samples.add(LATE_PARTIALS, 0, name)
-        self.samples.add(LATE_ROWS, 0, name)
-        closed = unite((first, end) for each in merged for first, end in each["closed"])
-        self.samples.add(WINDOWS_CLOSED, count(closed) + sum(each["others"] for each in merged), name)
 
-
-def run_batch(spark: SparkSession, plan: AnyPlan, inputs: Sequence[Input], slots: int = TABLE_SLOTS) -> pa.Table:
+def run_batch(spark: SparkSession, plan: Plan, inputs: Sequence[Input], slots: int = TABLE_SLOTS) -> pa.Table:
     """Answer one query over finite inputs, as a table of the plan's schema with rows in no particular order."""
     return BatchRun(spark, plan, inputs, slots).run()
 
 
-def batch_dataframe(spark: SparkSession, plan: AnyPlan, inputs: Sequence[Input], slots: int = TABLE_SLOTS) -> DataFrame:
+def batch_dataframe(spark: SparkSession, plan: Plan, inputs: Sequence[Input], slots: int = TABLE_SLOTS) -> DataFrame:
     """Return the same answer as a lazy DataFrame; addresses are binary, times bigint ns."""
     return BatchRun(spark, plan, inputs, slots).frame()

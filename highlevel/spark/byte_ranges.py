@@ -44,9 +44,6 @@ LARGEST = 4 << 30
 AHEAD = 64 << 20
 """Bytes of a capture that are mapped at a time."""
 
-PLACE = b"wiretide.place"
-"""Metadata of what one task hands on: its place among all that, where the order of arrival means something."""
-
 LEAVE_ROWS = 1 << 20
 """Partials that a task gathers before it hands them on: 13 to some 40 MB for a pair of addresses."""
 
@@ -108,11 +105,6 @@ def exact_tasks(files: Sequence[AnyCapture], tasks: int) -> list[Task]:
 def whole_tasks(files: Sequence[AnyCapture]) -> list[Task]:
     """Make one task of each input, for rows that are read with what stands before them."""
     return [task for number, file in enumerate(files) for task in _exact(number, file, 1)]
-
-
-def place_of(partials: pa.Table) -> int:
-    """Return the place of partials among those that their task has handed on."""
-    return int(partials.schema.metadata[PLACE])
 
 
 def size_of(file: AnyCapture) -> int:
@@ -219,11 +211,9 @@ class RangeReader:
     def _packed(
         self, number: int, readers: list[int], partials: list[list[pa.RecordBatch]], place: int
     ) -> list[ArrivalRow]:
-        """Return the partials of each leaf as rows for its ports; those of an order say their `place` in it."""
+        """Return the partials of each leaf as rows for its ports; `place` is their position in the task's output."""
         rows = []
         for reader, batches in zip(readers, partials, strict=True):
-            if self.feeds.leaf(reader).low.in_arrival_order:  # a shuffle promises none
-                batches = [batch.replace_schema_metadata({PLACE: str(place)}) for batch in batches]
             taken = Taken(BEGINNING, batches)
             rows += [row for row in leaf_rows(self.feeds, reader, number, place, taken) if row[-1] is not None]
         return rows

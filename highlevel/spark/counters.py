@@ -15,12 +15,10 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
-from highlevel.operators.window_operator import beyond_cap
-from highlevel.pipeline import Pipeline
-from highlevel.plan.nodes import Leaf, width_of
+from highlevel.plan.fragments import sources_of
+from highlevel.plan.nodes import width_of
 from highlevel.plan.operators.operator import lows_of
-from highlevel.plan.operators.windowed import WindowedOperator
-from highlevel.plan.pipeline import GraphPipeline, LeafOperator
+from highlevel.plan.pipeline import LinkUnion, Pipeline
 from highlevel.sliding.wid_ranges import count, unite
 from highlevel.spark.hosted import Hosted, Left
 from lowlevel.punctuation import BEGINNING
@@ -29,31 +27,9 @@ Told = dict[str, Any]
 
 
 def told_of(hosted: Hosted, left: Left) -> Told:
-    """Tell what happened; bounds of links and open windows as they stand after it."""
+    """Return the counters, the bounds of links and the open windows after a micro-batch."""
     pipeline = hosted.pipeline
-    if isinstance(pipeline, Pipeline):
-        return {
-            "query": hosted.query,
-            "received": pipeline.windows.received,
-            "outside": pipeline.windows.outside,
-            "late": pipeline.windows.late,
-            "late_rows": pipeline.windows.late_rows,
-            "beyond_cap": beyond_cap(pipeline.windows),
-            "results": pipeline.finish.results,
-            "closed": pipeline.windows.take_closed(),
-            "open": pipeline.windows.open_windows(),
-            "bytes": pipeline.windows.bytes,
-            "bounds": pipeline.meld.bounds,
-        }
-    return _told_of_graph(hosted, pipeline, left)
-
-
-def _told_of_graph(hosted: Hosted, pipeline: GraphPipeline, left: Left) -> Told:
-    windows = [
-        (place, each.take_closed(), each.open_windows())
-        for place, each in enumerate(pipeline.operators)
-        if isinstance(each, WindowedOperator)
-    ]
+    windows = [(number, operator.take_closed(), operator.open_windows()) for number, operator in pipeline.windowed]
     samples = pipeline.samples(BEGINNING)
     of_links = {
         LOW_WATERMARK.name,
@@ -78,14 +54,12 @@ def _told_of_graph(hosted: Hosted, pipeline: GraphPipeline, left: Left) -> Told:
     }
 
 
-def _of_links(hosted: Hosted, pipeline: GraphPipeline) -> tuple[list[tuple[int, int]], int]:
+def _of_links(hosted: Hosted, pipeline: Pipeline) -> tuple[list[tuple[int, int]], int]:
     """Return (number of the input, its bound) for each port that a link stands behind, and the partials of those."""
-    stages = hosted.feeds.stages[hosted.query]
-    fragment = pipeline.plan
+    fragments = hosted.feeds.fragments[hosted.query]
     bounds, received = [], 0
-    leaves = [each for each, node in zip(pipeline.operators, fragment.nodes, strict=True) if isinstance(node, Leaf)]
-    for meld, source in zip(leaves, stages.handed(fragment), strict=True):
-        if stages.sources[source].leaf is None or not isinstance(meld, LeafOperator):
+    for meld, source in zip(pipeline.leaf_operators, sources_of(pipeline.plan), strict=True):
+        if fragments.sources[source].leaf is None or not isinstance(meld, LinkUnion):
             continue
         ports = hosted.feeds.ports_of(hosted.query, source)
         bounds += [
@@ -97,7 +71,7 @@ def _of_links(hosted: Hosted, pipeline: GraphPipeline) -> tuple[list[tuple[int, 
 
 
 def added(samples: Samples, query: str, parts: Sequence[Told]) -> None:
-    """Add what all partitions told of a graph to the counters; its gauges are the sums of what they hold."""
+    """Add the counters of all partitions of a query; its gauges are the sums over the partitions."""
     together = Samples()
     for told in parts:
         for name, labels, value in told["samples"]:

@@ -1,4 +1,4 @@
-"""How rows leave for the partitions that need them: by the values of what they are dealt by, packed for each."""
+"""Repartitioning: rows are sent to partitions by the values of a key, packed for each partition."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from highlevel.aggregation import QueryPlan
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.plan.fragments import Stages
+from highlevel.plan.fragments import Fragments
 from highlevel.plan.nodes import macs_of
-from highlevel.plan.partitioning import Deal
-from highlevel.plan.plan import GraphPlan
+from highlevel.plan.partitioning import PartitionKey
 from highlevel.spark.operator_part import part_of
 from highlevel.spark.packing import pack
 from lowlevel.expressions.arrow import arrow_column
@@ -22,49 +20,41 @@ from lowlevel.expressions.tree import Column
 
 
 @dataclass(frozen=True)
-class Dealing:
-    """Deals rows by `deal`, and packs those of their `columns` that are read; `macs` are columns of MACs."""
+class Repartition:
+    """Sends rows to partitions by `key`, with only the `columns` that are read; `macs` are columns of MACs."""
 
     columns: tuple[str, ...]
-    deal: Deal
+    key: PartitionKey
     macs: frozenset[str]
 
     def packed(self, batches: Sequence[pa.RecordBatch], parts: int) -> list[bytes | None]:
-        """Return what each of `parts` partitions is handed, in the order of the batches; None for nothing."""
+        """Return the rows for each of `parts` partitions, in the order of the batches; None for no rows."""
         batches = [batch for batch in batches if batch.num_rows]
         if not batches:
             return [None] * parts
         table = pa.Table.from_batches([batch.select(self.columns) for batch in batches])
         if parts == 1:
             return [pack(table)]
-        part = np.concatenate([part_of(*self._dealt_by(batch), parts) for batch in batches])
+        part = np.concatenate([part_of(*self._with_key(batch), parts) for batch in batches])
         shares = [table.filter(pa.array(part == number)) for number in range(parts)]
         return [pack(share) if share.num_rows else None for share in shares]
 
-    def _dealt_by(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[str]]:
-        """Return a batch that has what it is dealt by, and the names of that."""
+    def _with_key(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[str]]:
+        """Return the batch with the columns of the key, and their names."""
         names = []
         columns = BatchColumns(batch, self.macs)
-        for place, each in enumerate(self.deal):
-            if isinstance(each, Column):
-                names.append(each.name)
+        for position, part in enumerate(self.key):
+            if isinstance(part, Column):
+                names.append(part.name)
                 continue
-            names.append(f"dealt by {place}")
-            computed = arrow_column(evaluate(each, columns), batch.num_rows, each.type)
+            names.append(f"key {position}")
+            computed = arrow_column(evaluate(part, columns), batch.num_rows, part.type)
             batch = batch.append_column(names[-1], computed)
         return batch, names
 
 
-def dealing_of(stages: Stages, source: int) -> Dealing:
-    """Say how the rows of a source are dealt; only columns that are read behind it travel."""
-    of = stages.sources[source]
-    if of.fragment is not None:
-        fragment = stages.fragments[of.fragment]
-        assert isinstance(fragment, GraphPlan), "a query that is no graph is one fragment, whose rows are results"
-        return Dealing(tuple(fragment.schema.names), of.deal, macs_of(fragment.root))
-    if isinstance(stages.plan, QueryPlan):
-        plan = stages.plan
-        columns = ("pane", *plan.carried, *(sub.name for sub in plan.low.subaggregates))
-        return Dealing(tuple(columns), of.deal, plan.macs)
-    leaf = stages.plan.leaves[of.leaf or 0]
-    return Dealing(tuple(leaf.low.schema.names), of.deal, macs_of(leaf))
+def repartition_of(fragments: Fragments, source: int) -> Repartition:
+    """Return how the rows of a source are sent to partitions; only columns that fragments read are sent."""
+    of = fragments.sources[source]
+    node = fragments.plan.leaves[of.leaf or 0] if of.fragment is None else fragments.fragments[of.fragment].root
+    return Repartition(fragments.columns_read(source), of.key, macs_of(node))

@@ -1,9 +1,9 @@
 """Which inputs feed which query, through which of its leaves, and under which port.
 
-A query is run in fragments (`highlevel.plan.fragments`), which are handed rows by *sources*: a leaf of the query, or
-another fragment, dealt in some way. A query's ports are numbered through over its sources, and of each source over the
-inputs that feed the leaf, or the partitions that ran the fragment. A query of one list of streams is one fragment with
-one source: its ports are the inputs that its streams name, in the order of the inputs.
+A query runs in fragments (`highlevel.plan.fragments`), which read *sources*: a leaf of the query or another fragment,
+repartitioned by a key. The ports of a query are numbered over its sources, and within a source over the inputs that
+feed the leaf, or the partitions that ran the fragment. A query that only scans and aggregates is one fragment with one
+source: its ports are the inputs that its streams name, in the order of the inputs.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from highlevel.aggregation import LeafPlan
 from highlevel.inline.engine import Input
-from highlevel.plan.fragments import Stages, cut
-from highlevel.plan.plan import AnyPlan, named_leaves
+from highlevel.plan.fragments import Fragments, cut
+from highlevel.plan.nodes import Leaf
+from highlevel.plan.plan import Plan, named_leaves
 
 
 @dataclass(frozen=True, slots=True)
 class PortOf:
-    """What stands behind a port of a query: its source, and the number of the input or partition."""
+    """A port of a query: its source, and the number of the input or partition."""
 
     source: int
     number: int
@@ -30,21 +30,21 @@ class PortOf:
 class Feeds:
     """The queries and inputs of one run, by `parts` partitions. Immutable and picklable: it travels to every task.
 
-    The leaves of all queries are numbered through: of queries that are no graphs, as the queries are.
+    The leaves are numbered over all queries.
     """
 
-    plans: tuple[AnyPlan, ...]
+    plans: tuple[Plan, ...]
     inputs: tuple[Input, ...]
     parts: int = 1
 
     @classmethod
-    def of(cls, plans: Sequence[AnyPlan], inputs: Sequence[Input], parts: int = 1) -> Feeds:
+    def of(cls, plans: Sequence[Plan], inputs: Sequence[Input], parts: int = 1) -> Feeds:
         """Bind `plans` to `inputs`."""
         return cls(tuple(plans), tuple(inputs), parts)
 
     @cached_property
-    def stages(self) -> list[Stages]:
-        """Each query in fragments."""
+    def fragments(self) -> list[Fragments]:
+        """The fragments of each query."""
         return [cut(plan) for plan in self.plans]
 
     @cached_property
@@ -52,7 +52,7 @@ class Feeds:
         """Query, and number among its leaves, of each leaf."""
         return [(query, number) for query, plan in enumerate(self.plans) for number in range(len(plan.leaves))]
 
-    def leaf(self, reader: int) -> LeafPlan:
+    def leaf(self, reader: int) -> Leaf:
         """Return a leaf by its number among all."""
         query, number = self.leaves[reader]
         return self.plans[query].leaves[number]
@@ -68,16 +68,16 @@ class Feeds:
 
     @cached_property
     def levels(self) -> int:
-        """How many times rows are dealt."""
-        return 1 + max((max(stages.levels) for stages in self.stages), default=0)
+        """The number of times that rows are repartitioned."""
+        return 1 + max((max(fragments.levels) for fragments in self.fragments), default=0)
 
     @cached_property
     def ports(self) -> list[list[PortOf]]:
         """The ports of each query."""
         found: list[list[PortOf]] = []
-        for plan, stages in zip(self.plans, self.stages, strict=True):
+        for plan, fragments in zip(self.plans, self.fragments, strict=True):
             ports: list[PortOf] = []
-            for place, source in enumerate(stages.sources):
+            for place, source in enumerate(fragments.sources):
                 if source.leaf is None:
                     numbers = list(range(self.parts))
                 else:
@@ -94,7 +94,7 @@ class Feeds:
     def link(self, query: int, port: int) -> str:
         """Return the link behind a port, or what the partition is called."""
         of = self.ports[query][port]
-        is_leaf = self.stages[query].sources[of.source].leaf is not None
+        is_leaf = self.fragments[query].sources[of.source].leaf is not None
         return self.inputs[of.number].link if is_leaf else f"partition {of.number}"
 
     def links(self, query: int) -> list[str]:

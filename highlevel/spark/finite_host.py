@@ -66,7 +66,7 @@ class FiniteHost:
                     told.append(payload.as_py())
                     continue
                 arrivals.setdefault(part, []).append(Arrival(query, port, sequence, BEGINNING, BEGINNING, payload))
-                if self.feeds.stages[query].needed(self.feeds.ports[query][port].source) > self.level:
+                if self.feeds.fragments[query].last_level(self.feeds.ports[query][port].source) > self.level:
                     handed_on.append((part, query, port, sequence, BEGINNING, BEGINNING, payload.as_py()))
         for part, mine in sorted(arrivals.items()):
             mine.sort(key=lambda each: (each.port, each.sequence))
@@ -86,5 +86,9 @@ class FiniteHost:
             yield counters_of(told)
 
     def _fragments(self, part: int) -> list[Hosted]:
-        levels = self.feeds.stages[0].levels
-        return [Hosted(self.feeds, 0, number, part) for number, level in enumerate(levels) if level == self.level]
+        levels = self.feeds.fragments[0].levels
+        return [
+            Hosted(self.feeds, 0, number, part, finite=True)
+            for number, level in enumerate(levels)
+            if level == self.level
+        ]

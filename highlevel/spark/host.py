@@ -91,7 +91,7 @@ class Host:
 
     def _needed(self, query: int, port: int) -> int:
         """Return the highest level at which the rows of a port are taken."""
-        return self.feeds.stages[query].needed(self.feeds.ports[query][port].source)
+        return self.feeds.fragments[query].last_level(self.feeds.ports[query][port].source)
 
     def _run(self, part: int, arrivals: list[Arrival]) -> Iterator[ArrivalRow]:
         state = PartState(self._folder, part)
@@ -100,8 +100,8 @@ class Host:
         arrivals.sort(key=lambda each: (each.query, each.port, each.sequence))
         fragments = [
             Hosted(self.feeds, query, number, part)
-            for query, stages in enumerate(self.feeds.stages)
-            for number, level in enumerate(stages.levels)
+            for query, fragments in enumerate(self.feeds.fragments)
+            for number, level in enumerate(fragments.levels)
             if level == self.level
         ]
         for hosted, tables in zip(fragments, state.load(self.batch_id - 1, len(fragments)), strict=True):

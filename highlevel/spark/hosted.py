@@ -8,13 +8,11 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from highlevel.inline.engine import make_pipeline
-from highlevel.pipeline import Pipeline
+from highlevel.plan.fragments import sources_of
 from highlevel.plan.nodes import width_of
 from highlevel.plan.operators.operator import Mark, lows_of
-from highlevel.plan.pipeline import GraphPipeline
-from highlevel.plan.plan import GraphPlan
-from highlevel.spark.dealing import dealing_of
+from highlevel.plan.pipeline import Pipeline, make_finite_operator, make_operator
+from highlevel.spark.dealing import repartition_of
 from highlevel.spark.feeds import Feeds, PortOf
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import ArrivalRow
@@ -49,41 +47,44 @@ class Hosted:
     query: int
     number: int
     part: int
+    finite: bool = False
 
     @property
     def last(self) -> bool:
         """Whether what leaves are the query's results."""
-        return self.number == len(self.feeds.stages[self.query].fragments) - 1
+        return self.number == len(self.feeds.fragments[self.query].fragments) - 1
 
     @cached_property
     def ports(self) -> dict[int, int]:
         """The port of the pipeline for each port of the query that this fragment is handed."""
-        stages = self.feeds.stages[self.query]
-        handed = stages.handed(stages.fragments[self.number])
+        fragments = self.feeds.fragments[self.query]
+        handed = sources_of(fragments.fragments[self.number])
         ports = [port for source in handed for port in self.feeds.ports_of(self.query, source)]
         return {port: place for place, port in enumerate(ports)}
 
     @cached_property
-    def pipeline(self) -> Pipeline | GraphPipeline:
+    def pipeline(self) -> Pipeline:
         """A new pipeline."""
-        stages = self.feeds.stages[self.query]
-        fragment = stages.fragments[self.number]
+        fragments = self.feeds.fragments[self.query]
+        fragment = fragments.fragments[self.number]
         links = [
             [self.feeds.link(self.query, port) for port in self.feeds.ports_of(self.query, source)]
-            for source in stages.handed(fragment)
+            for source in sources_of(fragment)
         ]
-        return make_pipeline(fragment, links)
+        plan = fragments.plan
+        several = len(plan.nodes) - len(plan.leaves) > 1
+        return Pipeline(
+            fragment, links, make=make_finite_operator if self.finite else make_operator, count_operators=several
+        )
 
     @cached_property
     def widths(self) -> list[int]:
         """How many bounds the promises of each port of the pipeline have."""
-        stages = self.feeds.stages[self.query]
-        fragment = stages.fragments[self.number]
-        if not isinstance(fragment, GraphPlan):
-            return [1] * len(self.ports)
+        fragments = self.feeds.fragments[self.query]
+        fragment = fragments.fragments[self.number]
         return [
             width_of(leaf)
-            for leaf, source in zip(fragment.leaves, stages.handed(fragment), strict=True)
+            for leaf, source in zip(fragment.leaves, sources_of(fragment), strict=True)
             for _ in self.feeds.ports_of(self.query, source)
         ]
 
@@ -102,7 +103,6 @@ class Hosted:
             if self.widths[port] == 1:
                 self._keep(left, self.pipeline.punctuate(port, Punctuation(link, each.low)))
             else:
-                assert isinstance(self.pipeline, GraphPipeline), "boxes are of graphs"
                 box = JointPunctuation(link, (each.low, each.second))
                 self._keep(left, self.pipeline.punctuate(port, box))
         return left
@@ -126,15 +126,14 @@ class Hosted:
 
         So every partition runs at every level, and no promise is lost in an empty one.
         """
-        stages = self.feeds.stages[self.query]
-        fragment = stages.fragments[self.number]
-        assert isinstance(fragment, GraphPlan), "a query that is no graph is one fragment"
+        fragments = self.feeds.fragments[self.query]
+        fragment = fragments.fragments[self.number]
         low = second = BEGINNING
         if left.mark is not None:
             low, second, *_ = (*lows_of(left.mark, width_of(fragment.root)), BEGINNING)
-        for source, of in enumerate(stages.sources):
+        for source, of in enumerate(fragments.sources):
             if of.fragment != self.number:
                 continue
             port = self.feeds.ports[self.query].index(PortOf(source, self.part))
-            for part, payload in enumerate(dealing_of(stages, source).packed(left.batches, self.feeds.parts)):
+            for part, payload in enumerate(repartition_of(fragments, source).packed(left.batches, self.feeds.parts)):
                 yield part, self.query, port, sequence, low, second, payload

@@ -29,7 +29,7 @@ from capture.files.formats import FileFormat
 from capture.metrics import Samples
 from capture.open import open_mapped
 from highlevel.sliding.wid_ranges import Ranges
-from highlevel.spark.dealing import dealing_of
+from highlevel.spark.dealing import repartition_of
 from highlevel.spark.feeds import Feeds, PortOf
 from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING, Punctuation
@@ -158,14 +158,14 @@ def rows_of(feeds: Feeds, read: Read) -> pa.RecordBatch:
 
 
 def leaf_rows(feeds: Feeds, reader: int, number: int, sequence: int, taken: Taken) -> Iterator[ArrivalRow]:
-    """Yield what a leaf is given of input `number`: a row for each partition, of each way in which it is dealt."""
+    """Yield the rows of a leaf from input `number`: one row per partition, for each source that is the leaf."""
     query, leaf = feeds.leaves[reader]
-    stages = feeds.stages[query]
-    for source, of in enumerate(stages.sources):
+    fragments = feeds.fragments[query]
+    for source, of in enumerate(fragments.sources):
         if of.leaf != leaf:
             continue
         port = feeds.ports[query].index(PortOf(source, number))
-        for part, payload in enumerate(dealing_of(stages, source).packed(taken.batches, feeds.parts)):
+        for part, payload in enumerate(repartition_of(fragments, source).packed(taken.batches, feeds.parts)):
             yield part, query, port, sequence, taken.low, BEGINNING, payload
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from capture.private_files import make_private_folder, replacing
-from highlevel.plan.plan import AnyPlan
+from highlevel.plan.plan import Plan
 from highlevel.results.user_types import internal
 
 
@@ -41,7 +41,7 @@ def write_results(output: Path, batch_id: int, results: dict[str, pa.Table]) -> 
             pq.write_table(table, part, write_page_checksum=True)
 
 
-def read_results(output: Path, plan: AnyPlan) -> pa.Table:
+def read_results(output: Path, plan: Plan) -> pa.Table:
     """Return the rows of all result files of a query in the plan's schema."""
     files = sorted(query_folder(output, plan.name).glob("part-*.parquet"))
     tables = [internal(pq.read_table(path, partitioning=None), plan.schema) for path in files]

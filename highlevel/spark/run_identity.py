@@ -13,15 +13,12 @@ from typing import Any
 from capture.files.capture import Capture
 from capture.files.read_ahead import CHUNK
 from capture.open import open_mapped
-from highlevel.aggregation import QueryPlan
-from highlevel.plan.nodes import PairGroups, Windowed
-from highlevel.plan.plan import AnyPlan
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
 from highlevel.spark.feeds import Feeds
 from lowlevel.layers import Layer
 
-STATE_FORMAT = 5
+STATE_FORMAT = 6
 """How operators lay out their state and their results. A version that cannot continue older folders raises it."""
 
 
@@ -44,7 +41,7 @@ def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[
     # By number, since state is kept by it: queries that changed places would take over each other's windows.
     for number, plan in enumerate(feeds.plans):
         described[f"query {number}"] = f"{plan.name}: {plan.sql}" + (" (inner)" if plan.layer == Layer.INNER else "")
-        for aggregated in aggregates_of(plan):
+        for aggregated in plan.aggregations:
             kept = {sub.name: f"{sub.kind} of {sub.argument}" for sub in aggregated.low.subaggregates}
             for column in aggregated.user_columns:
                 described[f"query {number}, {column.shown}"] = f"a function in Python of {column.parts}, over {kept}"
@@ -52,13 +49,6 @@ def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[
         held = "a spool" if each.spool else fingerprint(open_mapped(each.path, "the stream engine"))
         described[f"input {number}"] = f"{each.path}, link {each.link}, stream {each.stream or 'any'}, {held}"
     return described
-
-
-def aggregates_of(plan: AnyPlan) -> list[QueryPlan]:
-    """Return the plans in which a query aggregates: itself, or those of the nodes of a graph."""
-    if isinstance(plan, QueryPlan):
-        return [plan]
-    return [node.plan for node in plan.nodes if isinstance(node, Windowed | PairGroups)]
 
 
 def claim(folder: Path, described: dict[str, Any]) -> None:

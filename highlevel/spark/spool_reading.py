@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from capture.metrics import Samples
 from capture.units import SECOND
-from highlevel.aggregation import LeafPlan
 from highlevel.inline.engine import Input
 from highlevel.metrics import (
     SPOOL_NEWEST,
@@ -32,6 +31,7 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_READ,
     SPOOL_SEGMENTS_WITHOUT_QUERY,
 )
+from highlevel.plan.nodes import Leaf
 from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.estimates import sampled_times, with_ranges
 from highlevel.spark.feeds import Feeds
@@ -66,7 +66,7 @@ class _Reading:
     def __init__(self, feeds: Feeds, run: SpoolRun) -> None:
         self.run = run
         self.input: Input = feeds.inputs[run.number]
-        self.plans: dict[int, LeafPlan] = {reader: feeds.leaf(reader) for reader in feeds.readers(run.number)}
+        self.plans: dict[int, Leaf] = {reader: feeds.leaf(reader) for reader in feeds.readers(run.number)}
         self.wanted = {
             reader: Wanted(feeds.node_name(reader), fingerprint(plan.low)) for reader, plan in self.plans.items()
         }

@@ -35,7 +35,7 @@ from capture.metrics import Samples
 from capture.open import open_finite
 from capture.private_files import check_private_folder, make_private_folder
 from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
-from highlevel.plan.plan import AnyPlan, leaves_of
+from highlevel.plan.plan import Plan, leaves_of
 from highlevel.results.user_types import readable
 from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.checkpoint import check_checkpoint, offsets_checksum
@@ -78,7 +78,7 @@ class StreamRun:
     def __init__(
         self,
         spark: SparkSession | Callable[[], SparkSession],
-        plans: Sequence[AnyPlan],
+        plans: Sequence[Plan],
         inputs: Sequence[Input],
         folder: Path,
         *,

@@ -15,21 +15,11 @@ from pathlib import Path
 from capture.metrics import LabelledName, Samples
 from highlevel.inline.engine import ALL_METRICS
 from highlevel.metrics import (
-    LATE_PARTIALS,
-    LATE_ROWS,
-    OUTSIDE_WINDOWS,
-    PARTIALS_BEYOND_CAP,
-    PARTIALS_RECEIVED,
-    RESULT_ROWS,
-    ROWS_BEYOND_CAP,
-    STATE_BYTES,
-    WINDOWS_CLOSED,
-    WINDOWS_OPEN,
     set_progress,
 )
 from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.checked_files import REMEDY, read_document, write_document
-from highlevel.spark.counters import Told, added, windows_of
+from highlevel.spark.counters import Told, added
 from highlevel.spark.errors import FolderError
 from highlevel.spark.estimates import with_ranges
 from highlevel.spark.feeds import Feeds
@@ -89,29 +79,13 @@ class Totals:
 
     def _add_query(self, feeds: Feeds, query: int, parts: list[Told]) -> None:
         name = feeds.plans[query].name
-        samples = self.samples
-        if "fragment" in parts[0]:
-            added(samples, name, parts)
-            bounds = [(number, bound) for part in parts for number, bound in part["bounds"]]
-            promised = [part["promised"] for part in parts if part["promised"] is not None]
-            if promised:  # strictly, in a graph; and all partitions promise alike
-                low = min(promised)
-                self.lows[name] = low if low == END else low - 1
-            self.lows.setdefault(name, BEGINNING)
-        else:
-            samples.add(PARTIALS_RECEIVED, sum(part["received"] for part in parts), name)
-            samples.add(OUTSIDE_WINDOWS, sum(part["outside"] for part in parts), name)
-            samples.add(LATE_PARTIALS, sum(part["late"] for part in parts), name)
-            samples.add(LATE_ROWS, sum(part["late_rows"] for part in parts), name)
-            samples.add(PARTIALS_BEYOND_CAP, sum(part["beyond_cap"][0] for part in parts), name)
-            samples.add(ROWS_BEYOND_CAP, sum(part["beyond_cap"][1] for part in parts), name)
-            samples.add(RESULT_ROWS, sum(part["results"] for part in parts), name)
-            samples.add(WINDOWS_CLOSED, windows_of([part["closed"] for part in parts]), name)
-            samples.set(WINDOWS_OPEN, windows_of([part["open"] for part in parts]), name)
-            samples.set(STATE_BYTES, sum(part["bytes"] for part in parts), name)
-            self.lows[name] = min(low for part in parts for low in part["bounds"])
-            numbers = [of.number for of in feeds.ports[query]]
-            bounds = [pair for part in parts for pair in zip(numbers, part["bounds"], strict=True)]
+        added(self.samples, name, parts)
+        bounds = [(number, bound) for part in parts for number, bound in part["bounds"]]
+        watermarks = [part["promised"] for part in parts if part["promised"] is not None]
+        if watermarks:  # strict; all partitions have the same
+            low = min(watermarks)
+            self.lows[name] = low if low == END else low - 1
+        self.lows.setdefault(name, BEGINNING)
         self._add_progress(feeds, query, bounds)
 
     def _add_progress(self, feeds: Feeds, query: int, bounds: list[tuple[int, int]]) -> None:

@@ -360,7 +360,7 @@ WHOLE_INPUT = SlidingWindow(range=2**62, slide=2**62)
 class TupleWindow:
     """`RANGE range rows, SLIDE slide_rows rows`. The functions take numbers of rows.
 
-    Where it is `partitioned` each partition has windows of its own (`QueryPlan.partition`), and one of which no row
+    Where it is `partitioned` each partition has windows of its own (`Aggregation.partition`), and one of which no row
     came for `idle` ns of the stream's time is forgotten after its windows have been reported; never where None.
     """
 

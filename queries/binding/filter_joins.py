@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 
 from highlevel.plan.nodes import Leaf, Windowed
-from highlevel.plan.plan import AnyPlan, GraphPlan
+from highlevel.plan.plan import Plan
 from lowlevel.durations import parse_duration
 from lowlevel.expressions.tree import Binary, Expression, Literal, SeenWithin, columns_of, parts_of
 from lowlevel.expressions.types import INTEGERS, Op, Type, same_values
@@ -45,10 +45,10 @@ def seen_within(sql: str, name: Word, operands: Sequence[Operand]) -> SeenWithin
     return SeenWithin(duration, operands[1].bound, condition)
 
 
-def refuse_above(sql: str, plan: AnyPlan) -> None:
+def refuse_above(sql: str, plan: Plan) -> None:
     """Raise QueryError where a `seen_within` is about other rows than those of a link: nothing above remembers any."""
-    for node in plan.nodes if isinstance(plan, GraphPlan) else ():
-        below = node.takes_partials if isinstance(node, Windowed) else isinstance(node, Leaf)
+    for node in plan.nodes:
+        below = node.merges_partials if isinstance(node, Windowed) else isinstance(node, Leaf)
         if not below and _holds(tuple(getattr(node, field.name) for field in fields(node)), node.inputs):
             at = max(0, sql.lower().find(SEEN_WITHIN))
             expected = "it in a condition on one stream of a link, whose rows it remembers"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 
-from highlevel.aggregation import QueryPlan
+from highlevel.aggregation import Aggregation
 from highlevel.joins.spec import Band, JoinKind, Progress
 from highlevel.plan.nodes import PANE, Apply, Distinct, Join, Leaf, Node, PairGroups, Select, Union, Windowed
 from highlevel.plan.partitioning import substituted
-from highlevel.plan.plan import GraphPlan
+from highlevel.plan.plan import Plan
 from lowlevel.durations import duration_text
 from lowlevel.expressions.tree import Expression, columns_of
 from lowlevel.kinds import columns_of_kind
@@ -27,7 +27,7 @@ KINDS = {
 """What leaves each kind of join."""
 
 
-def graph_lines(plan: GraphPlan) -> Iterator[str]:
+def graph_lines(plan: Plan) -> Iterator[str]:
     """Yield the nodes, those that are read before those that read them, with a blank line before each."""
     names = dict(zip(plan.nodes, plan.node_names, strict=True))
     verb = "runs" if len(plan.leaves) == 1 else "run"
@@ -65,12 +65,17 @@ def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
         case Join():
             yield from _join(node, names)
         case Windowed():
-            yield line("time", _spelled(node.time) if node.plan.windowed else "none: the whole input is one window")
-            if not node.takes_partials:
-                yield from _of_rows(node.plan)
-            yield from list(high_lines(node.plan))[1:]
+            yield line(
+                "time", _spelled(node.time) if node.aggregation.windowed else "none: the whole input is one window"
+            )
+            if not node.merges_partials:
+                yield from _of_rows(node.aggregation)
+            yield from list(high_lines(node.aggregation))[1:]
         case PairGroups():
             yield from _groups(node)
+        case _:
+            parameters = {field.name: getattr(node, field.name) for field in fields(node)}
+            yield from (line(name, str(value)) for name, value in parameters.items() if value not in node.inputs)
 
 
 def _leaf(leaf: Leaf) -> Iterator[str]:
@@ -132,27 +137,27 @@ def _columns(node: Apply) -> Iterator[str]:
         yield line("as they are", ", ".join(kept))
 
 
-def _of_rows(plan: QueryPlan) -> Iterator[str]:
+def _of_rows(aggregation: Aggregation) -> Iterator[str]:
     """Say what each row is as a partial."""
-    for key in plan.low.keys:
+    for key in aggregation.low.keys:
         yield line("key", f"{key.name} = {_text(key.expression)}")
-    for sub in plan.low.subaggregates:
+    for sub in aggregation.low.subaggregates:
         argument = "*" if sub.argument is None else _text(sub.argument)
         yield line("of each row", f"{sub.name} = {sub.kind}({argument})")
 
 
 def _groups(node: PairGroups) -> Iterator[str]:
-    yield from _of_rows(node.plan)
-    if node.plan.having is not None:
-        yield line("having", expression_text(node.plan.having))
-    for out in node.plan.select:
+    yield from _of_rows(node.aggregation)
+    if node.aggregation.having is not None:
+        yield line("having", expression_text(node.aggregation.having))
+    for out in node.aggregation.select:
         yield line("output", f"{out.name} = {expression_text(out.expression)} ({out.expression.type})")
     times = " and ".join(column for column, _, _ in node.times)
     what = "is promised beyond it" if len(node.times) == 1 else "are promised beyond it, in both at once: a box"
     yield line("state", f"a group until {times} {what}")
 
 
-def _promises(node: Node, plan: GraphPlan) -> str:
+def _promises(node: Node, plan: Plan) -> str:
     """Say what is promised of a node's rows, and for whose sake."""
     shown = " and ".join(_spelled(name) for name in node.progress)
     if not shown:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from capture.flows.sampling import FixedRates
-from highlevel.aggregation import DetailFunction, QueryPlan
-from highlevel.plan.plan import GraphPlan
+from highlevel.aggregation import Aggregation, DetailFunction
+from highlevel.plan.nodes import Leaf
+from highlevel.plan.plan import Plan
 from highlevel.sliding.window_rows import incremental
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.types import Type
@@ -24,28 +25,30 @@ WITH_PARAMETER = frozenset(function for function in DetailFunction if "quantile"
 """Functions with a second argument."""
 
 
-def explain(plan: QueryPlan | GraphPlan) -> str:
+def explain(plan: Plan) -> str:
     """Return the plan as lines of text, without a line end behind the last."""
     head = [f"query {plan.name}: {' '.join(plan.sql.split())}", ""]
-    if isinstance(plan, GraphPlan):
+    if plan.scan is None:
         from queries.explain.nodes import graph_lines
 
         return "\n".join([*head, *graph_lines(plan)])
-    return "\n".join([*head, *_low(plan), "", *high_lines(plan)])
+    (leaf,), aggregation = plan.leaves, plan.scan.aggregation
+    watched = list(watched_lines(plan))
+    return "\n".join([*head, *_low(leaf, aggregation, watched), "", *high_lines(aggregation, leaf)])
 
 
-def _low(plan: QueryPlan) -> Iterator[str]:
-    low = plan.low
+def _low(leaf: Leaf, aggregation: Aggregation, watched: list[str]) -> Iterator[str]:
+    low = leaf.low
     kind = columns_of_kind(low.kind)
     where = "in a table of fixed size" if low.reduced else "and each row goes up by itself"
     yield f"low level: next to the {low.kind}, once per link, {where}"
-    bound = "the files bound to it" if len(plan.streams) == 1 else "the files bound to each, every link on its own"
-    bound = "those of every link, or of the one that has this name" if plan.of_every_link else bound
-    yield line("streams", f"{' UNION '.join(plan.streams)}: {bound}")
+    bound = "the files bound to it" if len(leaf.streams) == 1 else "the files bound to each, every link on its own"
+    bound = "those of every link, or of the one that has this name" if leaf.of_every_link else bound
+    yield line("streams", f"{' UNION '.join(leaf.streams)}: {bound}")
     yield line("rows", f"{low.kind}: each is {kind.row}")
     if kind.layered:
-        beside = "outer." if plan.layer == Layer.INNER else "inner."
-        yield line("layer", f"{plan.layer}, where a name does not begin with {beside}")
+        beside = "outer." if leaf.layer == Layer.INNER else "inner."
+        yield line("layer", f"{leaf.layer}, where a name does not begin with {beside}")
     yield line("columns", f"{', '.join(sorted(low.columns))}: all that is decoded")
     if low.sampling is not None:
         yield line("sampling", f"{rates_text(low.sampling)}, whatever exporters announce")
@@ -54,7 +57,7 @@ def _low(plan: QueryPlan) -> Iterator[str]:
     for key in low.keys:
         width = f": {_width(key)}" if low.reduced else ""
         yield line(
-            "value" if key.name in plan.carried[len(plan.group_by) :] else "key",
+            "value" if key.name in aggregation.carried[len(aggregation.group_by) :] else "key",
             f"{key.name} = {expression_text(key.expression)}{width}",
         )
     if low.reduced:
@@ -62,11 +65,11 @@ def _low(plan: QueryPlan) -> Iterator[str]:
     for sub in low.subaggregates:
         yield line("keep per group" if low.reduced else "of each row", f"{sub.name} = {_call(sub)}")
     yield from remembering_lines(low)
-    yield from watched_lines(plan)
+    yield from watched
     if low.spread:
         yield line("spread", "counters of a row are divided among the panes from its start_ts to its end_ts")
-    if plan.windowed:
-        yield line("pane", pane_text(plan.window))
+    if aggregation.windowed:
+        yield line("pane", pane_text(aggregation.window))
     else:
         yield line("pane", "the whole input: the query has no window, so its answer comes when the input ends")
 
@@ -85,46 +88,45 @@ def watched_lines(plan: object) -> Iterator[str]:
         yield line("watchlist", f"{file.path}: {contents.entries:,} lines, {contents.bytes:,} bytes in memory")
 
 
-def high_lines(plan: QueryPlan) -> Iterator[str]:
+def high_lines(aggregation: Aggregation, leaf: Leaf | None = None) -> Iterator[str]:
     """Yield what is done above the low level."""
-    order = "in the order of arrival" if plan.low.in_arrival_order else "in any order of arrival"
+    order = "in the order of arrival" if aggregation.low.in_arrival_order else "in any order of arrival"
     yield f"high level: over partials, {order}, up to what punctuation has closed"
-    if plan.windowed:
-        for what, text in window_lines(plan.window):
+    if aggregation.windowed:
+        for what, text in window_lines(aggregation.window):
             yield line(what, text)
-        if isinstance(plan.window, SlidingWindow) and plan.window.range > plan.window.pane:
-            yield line("by cost", f"{incremental(plan.low.subaggregates)}; small windows anew")
-    if len(plan.streams) > 1:
-        yield line("meld", f"{len(plan.streams)} streams: progress is that of the slowest link")
-    group = ", ".join(_shown(plan, name) for name in plan.group_by)
-    yield line("group by", group or f"nothing: one row per window, none for a window without {plan.low.kind}")
-    if plan.emit_late:
+        if isinstance(aggregation.window, SlidingWindow) and aggregation.window.range > aggregation.window.pane:
+            yield line("by cost", f"{incremental(aggregation.low.subaggregates)}; small windows anew")
+    if leaf is not None and len(leaf.streams) > 1:
+        yield line("meld", f"{len(leaf.streams)} streams: progress is that of the slowest link")
+    group = ", ".join(_shown(aggregation, name) for name in aggregation.group_by)
+    yield line("group by", group or f"nothing: one row per window, none for a window without {aggregation.low.kind}")
+    if aggregation.emit_late:
         yield line("late rows", "rows of their own of the windows they are late for, marked in the column late")
-    for sub in plan.low.subaggregates:
+    for sub in aggregation.low.subaggregates:
         yield line("merge", f"{sub.name} by {MERGE[sub.kind]}")
-    for folding in plan.foldings:
-        text = (
-            f"{folding.column} = a sketch for {folding.function} of {_shown(plan, folding.source)}, per pane and group"
-        )
+    for folding in aggregation.foldings:
+        values = _shown(aggregation, folding.source)
+        text = f"{folding.column} = a sketch for {folding.function} of {values}, per pane and group"
         yield line("fold", text)
-    for detail in plan.details:
-        sources = {folding.column: folding.source for folding in plan.foldings}
+    for detail in aggregation.details:
+        sources = {folding.column: folding.source for folding in aggregation.foldings}
         parameter = "" if detail.function not in WITH_PARAMETER else f", {detail.parameter:g}"
-        told = f"{detail.function}({_shown(plan, sources.get(detail.key, detail.key))}{parameter})"
+        told = f"{detail.function}({_shown(aggregation, sources.get(detail.key, detail.key))}{parameter})"
         how = f"from {detail.key}" if detail.key in sources else f"each value {detail.count} times"
         yield line("detail", f"{detail.name} = {told}, {how}, once a window is final")
-    for column in plan.user_columns:
+    for column in aggregation.user_columns:
         parts = ", ".join(f"{part} = {expression_text(value)}" for part, value in column.parts)
         yield line("user's", f"{column.name} = {column.shown} of {parts}, by a function in Python")
-    for selection in plan.selections:
+    for selection in aggregation.selections:
         compared = f"{selection.kind}({selection.parameter}, {expression_text(selection.value)})"
         yield line("select", f"{selection.name} = {compared} among the groups of a window, which meet in one place")
-    if plan.having is not None:
-        yield line("having", expression_text(plan.having))
-    if plan.windowed:
-        unit = "ns since the epoch" if plan.window.timed else "numbers of rows"
+    if aggregation.having is not None:
+        yield line("having", expression_text(aggregation.having))
+    if aggregation.windowed:
+        unit = "ns since the epoch" if aggregation.window.timed else "numbers of rows"
         yield line("output", f"window_start, window_end: {unit}, half-open")
-    for out in plan.select:
+    for out in aggregation.select:
         yield line("output", f"{out.name} = {expression_text(out.expression)} ({out.expression.type})")
 
 
@@ -156,9 +158,9 @@ def _words(keys: tuple[Key, ...]) -> str:
     return f"{four} of 64 bits" + ("" if four == six else f" for IPv4, {six} for IPv6")
 
 
-def _shown(plan: QueryPlan, name: str) -> str:
+def _shown(aggregation: Aggregation, name: str) -> str:
     """A grouping column with what it holds."""
-    texts = {key.name: expression_text(key.expression) for key in plan.low.keys}
+    texts = {key.name: expression_text(key.expression) for key in aggregation.low.keys}
     return f"{name} = {texts[name]}" if name in texts else name
 
 

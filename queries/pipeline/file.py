@@ -38,10 +38,9 @@ from pathlib import Path
 from typing import Any
 
 from capture.errors import InputError
-from highlevel.aggregation import LeafPlan, QueryPlan
 from highlevel.inline.engine import Input
-from highlevel.plan.nodes import Windowed
-from highlevel.plan.plan import AnyPlan, named_leaves
+from highlevel.plan.nodes import Leaf
+from highlevel.plan.plan import Plan, named_leaves
 from lowlevel.layers import Layer
 from queries.binding.watchlists import paths_from
 from queries.gsql import compile_query
@@ -75,7 +74,7 @@ class QueryText:
 
     def plan(
         self, name: str, queries: Mapping[str, NamedQuery] | None = None, links: Collection[str] | None = None
-    ) -> AnyPlan:
+    ) -> Plan:
         """Compile it under its name; raises PipelineError, which says where in the text it is wrong.
 
         `queries` are those that it may read, and `links` every other name that FROM may have; None for any.
@@ -112,7 +111,7 @@ class PipelineFile:
         """The column that ranks the groups, for the queries that name one."""
         return {name: query.rank for name, query in self.queries.items() if query.rank}
 
-    def plans(self) -> list[AnyPlan]:
+    def plans(self) -> list[Plan]:
         """Compile the queries; raises PipelineError for one that cannot be, or that would show nothing before the end.
 
         Rows of a spooled link may be late: with one, all plans count their rows, for the node and for who reads it.
@@ -122,7 +121,7 @@ class PipelineFile:
         plans = [query.plan(name, named, links) for name, query in self.queries.items()]
         plans = [plan.counting_rows() for plan in plans] if self.spooled else plans
         for plan in plans:
-            if waits_for_the_end(plan):
+            if plan.waits_for_the_end:
                 raise PipelineError(
                     f"queries.{plan.name}.sql has no window, so nothing would be shown before the end; "
                     "expected for example [RANGE 1 minute, SLIDE 1 minute, WA ts]"
@@ -130,7 +129,7 @@ class PipelineFile:
         return plans
 
     @staticmethod
-    def leaves(plans: Iterable[AnyPlan]) -> list[LeafPlan]:
+    def leaves(plans: Iterable[Plan]) -> list[Leaf]:
         """Return what a low-level node has to do for `plans`: their leaves, each by a name of its own.
 
         Raises PipelineError where two would have one name.
@@ -143,7 +142,7 @@ class PipelineFile:
             )
         return leaves
 
-    def inputs(self, plans: Sequence[AnyPlan]) -> list[Input]:
+    def inputs(self, plans: Sequence[Plan]) -> list[Input]:
         """Find the files of `links`; raises InputError where a link or a name in FROM has none."""
         inputs = [replace(each, bound_kinds=self.bound_kinds) for each in bind_streams(self.links)]
         check_streams(plans, [*inputs, *self.spools])
@@ -203,13 +202,6 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         spooled=spooled,
         node=node_settings(top.section("node", NODE_KEYS)),
     )
-
-
-def waits_for_the_end(plan: AnyPlan) -> bool:
-    """Whether results come when the input ends: a part of the query takes the whole of it as one window."""
-    if isinstance(plan, QueryPlan):
-        return not plan.windowed
-    return any(isinstance(node, Windowed) and not node.plan.windowed for node in plan.nodes)
 
 
 def _check_names(queries: Iterable[str], links: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from capture.files.decompressed import SUFFIXES
 from capture.files.rotation import TEMPLATES
 from capture.interface_path import interface_name, is_interface
 from highlevel.inline.engine import Input, check_one_input
-from highlevel.plan.plan import AnyPlan, leaves_of
+from highlevel.plan.plan import Plan, leaves_of
 from lowlevel.kinds import KINDS
 
 
@@ -138,7 +138,7 @@ def _split(place: Path) -> tuple[Path, str]:
     return base, str(Path(*rest))
 
 
-def check_streams(plans: Iterable[AnyPlan], inputs: Iterable[Input]) -> None:
+def check_streams(plans: Iterable[Plan], inputs: Iterable[Input]) -> None:
     """Raise InputError where a name in FROM has no file, and would be silent for ever, or has one file twice.
 
     And where standard input is a terminal, or something that can be read once is to be read twice; and where a query
@@ -154,7 +154,7 @@ def check_streams(plans: Iterable[AnyPlan], inputs: Iterable[Input]) -> None:
     check_one_input(leaves_of(plans), inputs)
 
 
-def check_names(plans: Iterable[AnyPlan], names: Iterable[str]) -> None:
+def check_names(plans: Iterable[Plan], names: Iterable[str]) -> None:
     """Raise InputError where a name in FROM is none of `names`, and would be silent for ever."""
     known = sorted(set(names))
     bound = {name.lower() for name in known}

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from capture.flows.sampling import FixedRates
-from highlevel.aggregation import Output, QueryPlan
+from highlevel.aggregation import Aggregation, Output
 from highlevel.joins.spec import JoinKind
-from highlevel.plan.nodes import Apply, Distinct, Node, PairGroups, Progressing, Windowed
-from highlevel.plan.plan import GraphPlan
+from highlevel.plan.nodes import PANE, Apply, Distinct, Leaf, Node, PairGroups, Progressing, Windowed
+from highlevel.plan.plan import Plan
 from lowlevel.expressions.tree import Expression
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import TIME_OF
@@ -31,7 +31,7 @@ from queries.plans.joins import JoinTree, Step, join_steps
 from queries.plans.known_queries import KnownQueries
 from queries.plans.relations import LinkRelation, NamedTable, Relation, TableNames, names_in, renamed
 from queries.plans.row_selection import Selected, select_all, select_rows
-from queries.plans.subqueries import Block, block_of_pairs, block_of_plan, block_of_windows
+from queries.plans.subqueries import Block, block_of_pairs, block_of_windows
 from queries.plans.table_lookup import TableLookup
 from queries.text.errors import QueryError
 from queries.text.tree import Condition, Query, Word, calls_in
@@ -67,7 +67,10 @@ class Compiler:
             names = relation.names(None if item.alias is None else item.alias.text)
             if has_groups(query):
                 window = bind_group_window(query, of_links=True)
-                return block_of_plan(Grouping(query, window, names, relation.links).compile(self.name))
+                aggregation = Grouping(query, window, names, relation.links).compile()
+                source = relation.links.source
+                leaf = Leaf(self.name, source.streams, aggregation.low, relation.links.layer)
+                return self._of_windows(Windowed(leaf, aggregation, PANE))
             return self._of_rows_of_links(query, relation, names)
         return self._of_one(query, NamedTable(item.name or "", relation))
 
@@ -169,25 +172,27 @@ class Compiler:
 
     def _groups(self, query: Query, names: TableNames, placed: Placing) -> Block:
         grouping = Grouping(query, bind_group_window(query, of_links=False), names, None, names.times, names.lacking)
-        plan = grouping.compile(self.name)
-        needed = names_in(plan.low.trees)
+        aggregation = grouping.compile()
+        needed = names_in(aggregation.low.trees)
         asked = [column for column, _, _ in grouping.pairs]
-        if plan.windowed:
+        if aggregation.windowed:
             asked = [grouping.time.name]
         node, _ = placed(needed | set(asked), asked)
         pairs = tuple(each for each in grouping.pairs if each[0] in node.progress)
-        if pairs and not plan.windowed:
-            grouped = PairGroups(node, plan, pairs)
-            return block_of_pairs(grouped, GraphPlan(self.name, self.sql, grouped, self.layer))
-        time = grouping.time.name if plan.windowed else next(iter(node.progress), "")
+        if pairs and not aggregation.windowed:
+            grouped = PairGroups(node, aggregation, pairs)
+            return block_of_pairs(grouped, Plan(self.name, self.sql, grouped, self.layer))
+        time = grouping.time.name if aggregation.windowed else next(iter(node.progress), "")
         if not time:
-            self._check_order(query, plan)
-        windows = Windowed(node, plan, time)
-        return block_of_windows(windows, GraphPlan(self.name, self.sql, windows, self.layer))
+            self._check_order(query, aggregation)
+        return self._of_windows(Windowed(node, aggregation, time))
 
-    def _check_order(self, query: Query, plan: QueryPlan) -> None:
+    def _of_windows(self, node: Windowed) -> Block:
+        return block_of_windows(node, Plan(self.name, self.sql, node, self.layer))
+
+    def _check_order(self, query: Query, aggregation: Aggregation) -> None:
         """Refuse what goes by the times of rows that have none."""
-        if any(sub.kind in TIME_OF.values() for sub in plan.low.subaggregates):
+        if any(sub.kind in TIME_OF.values() for sub in aggregation.low.subaggregates):
             expressions = [item.expression for item in query.select]
             expressions += [] if query.having is None else [query.having.expression]
             functions = (call.function for expression in expressions for call in calls_in(expression))
@@ -215,7 +220,7 @@ class Compiler:
             expected = "ts among the columns, or time, ts/60, …: else every row would be remembered for ever"
             raise QueryError("DISTINCT without a time", self.sql, distinct.start, expected)
         root = node(None)
-        return Block(root.columns, tuple(times), node, GraphPlan(self.name, self.sql, root, self.layer))
+        return Block(root.columns, tuple(times), node, Plan(self.name, self.sql, root, self.layer))
 
     def _condition(self, condition: Condition, names: Names) -> Expression:
         clause = condition.keyword.text.upper()

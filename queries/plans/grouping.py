@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, cast
 
-from highlevel.aggregation import BOUNDS, LATE, Detail, Folding, Output, QueryPlan, Selection
+from highlevel.aggregation import BOUNDS, LATE, Aggregation, Detail, Folding, Output, Selection
 from highlevel.windows.kind import WHOLE_INPUT, SessionWindow
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of, computed_column
 from lowlevel.expressions.types import Op, Type
-from lowlevel.layers import Layer
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import Kind
 from queries.binding.aggregates import Aggregates
@@ -68,7 +67,7 @@ class Grouping:
         """The column of time that windows are over."""
         return self._group_times.time
 
-    def compile(self, name: str) -> QueryPlan:
+    def compile(self) -> Aggregation:
         """Bind the clauses in the order in which they give names to each other."""
         query, scope = self._query, self._scope
         self._group_times.check()
@@ -128,16 +127,12 @@ class Grouping:
             window.in_arrival_order,
         )
         group_by = tuple(column.name for column in scope.groups.values())
-        return QueryPlan(
-            name,
-            self._sql,
-            () if links is None else links.source.streams,
+        return Aggregation(
             window,
             low,
             group_by,
             having,
             select,
-            Layer.OUTER if links is None else links.layer,
             partition,
             self._clause.emit_late,
             details,

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from highlevel.aggregation import Output, QueryPlan
+from highlevel.aggregation import Output
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.plan.nodes import PANE, Apply, Leaf, Node, PairGroups, Progressing, Windowed
-from highlevel.plan.plan import GraphPlan, below
+from highlevel.plan.nodes import Apply, Node, PairGroups, Progressing, Windowed, nodes_of
+from highlevel.plan.plan import Plan
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
@@ -35,12 +35,12 @@ class Block:
     columns: tuple[Column, ...]
     times: tuple[str, ...]
     node: MakeNode
-    plan: QueryPlan | GraphPlan
+    plan: Plan
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes of its graph."""
-        return tuple(below(self.node(None)))
+        return nodes_of(self.node(None))
 
     @cached_property
     def by_name(self) -> dict[str, Column]:
@@ -48,20 +48,14 @@ class Block:
         return {column.name.lower(): column for column in self.columns}
 
 
-def block_of_plan(plan: QueryPlan) -> Block:
-    """Return groups of links: their partials are merged where they come up."""
-    leaf = Leaf(plan.name, plan.streams, plan.low, plan.layer)
-    return block_of_windows(Windowed(leaf, plan, PANE), plan)
-
-
-def block_of_windows(node: Windowed, whole: QueryPlan | GraphPlan) -> Block:
+def block_of_windows(node: Windowed, whole: Plan) -> Block:
     """Return groups of windows as others read them: with `ts`, their start, where that is a time and no other is."""
-    window, columns = node.plan.window, node.columns
-    if not node.plan.windowed:
+    window, columns = node.aggregation.window, node.columns
+    if not node.aggregation.windowed:
         return Block(columns, (), lambda _time: node, whole)
     begins = isinstance(window, SlidingWindow)
     named = begins and not any(column.name.lower() == TS for column in columns)
-    start, end = (Column(name, node.plan.bound_type) for name in (WINDOW_START, WINDOW_END))
+    start, end = (Column(name, node.aggregation.bound_type) for name in (WINDOW_START, WINDOW_END))
     outputs = (*((Output(TS, start),) if named else ()), *(Output(column.name, column) for column in columns))
     times = (*((TS,) if named else ()), *((WINDOW_START,) if begins else ()), *((WINDOW_END,) if window.timed else ()))
 
@@ -74,7 +68,7 @@ def block_of_windows(node: Windowed, whole: QueryPlan | GraphPlan) -> Block:
     return Block(read, times, at, whole)
 
 
-def block_of_pairs(node: PairGroups, whole: GraphPlan) -> Block:
+def block_of_pairs(node: PairGroups, whole: Plan) -> Block:
     """Return groups of times: of one alone, as it is, windows may be made."""
     plain = [column for column, interval, _ in node.times if interval == 1]
     times = node.progress if len(node.times) == len(plain) == 1 else ()

@@ -62,7 +62,7 @@ class TableLookup:
         return [] if streams is None or any(self._compiler.known.has(stream) for stream in streams) else streams
 
     def _read(self, block: Block, place: Word) -> BlockRelation:
-        if any(isinstance(node, Windowed) and node.plan.emit_late for node in block.nodes):
+        if any(isinstance(node, Windowed) and node.aggregation.emit_late for node in block.nodes):
             expected = "LATE DROP there: what a row adds to a window that is over is no row of its own"
             raise QueryError("a query with LATE EMIT that is read", self._sql, place.start, expected)
         return BlockRelation(block)

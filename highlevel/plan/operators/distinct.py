@@ -1,4 +1,4 @@
-"""Distinct: the first row of each key (DupElim), which is forgotten once a promise covers it."""
+"""Distinct: the first row of each key (DupElim). A key is deleted once a watermark covers it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING
 
 KEYS, LOWS = "keys", "lows"
-"""Tables of a snapshot: the keys that are known, and what was promised."""
+"""Tables of a snapshot: the stored keys, and the watermark."""
 
-LEFT_IN_PLACE = 4
-"""Keys that are covered stay in the table until they are one in so many: forgetting costs as much as all the others."""
+MAX_COVERED = 4
+"""Covered keys are deleted when they are a quarter of the table: deleting costs as much as inserting the others."""
 
 
 class DistinctOperator:
-    """Holds the keys seen. A row whose key a promise covers is late: it may have been seen, so it is dropped.
+    """Stores keys. A row whose key a watermark covers is late: the key may have been deleted, so the row is dropped.
 
-    A key without one of the progressing columns is covered only when that is at its end.
+    A key without one of the time columns is covered only after this column has ended.
     """
 
     def __init__(self, node: Distinct) -> None:
@@ -32,43 +32,43 @@ class DistinctOperator:
         kinds = {column.name: ARROW_TYPES[column.type] for column in node.columns}
         self.schema = pa.schema([pa.field(name, kinds[name]) for name in node.keys])
         self.progress = [name if name in node.keys else None for name in node.progress] or [None]
-        self.promised: Lows = (BEGINNING,) * width_of(node)
+        self.watermark: Lows = (BEGINNING,) * width_of(node)
         self.received = 0
         self.results = 0
         self.late = 0
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._keys = Keys(self.schema.types)
         self._times: list[Times | None] = [None if name is None else np.empty(0, np.int64) for name in self.progress]
 
     def _held(self) -> np.ndarray:
-        """Return the ids of the keys that later rows may have."""
-        gone = np.broadcast_to(covered(self._times, self.promised), self._keys.count)
-        return np.flatnonzero(~gone)
+        """Return the ids of the keys that no watermark covers."""
+        is_covered = np.broadcast_to(covered(self._times, self.watermark), self._keys.count)
+        return np.flatnonzero(~is_covered)
 
     @property
     def rows_held(self) -> int:
-        """Keys that later rows may have."""
+        """Keys that no watermark covers."""
         return len(self._held())
 
     @property
     def bytes(self) -> int:
         """Bytes of the keys."""
-        return self._keys.bytes + sum(each.nbytes for each in self._times if each is not None)
+        return self._keys.bytes + sum(times.nbytes for times in self._times if times is not None)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Pass on the rows whose keys are new."""
+        """Return the rows whose keys are new."""
         self.received += batch.num_rows
         times = self._times_in(batch)
-        late = np.broadcast_to(covered(times, self.promised), batch.num_rows)
+        late = np.broadcast_to(covered(times, self.watermark), batch.num_rows)
         if late.any():
             self.late += int(np.count_nonzero(late))
             batch = batch.filter(pa.array(~late))
         known = self._keys.count
         ids = self._keys.of([batch.column(name) for name in self.names], batch.num_rows)
         seen, firsts = np.unique(ids, return_index=True)
-        firsts = np.sort(firsts[seen >= known])  # new ids are given in the order of rows
+        firsts = np.sort(firsts[seen >= known])  # new ids have the order of rows
         if not len(firsts):
             return
         new = batch if len(firsts) == batch.num_rows else batch.take(pa.array(firsts))
@@ -86,25 +86,24 @@ class DistinctOperator:
         ]
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
-        """Forget the keys that the mark covers, and pass it on."""
-        told = lows_of(mark, len(self.promised))
-        self.promised = tuple(max(each) for each in zip(self.promised, told, strict=True))
+        """Delete the keys that the watermark covers, and pass it on."""
+        self.watermark = tuple(map(max, self.watermark, lows_of(mark, len(self.watermark))))
         held = self._held()
         if len(held) == 0:
-            self._forget()
-        elif len(held) < self._keys.count - self._keys.count // LEFT_IN_PLACE:
+            self._clear()
+        elif len(held) < self._keys.count - self._keys.count // MAX_COVERED:
             self._keys = self._keys.only(held)
-            self._times = [None if each is None else each[held] for each in self._times]
+            self._times = [None if times is None else times[held] for times in self._times]
         yield mark
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """The keys that later rows may have, and what was promised."""
+        """Return the keys that no watermark covers, and the watermark."""
         keys = pa.Table.from_arrays(self._keys.columns(self._held()), schema=self.schema)
-        return {KEYS: keys, LOWS: pa.table({LOWS: list(self.promised)})}
+        return {KEYS: keys, LOWS: pa.table({LOWS: list(self.watermark)})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the keys."""
-        self.promised = tuple(tables[LOWS][LOWS].to_pylist())
+        """Load the keys and the watermark."""
+        self.watermark = tuple(tables[LOWS][LOWS].to_pylist())
         for batch in tables[KEYS].to_batches():
             self._keys.of(batch.columns, batch.num_rows)
             self._add_times(batch)

@@ -28,7 +28,7 @@ from highlevel.plan.operators.operator import (
     mark_of,
     times_of,
 )
-from highlevel.plan.operators.row_partials import AsPartials
+from highlevel.plan.operators.row_partials import RowPartials
 from highlevel.results.sketched_windows import FoldedPane
 from highlevel.results.stages import behind_windows, through
 from lowlevel.punctuation import BEGINNING, END
@@ -48,21 +48,21 @@ class PairGroupsOperator:
 
     def __init__(self, node: PairGroups) -> None:
         """Group the rows of `node`."""
-        self.plan = node.plan
-        self.partials = AsPartials(node.input, node.plan.low, node.times[0][0], paned=False)
+        self.aggregation = node.aggregation
+        self.partials = RowPartials(node.input, node.aggregation.low, node.times[0][0], paned=False)
         by_column = {column: (length, name) for column, length, name in node.times}
         self.intervals = [by_column.get(column, (1, None)) for column in node.input.progress]
         self.shown = [node.input.progress.index(column) for column, _, _ in node.times]
         self.promises = bool(node.progress)
         self.width = width_of(node.input)
-        self.what = accumulated(node.plan.low.subaggregates)
+        self.what = accumulated(node.aggregation.low.subaggregates)
         self.promised: Lows = (BEGINNING,) * self.width
-        self.stages, self.finish = behind_windows(node.plan)
+        self.stages, self.finish = behind_windows(node.aggregation)
         self.late = 0
         self._forget()
 
     def _forget(self) -> None:
-        self._table = GroupTable(self.plan.low.schema, self.plan.carried, self.what)
+        self._table = GroupTable(self.aggregation.low.schema, self.aggregation.carried, self.what)
         self._times: list[Times | None] = [
             None if name is None else np.empty(0, np.int64) for _, name in self.intervals
         ]
@@ -152,10 +152,10 @@ class PairGroupsOperator:
     def _leaving(self, ids: np.ndarray) -> pa.RecordBatch:
         """Return some groups as the stages behind windows take them: of windows, one for each of their times."""
         groups = self._groups(ids)
-        if self.plan.foldings:  # all values were kept until now: such groups are short
-            made = {folding.column for folding in self.plan.foldings}
-            names = [name for name in self.plan.grain if name not in made]
-            folded = FoldedPane(groups.schema, names, self.what, self.plan.foldings)
+        if self.aggregation.foldings:  # all values were kept until now: such groups are short
+            made = {folding.column for folding in self.aggregation.foldings}
+            names = [name for name in self.aggregation.grain if name not in made]
+            folded = FoldedPane(groups.schema, names, self.what, self.aggregation.foldings)
             folded.add(groups)
             groups = folded.to_arrow(0)
         times = [pa.array(times_of(groups.column(name))) for _, name in self.intervals if name is not None]

@@ -1,4 +1,4 @@
-"""AsPartials: rows of a node as the partials of a low-level plan, so that windows take them as they do those of links.
+"""RowPartials: rows of a node as the partials of a low-level plan, so that windows take them as they do those of links.
 
     row                    pane                           keys                sub-aggregates
     ts, srcIP, len    ──►  floor((ts - origin) / pane)    the expressions     what the row alone makes of each
@@ -32,7 +32,7 @@ TIME = "ts"
 """The column that the first and last of a group are told by."""
 
 
-class AsPartials:
+class RowPartials:
     """Computes what `low` says of each row of a node, whose progressing column `time` has the rows' times in ns.
 
     The first and last of a group are told by a row's own `ts`, and by `time` where rows have none.

@@ -1,4 +1,4 @@
-"""Windowed: everything that is made of windows, over what any node gives."""
+"""Windowed: windows of any kind over any node: the operator of the windows, and the steps from windows to results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from highlevel.aggregation import QueryPlan
+from highlevel.aggregation import Aggregation
+from highlevel.operators.finite import FiniteWindows
 from highlevel.operators.landmark import LandmarkAggregate
-from highlevel.operators.operator import Operator
 from highlevel.operators.partitioned import PartitionedAggregate
 from highlevel.operators.session import SessionAggregate
 from highlevel.operators.state import restore_to, snapshot_of
@@ -16,7 +16,7 @@ from highlevel.operators.tuples import LONG, TupleAggregate
 from highlevel.operators.window_operator import WindowOperator, beyond_cap
 from highlevel.plan.nodes import Windowed, width_of
 from highlevel.plan.operators.operator import GraphItem, Mark, low_of_one, lows_of
-from highlevel.plan.operators.row_partials import AsPartials
+from highlevel.plan.operators.row_partials import RowPartials
 from highlevel.results.sketched_windows import FoldingWindows
 from highlevel.results.stages import behind_windows
 from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
@@ -26,13 +26,14 @@ from highlevel.windows.kind import LandmarkWindow, SessionWindow, SlideByTuple, 
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 
 
-def make_window_operator(plan: QueryPlan) -> WindowOperator:
-    """Make the operator that a plan's window asks for."""
-    window, groups, subaggregates = plan.window, plan.grain, plan.low.subaggregates
+def make_window_operator(aggregation: Aggregation, *, finite: bool = False) -> WindowOperator:
+    """Make the operator for the windows of an aggregation; `finite` if all rows arrive before the first watermark."""
+    window, groups, subaggregates = aggregation.window, aggregation.grain, aggregation.low.subaggregates
     match window:
+        case SlidingWindow() if aggregation.foldings:
+            return FoldingWindows(aggregation, _sliding(aggregation, window))
         case SlidingWindow():
-            sliding = SlidingAggregate(window, plan.low.pane, groups, subaggregates, plan.emit_late)
-            return FoldingWindows(plan, sliding) if plan.foldings else sliding
+            return FiniteWindows(aggregation, window) if finite else _sliding(aggregation, window)
         case LandmarkWindow():
             return LandmarkAggregate(window, groups, subaggregates)
         case SessionWindow():
@@ -40,61 +41,66 @@ def make_window_operator(plan: QueryPlan) -> WindowOperator:
         case SlideByTuple():
             return SlideByTupleAggregate(window, groups, subaggregates)
         case TupleWindow() if window.partitioned or window.range < LONG:
-            return PartitionedAggregate(window, plan.partition, groups, subaggregates)
+            return PartitionedAggregate(window, aggregation.partition, groups, subaggregates)
         case TupleWindow():
             return TupleAggregate(window, groups, subaggregates)
 
 
-class WindowedOperator:
-    """Partials, the operator of the windows, and the stages behind it. Promises are of `window_end`, strictly.
+def _sliding(aggregation: Aggregation, window: SlidingWindow) -> SlidingAggregate:
+    low = aggregation.low
+    return SlidingAggregate(window, low.pane, aggregation.grain, low.subaggregates, aggregation.emit_late)
 
-    What the windows promise of themselves is that none ends *at* or below; so one more is what no row is below.
+
+class WindowedOperator:
+    """Partials, the operator of the windows, and the steps after it. Watermarks are about `window_end`, strictly.
+
+    A watermark of the window operator says that no later window ends *at* or below it, so the strict one is 1 larger.
     """
 
-    def __init__(self, node: Windowed) -> None:
-        """Make the windows of `node`."""
-        self.plan = node.plan
-        self.partials = (
-            None if node.takes_partials else AsPartials(node.input, node.plan.low, node.time, paned=node.plan.windowed)
-        )
-        self.width = width_of(node.input)
-        self.place = node.input.progress.index(node.time) if node.time in node.input.progress else None
-        self.windows = make_window_operator(node.plan)
-        stages, self.finish = behind_windows(node.plan)
-        self.stages: list[Operator] = [self.windows, *stages]
+    def __init__(self, node: Windowed, *, finite: bool = False) -> None:
+        """Make the windows of `node`; `finite` if all rows arrive before the first watermark."""
+        low = node.aggregation.low
+        self._windowed = node.aggregation.windowed
+        self._partials = None if node.merges_partials else RowPartials(node.input, low, node.time, paned=self._windowed)
+        self._width = width_of(node.input)
+        progress = node.input.progress
+        self._time = progress.index(node.time) if node.time in progress else None
+        self.windows = make_window_operator(node.aggregation, finite=finite and node.merges_partials)
+        self._steps, self.finish = behind_windows(node.aggregation)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Take rows, or partials of a leaf."""
-        for partials in [batch] if self.partials is None else self.partials.of(batch):
-            yield from self._pass_on(0, partials)
+        """Take rows, or partials of a leaf; only late rows return at once."""
+        for partials in (batch,) if self._partials is None else self._partials.of(batch):
+            for item in self.windows.rows(0, partials):
+                yield from self._finished(0, item)
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
-        """Take a promise as far as it is about the time of the windows: a box is only when the other bound is END."""
-        lows = lows_of(mark, self.width)
-        if set(lows) == {END}:
-            yield from self._pass_on(0, Punctuation(mark.link, END))
-        elif self.place is not None and (low := low_of_one(lows, self.place)) != BEGINNING:
-            yield from self._pass_on(0, Punctuation(mark.link, low))
+        """Take the watermark of the windows' time. A joint watermark has one only if its other bound is END."""
+        if self._width > 1 or not isinstance(mark, Punctuation):
+            lows = lows_of(mark, self._width)
+            ended = set(lows) == {END}
+            low = END if ended else BEGINNING if self._time is None else low_of_one(lows, self._time)
+            mark = Punctuation(mark.link, low)
+        if mark.low == END or (self._time is not None and mark.low != BEGINNING):
+            for item in self.windows.punctuate(0, mark):
+                yield from self._finished(0, item)
 
-    def _pass_on(self, stage: int, item: Item) -> Iterator[Item]:
-        if stage == len(self.stages):
-            yield from self._promised(item) if isinstance(item, Punctuation) else [item]
-            return
-        operator = self.stages[stage]
-        items = operator.punctuate(0, item) if isinstance(item, Punctuation) else operator.rows(0, item)
-        for following in items:
-            yield from self._pass_on(stage + 1, following)
-
-    def _promised(self, mark: Punctuation) -> Iterator[Item]:
-        if mark.low == END:
-            yield mark
-        elif self.plan.windowed:
-            yield Punctuation(mark.link, mark.low + 1)
+    def _finished(self, step: int, item: Item) -> Iterator[Item]:
+        """Take an item of the windows through the steps from `step` on."""
+        if step < len(self._steps):
+            operator = self._steps[step]
+            items = operator.punctuate(0, item) if isinstance(item, Punctuation) else operator.rows(0, item)
+            for following in items:
+                yield from self._finished(step + 1, following)
+        elif not isinstance(item, Punctuation) or item.low == END:
+            yield item
+        elif self._windowed:
+            yield Punctuation(item.link, item.low + 1)
 
     @property
     def received(self) -> int:
         """Rows or partials that came."""
-        return self.windows.received if self.partials is None else self.partials.received
+        return self.windows.received if self._partials is None else self._partials.received
 
     @property
     def results(self) -> int:
@@ -114,7 +120,7 @@ class WindowedOperator:
     @property
     def outside(self) -> int:
         """Rows or partials that are in no window, those without a time among them."""
-        return self.windows.outside + (0 if self.partials is None else self.partials.outside)
+        return self.windows.outside + (0 if self._partials is None else self._partials.outside)
 
     @property
     def beyond_cap(self) -> tuple[int, int]:
@@ -136,8 +142,8 @@ class WindowedOperator:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """State of the windows and the stages."""
-        return snapshot_of(self.stages)
+        return snapshot_of([self.windows, *self._steps])
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Take over the state of all of them."""
-        restore_to(self.stages, tables)
+        restore_to([self.windows, *self._steps], tables)

@@ -1,0 +1,133 @@
+"""Sliding windows of a finite input, written directly from their definition.
+
+    window w contains every t with  origin + (w+1)*slide - range <= t < origin + (w+1)*slide,  w >= 0
+
+Panes divide RANGE and SLIDE, so a pane is completely inside or outside a window and its start decides. All partials are
+there before the first result, so they are sorted by pane and a window is one run of them. This operator shares no code
+with `highlevel.sliding`: the batch engine is a second implementation of windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from highlevel.aggregation import BOUNDS, Aggregation
+from highlevel.groups.merging import accumulated
+from highlevel.groups.table import merged
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.sliding.wid_ranges import Ranges, count, unite
+from highlevel.windows.kind import SlidingWindow
+from lowlevel.punctuation import END, Item, Punctuation
+
+MERGE_ROWS = 65_536
+"""Partials of small windows that are merged in one call: a merge costs as much as some thousands of rows."""
+
+Run = list[tuple[int, int, int]]
+"""Windows that are merged together, each as (wid, first, end): the positions of its partials in order of time."""
+
+
+class FiniteWindows:
+    """Stores all partials; merges them when the input ends. A host that repeats failed work needs no snapshot."""
+
+    late = late_rows = 0
+
+    def __init__(self, aggregation: Aggregation, window: SlidingWindow) -> None:
+        """Compute the windows of `aggregation`, which are `window`."""
+        self._aggregation = aggregation
+        self._window = window
+        self._partials: list[pa.RecordBatch] = []
+        self._closed: Ranges = []
+        self.received = 0
+        self.outside = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the partials."""
+        return sum(batch.nbytes for batch in self._partials)
+
+    def open_windows(self) -> Ranges:
+        """None: windows are only known when the input has ended."""
+        return []
+
+    def take_closed(self) -> Ranges:
+        """Windows with rows that became final since the last call."""
+        closed, self._closed = self._closed, []
+        return closed
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Store partials."""
+        self.received += batch.num_rows
+        self._partials.append(batch)
+        return iter(())
+
+    def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
+        """Return all windows, in the order of their ends, when the input ends."""
+        if mark.low != END:
+            return
+        if self._partials:
+            yield from self._results(pa.Table.from_batches(self._partials))
+            self._partials = []
+        yield mark
+
+    def _results(self, partials: pa.Table) -> Iterator[pa.RecordBatch]:
+        aggregation, window = self._aggregation, self._window
+        panes = partials.column("pane").to_numpy()
+        order = np.argsort(panes, kind="stable")
+        times = aggregation.low.origin + panes[order] * aggregation.low.pane
+        windows = list(windows_of(window, times))
+        self.outside += len(times) - count(unite((first, end) for _, first, end in windows))
+        self._closed = unite([*self._closed, *((wid, wid + 1) for wid, _, _ in windows)])
+        subs = aggregation.low.subaggregates
+        merge, groups = accumulated(subs), [*BOUNDS, *aggregation.grain]
+        names = [*groups, *(sub.name for sub in subs)]
+        for run in runs(iter(windows)):
+            positions = np.concatenate([order[first:end] for _, first, end in run])
+            ends = np.concatenate([np.full(end - first, window.end(wid), np.int64) for wid, first, end in run])
+            of_run = partials.take(pa.array(positions)).append_column(WINDOW_END, pa.array(ends))
+            of_run = of_run.append_column(WINDOW_START, pa.array(ends - window.range)).select(names)
+            yield merged(of_run.to_batches(), groups, merge)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return no tables."""
+        return {}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Do nothing."""
+
+
+def windows_of(window: SlidingWindow, times: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+    """Yield (wid, first, end) for each window that contains one of the sorted `times`: these are `times[first:end]`."""
+    next_wid = 0
+    for time in np.unique(times).tolist():
+        for wid in _containing(window, time, next_wid):
+            end = window.origin + (wid + 1) * window.slide
+            first, after = np.searchsorted(times, [end - window.range, end]).tolist()
+            yield wid, first, after
+            next_wid = wid + 1
+
+
+def _containing(window: SlidingWindow, time: int, least: int) -> Iterator[int]:
+    """Yield the ids, from `least` on, of the windows that contain `time`: they end after it and begin at or before."""
+    wid = max(least, (time - window.origin) // window.slide)
+    while window.origin + (wid + 1) * window.slide - window.range <= time:
+        if time < window.origin + (wid + 1) * window.slide:
+            yield wid
+        wid += 1
+
+
+def runs(windows: Iterator[tuple[int, int, int]]) -> Iterator[Run]:
+    """Group small windows into runs of at most MERGE_ROWS partials; a larger window is a run of its own."""
+    run: Run = []
+    rows = 0
+    for wid, first, end in windows:
+        if run and rows + end - first > MERGE_ROWS:
+            yield run
+            run, rows = [], 0
+        run.append((wid, first, end))
+        rows += end - first
+    if run:
+        yield run

@@ -1,0 +1,161 @@
+"""The counters of node operators: per query, and per operator for queries with several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from capture.metrics import Samples
+from highlevel.metrics import (
+    JOIN_PAIRS,
+    JOIN_ROWS_STORED,
+    LATE_PARTIALS,
+    LATE_ROWS,
+    OPERATOR_LATE_ROWS,
+    OPERATOR_RESULT_ROWS,
+    OPERATOR_ROWS_HELD,
+    OPERATOR_ROWS_RECEIVED,
+    OPERATOR_STATE_BYTES,
+    OUTSIDE_WINDOWS,
+    PARTIALS_BEYOND_CAP,
+    ROWS_BEYOND_CAP,
+    STATE_BYTES,
+    WINDOWS_OPEN,
+)
+from highlevel.sliding.wid_ranges import Ranges, count
+
+Count = Callable[[Samples, Any, str, str | None], None]
+"""Add the counters of an operator to samples, for (query, operator); operator is None if the query has only one."""
+
+
+class Holding(Protocol):
+    """An operator that stores rows or groups of rows."""
+
+    @property
+    def received(self) -> int:
+        """Rows received."""
+        ...
+
+    @property
+    def results(self) -> int:
+        """Rows returned."""
+        ...
+
+    @property
+    def late(self) -> int:
+        """Rows dropped because they were below the watermark."""
+        ...
+
+    @property
+    def rows_held(self) -> int:
+        """Rows or groups stored for later rows."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the state."""
+        ...
+
+
+class Joining(Holding, Protocol):
+    """An operator that stores only some of its rows."""
+
+    @property
+    def stored(self) -> int:
+        """Rows that were stored for a time."""
+        ...
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of rows in each other's windows with equal keys."""
+        ...
+
+
+class Windows(Protocol):
+    """An operator of windows."""
+
+    @property
+    def received(self) -> int:
+        """Rows or partials received."""
+        ...
+
+    @property
+    def results(self) -> int:
+        """Rows returned, after HAVING."""
+        ...
+
+    @property
+    def outside(self) -> int:
+        """Rows or partials that are in no window."""
+        ...
+
+    @property
+    def late(self) -> int:
+        """Times a row or partial missed a window because the window was final."""
+        ...
+
+    @property
+    def late_rows(self) -> int:
+        """Rows of such partials, each once, if a sub-aggregate counts rows."""
+        ...
+
+    @property
+    def beyond_cap(self) -> tuple[int, int]:
+        """Partials of groups that are not stored, and their rows."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the state."""
+        ...
+
+    def open_windows(self) -> Ranges | int:
+        """Windows that contain rows and are not final."""
+        ...
+
+
+def count_nothing(samples: Samples, operator: object, query: str, name: str | None) -> None:
+    """Add no counters."""
+
+
+def count_rows_held(samples: Samples, operator: Holding, query: str, name: str | None) -> None:
+    """Add the counters of an operator that stores rows or groups."""
+    samples.add(LATE_PARTIALS, operator.late, query)
+    samples.add(LATE_ROWS, operator.late, query)
+    _count_operator(samples, operator, query, name, operator.late)
+    if name is not None:
+        samples.set(OPERATOR_ROWS_HELD, operator.rows_held, query, name)
+
+
+def count_join(samples: Samples, operator: Joining, query: str, name: str | None) -> None:
+    """Add the counters of a join."""
+    count_rows_held(samples, operator, query, name)
+    if name is not None:
+        samples.add(JOIN_ROWS_STORED, operator.stored, query, name)
+        samples.add(JOIN_PAIRS, operator.pairs, query, name)
+
+
+def count_windows(samples: Samples, operator: Windows, query: str, name: str | None) -> None:
+    """Add the counters of windows. Open windows add up over all nodes of a query."""
+    samples.add(OUTSIDE_WINDOWS, operator.outside, query)
+    samples.add(LATE_PARTIALS, operator.late, query)
+    samples.add(LATE_ROWS, operator.late_rows, query)
+    partials, rows = operator.beyond_cap
+    samples.add(PARTIALS_BEYOND_CAP, partials, query)
+    samples.add(ROWS_BEYOND_CAP, rows, query)
+    samples.add(WINDOWS_OPEN, number_of(operator.open_windows()), query)
+    _count_operator(samples, operator, query, name, operator.late_rows)
+
+
+def _count_operator(samples: Samples, operator: Holding | Windows, query: str, name: str | None, late: int) -> None:
+    samples.add(STATE_BYTES, operator.bytes, query)
+    if name is not None:
+        samples.add(OPERATOR_ROWS_RECEIVED, operator.received, query, name)
+        samples.add(OPERATOR_RESULT_ROWS, operator.results, query, name)
+        samples.add(OPERATOR_LATE_ROWS, late, query, name)
+        samples.set(OPERATOR_STATE_BYTES, operator.bytes, query, name)
+
+
+def number_of(windows: Ranges | int) -> int:
+    """Return the number of windows, given their ids or their number."""
+    return windows if isinstance(windows, int) else count(windows)

@@ -1,0 +1,63 @@
+"""The registry: for each node type its operator, its partitioning and its counters.
+
+Hosts (inline, Spark stream, Spark batch) know nodes only through this registry. `docs/internals/adding-an-operator.md`
+describes how to add an entry. `tests/plan/test_registry.py` requires a reference implementation and the contract test
+of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from highlevel.plan.nodes import Apply, Distinct, Join, Node, PairGroups, Select, Union, Windowed
+from highlevel.plan.operators.apply import ApplyOperator
+from highlevel.plan.operators.counters import Count, count_join, count_nothing, count_rows_held, count_windows
+from highlevel.plan.operators.distinct import DistinctOperator
+from highlevel.plan.operators.operator import NodeOperator
+from highlevel.plan.operators.pair_groups import PairGroupsOperator
+from highlevel.plan.operators.select import SelectOperator
+from highlevel.plan.operators.union import UnionOperator
+from highlevel.plan.operators.windowed import WindowedOperator
+from highlevel.plan.partitioning import ByDistinctKeys, ByGroups, ByJoinKeys, ByOutputs, Partitioning, SameRows
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One node type: `operator` makes the operator of a node, `count` adds its counters to the samples of a query.
+
+    `finite` makes the operator for a host that provides all rows before the first watermark, if there is a special one.
+    """
+
+    operator: Callable[[Any], NodeOperator]
+    partitioning: Partitioning
+    count: Count = count_nothing
+    finite: Callable[[Any], NodeOperator] | None = None
+
+
+def _join(node: Join) -> NodeOperator:
+    from highlevel.plan.operators.join import JoinOperator  # only queries with joins need its kernels
+
+    return JoinOperator(node)
+
+
+REGISTRY: Mapping[type[Node], Entry] = {
+    Union: Entry(UnionOperator, SameRows()),
+    Select: Entry(SelectOperator, SameRows()),
+    Apply: Entry(ApplyOperator, ByOutputs()),
+    Distinct: Entry(DistinctOperator, ByDistinctKeys(), count_rows_held),
+    Join: Entry(_join, ByJoinKeys(), count_join),
+    Windowed: Entry(WindowedOperator, ByGroups(), count_windows, lambda node: WindowedOperator(node, finite=True)),
+    PairGroups: Entry(PairGroupsOperator, ByGroups(), count_rows_held),
+}
+"""The node types that read nodes. A leaf reads links: its operator unites them (`highlevel.plan.pipeline`)."""
+
+
+def entry_of(node: Node) -> Entry:
+    """Return the registry entry of a node. Raises TypeError for a node type without one."""
+    try:
+        return REGISTRY[type(node)]
+    except KeyError:
+        known = ", ".join(kind.__name__ for kind in REGISTRY)
+        raise TypeError(f"no operator for {type(node).__name__}: expected one of {known}") from None
