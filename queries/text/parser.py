@@ -296,8 +296,8 @@ class _QueryParser(WindowParser):
             query = self._subquery()
             self._clause = "FROM"
             return Subquery(query)
-        self._at += 1
         self._deeper()
+        self._at += 1
         table: Table = self._merge() if self._begins_merge() else self._union()
         self._depth -= 1
         if not self._accept(")"):

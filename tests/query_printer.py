@@ -1,0 +1,152 @@
+"""Syntax trees of queries printed as text, for tests that parse the text again."""
+
+from lowlevel.expressions.types import Op
+from queries.text import tree
+from queries.text.expressions import FACTOR, NOT, RANGE, STRENGTHS
+from queries.text.lexer import Kind
+
+LEAF = FACTOR + 2
+
+
+def query_text(query: tree.Query) -> str:
+    """Return a text with the tree `query`."""
+    with_ = "".join(
+        f"{', ' if n else 'WITH '}{word(name)} AS ({query_text(q)})" for n, (name, q) in enumerate(query.queries)
+    )
+    if query.keyword.text.upper() == "MERGE":
+        return f"{with_} {table(query.tables[0].table).removeprefix('(').removesuffix(')')}"
+    parts = [with_, query.keyword.text, query.distinct.text if query.distinct else ""]
+    parts += [", ".join(map(item, query.select)), window(query.window), "FROM", from_items(query.tables)]
+    parts += [condition(query.where)]
+    groups = [*map(item, query.group_by), *([call(query.call)] if query.call else [])]
+    parts += ["GROUP BY " + ", ".join(groups) if groups else "", condition(query.having)]
+    return " ".join(part for part in parts if part)
+
+
+def item(node: tree.SelectItem) -> str:
+    return expression(node.expression) + (f" AS {word(node.alias)}" if node.alias else "")
+
+
+def condition(node: tree.Condition | None) -> str:
+    return f"{node.keyword.text} {expression(node.expression)}" if node else ""
+
+
+def from_items(items: tuple[tree.FromItem, ...]) -> str:
+    return "".join(map(from_item, items))
+
+
+def from_item(node: tree.FromItem) -> str:
+    text = table(node.table) + (f" AS {word(node.alias)}" if node.alias else "") + f" {window(node.window)}"
+    join = node.join
+    if join is None:
+        return text
+    if join.word.text == ",":
+        return f", {text}"
+    keyword = join.word.text if join.by_where or join.word.text.upper() == "JOIN" else f"{join.word.text} JOIN"
+    return f" {keyword} {text} {condition(join.on)}"
+
+
+def table(node: tree.Table) -> str:
+    match node:
+        case tree.Stream(name, kind):
+            text = word(name) + (f".{kind}" if kind else "")
+        case tree.Union(parts):
+            text = "(" + " UNION ".join(map(table, parts)) + ")"
+        case tree.Merge(keyword, times, items):
+            listed = " : ".join(f"{word(stream)}.{word(column)}" for stream, column in times)
+            text = f"({keyword.text} {listed} FROM {from_items(items)})"
+        case tree.Subquery(query):
+            text = f"({query_text(query)})"
+    return text
+
+
+def window(node: tree.Window | None) -> str:
+    return f"[{', '.join(map(parameter, node.parameters))}]" if node else ""
+
+
+def parameter(node: tree.Parameter) -> str:
+    match node.value:
+        case tree.Length():
+            value = length(node.value)
+        case tree.Attribute():
+            value = attribute(node.value)
+        case tree.Constant():
+            value = expression(node.value)
+        case tree.Word():
+            value = node.value.text
+        case tuple():
+            value = ", ".join(map(expression, node.value))
+        case None:
+            value = ""
+    return f"{node.keyword.text} {value}"
+
+
+def length(node: tree.Length) -> str:
+    return f"{'TUMBLING ' if node.tumbling else ''}{node.number} {node.unit}"
+
+
+def attribute(node: tree.Attribute) -> str:
+    rest = node.text.removeprefix(node.word.text.lower())
+    return (f"{word(node.table)}." if node.table else "") + word(node.word) + rest
+
+
+def call(node: tree.WindowCall) -> str:
+    arguments = ", ".join([attribute(node.time), *map(length, node.lengths)])
+    return f"{node.function.text}({arguments})" + (f" AS {word(node.alias)}" if node.alias else "")
+
+
+def expression(node: tree.Expression) -> str:
+    return expression_within(node, 0)
+
+
+def expression_within(node: tree.Expression, weakest: int) -> str:
+    """Print an expression as an operand, in parentheses if it binds more weakly than `weakest`."""
+    strength = LEAF
+    match node:
+        case tree.Constant():
+            text = constant(node)
+        case tree.Name(name, table_name):
+            text = (f"{word(table_name)}." if table_name else "") + word(name)
+        case tree.Star():
+            text = "*"
+        case tree.Call(function, arguments):
+            text = f"{word(function)}({', '.join(map(expression, arguments))})"
+        case tree.Unary(op, operand):
+            strength = NOT if op is Op.NOT else FACTOR + 1
+            text = f"{'-' if op is Op.NEG else op.value} " + expression_within(operand, strength + (op is not Op.NOT))
+        case tree.Operation(op, operands):
+            strength = STRENGTHS[op]
+            first, *others = operands
+            chain = op in tree.ASSOCIATIVE
+            parts = [expression_within(first, strength + chain)]
+            parts += [expression_within(operand, strength + 1) for operand in others]
+            text = f" {op.value} ".join(parts)
+        case tree.Between(operand, low, high):
+            strength = RANGE
+            bounds = f"{expression_within(low, RANGE + 1)} AND {expression_within(high, RANGE + 1)}"
+            text = f"{expression_within(operand, RANGE)} BETWEEN {bounds}"
+        case tree.In(operand, values):
+            strength = RANGE
+            text = f"{expression_within(operand, RANGE)} IN ({', '.join(map(expression, values))})"
+        case tree.IsNull(operand):
+            strength = RANGE
+            text = f"{expression_within(operand, RANGE)} IS NULL"
+    return text if strength >= weakest else f"({text})"
+
+
+def constant(node: tree.Constant) -> str:
+    text = "'" + node.text.replace("'", "''") + "'"
+    match node.kind:
+        case Kind.STRING:
+            return text
+        case Kind.TIME:
+            return f"TIMESTAMP {text}"
+        case Kind.BYTES:
+            return f"x{text}"
+        case Kind.QUOTED:
+            return word(tree.Word(node.text, 0, True))
+    return f"{'-' if node.negative else ''}{node.text}"
+
+
+def word(node: tree.Word) -> str:
+    return '"' + node.text.replace('"', '""') + '"' if node.quoted else node.text
