@@ -78,6 +78,8 @@ def test_every_word_and_literal_points_at_itself() -> None:
                     assert there[:9].upper() == "TIMESTAMP", sql
                 case tree.Constant(kind=Kind.STRING | Kind.QUOTED | Kind.BYTES):
                     assert there[0] in "'\"‘’“”xX", sql
+                case tree.Word(text=","):
+                    assert there[0] in ",:", sql
                 case tree.Word(text="count_distinct"):
                     assert there[:5].lower() == "count", sql
                 case tree.Word(quoted=True):

@@ -322,7 +322,9 @@ class _QueryParser(WindowParser):
         keyword = self._word()
         self._clause = "MERGE"
         times = [self._merge_time()]
-        while self._accept(":"):
+        joins: list[Join | None] = [None]
+        while self._token.keyword == ":":
+            joins.append(Join("INNER", Word(",", self._take().start)))
             times.append(self._merge_time())
         if len(times) < 2:
             raise self._unexpected("':' and the time of the next stream: a.ts : b.ts")
@@ -330,7 +332,10 @@ class _QueryParser(WindowParser):
             self._clause = "FROM"
             items = self._from_items()
         elif self._at_clause_end():
-            items = tuple(FromItem(Stream(stream), stream.start) for stream, _ in times)
+            streams = [stream for stream, _ in times]
+            items = tuple(
+                FromItem(Stream(stream), stream.start, join=join) for stream, join in zip(streams, joins, strict=True)
+            )
         else:
             raise self._unexpected("':', FROM or ')'")
         for item in items:
