@@ -8,13 +8,13 @@ its input is. `highlevel.plan.fragments` cuts a plan where no key of the input s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from highlevel.aggregation import LINK, Output
 from highlevel.joins.spec import JoinKind, Side
 from highlevel.plan.nodes import Apply, Distinct, Join, Node, PairGroups, Windowed
-from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of, transform
 from lowlevel.expressions.types import INTEGERS, Op, Type
 
 PartitionKey = tuple[Expression, ...]
@@ -213,15 +213,4 @@ def substituted(expression: Expression, by_name: Mapping[str, Expression]) -> Ex
     >>> substituted(Column("a", Type.INT), {"a": Column("b", Type.INT)}).name
     'b'
     """
-    if isinstance(expression, Column):
-        return by_name[expression.name]
-    children: dict[str, Any] = {}
-    for field in fields(expression):
-        child = getattr(expression, field.name)
-        if isinstance(child, Expression):
-            children[field.name] = substituted(child, by_name)
-        elif isinstance(child, tuple):
-            children[field.name] = tuple(
-                substituted(part, by_name) if isinstance(part, Expression) else part for part in child
-            )
-    return replace(expression, **children) if children else expression
+    return transform(expression, lambda part: by_name[part.name] if isinstance(part, Column) else None)

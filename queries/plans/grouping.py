@@ -8,12 +8,12 @@ grouped alike: `Grouping` is told what their names mean and which column is thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import cast
 
 from highlevel.aggregation import BOUNDS, LATE, Aggregation, Detail, Folding, Output, Selection
 from highlevel.windows.kind import WHOLE_INPUT, SessionWindow
-from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of, computed_column
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of, computed_column, transform
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import Kind
@@ -256,23 +256,20 @@ class Grouping:
 
     def _lift(self, expression: Expression, words: dict[Column, Word], start: int) -> Expression:
         """Put columns of partials in place of grouping expressions, largest first, and of stand-ins."""
-        if expression in self._of_window:
-            return self._of_window[expression]
-        if expression in self._scope.groups:
-            return self._scope.groups[expression]
-        if isinstance(expression, Column) and expression.name in BOUNDS and not self._has_own_bounds:
-            return expression
-        if isinstance(expression, Column):
-            if expression.name in self._aggregates.finished:
-                return self._aggregates.finished[expression.name]
-            problem = f"column '{expression.name}' is neither grouped by nor inside an aggregate"
-            expected = f"GROUP BY {expression.name}, or an aggregate of it"
-            raise self._error(problem, words[expression].start if expression in words else start, expected)
-        children = {field.name: getattr(expression, field.name) for field in fields(expression)}
-        lifted: dict[str, Any] = {
-            name: self._lift(child, words, start) for name, child in children.items() if isinstance(child, Expression)
-        }
-        return replace(expression, **lifted) if lifted else expression
+
+        def lifted(part: Expression) -> Expression | None:
+            group = self._of_window.get(part) or self._scope.groups.get(part)
+            if group is not None or not isinstance(part, Column):
+                return group
+            if part.name in BOUNDS and not self._has_own_bounds:
+                return part
+            if part.name in self._aggregates.finished:
+                return self._aggregates.finished[part.name]
+            problem = f"column '{part.name}' is neither grouped by nor inside an aggregate"
+            expected = f"GROUP BY {part.name}, or an aggregate of it"
+            raise self._error(problem, words[part].start if part in words else start, expected)
+
+        return transform(expression, lifted)
 
     def _over_parts(self, expression: Expression) -> Expression:
         """Put what the high level has in place of the stand-ins in a part of a user's aggregate."""

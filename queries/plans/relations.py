@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from highlevel.aggregation import LINK, Output
 from highlevel.plan.nodes import PANE, Apply, Leaf, Node, Progressing, Select, Union
-from lowlevel.expressions.tree import Binary, Call, Column, Expression, IsNull, columns_of, computed_column
+from lowlevel.expressions.tree import Binary, Call, Column, Expression, IsNull, columns_of, computed_column, transform
 from lowlevel.expressions.types import Op, Type, same_values
 from lowlevel.kinds import columns_of_kind
 from lowlevel.plan import Key, LowLevelPlan
@@ -101,20 +101,15 @@ class LinkRelation:
 
     def computing(self, expression: Expression) -> Expression:
         """Return an expression in which functions of bytes are columns that the low level computes."""
-        if isinstance(expression, Call) and expression.operand.type is Type.BYTES:
-            name = expression_text(expression)
-            self.computed[name] = expression
-            return computed_column(name, expression)
-        if isinstance(expression, IsNull) and expression.operand.type is Type.BYTES:
-            name = expression_text(expression)
-            self.computed[name] = expression
-            return Column(name, Type.BOOL)
-        children: dict[str, Any] = {}
-        for part in expression.__dataclass_fields__:
-            child = getattr(expression, part)
-            if isinstance(child, Expression):
-                children[part] = self.computing(child)
-        return replace(expression, **children) if children else expression
+
+        def computed(part: Expression) -> Expression | None:
+            if not isinstance(part, Call | IsNull) or part.operand.type is not Type.BYTES:
+                return None
+            name = expression_text(part)
+            self.computed[name] = part
+            return computed_column(name, part) if isinstance(part, Call) else Column(name, Type.BOOL)
+
+        return transform(expression, computed)
 
     def names(self, alias: str | None) -> LinkNames:
         """Return what names mean where nothing else is read."""
@@ -218,14 +213,11 @@ def conjunction(conditions: Sequence[Expression]) -> Expression | None:
 
 def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
     """Return an expression over other names; columns without one keep theirs."""
-    if isinstance(expression, Column):
-        return replace(expression, name=names.get(expression.name, expression.name))
-    children: dict[str, Any] = {}
-    for name in expression.__dataclass_fields__:
-        child = getattr(expression, name)
-        if isinstance(child, Expression):
-            children[name] = renamed(child, names)
-    return replace(expression, **children) if children else expression
+
+    def rename(part: Expression) -> Expression | None:
+        return replace(part, name=names.get(part.name, part.name)) if isinstance(part, Column) else None
+
+    return transform(expression, rename)
 
 
 def names_in(expressions: Iterable[Expression]) -> set[str]:
