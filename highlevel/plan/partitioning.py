@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from highlevel.aggregation import LINK, Output
 from highlevel.joins.spec import JoinKind, Side
-from highlevel.plan.nodes import Apply, Distinct, Join, Node, PairGroups, Windowed
+from highlevel.plan.nodes import Join, Node, PairGroups, Windowed
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of, transform
 from lowlevel.expressions.types import INTEGERS, Op, Type
 
@@ -58,45 +58,6 @@ class SameRows:
         first, *others = inputs
         common = tuple(key for key in first if all(key in keys for keys in others))
         return (wanted,) if others and wanted is not None and wanted in common else common
-
-
-@dataclass(frozen=True)
-class ByDistinctKeys:
-    """Rows that are compared by some columns."""
-
-    exact: bool = False
-
-    def required(self, node: Distinct, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
-        """The compared columns."""
-        return [plain(column for column in node.columns if column.name in node.keys)]
-
-    def provided(
-        self, node: Distinct, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
-    ) -> Sequence[PartitionKey]:
-        """The keys of the input."""
-        return inputs[0]
-
-
-@dataclass(frozen=True)
-class ByOutputs:
-    """Computed columns: keys are expressed in columns of the input, and keys of the input in the outputs."""
-
-    exact: bool = False
-
-    def required(self, node: Apply, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
-        """The wanted key over the columns of the input."""
-        by_name = {out.name: out.expression for out in node.outputs}
-        return [None if wanted is None else plain(substituted(part, by_name) for part in wanted)]
-
-    def provided(
-        self, node: Apply, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
-    ) -> Sequence[PartitionKey]:
-        """The keys of the input that the outputs contain, the wanted one first."""
-        keys = [key for below in inputs[0] if (key := in_outputs(below, node.outputs)) is not None]
-        (needed,) = self.required(node, wanted)
-        if wanted is not None and needed in inputs[0]:
-            keys.insert(0, wanted)
-        return tuple(dict.fromkeys(keys))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The registry: for each node type its operator, its partitioning and its counters.
 
 Hosts (inline, Spark stream, Spark batch) know nodes only through this registry. `docs/internals/adding-an-operator.md`
-describes how to add an entry. `tests/plan/test_registry.py` requires a reference implementation and the contract test
+describes how to add an entry. `tests/test_plan_registry.py` requires a reference implementation and the contract test
 of each.
 """
 
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from highlevel.plan.nodes import Apply, Distinct, Join, Node, PairGroups, Select, Union, Windowed
-from highlevel.plan.operators.apply import ApplyOperator
+from highlevel.plan.operators.apply import ApplyOperator, ByOutputs
 from highlevel.plan.operators.counters import Count, count_join, count_nothing, count_rows_held, count_windows
-from highlevel.plan.operators.distinct import DistinctOperator
+from highlevel.plan.operators.distinct import ByDistinctKeys, DistinctOperator
 from highlevel.plan.operators.operator import NodeOperator
 from highlevel.plan.operators.pair_groups import PairGroupsOperator
 from highlevel.plan.operators.select import SelectOperator
 from highlevel.plan.operators.union import UnionOperator
 from highlevel.plan.operators.windowed import WindowedOperator
-from highlevel.plan.partitioning import ByDistinctKeys, ByGroups, ByJoinKeys, ByOutputs, Partitioning, SameRows
+from highlevel.plan.partitioning import ByGroups, ByJoinKeys, Partitioning, SameRows
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -10,6 +11,7 @@ from highlevel.aggregation import Output
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.nodes import Apply, macs_of, width_of
 from highlevel.plan.operators.operator import GraphItem, Lows, Mark, Stateless, low_of_one, lows_of, mark_of
+from highlevel.plan.partitioning import PartitionKey, in_outputs, plain, substituted
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.columns import Columns
 from lowlevel.expressions.evaluate import evaluate
@@ -66,3 +68,25 @@ def computed(output: Output, batch: pa.RecordBatch, columns: Columns) -> pa.Arra
     if isinstance(output.expression, Column):
         return batch.column(output.expression.name)
     return arrow_column(evaluate(output.expression, columns), batch.num_rows, output.expression.type)
+
+
+@dataclass(frozen=True)
+class ByOutputs:
+    """Computed columns: keys are expressed in columns of the input, and keys of the input in the outputs."""
+
+    exact: bool = False
+
+    def required(self, node: Apply, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
+        """The wanted key over the columns of the input."""
+        by_name = {out.name: out.expression for out in node.outputs}
+        return [None if wanted is None else plain(substituted(part, by_name) for part in wanted)]
+
+    def provided(
+        self, node: Apply, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
+    ) -> Sequence[PartitionKey]:
+        """The keys of the input that the outputs contain, the wanted one first."""
+        keys = [key for below in inputs[0] if (key := in_outputs(below, node.outputs)) is not None]
+        (needed,) = self.required(node, wanted)
+        if wanted is not None and needed in inputs[0]:
+            keys.insert(0, wanted)
+        return tuple(dict.fromkeys(keys))
