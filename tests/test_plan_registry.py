@@ -12,10 +12,12 @@ import pytest
 
 from capture.metrics import Samples, by_name
 from highlevel.metrics import METRICS
-from highlevel.plan.nodes import Apply, Leaf, Node
+from highlevel.plan.nodes import Apply, Leaf, Node, nodes_of
 from highlevel.plan.pipeline import make_operator
 from highlevel.plan.registry import REGISTRY, entry_of
 from lowlevel.expressions.tree import Column
+from queries.gsql import compile_query
+from queries.plans.known_queries import NamedQuery
 from tests.conftest import Rounds
 from tests.graph_streams import check, feed, interleaved, rows_of, stream
 from tests.plan_references import REFERENCES, by_both, by_ts, made_rows, schema_of
@@ -119,7 +121,17 @@ def test_nodes_are_values_and_are_rebuilt_from_their_inputs(kind: type[Node]) ->
     assert node == again
     assert hash(node) == hash(again)
     assert node.with_inputs(node.inputs) == node
-    renamed = node.transform(lambda each: Leaf("other", each.streams, each.low) if isinstance(each, Leaf) else each)
+    renamed = node.transform(lambda each: Leaf("q", ("other",), each.low) if isinstance(each, Leaf) else each)
     assert renamed != node
-    assert {each.name for below in renamed.inputs for each in below.inputs} == {"other"}
+    assert {each.streams for below in renamed.inputs for each in below.inputs} == {("other",)}
     assert all(isinstance(below, Apply) for below in renamed.inputs)
+
+
+def test_the_plans_of_several_queries_share_equal_nodes() -> None:
+    inner = "SELECT srcIP, count(*) AS n FROM packets [RANGE 1 minute] GROUP BY srcIP"
+    named = {"inner": NamedQuery(inner)}
+    queries = {"inner": inner, "hours": "SELECT srcIP, sum(n) AS n FROM inner [RANGE 1 hour] GROUP BY srcIP"}
+    plans = [compile_query(sql, name, queries=named) for name, sql in queries.items()]
+    shared = nodes_of(*(plan.root for plan in plans))
+    assert [type(node).__name__ for node in shared] == ["Leaf", "Windowed", "Apply", "Windowed"]
+    assert [leaf.name for plan in plans for leaf in plan.leaves] == ["inner", "hours"]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from highlevel.aggregation import LATE, LINK, Aggregation, Output
@@ -52,7 +52,7 @@ class Node(ABC):
     @property
     def inputs(self) -> tuple[Node, ...]:
         """The nodes that it reads, one for each port of its operator."""
-        values = (getattr(self, field.name) for field in fields(self))
+        values = (getattr(self, parameter.name) for parameter in fields(self))
         members = (value if isinstance(value, tuple) else (value,) for value in values)
         return tuple(member for group in members for member in group if isinstance(member, Node))
 
@@ -65,7 +65,8 @@ class Node(ABC):
                 return tuple(exchanged(member) for member in value)
             return next(remaining) if isinstance(value, Node) else value
 
-        return replace(self, **{field.name: exchanged(getattr(self, field.name)) for field in fields(self)})
+        values = {parameter.name: exchanged(getattr(self, parameter.name)) for parameter in fields(self)}
+        return replace(self, **values)
 
     def transform(self, change: Callable[[Node], Node]) -> Node:
         """Return the plan below and with this node after `change` of every node, inputs first."""
@@ -78,10 +79,11 @@ class Leaf(Node):
     """The rows or partials of the links of `streams`, as `low` describes them.
 
     Single rows (`low.reduced` is False) have keys with the names of their columns, and `pane` is their ts. `name` is
-    the name of the query, the label of the low level's counters. `layer` is the IP layer of plain column names.
+    the name of the query, the label of the low level's counters; leaves of different queries that differ only in it
+    are equal. `layer` is the IP layer of plain column names.
     """
 
-    name: str
+    name: str = field(compare=False)
     streams: tuple[str, ...]
     low: LowLevelPlan
     layer: str = Layer.OUTER
