@@ -8,56 +8,66 @@ from capture.native import helper
 
 
 @helper
-def u16be(buf, at):  # type: ignore[no-untyped-def]
+def u16be(buf, offset):  # type: ignore[no-untyped-def]
     """Read two bytes in network order."""
-    return np.int64(buf[at]) << 8 | np.int64(buf[at + 1])
+    return np.int64(buf[offset]) << 8 | np.int64(buf[offset + 1])
 
 
 @helper
-def u16le(buf, at):  # type: ignore[no-untyped-def]
+def u16le(buf, offset):  # type: ignore[no-untyped-def]
     """Read two bytes, little-endian."""
-    return np.int64(buf[at + 1]) << 8 | np.int64(buf[at])
+    return np.int64(buf[offset + 1]) << 8 | np.int64(buf[offset])
 
 
 @helper
-def u32be(buf, at):  # type: ignore[no-untyped-def]
+def u32be(buf, offset):  # type: ignore[no-untyped-def]
     """Read four bytes in network order."""
-    return np.int64(buf[at]) << 24 | np.int64(buf[at + 1]) << 16 | np.int64(buf[at + 2]) << 8 | np.int64(buf[at + 3])
+    return (
+        np.int64(buf[offset]) << 24
+        | np.int64(buf[offset + 1]) << 16
+        | np.int64(buf[offset + 2]) << 8
+        | np.int64(buf[offset + 3])
+    )
 
 
 @helper
-def u32le(buf, at):  # type: ignore[no-untyped-def]
+def u32le(buf, offset):  # type: ignore[no-untyped-def]
     """Read four bytes, little-endian."""
-    return np.int64(buf[at + 3]) << 24 | np.int64(buf[at + 2]) << 16 | np.int64(buf[at + 1]) << 8 | np.int64(buf[at])
+    return (
+        np.int64(buf[offset + 3]) << 24
+        | np.int64(buf[offset + 2]) << 16
+        | np.int64(buf[offset + 1]) << 8
+        | np.int64(buf[offset])
+    )
 
 
 @helper
-def u48be(buf, at):  # type: ignore[no-untyped-def]
+def u48be(buf, offset):  # type: ignore[no-untyped-def]
     """Read six bytes in network order."""
-    return u16be(buf, at) << 32 | u32be(buf, at + 2)
+    return u16be(buf, offset) << 32 | u32be(buf, offset + 2)
 
 
 @helper
-def u64be(buf, at):  # type: ignore[no-untyped-def]
+def u64be(buf, offset):  # type: ignore[no-untyped-def]
     """Read eight bytes in network order, as an unsigned integer."""
-    return np.uint64(u32be(buf, at)) << np.uint64(32) | np.uint64(u32be(buf, at + 4))
+    return np.uint64(u32be(buf, offset)) << np.uint64(32) | np.uint64(u32be(buf, offset + 4))
 
 
 @helper
-def u32(buf, at, big_endian):  # type: ignore[no-untyped-def]
+def u32(buf, offset, big_endian):  # type: ignore[no-untyped-def]
     """Read four bytes in the given byte order."""
-    return u32be(buf, at) if big_endian else u32le(buf, at)
+    return u32be(buf, offset) if big_endian else u32le(buf, offset)
 
 
 @helper
-def put16le(buf, at, value):  # type: ignore[no-untyped-def]
+def put16le(buf, offset, value):  # type: ignore[no-untyped-def]
     """Write two bytes, little-endian."""
-    buf[at] = value & 0xFF
-    buf[at + 1] = value >> 8 & 0xFF
+    buf[offset] = value & 0xFF
+    buf[offset + 1] = value >> 8 & 0xFF
 
 
 @helper
-def put32le(buf, at, value):  # type: ignore[no-untyped-def]
+def put32le(buf, offset, value):  # type: ignore[no-untyped-def]
     """Write four bytes, little-endian."""
-    put16le(buf, at, value)
-    put16le(buf, at + 2, value >> 16)
+    put16le(buf, offset, value)
+    put16le(buf, offset + 2, value >> 16)

@@ -282,10 +282,10 @@ def test_a_walk_goes_on_in_other_buffers_at_other_offsets(seed: int, tmp_path: P
     while at < len(data):
         size = random.randrange(1, 300)
         gap = random.randrange(20)  # what is left moves to another place
-        rest = buffer[state.at :].tobytes() + data[at : at + size]
+        rest = buffer[state.offset :].tobytes() + data[at : at + size]
         at += size
         buffer = np.frombuffer(bytes(gap) + rest, np.uint8)
-        state.at, state.status = gap, 1
+        state.offset, state.status = gap, 1
         while state.status == 1:
             if form.walk(buffer, len(buffer), 1, rows, state):
                 found.append((int(rows[0, 3]), int(rows[0, 4])))

@@ -215,6 +215,6 @@ def test_a_walk_may_begin_in_a_section_that_it_is_told_of(tmp_path: Path) -> Non
     rows = np.empty((1, BLOCK_WORDS), np.int64)
     state = WalkState(0)
     assert form.walk(data, len(data), 1, rows, state) == 1
-    other = WalkState(state.at, state.section, state.interfaces)
+    other = WalkState(state.offset, state.section, state.interfaces)
     assert form.walk(data, len(data), 5, rows, other) == 1
-    assert (int(rows[0, 0]), int(rows[0, 2]), other.at) == (len(HEAD + RECORD), 1, len(data))
+    assert (int(rows[0, 0]), int(rows[0, 2]), other.offset) == (len(HEAD + RECORD), 1, len(data))

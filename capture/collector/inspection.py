@@ -65,24 +65,24 @@ def list_recorded(records, end, jobs, stride, sflow, counts):  # type: ignore[no
 
     `stride` is room for all datagrams.
     """
-    at = np.int64(0)
+    offset = np.int64(0)
     flows = np.int64(0)
     samples = np.int64(0)
-    while at < end:
-        time = u32le(records, at) * 1_000_000_000 + u32le(records, at + 4)
-        frame = at + RECORD_HEADER
-        at = frame + u32le(records, at + 8)
+    while offset < end:
+        time = u32le(records, offset) * 1_000_000_000 + u32le(records, offset + 4)
+        frame = offset + RECORD_HEADER
+        offset = frame + u32le(records, offset + 8)
         version = np.int64(records[frame] >> 4)
         udp = frame + (IPV4_HEADER if version == 4 else IPV6_HEADER)
         payload = udp + UDP_HEADER
-        if at - payload >= 4 and u32be(records, payload) == SFLOW:
+        if offset - payload >= 4 and u32be(records, payload) == SFLOW:
             sflow[samples] = payload
-            sflow[stride + samples] = at - payload
+            sflow[stride + samples] = offset - payload
             sflow[2 * stride + samples] = time
             samples += 1
             continue
         jobs[JOB_START * stride + flows] = payload
-        jobs[JOB_LENGTH * stride + flows] = at - payload
+        jobs[JOB_LENGTH * stride + flows] = offset - payload
         jobs[JOB_ARRIVAL * stride + flows] = time
         jobs[JOB_ADDRESS_VERSION * stride + flows] = version
         jobs[JOB_HIGH * stride + flows] = 0 if version == 4 else np.int64(u64be(records, frame + 8))

@@ -51,27 +51,27 @@ ALL_DONE, CHUNK_FULL, FILE_FULL = 0, 1, 2
 
 
 @helper
-def put_be(buf, at, length, value):  # type: ignore[no-untyped-def]
+def put_be(buf, offset, length, value):  # type: ignore[no-untyped-def]
     """Write an integer of `length` bytes in network order."""
     for index in range(length):
-        buf[at + index] = (value >> (8 * (length - 1 - index))) & 0xFF
+        buf[offset + index] = (value >> (8 * (length - 1 - index))) & 0xFF
 
 
 @helper
-def put_le(buf, at, length, value):  # type: ignore[no-untyped-def]
+def put_le(buf, offset, length, value):  # type: ignore[no-untyped-def]
     """Write an integer of `length` bytes, little-endian."""
     for index in range(length):
-        buf[at + index] = (value >> (8 * index)) & 0xFF
+        buf[offset + index] = (value >> (8 * index)) & 0xFF
 
 
 @helper
-def ones_sum(buf, at, length):  # type: ignore[no-untyped-def]
+def ones_sum(buf, offset, length):  # type: ignore[no-untyped-def]
     """Return the sum of 16-bit words in network order, with an odd last byte padded by zero (RFC 1071); not folded."""
     total = np.int64(0)
     for index in range(length // 2):
-        total += u16be(buf, at + 2 * index)
+        total += u16be(buf, offset + 2 * index)
     if length % 2:
-        total += np.int64(buf[at + length - 1]) << 8
+        total += np.int64(buf[offset + length - 1]) << 8
     return total
 
 
@@ -101,22 +101,22 @@ def exporter_slot(keys, mask, version, high, low):  # type: ignore[no-untyped-de
 def is_allowed(prefixes, count, version, high, low):  # type: ignore[no-untyped-def]
     """Return whether an address is in one of the prefixes; without prefixes all addresses are allowed."""
     for index in range(count):
-        at = index * PREFIX_WORDS
+        offset = index * PREFIX_WORDS
         if (
-            prefixes[at] == version
-            and (high ^ prefixes[at + 1]) & prefixes[at + 3] == 0
-            and (low ^ prefixes[at + 2]) & prefixes[at + 4] == 0
+            prefixes[offset] == version
+            and (high ^ prefixes[offset + 1]) & prefixes[offset + 3] == 0
+            and (low ^ prefixes[offset + 2]) & prefixes[offset + 4] == 0
         ):
             return True
     return count == 0
 
 
 @helper
-def write_record(slots, payload, length, rows, row, port, out, at):  # type: ignore[no-untyped-def]
-    """Write one record to `out[at:]`. Return its end."""
+def write_record(slots, payload, length, rows, row, port, out, offset):  # type: ignore[no-untyped-def]
+    """Write one record to `out[offset:]`. Return its end."""
     time = rows[row + TIME]
     segment = UDP_HEADER + length
-    frame = at + RECORD_HEADER
+    frame = offset + RECORD_HEADER
     if rows[row + VERSION] == 4:
         udp = frame + IPV4_HEADER
         put_be(out, frame, 2, 0x4500)
@@ -143,10 +143,10 @@ def write_record(slots, payload, length, rows, row, port, out, at):  # type: ign
         checksum = checksum_of(ones_sum(out, frame + 8, 32 + segment) + segment + UDP)
         put_be(out, udp + 6, 2, checksum or 0xFFFF)
     captured = udp + segment - frame
-    put_le(out, at, 4, time // 1_000_000_000)
-    put_le(out, at + 4, 4, time % 1_000_000_000)
-    put_le(out, at + 8, 4, captured)
-    put_le(out, at + 12, 4, captured)
+    put_le(out, offset, 4, time // 1_000_000_000)
+    put_le(out, offset + 4, 4, time % 1_000_000_000)
+    put_le(out, offset + 8, 4, captured)
+    put_le(out, offset + 12, 4, captured)
     return frame + captured
 
 

@@ -96,23 +96,23 @@ TRANSIENT = {errno.EAGAIN, errno.EINTR, errno.ENOBUFS, errno.ENOMEM, errno.ECONN
 
 
 @helper
-def u16(buf, at):  # type: ignore[no-untyped-def]
+def u16(buf, offset):  # type: ignore[no-untyped-def]
     """Read two bytes in the machine's byte order."""
-    return np.int64(buf[at]) | np.int64(buf[at + 1]) << 8
+    return np.int64(buf[offset]) | np.int64(buf[offset + 1]) << 8
 
 
 @helper
-def word(buf, at):  # type: ignore[no-untyped-def]
+def word(buf, offset):  # type: ignore[no-untyped-def]
     """Read eight bytes in the machine's byte order."""
-    low = u16(buf, at) | u16(buf, at + 2) << 16
-    return low | (u16(buf, at + 4) | u16(buf, at + 6) << 16) << 32
+    low = u16(buf, offset) | u16(buf, offset + 2) << 16
+    return low | (u16(buf, offset + 4) | u16(buf, offset + 6) << 16) << 32
 
 
 @helper
-def put(buf, at, length, value):  # type: ignore[no-untyped-def]
+def put(buf, offset, length, value):  # type: ignore[no-untyped-def]
     """Write an integer of `length` bytes in the machine's byte order."""
     for index in range(length):
-        buf[at + index] = (value >> (8 * index)) & 0xFF
+        buf[offset + index] = (value >> (8 * index)) & 0xFF
 
 
 @kernel("i64(u8*, i64, u8*, u8*, i64, i64*)")
@@ -140,22 +140,22 @@ def unpack_messages(messages, count, names, controls, now, rows):  # type: ignor
             rows[row + VERSION] = 4
             rows[row + SRC_HIGH] = 0
             rows[row + SRC_LOW] = u32be(names, name + 4)
-        at = index * CONTROL_BYTES
-        end = at + min(word(messages, message + CONTROLLEN_OFFSET), CONTROL_BYTES)
-        while at + 16 <= end:
-            length = word(controls, at)
-            level = u16(controls, at + 8)
-            kind = u16(controls, at + 12)
-            if length < 16 or at + length > end:
+        offset = index * CONTROL_BYTES
+        end = offset + min(word(messages, message + CONTROLLEN_OFFSET), CONTROL_BYTES)
+        while offset + 16 <= end:
+            length = word(controls, offset)
+            level = u16(controls, offset + 8)
+            kind = u16(controls, offset + 12)
+            if length < 16 or offset + length > end:
                 break
             if level == SOL_SOCKET and kind == SCM_TIMESTAMPNS and length >= 32:
-                rows[row + TIME] = word(controls, at + 16) * 1_000_000_000 + word(controls, at + 24)
+                rows[row + TIME] = word(controls, offset + 16) * 1_000_000_000 + word(controls, offset + 24)
             elif level == IPPROTO_IP and kind == IP_PKTINFO and length >= 28:
-                rows[row + DEST_LOW] = u32be(controls, at + 24)
+                rows[row + DEST_LOW] = u32be(controls, offset + 24)
             elif level == IPPROTO_IPV6 and kind == IPV6_PKTINFO and length >= 36:
-                rows[row + DEST_HIGH] = np.int64(u64be(controls, at + 16))
-                rows[row + DEST_LOW] = np.int64(u64be(controls, at + 24))
-            at += (length + 7) & ~7
+                rows[row + DEST_HIGH] = np.int64(u64be(controls, offset + 16))
+                rows[row + DEST_LOW] = np.int64(u64be(controls, offset + 24))
+            offset += (length + 7) & ~7
         put(messages, message + NAMELEN_OFFSET, 4, NAME_BYTES)
         put(messages, message + CONTROLLEN_OFFSET, 8, CONTROL_BYTES)
     return count

@@ -22,13 +22,13 @@ def put_block_row(rows, block, start, end, records, first, last, section):  # ty
     """
     if records == 0:
         return block
-    at = block * BLOCK_WORDS
-    rows[at] = start
-    rows[at + 1] = end
-    rows[at + 2] = records
-    rows[at + 3] = first
-    rows[at + 4] = last
-    rows[at + 5] = section
+    offset = block * BLOCK_WORDS
+    rows[offset] = start
+    rows[offset + 1] = end
+    rows[offset + 2] = records
+    rows[offset + 3] = first
+    rows[offset + 4] = last
+    rows[offset + 5] = section
     return block + 1
 
 
@@ -109,17 +109,17 @@ class WalkState:
     that the walk has passed. A walk can continue from any earlier state, also in another process.
     """
 
-    def __init__(self, at: int, section: int = NO_SECTION, interfaces: int = 0) -> None:
-        """Begin at `at`, the first byte of a record."""
-        self.words = np.array([at, CONTINUE, section, interfaces], np.int64)
+    def __init__(self, offset: int, section: int = NO_SECTION, interfaces: int = 0) -> None:
+        """Begin at `offset`, the first byte of a record."""
+        self.words = np.array([offset, CONTINUE, section, interfaces], np.int64)
 
     @property
-    def at(self) -> int:
+    def offset(self) -> int:
         """Offset of the next record."""
         return int(self.words[0])
 
-    @at.setter
-    def at(self, offset: int) -> None:
+    @offset.setter
+    def offset(self, offset: int) -> None:
         self.words[0] = offset
 
     @property
@@ -162,7 +162,7 @@ class RecordFormat(Protocol):
     def walk(
         self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
     ) -> int:
-        """Walk whole records of `data[state.at:end]` and describe blocks of up to `records` records.
+        """Walk whole records of `data[state.offset:end]` and describe blocks of up to `records` records.
 
         Writes the descriptions to `rows` (blocks x BLOCK_WORDS, `capture.files.blocks`) and returns their number.
         Moves the state to the next record. Its status is then:

@@ -82,17 +82,17 @@ def gzip_header(data: bytes) -> int | None:
     """
     if len(data) < 12:
         return None if len(data) < 10 or data[3] & 0b11110 else 10
-    flags, at = data[3], 10
+    flags, offset = data[3], 10
     if flags & 0b100:
-        at += 2 + int.from_bytes(data[10:12], "little")
+        offset += 2 + int.from_bytes(data[10:12], "little")
     for text in (0b1000, 0b10000):
         if flags & text:
-            end = data.find(0, at)
+            end = data.find(0, offset)
             if end < 0:
                 return None
-            at = end + 1
-    at += 2 if flags & 0b10 else 0
-    return at if at <= len(data) else None
+            offset = end + 1
+    offset += 2 if flags & 0b10 else 0
+    return offset if offset <= len(data) else None
 
 
 def _gzip() -> tuple[Decompressor, type[Exception]]:
@@ -345,10 +345,10 @@ class Decompressed:
 
 def _bytewise(file: FileBytes, begin: int, careful: int) -> Iterator[bytes]:
     """Yield the bytes of a file from `begin` on in slices, and from `careful` on one by one."""
-    at = begin
-    while data := os.pread(file.descriptor, min(SLICE, careful - at) if at < careful else SLICE, at):
-        at += len(data)
-        if at <= careful:
+    offset = begin
+    while data := os.pread(file.descriptor, min(SLICE, careful - offset) if offset < careful else SLICE, offset):
+        offset += len(data)
+        if offset <= careful:
             yield data
         else:
             yield from (data[index : index + 1] for index in range(len(data)))

@@ -49,11 +49,14 @@ END_OF_OPTIONS, IF_NAME, IF_TSRESOL, IF_TSOFFSET = 0, 2, 9, 14
 @helper
 def interface_time(interfaces, row, count):  # type: ignore[no-untyped-def]
     """Convert timestamp `count` of a packet of interface `row` to ns. Also return 1 if the time was out of range."""
-    at = row * INTERFACE_WORDS
-    if 0 <= count <= interfaces[at + FAST]:
-        return count * interfaces[at + MULTIPLIER] + interfaces[at + OFFSET], 0
+    offset = row * INTERFACE_WORDS
+    if 0 <= count <= interfaces[offset + FAST]:
+        return count * interfaces[offset + MULTIPLIER] + interfaces[offset + OFFSET], 0
     return exact_interface_time(
-        np.uint64(count), np.uint64(interfaces[at + UNITS]), interfaces[at + POWER], interfaces[at + SECONDS]
+        np.uint64(count),
+        np.uint64(interfaces[offset + UNITS]),
+        interfaces[offset + POWER],
+        interfaces[offset + SECONDS],
     )
 
 
@@ -127,15 +130,15 @@ def parse_interface(body: bytes, big_endian: bool) -> Interface:
     if len(body) < 8:
         raise BadInterfaceError("the block is too short")
     link_type, snaplen = struct.unpack_from(order + "HxxI", body)
-    resolution = offset = name = None
-    at = 8
-    while at < len(body):
-        if at + 4 > len(body):
+    resolution = clock_offset = name = None
+    offset = 8
+    while offset < len(body):
+        if offset + 4 > len(body):
             raise BadInterfaceError("an option is truncated")
-        code, length = struct.unpack_from(order + "HH", body, at)
-        value = body[at + 4 : at + 4 + length]
-        at += 4 + (length + 3) // 4 * 4
-        if at > len(body) or (code == END_OF_OPTIONS and length):
+        code, length = struct.unpack_from(order + "HH", body, offset)
+        value = body[offset + 4 : offset + 4 + length]
+        offset += 4 + (length + 3) // 4 * 4
+        if offset > len(body) or (code == END_OF_OPTIONS and length):
             raise BadInterfaceError("an option is longer than its block, or opt_endofopt has a length")
         if code == END_OF_OPTIONS:
             break
@@ -146,12 +149,12 @@ def parse_interface(body: bytes, big_endian: bool) -> Interface:
                 )
             resolution = value[0]
         elif code == IF_TSOFFSET:
-            if length != 8 or offset is not None:
+            if length != 8 or clock_offset is not None:
                 raise BadInterfaceError("if_tsoffset is repeated or has a wrong length")
-            offset = int.from_bytes(value, "big" if big_endian else "little", signed=True)
+            clock_offset = int.from_bytes(value, "big" if big_endian else "little", signed=True)
         elif code == IF_NAME and name is None:
             name = value.rstrip(b"\0").decode("utf-8", "replace")[:MAX_NAME]
-    return Interface(link_type, snaplen, 6 if resolution is None else resolution, offset or 0, name)
+    return Interface(link_type, snaplen, 6 if resolution is None else resolution, clock_offset or 0, name)
 
 
 class InterfaceTable:

@@ -55,30 +55,32 @@ def is_export_file(head: bytes) -> bool:
 
 
 @helper
-def message_end(buf, at, size, version):  # type: ignore[no-untyped-def]
-    """Return the offset after the message at `at`, or -1 if its length field is invalid.
+def message_end(buf, offset, size, version):  # type: ignore[no-untyped-def]
+    """Return the offset after the message at `offset`, or -1 if its length field is invalid.
 
     The caller has checked that the header, of `version`, is complete. `size`: bytes of the file.
     """
     header = header_length(version)
-    length = u16be(buf, at + 2)
+    length = u16be(buf, offset + 2)
     if version in (5, 7):
-        return min(at + header + length * record_length(version), size)
+        return min(offset + header + length * record_length(version), size)
     if version == 10:
-        return min(at + length, size) if length >= header else np.int64(-1)
-    at += header
-    while at + 4 <= size:
-        kind = u16be(buf, at)
+        return min(offset + length, size) if length >= header else np.int64(-1)
+    offset += header
+    while offset + 4 <= size:
+        kind = u16be(buf, offset)
         if header_length(kind):
-            return at
-        length = u16be(buf, at + 2)
+            return offset
+        length = u16be(buf, offset + 2)
         if kind == 0 and length == 0:
-            while at < size and buf[at] == 0:
-                at += 1
-            return at - 1 if at < size else size  # the first byte of a header (a 16-bit version below 256) is zero too
-        if length < 4 or at + length > size:
+            while offset < size and buf[offset] == 0:
+                offset += 1
+            return (
+                offset - 1 if offset < size else size
+            )  # the first byte of a header (a 16-bit version below 256) is zero too
+        if length < 4 or offset + length > size:
             return size
-        at += length
+        offset += length
     return size
 
 
@@ -88,50 +90,50 @@ def walk_messages(buf, end, size, block_records, max_blocks, rows, state):  # ty
 
     `rows`: max_blocks x BLOCK_WORDS. `state`: the words of a WalkState. Returns the number of blocks written.
     """
-    at = state[0]
+    offset = state[0]
     status = np.int64(CONTINUE)
     block = 0
     while block < max_blocks:
-        begin = at
+        begin = offset
         records = 0
         first = np.int64(2**63 - 1)
         last = np.int64(-1)
         while records < block_records:
-            version = u16be(buf, at) if at + 2 <= end else np.int64(0)
+            version = u16be(buf, offset) if offset + 2 <= end else np.int64(0)
             header = header_length(version)
-            if at + max(header, 2) > end:
-                status = np.int64(END_OF_DATA if at == end else CUT_HEADER)
+            if offset + max(header, 2) > end:
+                status = np.int64(END_OF_DATA if offset == end else CUT_HEADER)
                 break
-            following = message_end(buf, at, size, version) if header else np.int64(-1)
+            following = message_end(buf, offset, size, version) if header else np.int64(-1)
             if following < 0:
                 status = np.int64(BAD_LENGTH)
                 break
             if following > end:
                 status = np.int64(CUT_RECORD)
                 break
-            time = header_clock(buf, at, version)[1]
+            time = header_clock(buf, offset, version)[1]
             first = min(first, time)
             last = max(last, time)
-            at = following
+            offset = following
             records += 1
-        block = put_block_row(rows, block, begin, at, records, first, last, 0)
+        block = put_block_row(rows, block, begin, offset, records, first, last, 0)
         if status != CONTINUE:
             break
-    state[0] = at
+    state[0] = offset
     state[1] = status
     return block
 
 
 @kernel("i64(u8*, i64, i64, i64, i64*, i64*, i64*)")
-def list_messages(buf, at, end, size, starts, lengths, times):  # type: ignore[no-untyped-def]
+def list_messages(buf, offset, end, size, starts, lengths, times):  # type: ignore[no-untyped-def]
     """Write offset, length and time (ns) of all messages of a block that was walked. Returns their number."""
     count = 0
-    while at < end:
-        version = u16be(buf, at)
-        following = message_end(buf, at, size, version)
-        starts[count] = at
-        lengths[count] = following - at
-        times[count] = header_clock(buf, at, version)[1]
-        at = following
+    while offset < end:
+        version = u16be(buf, offset)
+        following = message_end(buf, offset, size, version)
+        starts[count] = offset
+        lengths[count] = following - offset
+        times[count] = header_clock(buf, offset, version)[1]
+        offset = following
         count += 1
     return count

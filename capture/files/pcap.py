@@ -37,28 +37,28 @@ MAGICS: dict[bytes, tuple[bool, bool, int]] = {
 
 
 @helper
-def record_time(buf, at, big_endian, unit):  # type: ignore[no-untyped-def]
-    """Return the time in ns of the record at `at`. A fraction of a second or more is carried over to the seconds."""
-    return u32(buf, at, big_endian) * 1_000_000_000 + u32(buf, at + 4, big_endian) * unit
+def record_time(buf, offset, big_endian, unit):  # type: ignore[no-untyped-def]
+    """Return the time in ns of the record at `offset`. A fraction of a second or more carries over."""
+    return u32(buf, offset, big_endian) * 1_000_000_000 + u32(buf, offset + 4, big_endian) * unit
 
 
 @helper
-def captured_length(buf, at, big_endian, length_order):  # type: ignore[no-untyped-def]
-    """Return incl_len of the record at `at`."""
-    first = u32(buf, at + 8, big_endian)
+def captured_length(buf, offset, big_endian, length_order):  # type: ignore[no-untyped-def]
+    """Return incl_len of the record at `offset`."""
+    first = u32(buf, offset + 8, big_endian)
     if length_order == 0:
         return first
-    second = u32(buf, at + 12, big_endian)
+    second = u32(buf, offset + 12, big_endian)
     return second if length_order == 1 else min(first, second)
 
 
 @helper
-def wire_length(buf, at, big_endian, length_order):  # type: ignore[no-untyped-def]
-    """Return orig_len of the record at `at`: the other one of the two lengths."""
-    second = u32(buf, at + 12, big_endian)
+def wire_length(buf, offset, big_endian, length_order):  # type: ignore[no-untyped-def]
+    """Return orig_len of the record at `offset`: the other one of the two lengths."""
+    second = u32(buf, offset + 12, big_endian)
     if length_order == 0:
         return second
-    first = u32(buf, at + 8, big_endian)
+    first = u32(buf, offset + 8, big_endian)
     return first if length_order == 1 else max(first, second)
 
 
@@ -68,34 +68,34 @@ def scan_blocks(buf, end, big_endian, unit, header, length_order, max_captured, 
 
     `rows`: max_blocks x BLOCK_WORDS. `state`: the first two words of a WalkState. Returns the number of blocks written.
     """
-    at = state[0]
+    offset = state[0]
     status = np.int64(CONTINUE)
     block = 0
     while block < max_blocks:
-        begin = at
+        begin = offset
         records = 0
         first = np.int64(2**63 - 1)
         last = np.int64(-1)
         while records < block_records:
-            if at + header > end:
-                status = np.int64(END_OF_DATA if at == end else CUT_HEADER)
+            if offset + header > end:
+                status = np.int64(END_OF_DATA if offset == end else CUT_HEADER)
                 break
-            captured = captured_length(buf, at, big_endian, length_order)
+            captured = captured_length(buf, offset, big_endian, length_order)
             if captured > max_captured:
                 status = np.int64(BAD_LENGTH)
                 break
-            if at + header + captured > end:
+            if offset + header + captured > end:
                 status = np.int64(CUT_RECORD)
                 break
-            time = record_time(buf, at, big_endian, unit)
+            time = record_time(buf, offset, big_endian, unit)
             first = min(first, time)
             last = max(last, time)
-            at += header + captured
+            offset += header + captured
             records += 1
-        block = put_block_row(rows, block, begin, at, records, first, last, 0)
+        block = put_block_row(rows, block, begin, offset, records, first, last, 0)
         if status != CONTINUE:
             break
-    state[0] = at
+    state[0] = offset
     state[1] = status
     return block
 

@@ -71,25 +71,25 @@ INTERFACE_FOLLOWS = -1
 
 
 @helper
-def u16(buf, at, big_endian):  # type: ignore[no-untyped-def]
+def u16(buf, offset, big_endian):  # type: ignore[no-untyped-def]
     """Read two bytes in the byte order of the section."""
-    return u16be(buf, at) if big_endian else u16le(buf, at)
+    return u16be(buf, offset) if big_endian else u16le(buf, offset)
 
 
 @helper
-def packet_interface(buf, at, kind, big_endian):  # type: ignore[no-untyped-def]
-    """Return the interface of the packet block at `at`, as its number in the section."""
+def packet_interface(buf, offset, kind, big_endian):  # type: ignore[no-untyped-def]
+    """Return the interface of the packet block at `offset`, as its number in the section."""
     if kind == SIMPLE_PACKET:
         return np.int64(0)
     if kind == ENHANCED_PACKET:
-        return u32(buf, at + 8, big_endian)
-    return u16(buf, at + 8, big_endian)
+        return u32(buf, offset + 8, big_endian)
+    return u16(buf, offset + 8, big_endian)
 
 
 @helper
-def packet_timestamp(buf, at, big_endian):  # type: ignore[no-untyped-def]
-    """Return the 64-bit timestamp of the enhanced or obsolete packet block at `at`, in units of its interface."""
-    return u32(buf, at + 12, big_endian) << 32 | u32(buf, at + 16, big_endian)
+def packet_timestamp(buf, offset, big_endian):  # type: ignore[no-untyped-def]
+    """Return the 64-bit timestamp of the enhanced or obsolete packet block at `offset`, in units of its interface."""
+    return u32(buf, offset + 12, big_endian) << 32 | u32(buf, offset + 16, big_endian)
 
 
 @helper
@@ -105,30 +105,30 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
     `interfaces`: table with a row for each of the state[3] interfaces passed so far. `rows`: max_blocks x BLOCK_WORDS.
     `state`: the words of a WalkState. Returns the number of rows written.
     """
-    at = state[0]
+    offset = state[0]
     status = np.int64(CONTINUE)
     section = state[2]
     known = state[3]
     block = 0
     while block < max_blocks:
-        begin = at
-        stop = at
+        begin = offset
+        stop = offset
         records = 0
         first = np.int64(2**63 - 1)
         last = np.int64(-1)
         while records < block_records:
-            if at + 8 > end:
-                status = np.int64(END_OF_DATA if at == end else CUT_HEADER)
+            if offset + 8 > end:
+                status = np.int64(END_OF_DATA if offset == end else CUT_HEADER)
                 break
-            kind = u32le(buf, at)
+            kind = u32le(buf, offset)
             big_endian = section & 1
             if kind == SECTION:
                 if records:
                     break  # a block ends with its section
-                if at + 12 > end:
+                if offset + 12 > end:
                     status = np.int64(CUT_RECORD)
                     break
-                magic = u32le(buf, at + 8)
+                magic = u32le(buf, offset + 8)
                 if magic not in (LITTLE_ENDIAN, BIG_ENDIAN):
                     status = np.int64(BAD_SECTION)
                     break
@@ -137,15 +137,15 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
                 status = np.int64(BAD_SECTION)
                 break
             elif big_endian:
-                kind = u32(buf, at, big_endian)
-            length = u32(buf, at + 4, big_endian)
+                kind = u32(buf, offset, big_endian)
+            length = u32(buf, offset + 4, big_endian)
             if length < 12 or length & 3 or length > MAX_BLOCK:
                 status = np.int64(BAD_LENGTH)
                 break
-            if at + length > end:
+            if offset + length > end:
                 status = np.int64(CUT_RECORD)
                 break
-            if u32(buf, at + length - 4, big_endian) != length:
+            if u32(buf, offset + length - 4, big_endian) != length:
                 status = np.int64(BAD_LENGTH)
                 break
             if kind in (ENHANCED_PACKET, SIMPLE_PACKET, PACKET):
@@ -153,40 +153,40 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
                 if length < header + 4:
                     status = np.int64(BAD_LENGTH)
                     break
-                interface = (section >> 1) + packet_interface(buf, at, kind, big_endian)
+                interface = (section >> 1) + packet_interface(buf, offset, kind, big_endian)
                 if interface >= known:
                     status = np.int64(UNKNOWN_INTERFACE)
                     break
                 if kind == SIMPLE_PACKET:
                     captured = simple_captured_length(
-                        u32(buf, at + 8, big_endian), interfaces[interface * INTERFACE_WORDS + SNAPLEN]
+                        u32(buf, offset + 8, big_endian), interfaces[interface * INTERFACE_WORDS + SNAPLEN]
                     )
                     time = np.int64(0)
                 else:
-                    captured = u32(buf, at + 20, big_endian)
-                    time, _ = interface_time(interfaces, interface, packet_timestamp(buf, at, big_endian))
+                    captured = u32(buf, offset + 20, big_endian)
+                    time, _ = interface_time(interfaces, interface, packet_timestamp(buf, offset, big_endian))
                 if captured > MAX_CAPTURED or captured > length - header - 4:
                     status = np.int64(BAD_LENGTH)
                     break
                 if records == 0:
-                    begin = at
-                stop = at + length
+                    begin = offset
+                stop = offset + length
                 first = min(first, time)
                 last = max(last, time)
                 records += 1
             elif kind == SECTION:
-                if length < SECTION_HEADER or u16(buf, at + 12, big_endian) != 1:
+                if length < SECTION_HEADER or u16(buf, offset + 12, big_endian) != 1:
                     status = np.int64(BAD_SECTION)
                     break
                 section = known << 1 | big_endian
             elif kind == INTERFACE_DESCRIPTION:
                 status = np.int64(INTERFACE_FOLLOWS)
                 break
-            at += length
+            offset += length
         block = put_block_row(rows, block, begin, stop, records, first, last, section)
         if status != CONTINUE:
             break
-    state[0] = at
+    state[0] = offset
     state[1] = status
     state[2] = section
     return block
@@ -234,14 +234,16 @@ class PcapngFormat:
         if state.interfaces == MAX_INTERFACES:
             return TOO_MANY_INTERFACES
         big_endian = bool(state.section & 1)
-        length = int.from_bytes(data[state.at + 4 : state.at + 8].tobytes(), "big" if big_endian else "little")
+        length = int.from_bytes(data[state.offset + 4 : state.offset + 8].tobytes(), "big" if big_endian else "little")
         if state.interfaces == len(self.table.names):
             try:
-                self.table.add(parse_interface(data[state.at + 8 : state.at + length - 4].tobytes(), big_endian))
+                self.table.add(
+                    parse_interface(data[state.offset + 8 : state.offset + length - 4].tobytes(), big_endian)
+                )
             except BadInterfaceError:
                 return BAD_INTERFACE
         state.interfaces += 1
-        state.at += length
+        state.offset += length
         return CONTINUE
 
 

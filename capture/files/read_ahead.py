@@ -79,10 +79,10 @@ class ReadAhead:
         if isinstance(item, BaseException):
             raise item
         buffer, end, pieces = item
-        at = end - sum(map(len, pieces))
+        offset = end - sum(map(len, pieces))
         for piece in pieces:
-            buffer[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
-            at += len(piece)
+            buffer[offset : offset + len(piece)] = np.frombuffer(piece, np.uint8)
+            offset += len(piece)
         return buffer, end
 
     def give(self, buffer: npt.NDArray[np.uint8]) -> None:

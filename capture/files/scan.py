@@ -87,13 +87,13 @@ class PiecewiseScan:
     def _joined_walks(self) -> list[Walk]:
         """Join the walks; repeat those that began at a wrong guess. No walk contains bytes after damage."""
         walks: list[Walk] = []
-        at, size = self.bounds[0], len(self.file.data)
-        while at < size and (not walks or walks[-1].range.damage is None):
-            walk = self._walks.get(at)
-            if walk is None or walk.range.end == at:
-                walk = self._walk(at, next(bound for bound in self.bounds if bound > at))
+        offset, size = self.bounds[0], len(self.file.data)
+        while offset < size and (not walks or walks[-1].range.damage is None):
+            walk = self._walks.get(offset)
+            if walk is None or walk.range.end == offset:
+                walk = self._walk(offset, next(bound for bound in self.bounds if bound > offset))
             walks.append(walk)
-            at = walk.range.end
+            offset = walk.range.end
         return walks
 
     def index(self, progress: Progress | None = None) -> Index:
@@ -110,8 +110,8 @@ class PiecewiseScan:
         chunk = np.empty((CHUNK_BLOCKS, BLOCK_WORDS), np.int64)
         rows = [chunk[:0]]
         damage = None
-        while state.at < cut:
-            before = state.at
+        while state.offset < cut:
+            before = state.offset
             count = file.format.walk(file.data, cut, self.block_records, chunk, state)
             if not count:  # the record that straddles the cut, or the end of what can be walked
                 count = file.format.walk(file.data, len(file.data), 1, chunk[:1], state)
@@ -120,5 +120,5 @@ class PiecewiseScan:
                 break
             rows.append(chunk[:count].copy())
             if progress:
-                progress(state.at - before)
-        return Walk(ByteRange(start, state.at, damage), np.concatenate(rows))
+                progress(state.offset - before)
+        return Walk(ByteRange(start, state.offset, damage), np.concatenate(rows))

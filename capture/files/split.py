@@ -38,8 +38,8 @@ row."""
 
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64)")
-def guess_boundary(buf, at, stop, end, big_endian, fraction, header, length_order, max_captured, chain, pause):  # type: ignore[no-untyped-def]
-    """Return the first offset in `[at, stop)` where `chain` plausible records begin; -1 for none.
+def guess_boundary(buf, offset, stop, end, big_endian, fraction, header, length_order, max_captured, chain, pause):  # type: ignore[no-untyped-def]
+    """Return the first offset in `[offset, stop)` where `chain` plausible records begin; -1 for none.
 
     A chain that reaches `end` may be shorter. A record header is plausible if:
 
@@ -48,7 +48,7 @@ def guess_boundary(buf, at, stop, end, big_endian, fraction, header, length_orde
     * its wire length is possible (if all packets have one size, only this detects a header read 4 bytes too late);
     * it is at most `pause` seconds away from the record before it.
     """
-    for start in range(at, stop):
+    for start in range(offset, stop):
         here = np.int64(start)
         seen = 0
         before = np.int64(-1)
@@ -140,10 +140,10 @@ class RangeScan:
 
     def __next__(self) -> Block:
         """Walk the next block. A record that straddles the cut is a separate block."""
-        if self.state.at >= self.cut or self.damage is not None:
+        if self.state.offset >= self.cut or self.damage is not None:
             raise StopIteration
         count = self._walk(self.cut, self.block_records)
-        if not count and self.state.at < self.cut:
+        if not count and self.state.offset < self.cut:
             count = self._walk(len(self.file.data), 1)
         if not count:
             self.damage = DAMAGE.get(self.state.status)  # None if only blocks without packets remained
@@ -158,7 +158,7 @@ class RangeScan:
     @property
     def range(self) -> ByteRange:
         """The range walked so far; complete after the last block."""
-        return replace(self.begin, end=self.state.at, damage=self.damage)
+        return replace(self.begin, end=self.state.offset, damage=self.damage)
 
 
 def even_offsets(begin: int, size: int, count: int) -> list[int]:
@@ -192,13 +192,13 @@ def split(file: Capture, count: int) -> list[ByteRange]:
             guessed = {range_.start: range_ for range_ in threads.map(walk, range(count)) if range_ is not None}
     ranges: list[ByteRange] = []
     state = WalkState(file.format.first_record)
-    while state.at < len(file.data) and (not ranges or ranges[-1].damage is None):
-        range_ = guessed.get(state.at)
+    while state.offset < len(file.data) and (not ranges or ranges[-1].damage is None):
+        range_ = guessed.get(state.offset)
         if range_ is None or range_.end == range_.start:
-            scan = _walk_range(file, state, next(bound for bound in bounds if bound > state.at))
+            scan = _walk_range(file, state, next(bound for bound in bounds if bound > state.offset))
             range_, state = scan.range, scan.state
         ranges.append(range_)
-        state.at = range_.end
+        state.offset = range_.end
     if len(ranges) > 1 and ranges[-1].start == ranges[-1].end:  # the last range has no records, only the damage
         last = ranges.pop()
         ranges[-1] = replace(ranges[-1], end=last.end, damage=last.damage)
@@ -206,7 +206,7 @@ def split(file: Capture, count: int) -> list[ByteRange]:
 
 
 def _walk_range(file: Capture, state: WalkState, cut: int) -> RangeScan:
-    scan = RangeScan(file, state.at, cut, BLOCK_RECORDS, state.section, state.interfaces)
+    scan = RangeScan(file, state.offset, cut, BLOCK_RECORDS, state.section, state.interfaces)
     for _ in scan:
         pass
     return scan

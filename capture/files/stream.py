@@ -145,7 +145,7 @@ class StreamedCapture:
         form: FileFormat | None = None
         state = WalkState(0)
         row = np.empty((1, BLOCK_WORDS), np.int64)
-        end = 0  # end of the bytes in `data`; those before state.at have been processed
+        end = 0  # end of the bytes in `data`; those before state.offset have been processed
         self.data = np.empty(0, np.uint8)
         ended = False
         while not ended:
@@ -156,17 +156,17 @@ class StreamedCapture:
             else:
                 if chunk is None:
                     if self.live:
-                        self._cut = form is not None and end > state.at
+                        self._cut = form is not None and end > state.offset
                         yield None
                     continue
-                state.at, end = self._join(reading, *chunk, state.at, end)
+                state.offset, end = self._join(reading, *chunk, state.offset, end)
             if form is None:
-                if end - state.at < HEAD_BYTES and not ended:
+                if end - state.offset < HEAD_BYTES and not ended:
                     continue
-                if end == state.at and self._stopped.is_set():
+                if end == state.offset and self._stopped.is_set():
                     return
-                form = self._format = self._recognise(self.data[state.at : end].tobytes())
-                state.at += form.first_record
+                form = self._format = self._recognise(self.data[state.offset : end].tobytes())
+                state.offset += form.first_record
             state.status = CONTINUE
             while state.status == CONTINUE:
                 if form.walk(self.data, end, min(block_records, skip or block_records), row, state):
@@ -182,10 +182,12 @@ class StreamedCapture:
             met = self._source.damage if state.status in RETRY_WITH_MORE_BYTES else None
             self.damage = met or DAMAGE.get(state.status)
 
-    def _join(self, reading: ReadAhead, buffer: npt.NDArray[np.uint8], upto: int, at: int, end: int) -> tuple[int, int]:
-        """Join the rest of `data`, `[at, end)`, and a new chunk in `data`. Return begin and end of the joined bytes."""
-        begin = HEADROOM - (end - at)
-        rest, old_data = self.data[at:end], self.data
+    def _join(
+        self, reading: ReadAhead, buffer: npt.NDArray[np.uint8], upto: int, offset: int, end: int
+    ) -> tuple[int, int]:
+        """Join the rest of `data`, `[offset, end)`, and a new chunk in `data`. Return begin and end of both."""
+        begin = HEADROOM - (end - offset)
+        rest, old_data = self.data[offset:end], self.data
         if begin >= 0:
             buffer[begin:HEADROOM] = rest
             self.data = buffer

@@ -46,50 +46,52 @@ TRUNCATED, COUNTS = 0, 1
 
 
 @helper
-def put_tag_back(buf, at, mac):  # type: ignore[no-untyped-def]
-    """Insert the VLAN tag of the frame at `at` after its addresses. Return the new offset of the frame."""
-    frame = at + mac
+def put_tag_back(buf, offset, mac):  # type: ignore[no-untyped-def]
+    """Insert the VLAN tag of the frame at `offset` after its addresses. Return the new offset of the frame."""
+    frame = offset + mac
     for index in range(MACS):
         buf[frame - TAG + index] = buf[frame + index]
-    tpid = u16le(buf, at + VLAN_TPID) if u32le(buf, at + STATUS) & VLAN_TPID_VALID else np.int64(0x8100)
-    tci = u16le(buf, at + VLAN_TCI)
+    tpid = u16le(buf, offset + VLAN_TPID) if u32le(buf, offset + STATUS) & VLAN_TPID_VALID else np.int64(0x8100)
+    tci = u16le(buf, offset + VLAN_TCI)
     put16le(buf, frame + MACS - TAG, tpid >> 8 | (tpid & 0xFF) << 8)
     put16le(buf, frame + MACS - TAG + 2, tci >> 8 | (tci & 0xFF) << 8)
     return mac - TAG
 
 
 @helper
-def put_cooked_header(buf, at, mac):  # type: ignore[no-untyped-def]
-    """Insert a cooked header before the packet at `at`. Return the new offset of the packet."""
-    header = at + mac - COOKED_HEADER
+def put_cooked_header(buf, offset, mac):  # type: ignore[no-untyped-def]
+    """Insert a cooked header before the packet at `offset`. Return the new offset of the packet."""
+    header = offset + mac - COOKED_HEADER
     buf[header] = 0
-    buf[header + 1] = buf[at + PACKET_TYPE]
-    buf[header + 2] = buf[at + HARDWARE_TYPE + 1]
-    buf[header + 3] = buf[at + HARDWARE_TYPE]
+    buf[header + 1] = buf[offset + PACKET_TYPE]
+    buf[header + 2] = buf[offset + HARDWARE_TYPE + 1]
+    buf[header + 3] = buf[offset + HARDWARE_TYPE]
     buf[header + 4] = 0
-    buf[header + 5] = buf[at + ADDRESS_LENGTH]
+    buf[header + 5] = buf[offset + ADDRESS_LENGTH]
     for index in range(8):
-        buf[header + 6 + index] = buf[at + HARDWARE_ADDRESS + index]
-    buf[header + 14] = buf[at + PROTOCOL]  # in network order, as the kernel has it
-    buf[header + 15] = buf[at + PROTOCOL + 1]
+        buf[header + 6 + index] = buf[offset + HARDWARE_ADDRESS + index]
+    buf[header + 14] = buf[offset + PROTOCOL]  # in network order, as the kernel has it
+    buf[header + 15] = buf[offset + PROTOCOL + 1]
     return mac - COOKED_HEADER
 
 
 @helper
-def complete(buf, at, link):  # type: ignore[no-untyped-def]
-    """Complete the frame at `at`, once: insert its VLAN tag or cooked header."""
-    mac = u16le(buf, at + MAC)
-    captured = u32le(buf, at + SNAPLEN)
+def complete(buf, offset, link):  # type: ignore[no-untyped-def]
+    """Complete the frame at `offset`, once: insert its VLAN tag or cooked header."""
+    mac = u16le(buf, offset + MAC)
+    captured = u32le(buf, offset + SNAPLEN)
     begin = mac
     if link == COOKED:
         if mac >= FRAME_HEADER + COOKED_HEADER:
-            begin = put_cooked_header(buf, at, mac)
-    elif link == ETHERNET and u32le(buf, at + STATUS) & VLAN_VALID and captured >= MACS and mac >= FRAME_HEADER + TAG:
-        begin = put_tag_back(buf, at, mac)
-    put16le(buf, at + MAC, begin)
-    put32le(buf, at + SNAPLEN, captured + (mac - begin))
-    put32le(buf, at + LEN, u32le(buf, at + LEN) + (mac - begin))
-    buf[at + DONE] = 1
+            begin = put_cooked_header(buf, offset, mac)
+    elif (
+        link == ETHERNET and u32le(buf, offset + STATUS) & VLAN_VALID and captured >= MACS and mac >= FRAME_HEADER + TAG
+    ):
+        begin = put_tag_back(buf, offset, mac)
+    put16le(buf, offset + MAC, begin)
+    put32le(buf, offset + SNAPLEN, captured + (mac - begin))
+    put32le(buf, offset + LEN, u32le(buf, offset + LEN) + (mac - begin))
+    buf[offset + DONE] = 1
 
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64*, i64*, i64*)")
@@ -101,36 +103,36 @@ def scan_ring(buf, end, link, block_records, max_blocks, rows, state, counts):  
     A frame whose offsets point outside the block, or into the next frame, ends the walk with BAD_LENGTH. Returns the
     number of blocks written.
     """
-    at = state[0]
+    offset = state[0]
     status = np.int64(CONTINUE)
     block = 0
     while block < max_blocks:
-        begin = at
+        begin = offset
         records = 0
         first = np.int64(2**63 - 1)
         last = np.int64(-1)
         while records < block_records:
-            if at + FRAME_HEADER > end:
-                status = np.int64(END_OF_DATA if at == end else CUT_HEADER)
+            if offset + FRAME_HEADER > end:
+                status = np.int64(END_OF_DATA if offset == end else CUT_HEADER)
                 break
-            following = u32le(buf, at + NEXT)
-            after = at + following if following else end
-            mac = u16le(buf, at + MAC)
-            if mac < FRAME_HEADER or after > end or at + mac + u32le(buf, at + SNAPLEN) > after:
+            following = u32le(buf, offset + NEXT)
+            after = offset + following if following else end
+            mac = u16le(buf, offset + MAC)
+            if mac < FRAME_HEADER or after > end or offset + mac + u32le(buf, offset + SNAPLEN) > after:
                 status = np.int64(BAD_LENGTH)
                 break
-            if buf[at + DONE] == 0:
-                complete(buf, at, link)
-                counts[TRUNCATED] += u32le(buf, at + SNAPLEN) < u32le(buf, at + LEN)
-            time = u32le(buf, at + SEC) * 1_000_000_000 + u32le(buf, at + NSEC)
+            if buf[offset + DONE] == 0:
+                complete(buf, offset, link)
+                counts[TRUNCATED] += u32le(buf, offset + SNAPLEN) < u32le(buf, offset + LEN)
+            time = u32le(buf, offset + SEC) * 1_000_000_000 + u32le(buf, offset + NSEC)
             first = min(first, time)
             last = max(last, time)
-            at = after
+            offset = after
             records += 1
-        block = put_block_row(rows, block, begin, at, records, first, last, 0)
+        block = put_block_row(rows, block, begin, offset, records, first, last, 0)
         if status != CONTINUE:
             break
-    state[0] = at
+    state[0] = offset
     state[1] = status
     return block
 

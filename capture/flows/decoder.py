@@ -219,8 +219,8 @@ class FlowDecoder:
 
     def _set(self, data: Bytes, state: Numbers) -> tuple[int, bytes, Session]:
         """Return ID and body of the set that the kernel has returned, and its session."""
-        at, end = int(state[kernel.STATE_SET]), int(state[kernel.STATE_OFFSET])
-        head = data[at:end].tobytes()
+        offset, end = int(state[kernel.STATE_SET]), int(state[kernel.STATE_OFFSET])
+        head = data[offset:end].tobytes()
         return int.from_bytes(head[:2], "big"), head[4:], self.sessions.by_number[int(state[kernel.STATE_SESSION])]
 
     def _read_template_set(self, data: Bytes, state: Numbers) -> None:

@@ -33,43 +33,43 @@ MOST_RECORDS = 30
 
 
 @helper
-def sets_fill(buf, at, end, version):  # type: ignore[no-untyped-def]
-    """Return whether `buf[at:end]` consists of at least one set and optional zero padding."""
+def sets_fill(buf, offset, end, version):  # type: ignore[no-untyped-def]
+    """Return whether `buf[offset:end]` consists of at least one set and optional zero padding."""
     sets = 0
-    while at + 4 <= end:
-        kind = u16be(buf, at)
-        size = u16be(buf, at + 2)
+    while offset + 4 <= end:
+        kind = u16be(buf, offset)
+        size = u16be(buf, offset + 2)
         if kind == 0 and size == 0:
             break
         template = kind in (2, 3) if version == 10 else kind in (0, 1)
-        if size < 4 or size > end - at or (kind < 256 and not template):
+        if size < 4 or size > end - offset or (kind < 256 and not template):
             return False
-        at += size
+        offset += size
         sets += 1
-    while at < end:
-        if buf[at]:
+    while offset < end:
+        if buf[offset]:
             return False
-        at += 1
+        offset += 1
     return sets > 0
 
 
 @helper
-def is_export(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return whether `buf[at:end]` is a complete export datagram."""
-    if at + 4 > end:
+def is_export(buf, offset, end):  # type: ignore[no-untyped-def]
+    """Return whether `buf[offset:end]` is a complete export datagram."""
+    if offset + 4 > end:
         return False
-    version = u16be(buf, at)
+    version = u16be(buf, offset)
     header = header_length(version)
-    count = u16be(buf, at + 2)
-    if header == 0 or at + header > end or count == 0:
+    count = u16be(buf, offset + 2)
+    if header == 0 or offset + header > end or count == 0:
         return False
     if version in (5, 7):
         if count > MOST_RECORDS:
             return False
-        return end - at == header + count * record_length(version) and u32be(buf, at + 12) < 1_000_000_000
-    if version == 10 and count != end - at:
+        return end - offset == header + count * record_length(version) and u32be(buf, offset + 12) < 1_000_000_000
+    if version == 10 and count != end - offset:
         return False
-    return sets_fill(buf, at + header, end, version)
+    return sets_fill(buf, offset + header, end, version)
 
 
 @kernel("i64(u8*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64, i64*, i64, i64*)")
@@ -85,17 +85,17 @@ def choose_exports(  # type: ignore[no-untyped-def]
     """
     count = 0
     for packet in range(packets):
-        at = offsets[packet]
-        if protocols[packet] != UDP or ports[packet] < 0 or at < 0:
+        offset = offsets[packet]
+        if protocols[packet] != UDP or ports[packet] < 0 or offset < 0:
             continue
         length = lengths[packet]
         if ports[packet] not in PORTS:
-            if length < 2 or header_length(u16be(buf, at)) == 0:
+            if length < 2 or header_length(u16be(buf, offset)) == 0:
                 continue
-            if not is_export(buf, at, at + length):
+            if not is_export(buf, offset, offset + length):
                 refused[0] += 1
                 continue
-        jobs[JOB_START * stride + count] = at
+        jobs[JOB_START * stride + count] = offset
         jobs[JOB_LENGTH * stride + count] = length
         jobs[JOB_ARRIVAL * stride + count] = times[packet]
         jobs[JOB_ADDRESS_VERSION * stride + count] = versions[packet]

@@ -114,42 +114,42 @@ than MAX_FIELDS fields."""
 
 def announcements(version: int, options: bool, body: bytes) -> Iterator[Announcement]:
     """Read the template records of one set; `body` is the set without header. Stop after a truncated record."""
-    at = 0
-    while at + 4 <= len(body):
-        template, second = struct.unpack_from(">HH", body, at)
+    offset = 0
+    while offset + 4 <= len(body):
+        template, second = struct.unpack_from(">HH", body, offset)
         if template == 0:
             return  # padding
         if version == IPFIX and second == 0:
             yield Announcement(template, None)
-            at += 4
+            offset += 4
             continue
-        at += 4
+        offset += 4
         count, scope = second, 0
         if options:
-            if at + 2 > len(body):
+            if offset + 2 > len(body):
                 yield Announcement(template, None, "cut")
                 return
-            third = int.from_bytes(body[at : at + 2], "big")
-            at += 2
+            third = int.from_bytes(body[offset : offset + 2], "big")
+            offset += 2
             if version == IPFIX:
                 scope = third
             else:
                 scope, count = second // 4, second // 4 + third // 4
         specifiers = []
         for _ in range(count):
-            if at + 4 > len(body):
+            if offset + 4 > len(body):
                 yield Announcement(template, None, "cut")
                 return
-            number, length = struct.unpack_from(">HH", body, at)
-            at += 4
+            number, length = struct.unpack_from(">HH", body, offset)
+            offset += 4
             enterprise = 0
             if version == IPFIX and number & 0x8000:
-                if at + 4 > len(body):
+                if offset + 4 > len(body):
                     yield Announcement(template, None, "cut")
                     return
                 number &= 0x7FFF
-                enterprise = int.from_bytes(body[at : at + 4], "big")
-                at += 4
+                enterprise = int.from_bytes(body[offset : offset + 4], "big")
+                offset += 4
             specifiers.append(SPECIFIER.pack(number, length, enterprise))
         definition = Definition(version, b"".join(specifiers), options, scope)
         refused = None

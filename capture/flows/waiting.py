@@ -21,23 +21,23 @@ SYSTEM_INIT_TIME = 160
 
 def records(definition: Definition, body: bytes) -> Iterator[list[bytes]]:
     """Split a set into records, and records into fields. A record that exceeds the set is omitted."""
-    at = 0
+    offset = 0
     shortest = definition.shortest
     fields = definition.fields
-    while at + shortest <= len(body):
+    while offset + shortest <= len(body):
         record: list[bytes] = []
         for field in fields:
             length = field.length
             if length == VARIABLE:
-                length = body[at] if at < len(body) else 0
-                at += 1
+                length = body[offset] if offset < len(body) else 0
+                offset += 1
                 if length == 255:
-                    length = int.from_bytes(body[at : at + 2], "big")
-                    at += 2
-            if at + length > len(body):
+                    length = int.from_bytes(body[offset : offset + 2], "big")
+                    offset += 2
+            if offset + length > len(body):
                 return
-            record.append(body[at : at + length])
-            at += length
+            record.append(body[offset : offset + length])
+            offset += length
         yield record
 
 

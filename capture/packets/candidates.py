@@ -49,10 +49,10 @@ def fallback_header(buf, frame, end, link):  # type: ignore[no-untyped-def]
             return header
         if kind in (ETHERTYPE_MPLS, ETHERTYPE_MPLS_MULTICAST):
             return np.int64(ETHERNET_IN_MPLS)
-        at = frame + 14
-        while kind in VLAN_TAGS and at + 4 <= end:
-            kind = u16be(buf, at + 2)
-            at += 4
+        offset = frame + 14
+        while kind in VLAN_TAGS and offset + 4 <= end:
+            kind = u16be(buf, offset + 2)
+            offset += 4
         if kind == ETHERTYPE_BRIDGED:
             header = np.int64(BRIDGED_ETHERNET)
         elif kind == ETHERTYPE_PPP:

@@ -138,10 +138,10 @@ def write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity
     tunnels = np.int64(0)
     tunnel_id = np.int64(NULL)
     while tunnels < MAX_TUNNELS and fragment == 0:
-        state, at, inner_tunnel_id = tunnel_inside(buf, protocol, upper, end)
+        state, offset, inner_tunnel_id = tunnel_inside(buf, protocol, upper, end)
         if state < 0:
             break
-        inside = network_layer(buf, at, end, state)
+        inside = network_layer(buf, offset, end, state)
         if inside[0] < 0 or header_status(buf, inside[0], inside[1], end):
             break
         kind, ip, vlan, mpls, ethertype, source, destination = inside

@@ -101,23 +101,23 @@ def upper_layer(buf, kind, ip, end, wire_end):  # type: ignore[no-untyped-def]
         upper = ip + np.int64(buf[ip] & 15) * 4
         return np.int64(buf[ip + 9]), upper, fragment, more, ip + 4, end, wire_end
     protocol = np.int64(buf[ip + 6])
-    at = ip + 40
+    offset = ip + 40
     fragment = np.int64(0)
     more = np.int64(0)
     identified = np.int64(NULL)
-    while protocol in (HOP_BY_HOP, ROUTING, FRAGMENT_HEADER, DESTINATION) and at + 8 <= end:
-        following = np.int64(buf[at])
+    while protocol in (HOP_BY_HOP, ROUTING, FRAGMENT_HEADER, DESTINATION) and offset + 8 <= end:
+        following = np.int64(buf[offset])
         if protocol == FRAGMENT_HEADER:
-            fragment = u16be(buf, at + 2) & 0xFFF8
-            more = np.int64(buf[at + 3] & 1)
-            identified = at + 4
-            at += 8
+            fragment = u16be(buf, offset + 2) & 0xFFF8
+            more = np.int64(buf[offset + 3] & 1)
+            identified = offset + 4
+            offset += 8
         else:
-            at += (np.int64(buf[at + 1]) + 1) * 8
+            offset += (np.int64(buf[offset + 1]) + 1) * 8
         protocol = following
         if fragment:
             break
-    return protocol, at, fragment, more, identified, end, wire_end
+    return protocol, offset, fragment, more, identified, end, wire_end
 
 
 @helper
@@ -210,12 +210,12 @@ def write_seldom(buf, kind, protocol, upper, end, fragment, identified, want, ou
         out[(first + ICMP_TYPE) * capacity + row] = np.int64(buf[upper]) if bytes_of_icmp >= 1 else NULL
         out[(first + ICMP_CODE) * capacity + row] = np.int64(buf[upper + 1]) if bytes_of_icmp >= 2 else NULL
     if want & (1 << PAYLOAD_OFFSET | 1 << PAYLOAD_LENGTH):
-        at = upper
+        offset = upper
         if fragment == 0:
-            at = payload_start(buf, protocol, upper, end)
-        whole = upper <= at <= end
-        out[(first + PAYLOAD_OFFSET) * capacity + row] = at if whole else NULL
-        out[(first + PAYLOAD_LENGTH) * capacity + row] = end - at if whole else NULL
+            offset = payload_start(buf, protocol, upper, end)
+        whole = upper <= offset <= end
+        out[(first + PAYLOAD_OFFSET) * capacity + row] = offset if whole else NULL
+        out[(first + PAYLOAD_LENGTH) * capacity + row] = end - offset if whole else NULL
     return np.int64(0)
 
 

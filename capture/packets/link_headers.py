@@ -42,71 +42,71 @@ OUI_ETHERTYPE = (0x000000, 0x0000F8)
 
 
 @helper
-def after_snap(buf, at, end, pad):  # type: ignore[no-untyped-def]
-    """Return (state, offset) after the organisation and protocol ID at `at`.
+def after_snap(buf, offset, end, pad):  # type: ignore[no-untyped-def]
+    """Return (state, offset) after the organisation and protocol ID at `offset`.
 
     A bridged Ethernet frame (RFC 2684 §5.2, RFC 2427 §4.2) begins after `pad` bytes.
     """
-    if at + 5 > end:
-        return NON_IP, at
-    organisation = u16be(buf, at) << 8 | np.int64(buf[at + 2])
-    protocol = u16be(buf, at + 3)
+    if offset + 5 > end:
+        return NON_IP, offset
+    organisation = u16be(buf, offset) << 8 | np.int64(buf[offset + 2])
+    protocol = u16be(buf, offset + 3)
     if organisation in OUI_ETHERTYPE:
-        return protocol, at + 5
+        return protocol, offset + 5
     if organisation == OUI_BRIDGED and protocol in (0x0001, 0x0007):
-        return AT_ETHERNET, at + 5 + pad
-    return NON_IP, at
+        return AT_ETHERNET, offset + 5 + pad
+    return NON_IP, offset
 
 
 @helper
-def after_nlpid(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset) after the network layer protocol ID at `at` (RFC 2427, RFC 2364, RFC 1973)."""
-    if at < end:
-        if buf[at] == NLPID_IPV4:
-            return AT_IPV4, at + 1
-        if buf[at] == NLPID_IPV6:
-            return AT_IPV6, at + 1
-        if buf[at] == NLPID_PPP:
-            return AT_PPP, at + 1
-    return NON_IP, at
+def after_nlpid(buf, offset, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset) after the network layer protocol ID at `offset` (RFC 2427, RFC 2364, RFC 1973)."""
+    if offset < end:
+        if buf[offset] == NLPID_IPV4:
+            return AT_IPV4, offset + 1
+        if buf[offset] == NLPID_IPV6:
+            return AT_IPV6, offset + 1
+        if buf[offset] == NLPID_PPP:
+            return AT_PPP, offset + 1
+    return NON_IP, offset
 
 
 @helper
-def after_llc(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset) after the IEEE 802.2 header at `at`."""
-    if at + 3 > end:
-        return NON_IP, at
-    points = u16be(buf, at)  # DSAP and SSAP
+def after_llc(buf, offset, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset) after the IEEE 802.2 header at `offset`."""
+    if offset + 3 > end:
+        return NON_IP, offset
+    points = u16be(buf, offset)  # DSAP and SSAP
     if points == 0x0606:
-        return AT_VERSION, at + 3
-    if points == 0xAAAA and buf[at + 2] == UNNUMBERED:
-        return after_snap(buf, at + 3, end, 2)
-    if points == 0xFEFE and buf[at + 2] == UNNUMBERED:
-        return after_nlpid(buf, at + 3, end)
-    return NON_IP, at
+        return AT_VERSION, offset + 3
+    if points == 0xAAAA and buf[offset + 2] == UNNUMBERED:
+        return after_snap(buf, offset + 3, end, 2)
+    if points == 0xFEFE and buf[offset + 2] == UNNUMBERED:
+        return after_nlpid(buf, offset + 3, end)
+    return NON_IP, offset
 
 
 @helper
-def after_frame_relay(buf, at, end):  # type: ignore[no-untyped-def]
+def after_frame_relay(buf, offset, end):  # type: ignore[no-untyped-def]
     """Return (state, offset) after the Q.922 address (two to four bytes) and the protocol ID.
 
     The protocol ID is a control field and an NLPID (RFC 2427), or only an EtherType (Cisco).
     """
-    last = at + 1
-    while last < end and last < at + 3 and not buf[last] & 1:
+    last = offset + 1
+    while last < end and last < offset + 3 and not buf[last] & 1:
         last += 1
-    if last + 3 > end or buf[at] & 1 or not buf[last] & 1:
-        return NON_IP, at
-    at = last + 1
-    if buf[at] != UNNUMBERED:
-        kind = u16be(buf, at)
-        return (kind if kind > LARGEST_LENGTH else NON_IP), at + 2
-    at += 1
-    if buf[at] == 0:  # padding
-        at += 1
-    if at < end and buf[at] == NLPID_SNAP:
-        return after_snap(buf, at + 1, end, 0)
-    return after_nlpid(buf, at, end)
+    if last + 3 > end or buf[offset] & 1 or not buf[last] & 1:
+        return NON_IP, offset
+    offset = last + 1
+    if buf[offset] != UNNUMBERED:
+        kind = u16be(buf, offset)
+        return (kind if kind > LARGEST_LENGTH else NON_IP), offset + 2
+    offset += 1
+    if buf[offset] == 0:  # padding
+        offset += 1
+    if offset < end and buf[offset] == NLPID_SNAP:
+        return after_snap(buf, offset + 1, end, 0)
+    return after_nlpid(buf, offset, end)
 
 
 # IEEE 802.11 frames, and the headers that a monitor interface writes before them.
@@ -124,77 +124,77 @@ AVS_MAGIC = 0x80211000
 
 
 @helper
-def after_radiotap(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset) after the radiotap header at `at` (radiotap.org: its fields are aligned)."""
-    if at + 8 > end:
-        return NON_IP, at
-    behind = at + u16le(buf, at + 2)
-    if behind < at + 8 or behind > end:
-        return NON_IP, at
-    present = u32le(buf, at + 4)
-    field = at + 8
+def after_radiotap(buf, offset, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset) after the radiotap header at `offset` (radiotap.org: its fields are aligned)."""
+    if offset + 8 > end:
+        return NON_IP, offset
+    behind = offset + u16le(buf, offset + 2)
+    if behind < offset + 8 or behind > end:
+        return NON_IP, offset
+    present = u32le(buf, offset + 4)
+    field = offset + 8
     more = present
     while more >> 31 and field + 4 <= behind:
         more = u32le(buf, field)
         field += 4
     if present & 1:  # TSFT, eight bytes aligned to eight
-        field = at + (field - at + 7 & ~7) + 8
+        field = offset + (field - offset + 7 & ~7) + 8
     if present & 2 and field < behind and buf[field] & 0x20:
         return AT_WLAN_PADDED, behind
     return AT_WLAN, behind
 
 
 @helper
-def after_prism(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset) after the Prism header at `at`, or after an AVS header, which drivers also write there."""
-    if at + 8 > end:
-        return NON_IP, at
-    if u32be(buf, at) & 0xFFFFFFF0 == AVS_MAGIC:
-        return after_avs(buf, at, end)
-    if at + PRISM_HEADER > end:
-        return NON_IP, at
-    return AT_WLAN, at + PRISM_HEADER
+def after_prism(buf, offset, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset) after the Prism header at `offset`, or after an AVS header in its place."""
+    if offset + 8 > end:
+        return NON_IP, offset
+    if u32be(buf, offset) & 0xFFFFFFF0 == AVS_MAGIC:
+        return after_avs(buf, offset, end)
+    if offset + PRISM_HEADER > end:
+        return NON_IP, offset
+    return AT_WLAN, offset + PRISM_HEADER
 
 
 @helper
-def after_avs(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset) after the AVS header at `at`, whose second word is its length."""
-    if at + 8 > end:
-        return NON_IP, at
-    length = u32be(buf, at + 4)
-    if length < 8 or at + length > end:
-        return NON_IP, at
-    return AT_WLAN, at + length
+def after_avs(buf, offset, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset) after the AVS header at `offset`, whose second word is its length."""
+    if offset + 8 > end:
+        return NON_IP, offset
+    length = u32be(buf, offset + 4)
+    if length < 8 or offset + length > end:
+        return NON_IP, offset
+    return AT_WLAN, offset + length
 
 
 @helper
-def after_wlan(buf, at, end, padded):  # type: ignore[no-untyped-def]
+def after_wlan(buf, offset, end, padded):  # type: ignore[no-untyped-def]
     """Return (state, offset, source address offset or -1, destination address offset or -1) after the 802.11 header."""
     absent = np.int64(-1)
-    if at + 24 > end or buf[at] & 3 or buf[at] & 12 not in (0, 8):  # another version, control or extension
-        return NON_IP, at, absent, absent
-    control = np.int64(buf[at])
-    flags = np.int64(buf[at + 1])
+    if offset + 24 > end or buf[offset] & 3 or buf[offset] & 12 not in (0, 8):  # another version, control or extension
+        return NON_IP, offset, absent, absent
+    control = np.int64(buf[offset])
+    flags = np.int64(buf[offset + 1])
     both = flags & 3 == 3  # to and from the distribution system, between two access points
     header = np.int64(30 if both else 24)
-    if at + header > end:
-        return NON_IP, at, absent, absent
-    destination = at + 16 if flags & 1 else at + 4
-    source = at + 24 if both else at + 16 if flags & 2 else at + 10
+    if offset + header > end:
+        return NON_IP, offset, absent, absent
+    destination = offset + 16 if flags & 1 else offset + 4
+    source = offset + 24 if both else offset + 16 if flags & 2 else offset + 10
     data = control & 12 == 8 and not control & 0x40 and not flags & 0x40  # neither null nor protected
-    if not data or buf[at + 22] & 15:  # or a later fragment
-        return NON_IP, at, source, destination
+    if not data or buf[offset + 22] & 15:  # or a later fragment
+        return NON_IP, offset, source, destination
     aggregated = False
     if control & 0x80:  # QoS control; HT control follows if the order bit is set
-        if at + header + 2 > end:
-            return NON_IP, at, source, destination
-        aggregated = bool(buf[at + header] & 0x80)
+        if offset + header + 2 > end:
+            return NON_IP, offset, source, destination
+        aggregated = bool(buf[offset + header] & 0x80)
         header += 6 if flags & 0x80 else 2
     if padded:
         header = header + 3 & ~3
-    at += header
+    offset += header
     if aggregated:  # destination, source and length of the first subframe
-        if at + 14 > end:
-            return NON_IP, at, source, destination
-        return AT_LLC, at + 14, at + 6, at
-    return AT_LLC, at, source, destination
+        if offset + 14 > end:
+            return NON_IP, offset, source, destination
+        return AT_LLC, offset + 14, offset + 6, offset
+    return AT_LLC, offset, source, destination

@@ -105,99 +105,99 @@ def supported_link_types() -> str:
 
 
 @helper
-def link_header(buf, at, end, link):  # type: ignore[no-untyped-def]
+def link_header(buf, offset, end, link):  # type: ignore[no-untyped-def]
     """Return (state of the walk, offset) at the beginning of the frame itself, or an end of the walk."""
     if link == PPI:  # version, flags, length of the header, link type
-        if at + 8 > end:
-            return NON_IP, at
-        link = u32le(buf, at + 4)
-        length = u16le(buf, at + 2)
-        at += length
-        if link == PPI or link in PKTAP or length < 8 or at > end:
-            return NON_IP, at
+        if offset + 8 > end:
+            return NON_IP, offset
+        link = u32le(buf, offset + 4)
+        length = u16le(buf, offset + 2)
+        offset += length
+        if link == PPI or link in PKTAP or length < 8 or offset > end:
+            return NON_IP, offset
     elif link in PKTAP:  # length of the header, type of the next one, link type
-        if at + 12 > end:
-            return NON_IP, at
-        link = u32le(buf, at + 8)
-        length = u32le(buf, at)
-        at += length
-        if link == PPI or link in PKTAP or length < 12 or at > end:
-            return NON_IP, at
+        if offset + 12 > end:
+            return NON_IP, offset
+        link = u32le(buf, offset + 8)
+        length = u32le(buf, offset)
+        offset += length
+        if link == PPI or link in PKTAP or length < 12 or offset > end:
+            return NON_IP, offset
     if link == ETHERNET:
-        return AT_ETHERNET, at
+        return AT_ETHERNET, offset
     if link in (12, 14, 101):
-        return AT_VERSION, at
+        return AT_VERSION, offset
     if link == 228:
-        return AT_IPV4, at
+        return AT_IPV4, offset
     if link == 229:
-        return AT_IPV6, at
+        return AT_IPV6, offset
     if link == 113:
-        return AT_COOKED, at
+        return AT_COOKED, offset
     if link == 276:
-        return AT_COOKED_2, at
+        return AT_COOKED_2, offset
     if link in (0, 108):
-        return bsd_family(buf, at, end, link)
+        return bsd_family(buf, offset, end, link)
     if link in (9, 50):
-        if at < end and buf[at] in (0x0F, 0x8F):  # HDLC addresses that only Cisco's framing uses
-            return AT_CISCO_HDLC, at
-        return AT_PPP, at
+        if offset < end and buf[offset] in (0x0F, 0x8F):  # HDLC addresses that only Cisco's framing uses
+            return AT_CISCO_HDLC, offset
+        return AT_PPP, offset
     if link == 51:  # version, code, session, length
-        return AT_PPP, at + 6
+        return AT_PPP, offset + 6
     if link == 104:
-        return AT_CISCO_HDLC, at
+        return AT_CISCO_HDLC, offset
     if link == 105:
-        return AT_WLAN, at
+        return AT_WLAN, offset
     if link == 127:
-        return after_radiotap(buf, at, end)
+        return after_radiotap(buf, offset, end)
     if link == 119:
-        return after_prism(buf, at, end)
+        return after_prism(buf, offset, end)
     if link == 163:
-        return after_avs(buf, at, end)
+        return after_avs(buf, offset, end)
     if link == 107:
-        return AT_FRAME_RELAY, at
+        return AT_FRAME_RELAY, offset
     if link == 100:
-        return AT_LLC, at
+        return AT_LLC, offset
     if link == 106:  # RFC 2225: with LLC by default, without if the endpoints have agreed so
-        llc = at + 3 <= end and u16be(buf, at) == 0xAAAA and buf[at + 2] == 3
-        return (AT_LLC if llc else AT_IPV4), at
+        llc = offset + 3 <= end and u16be(buf, offset) == 0xAAAA and buf[offset + 2] == 3
+        return (AT_LLC if llc else AT_IPV4), offset
     if link == 123:  # direction and traffic, VPI, VCI
-        lane = at < end and buf[at] & 15 == 1
-        return (AT_LANE if lane else AT_LLC), at + 4
+        lane = offset < end and buf[offset] & 15 == 1
+        return (AT_LANE if lane else AT_LLC), offset + 4
     if link == 129:
-        return AT_ARCNET, at
+        return AT_ARCNET, offset
     if link == 8:  # direction and the compressed header; the complete header follows
-        return AT_VERSION, at + 16
+        return AT_VERSION, offset + 16
     if link == 166:  # direction instead of the HDLC address, control
-        return AT_PPP, at + 2
+        return AT_PPP, offset + 2
     if link == 204:
-        return AT_PPP, at + 1
+        return AT_PPP, offset + 1
     if link == 205:
-        return AT_CISCO_HDLC, at + 1
+        return AT_CISCO_HDLC, offset + 1
     if link == 206:
-        return AT_FRAME_RELAY, at + 1
+        return AT_FRAME_RELAY, offset + 1
     if link == 219:
-        return AT_MPLS, at
+        return AT_MPLS, offset
     if link in (178, 179, 180, 181):
-        return juniper_header(buf, at, end, link)
+        return juniper_header(buf, offset, end, link)
     if link == 109:
-        return enc_header(buf, at, end)
+        return enc_header(buf, offset, end)
     if link == 117:
-        return pflog_header(buf, at, end)
+        return pflog_header(buf, offset, end)
     if link == 226:
-        return ipnet_header(buf, at, end)
+        return ipnet_header(buf, offset, end)
     if link == 239:
-        return AT_NFLOG, at
+        return AT_NFLOG, offset
     if link == 242:
-        return AT_IPOIB, at
+        return AT_IPOIB, offset
     if link == 281:
-        return AT_SWITCH_TAG, at
+        return AT_SWITCH_TAG, offset
     if link == 282:
-        return AT_ETHERNET, at + 4
+        return AT_ETHERNET, offset + 4
     if link == 284:
-        return AT_DSA, at
+        return AT_DSA, offset
     if link == 285:
-        return AT_EDSA, at
-    return UNSUPPORTED, at
+        return AT_EDSA, offset
+    return UNSUPPORTED, offset
 
 
 @helper
@@ -209,56 +209,56 @@ def family_state(family):  # type: ignore[no-untyped-def]
 
 
 @helper
-def bsd_family(buf, at, end, link):  # type: ignore[no-untyped-def]
+def bsd_family(buf, offset, end, link):  # type: ignore[no-untyped-def]
     """Read a four-byte address family: in network order for an OpenBSD loopback, else in the order of the host."""
-    if at + 4 > end:
-        return NON_IP, at
-    family = u32be(buf, at)
+    if offset + 4 > end:
+        return NON_IP, offset
+    family = u32be(buf, offset)
     if family > 0xFFFF and link != LOOP:
-        family = u32le(buf, at)
-    return family_state(family), at + 4
+        family = u32le(buf, offset)
+    return family_state(family), offset + 4
 
 
 @helper
-def enc_header(buf, at, end):  # type: ignore[no-untyped-def]
+def enc_header(buf, offset, end):  # type: ignore[no-untyped-def]
     """Read an OpenBSD enc header of a packet before or after IPsec: address family in host order, SPI, flags."""
-    if at + 12 > end:
-        return NON_IP, at
-    family = u32be(buf, at)
-    return family_state(u32le(buf, at) if family > 0xFFFF else family), at + 12
+    if offset + 12 > end:
+        return NON_IP, offset
+    family = u32be(buf, offset)
+    return family_state(u32le(buf, offset) if family > 0xFFFF else family), offset + 12
 
 
 @helper
-def pflog_header(buf, at, end):  # type: ignore[no-untyped-def]
+def pflog_header(buf, offset, end):  # type: ignore[no-untyped-def]
     """Read the header of a packet that pf has logged: its length, which is padded to four bytes, and address family."""
-    if at + 2 > end or buf[at] < 4:
-        return NON_IP, at
-    return family_state(np.int64(buf[at + 1])), at + (np.int64(buf[at]) + 3 & ~3)
+    if offset + 2 > end or buf[offset] < 4:
+        return NON_IP, offset
+    return family_state(np.int64(buf[offset + 1])), offset + (np.int64(buf[offset]) + 3 & ~3)
 
 
 @helper
-def ipnet_header(buf, at, end):  # type: ignore[no-untyped-def]
+def ipnet_header(buf, offset, end):  # type: ignore[no-untyped-def]
     """Read an IPNET header: version, address family, hook, length, interfaces and zones. Solaris' AF_INET6 is 26."""
-    if at + 24 > end:
-        return NON_IP, at
-    family = buf[at + 1]
-    return (AT_IPV4 if family == 2 else AT_IPV6 if family == 26 else NON_IP), at + 24
+    if offset + 24 > end:
+        return NON_IP, offset
+    family = buf[offset + 1]
+    return (AT_IPV4 if family == 2 else AT_IPV6 if family == 26 else NON_IP), offset + 24
 
 
 @helper
-def juniper_header(buf, at, end, link):  # type: ignore[no-untyped-def]
+def juniper_header(buf, offset, end, link):  # type: ignore[no-untyped-def]
     """Read a Juniper header: magic number, flags, optional extensions. A flag marks a missing link header."""
-    if at + 6 > end or u32be(buf, at) >> 8 != 0x4D4743:
-        return NON_IP, at
-    flags = np.int64(buf[at + 3])
-    at += 6 + u16be(buf, at + 4) if flags & 0x80 else 4
+    if offset + 6 > end or u32be(buf, offset) >> 8 != 0x4D4743:
+        return NON_IP, offset
+    flags = np.int64(buf[offset + 3])
+    offset += 6 + u16be(buf, offset + 4) if flags & 0x80 else 4
     if flags & 2:  # no link header: a protocol number of four bytes instead
-        return AT_VERSION, at + 4
+        return AT_VERSION, offset + 4
     if link == 178:
-        return AT_ETHERNET, at
+        return AT_ETHERNET, offset
     if link == 179:
-        return AT_PPP, at
-    return (AT_FRAME_RELAY if link == 180 else AT_CISCO_HDLC), at
+        return AT_PPP, offset
+    return (AT_FRAME_RELAY if link == 180 else AT_CISCO_HDLC), offset
 
 
 OUTERMOST_ETHERNET, RAW, COOKED, COOKED_2 = 1, 101, 113, 276
@@ -272,42 +272,42 @@ def outermost_layer(buf, frame, end, link):  # type: ignore[no-untyped-def]
     records. The full walk is not inlined, so that it does not slow them down.
     """
     kind = np.int64(NON_IP)
-    at = frame
+    offset = frame
     vlan = np.int64(NULL)
     source = np.int64(NULL)
     destination = np.int64(NULL)
     if link == OUTERMOST_ETHERNET:
         if frame + 14 <= end:
             kind = u16be(buf, frame + 12)
-            at = frame + 14
+            offset = frame + 14
             source = frame + 6
             destination = frame
-            while kind not in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) and kind in VLAN_TAGS and at + 4 <= end:
+            while kind not in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) and kind in VLAN_TAGS and offset + 4 <= end:
                 if vlan < 0:
-                    vlan = u16be(buf, at) & 0xFFF
-                kind = u16be(buf, at + 2)
-                at += 4
+                    vlan = u16be(buf, offset) & 0xFFF
+                kind = u16be(buf, offset + 2)
+                offset += 4
     elif link == COOKED:
         if frame + 16 <= end:
             kind = u16be(buf, frame + 14)
-            at = frame + 16
+            offset = frame + 16
             source = frame + 6 if u16be(buf, frame + 4) == 6 else np.int64(NULL)
     elif link == COOKED_2:
         if frame + 20 <= end:
             kind = u16be(buf, frame)
-            at = frame + 20
+            offset = frame + 20
             source = frame + 12 if buf[frame + 11] == 6 else np.int64(NULL)
     elif link == RAW and frame < end:
         version = buf[frame] >> 4
         if version in (4, 6):
-            return np.int64(ETHERTYPE_IPV4 if version == 4 else ETHERTYPE_IPV6), at, vlan, vlan, vlan, vlan, vlan
+            return np.int64(ETHERTYPE_IPV4 if version == 4 else ETHERTYPE_IPV6), offset, vlan, vlan, vlan, vlan, vlan
     if kind in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
-        return kind, at, vlan, np.int64(NULL), kind, source, destination
+        return kind, offset, vlan, np.int64(NULL), kind, source, destination
     return by_every_header(buf, frame, end, link)
 
 
 @outlined
 def by_every_header(buf, frame, end, link):  # type: ignore[no-untyped-def]
     """Return the same result with the full walk, for any first header."""
-    state, at = link_header(buf, frame, end, link)
-    return network_layer(buf, at, end, state)
+    state, offset = link_header(buf, frame, end, link)
+    return network_layer(buf, offset, end, state)

@@ -50,8 +50,8 @@ from capture.packets.link_headers import (
 
 
 @outlined
-def network_layer(buf, at, end, state):  # type: ignore[no-untyped-def]
-    """Walk from `state` at `at` to the next IP header of the frame, which ends at `end`.
+def network_layer(buf, offset, end, state):  # type: ignore[no-untyped-def]
+    """Walk from `state` at `offset` to the next IP header of the frame, which ends at `end`.
 
     Returns (EtherType of IP or an end of the walk, offset, VLAN ID of the outermost tag, label of the outermost MPLS
     entry, EtherType after the tags, offset of the source address, offset of the destination address). Missing values
@@ -66,101 +66,101 @@ def network_layer(buf, at, end, state):  # type: ignore[no-untyped-def]
         if ethertype < 0 and LARGEST_LENGTH < state <= 0xFFFF and state not in VLAN_TAGS:
             ethertype = state
         if state in (AT_IPV4, ETHERTYPE_IPV4):
-            return ETHERTYPE_IPV4, at, vlan, mpls, ethertype, source, destination
+            return ETHERTYPE_IPV4, offset, vlan, mpls, ethertype, source, destination
         if state in (AT_IPV6, ETHERTYPE_IPV6):
-            return ETHERTYPE_IPV6, at, vlan, mpls, ethertype, source, destination
+            return ETHERTYPE_IPV6, offset, vlan, mpls, ethertype, source, destination
         if state == AT_ETHERNET:
-            if at + 14 > end:
+            if offset + 14 > end:
                 break
             if source < 0:
-                destination = at
-                source = at + 6
-            state = type_or_length(u16be(buf, at + 12))
-            at += 14
+                destination = offset
+                source = offset + 6
+            state = type_or_length(u16be(buf, offset + 12))
+            offset += 14
         elif state in VLAN_TAGS:
-            if at + 4 > end:
+            if offset + 4 > end:
                 break
             if vlan < 0:
-                vlan = u16be(buf, at) & 0xFFF
-            state = type_or_length(u16be(buf, at + 2))
-            at += 4
+                vlan = u16be(buf, offset) & 0xFFF
+            state = type_or_length(u16be(buf, offset + 2))
+            offset += 4
         elif state in (AT_MPLS, ETHERTYPE_MPLS, ETHERTYPE_MPLS_MULTICAST):
-            if mpls < 0 and at + 4 <= end:
-                mpls = u32be(buf, at) >> 12
-            while at + 4 <= end and not buf[at + 2] & 1:
-                at += 4
-            at += 4
+            if mpls < 0 and offset + 4 <= end:
+                mpls = u32be(buf, offset) >> 12
+            while offset + 4 <= end and not buf[offset + 2] & 1:
+                offset += 4
+            offset += 4
             state = AT_VERSION
         elif state == AT_VERSION:
-            if at >= end:
+            if offset >= end:
                 break
-            version = buf[at] >> 4
+            version = buf[offset] >> 4
             if version not in (4, 6):
                 break
             state = AT_IPV4 if version == 4 else AT_IPV6
         elif state == ETHERTYPE_PPPOE:  # version, code, session, length
-            at += 6
+            offset += 6
             state = AT_PPP
         elif state == AT_PPP:
-            state, at = after_ppp(buf, at, end)
+            state, offset = after_ppp(buf, offset, end)
         elif state == AT_LLC:
-            state, at = after_llc(buf, at, end)
+            state, offset = after_llc(buf, offset, end)
         elif state == ETHERTYPE_FABRICPATH:  # a tag, then the original frame, which FabricPath switches encapsulate
-            at += 2
+            offset += 2
             source = np.int64(-1)
             destination = np.int64(-1)
             ethertype = np.int64(-1)
             state = AT_ETHERNET
         elif state == AT_CISCO_HDLC:  # address, control, EtherType
-            if at + 4 > end:
+            if offset + 4 > end:
                 break
-            state = u16be(buf, at + 2)
-            at += 4
+            state = u16be(buf, offset + 2)
+            offset += 4
         elif state == AT_COOKED:  # packet type, ARPHRD type, length of the address, address in eight bytes, protocol
-            if at + 16 > end:
+            if offset + 16 > end:
                 break
-            if u16be(buf, at + 4) == 6:
-                source = at + 6
-            state = cooked_protocol(u16be(buf, at + 14))
-            at += 16
+            if u16be(buf, offset + 4) == 6:
+                source = offset + 6
+            state = cooked_protocol(u16be(buf, offset + 14))
+            offset += 16
         elif state == AT_COOKED_2:  # protocol, interface, ARPHRD type, packet type, length of the address, address
-            if at + 20 > end:
+            if offset + 20 > end:
                 break
-            if buf[at + 11] == 6:
-                source = at + 12
-            state = cooked_protocol(u16be(buf, at))
-            at += 20
+            if buf[offset + 11] == 6:
+                source = offset + 12
+            state = cooked_protocol(u16be(buf, offset))
+            offset += 20
         elif state in (AT_SWITCH_TAG, AT_DSA, AT_EDSA):
-            behind = at + (20 if state == AT_EDSA else 16)  # offset of the type
+            behind = offset + (20 if state == AT_EDSA else 16)  # offset of the type
             if behind + 2 > end:
                 break
-            destination = at
-            source = at + 6
+            destination = offset
+            source = offset + 6
             if state != AT_SWITCH_TAG and buf[behind - 4] & 0x20:  # the switch merged an 802.1Q tag into its own
                 vlan = u16be(buf, behind - 2) & 0xFFF
             state = type_or_length(u16be(buf, behind))
-            at = behind + 2
+            offset = behind + 2
         elif state in (AT_WLAN, AT_WLAN_PADDED):
-            state, at, source, destination = after_wlan(buf, at, end, state == AT_WLAN_PADDED)
+            state, offset, source, destination = after_wlan(buf, offset, end, state == AT_WLAN_PADDED)
         elif state == AT_FRAME_RELAY:
-            state, at = after_frame_relay(buf, at, end)
+            state, offset = after_frame_relay(buf, offset, end)
         elif state == AT_LANE:  # the ID of an emulation client, then Ethernet; 0xFF00 is a control frame
-            if at + 2 > end or u16be(buf, at) == 0xFF00:
+            if offset + 2 > end or u16be(buf, offset) == 0xFF00:
                 break
-            at += 2
+            offset += 2
             state = AT_ETHERNET
         elif state == AT_ARCNET:
-            state, at = after_arcnet(buf, at, end)
+            state, offset = after_arcnet(buf, offset, end)
         elif state == AT_NFLOG:
-            state, at, source = after_nflog(buf, at, end)
+            state, offset, source = after_nflog(buf, offset, end)
         elif state == AT_IPOIB:  # a global routing header of 40 bytes, EtherType, reserved
-            if at + 44 > end:
+            if offset + 44 > end:
                 break
-            state = u16be(buf, at + 40)
-            at += 44
+            state = u16be(buf, offset + 40)
+            offset += 44
         else:
             break
-    return (UNSUPPORTED if state == UNSUPPORTED else NON_IP), at, vlan, mpls, ethertype, source, destination
+    return (UNSUPPORTED if state == UNSUPPORTED else NON_IP), offset, vlan, mpls, ethertype, source, destination
 
 
 @helper
@@ -170,22 +170,22 @@ def type_or_length(number):  # type: ignore[no-untyped-def]
 
 
 @helper
-def after_ppp(buf, at, end):  # type: ignore[no-untyped-def]
+def after_ppp(buf, offset, end):  # type: ignore[no-untyped-def]
     """Return (state, offset) after the PPP protocol field (RFC 1661 §2), with or without an HDLC address before it."""
-    if at + 2 <= end and buf[at] == 0xFF and buf[at + 1] == 0x03:
-        at += 2
-    if at + 2 > end:
-        return NON_IP, at
-    protocol = u16be(buf, at)
-    at += 2
-    if buf[at - 2] & 1:  # compressed to one byte
+    if offset + 2 <= end and buf[offset] == 0xFF and buf[offset + 1] == 0x03:
+        offset += 2
+    if offset + 2 > end:
+        return NON_IP, offset
+    protocol = u16be(buf, offset)
+    offset += 2
+    if buf[offset - 2] & 1:  # compressed to one byte
         protocol >>= 8
-        at -= 1
+        offset -= 1
     if protocol == 0x21:
-        return AT_IPV4, at
+        return AT_IPV4, offset
     if protocol == 0x57:
-        return AT_IPV6, at
-    return np.int64(AT_MPLS if protocol in (0x281, 0x283) else NON_IP), at
+        return AT_IPV6, offset
+    return np.int64(AT_MPLS if protocol in (0x281, 0x283) else NON_IP), offset
 
 
 @helper
@@ -197,39 +197,39 @@ def cooked_protocol(protocol):  # type: ignore[no-untyped-def]
 
 
 @helper
-def after_arcnet(buf, at, end):  # type: ignore[no-untyped-def]
+def after_arcnet(buf, offset, end):  # type: ignore[no-untyped-def]
     """Return (state, offset) after source, destination, offset, and the type of RFC 1201 or the older RFC 1051."""
-    if at + 5 <= end:
-        if buf[at + 4] == 240:  # RFC 1051: only the type
-            return AT_IPV4, at + 5
-        if buf[at + 4] == 212:  # RFC 1201: followed by a split flag and a sequence number
-            return AT_IPV4, at + 8
-        if buf[at + 4] == 196:
-            return AT_IPV6, at + 8
-    return NON_IP, at
+    if offset + 5 <= end:
+        if buf[offset + 4] == 240:  # RFC 1051: only the type
+            return AT_IPV4, offset + 5
+        if buf[offset + 4] == 212:  # RFC 1201: followed by a split flag and a sequence number
+            return AT_IPV4, offset + 8
+        if buf[offset + 4] == 196:
+            return AT_IPV6, offset + 8
+    return NON_IP, offset
 
 
 @helper
-def after_nflog(buf, at, end):  # type: ignore[no-untyped-def]
+def after_nflog(buf, offset, end):  # type: ignore[no-untyped-def]
     """Return (state, offset of the payload attribute, offset of the source address or -1) of an nflog header.
 
     Length and type of an attribute are in the byte order of the host, which is not recorded. The byte order in which
     the first length is smaller is used.
     """
     source = np.int64(-1)
-    if at + 8 > end or buf[at] not in (2, 10):
-        return NON_IP, at, source
-    state = AT_IPV4 if buf[at] == 2 else AT_IPV6
-    at += 4
-    big_endian = u16be(buf, at) < u16le(buf, at)
-    while at + 4 <= end:
-        length = u16be(buf, at) if big_endian else u16le(buf, at)
-        kind = u16be(buf, at + 2) if big_endian else u16le(buf, at + 2)
+    if offset + 8 > end or buf[offset] not in (2, 10):
+        return NON_IP, offset, source
+    state = AT_IPV4 if buf[offset] == 2 else AT_IPV6
+    offset += 4
+    big_endian = u16be(buf, offset) < u16le(buf, offset)
+    while offset + 4 <= end:
+        length = u16be(buf, offset) if big_endian else u16le(buf, offset)
+        kind = u16be(buf, offset + 2) if big_endian else u16le(buf, offset + 2)
         if length < 4:
             break
         if kind == 9:  # NFULA_PAYLOAD
-            return state, at + 4, source
-        if kind == 8 and at + 14 <= end and u16be(buf, at + 4) == 6:  # NFULA_HWADDR
-            source = at + 8
-        at += length + 3 & ~3
-    return NON_IP, at, source
+            return state, offset + 4, source
+        if kind == 8 and offset + 14 <= end and u16be(buf, offset + 4) == 6:  # NFULA_HWADDR
+            source = offset + 8
+        offset += length + 3 & ~3
+    return NON_IP, offset, source

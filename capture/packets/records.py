@@ -23,80 +23,81 @@ from capture.packets.decode import decode_frame
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64*, i64, i64*)")
 def decode_pcap(  # type: ignore[no-untyped-def]
-    buf, at, records, big_endian, unit, header, length_order, link, want, want_inner, every_frame, out, capacity, counts
-):
-    """Decode `records` records of a classic pcap from `buf[at:]`. Return the number of rows.
+    buf, offset, records, big_endian, unit, header, length_order, link, want, want_inner, every_frame, out, capacity,
+    counts
+):  # fmt: skip
+    """Decode `records` records of a classic pcap from `buf[offset:]`. Return the number of rows.
 
     The caller has scanned the records, so they are inside `buf`. Other parameters are as in `decode_frame`.
     """
     row = np.int64(0)
     for _ in range(records):
-        frame = at + header
-        end = frame + captured_length(buf, at, big_endian, length_order)
-        wire = wire_length(buf, at, big_endian, length_order)
-        time = record_time(buf, at, big_endian, unit)
+        frame = offset + header
+        end = frame + captured_length(buf, offset, big_endian, length_order)
+        wire = wire_length(buf, offset, big_endian, length_order)
+        time = record_time(buf, offset, big_endian, unit)
         row = decode_frame(
             buf, frame, end, wire, time, link, np.int64(0), want, want_inner, every_frame, out, capacity, row, counts
         )
-        at = end
+        offset = end
     return row
 
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64*, i64, i64*)")
 def decode_ring(  # type: ignore[no-untyped-def]
-    buf, at, stop, records, link, want, want_inner, every_frame, out, capacity, counts
+    buf, offset, stop, records, link, want, want_inner, every_frame, out, capacity, counts
 ):
-    """Decode `records` frames of a ring block from `buf[at:stop]`. Return the number of rows.
+    """Decode `records` frames of a ring block from `buf[offset:stop]`. Return the number of rows.
 
     The caller has walked the frames, so they are inside the block. Other parameters are as in `decode_frame`.
     """
     row = np.int64(0)
-    while records and at + FRAME_HEADER <= stop:
-        frame = at + u16le(buf, at + MAC)
-        end = frame + u32le(buf, at + CAPTURED)
-        wire = u32le(buf, at + LEN)
-        time = u32le(buf, at + SEC) * 1_000_000_000 + u32le(buf, at + NSEC)
+    while records and offset + FRAME_HEADER <= stop:
+        frame = offset + u16le(buf, offset + MAC)
+        end = frame + u32le(buf, offset + CAPTURED)
+        wire = u32le(buf, offset + LEN)
+        time = u32le(buf, offset + SEC) * 1_000_000_000 + u32le(buf, offset + NSEC)
         row = decode_frame(
             buf, frame, end, wire, time, link, np.int64(0), want, want_inner, every_frame, out, capacity, row, counts
         )
-        following = u32le(buf, at + NEXT)
-        at = at + following if following else stop
+        following = u32le(buf, offset + NEXT)
+        offset = offset + following if following else stop
         records -= 1
     return row
 
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64*, i64, i64, i64, i64, i64*, i64, i64*, i64*)")
 def decode_pcapng(  # type: ignore[no-untyped-def]
-    buf, at, stop, records, section, interfaces, known, want, want_inner, every_frame, out, capacity, counts, retimed
-):
-    """Decode the packet blocks of `buf[at:stop]`, `records` of them and all of one section; return the rows written.
+    buf, offset, stop, records, section, interfaces, known, want, want_inner, every_frame, out, capacity, counts,
+    retimed
+):  # fmt: skip
+    """Decode the `records` packet blocks of `buf[offset:stop]`, all of one section. Return the number of rows.
 
-    The caller has scanned the blocks; in a file that was changed since, nothing beyond `stop` is read. `interfaces` is
-    the table of the `known` interfaces of the file. `retimed` grows by cause as in REPLACED_TIME_CAUSES. The rest is as
-    in
-    `decode_frame`.
+    The caller has scanned the blocks. If the file has changed since, no byte after `stop` is read. `interfaces`: table
+    of the `known` interfaces of the file. `retimed`: counters by cause as in REPLACED_TIME_CAUSES. Other parameters are
+    as in `decode_frame`.
     """
     row = np.int64(0)
     big_endian = section & 1
-    while records and at + 16 <= stop:
-        kind = u32(buf, at, big_endian)
-        after = at + u32(buf, at + 4, big_endian)
-        if after < at + 12 or after > stop:
+    while records and offset + 16 <= stop:
+        kind = u32(buf, offset, big_endian)
+        after = offset + u32(buf, offset + 4, big_endian)
+        if after < offset + 12 or after > stop:
             break
         if kind in (ENHANCED_PACKET, SIMPLE_PACKET, PACKET):
-            frame = at + 12 if kind == SIMPLE_PACKET else at + 28
-            interface = (section >> 1) + packet_interface(buf, at, kind, big_endian)
+            frame = offset + 12 if kind == SIMPLE_PACKET else offset + 28
+            interface = (section >> 1) + packet_interface(buf, offset, kind, big_endian)
             if interface >= known or after < frame + 4:
                 break
             if kind == SIMPLE_PACKET:
-                wire = u32(buf, at + 8, big_endian)
+                wire = u32(buf, offset + 8, big_endian)
                 captured = simple_captured_length(wire, interfaces[interface * INTERFACE_WORDS + SNAPLEN])
                 time = np.int64(0)
                 retimed[0] += 1
             else:
-                captured = u32(buf, at + 20, big_endian)
-                wire = u32(buf, at + 24, big_endian)
-                time, moved = interface_time(interfaces, interface, packet_timestamp(buf, at, big_endian))
+                captured = u32(buf, offset + 20, big_endian)
+                wire = u32(buf, offset + 24, big_endian)
+                time, moved = interface_time(interfaces, interface, packet_timestamp(buf, offset, big_endian))
                 retimed[1] += moved
             end = min(frame + captured, after - 4)
             link = interfaces[interface * INTERFACE_WORDS + LINK]
@@ -104,5 +105,5 @@ def decode_pcapng(  # type: ignore[no-untyped-def]
                 buf, frame, end, wire, time, link, interface, want, want_inner, every_frame, out, capacity, row, counts
             )
             records -= 1
-        at = after
+        offset = after
     return row

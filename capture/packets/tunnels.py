@@ -51,71 +51,71 @@ BRIDGED, PPP, ERSPAN, ERSPAN_III = 0x6558, 0x880B, 0x88BE, 0x22EB
 
 
 @helper
-def gre_inside(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return (state, offset of the payload, tunnel ID or NULL) for the GRE header at `at`; NON_IP for no payload."""
+def gre_inside(buf, offset, end):  # type: ignore[no-untyped-def]
+    """Return (state, offset of the payload, tunnel ID or NULL) for the GRE header at `offset`, or NON_IP."""
     tunnel = NULL
-    if at + 4 > end:
-        return NON_IP, at, tunnel
-    flags = u16be(buf, at)
-    protocol = u16be(buf, at + 2)
+    if offset + 4 > end:
+        return NON_IP, offset, tunnel
+    flags = u16be(buf, offset)
+    protocol = u16be(buf, offset + 2)
     version = flags & VERSION_BITS
-    at += 4
+    offset += 4
     if flags & (CHECKSUM | ROUTING):
-        at += 4
+        offset += 4
     if flags & KEY:
-        if at + 4 <= end:
-            tunnel = u32be(buf, at)
-        at += 4
+        if offset + 4 <= end:
+            tunnel = u32be(buf, offset)
+        offset += 4
     if flags & SEQUENCE:
-        at += 4
+        offset += 4
     if version == 1:
         if flags & ACKNOWLEDGMENT:
-            at += 4
+            offset += 4
         carries = protocol == PPP and flags & KEY and flags & SEQUENCE  # a payload always has a sequence number
-        return (AT_PPP if carries else NON_IP), at, tunnel & 0xFFFF
+        return (AT_PPP if carries else NON_IP), offset, tunnel & 0xFFFF
     if flags & ROUTING:
-        at = after_routing(buf, at, end)
-    if version or at >= end:
-        return NON_IP, at, tunnel
+        offset = after_routing(buf, offset, end)
+    if version or offset >= end:
+        return NON_IP, offset, tunnel
     if protocol == BRIDGED:
-        return AT_ETHERNET, at, tunnel
+        return AT_ETHERNET, offset, tunnel
     if protocol == PPP:
-        return AT_PPP, at, tunnel
+        return AT_PPP, offset, tunnel
     if protocol == ERSPAN and not flags & SEQUENCE:
-        return AT_ETHERNET, at, tunnel
+        return AT_ETHERNET, offset, tunnel
     if protocol == ERSPAN:
-        return erspan_inside(buf, at, end, 1, 8)
+        return erspan_inside(buf, offset, end, 1, 8)
     if protocol == ERSPAN_III:
-        return erspan_inside(buf, at, end, 2, 12)
-    return (protocol if protocol > LARGEST_LENGTH else NON_IP), at, tunnel
+        return erspan_inside(buf, offset, end, 2, 12)
+    return (protocol if protocol > LARGEST_LENGTH else NON_IP), offset, tunnel
 
 
 @helper
-def after_routing(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return the offset after the source route at `at`: entries (family, offset, length, address), last one zero."""
-    while at + 4 <= end:
-        family = u16be(buf, at)
-        length = np.int64(buf[at + 3])
-        at += 4 + length
+def after_routing(buf, offset, end):  # type: ignore[no-untyped-def]
+    """Return the end of the source route at `offset`: entries (family, offset, length, address), last one zero."""
+    while offset + 4 <= end:
+        family = u16be(buf, offset)
+        length = np.int64(buf[offset + 3])
+        offset += 4 + length
         if family == 0 and length == 0:
-            return at
+            return offset
     return end
 
 
 @helper
-def erspan_inside(buf, at, end, version, header):  # type: ignore[no-untyped-def]
+def erspan_inside(buf, offset, end, version, header):  # type: ignore[no-untyped-def]
     """Read an ERSPAN II or III header. A type in version III tells Ethernet (0) from an IP packet (2)."""
-    if at + header > end or buf[at] >> 4 != version:
-        return NON_IP, at, NULL
-    session = u16be(buf, at + 2) & 0x03FF
+    if offset + header > end or buf[offset] >> 4 != version:
+        return NON_IP, offset, NULL
+    session = u16be(buf, offset + 2) & 0x03FF
     state = AT_ETHERNET
     if version == 2:
-        kind = buf[at + 10] >> 2 & 31
+        kind = buf[offset + 10] >> 2 & 31
         if kind:
             state = AT_VERSION if kind == 2 else NON_IP
-        if buf[at + 11] & 1:  # a platform-specific subheader follows
+        if buf[offset + 11] & 1:  # a platform-specific subheader follows
             header += 8
-    return state, at + header, session
+    return state, offset + header, session
 
 
 # The Layer Two Tunneling Protocol: PPP in version 2 (RFC 2661 §3.1), anything in version 3 (RFC 3931 §4.1).
@@ -133,33 +133,33 @@ SHORTEST_FRAME = 60
 
 
 @helper
-def l2tp_2_inside(buf, at, end):  # type: ignore[no-untyped-def]
+def l2tp_2_inside(buf, offset, end):  # type: ignore[no-untyped-def]
     """Return (state, offset of the payload, session ID). Fields: flags, length, tunnel, session, Ns, Nr, padding."""
-    flags = u16be(buf, at)
-    at += 4 if flags & LENGTH else 2
-    session = u16be(buf, at + 2) if at + 4 <= end else NULL
-    at += 8 if flags & L2TP_SEQUENCE else 4
+    flags = u16be(buf, offset)
+    offset += 4 if flags & LENGTH else 2
+    session = u16be(buf, offset + 2) if offset + 4 <= end else NULL
+    offset += 8 if flags & L2TP_SEQUENCE else 4
     if flags & OFFSET:
-        at += 2 + (u16be(buf, at) if at + 2 <= end else 0)
-    return (NON_IP if flags & TYPE else AT_PPP), at, session
+        offset += 2 + (u16be(buf, offset) if offset + 2 <= end else 0)
+    return (NON_IP if flags & TYPE else AT_PPP), offset, session
 
 
 @helper
-def l2tp_3_inside(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return the same for the session ID at `at`, if only one reading is possible. ID 0 is a control message."""
+def l2tp_3_inside(buf, offset, end):  # type: ignore[no-untyped-def]
+    """Return the same for the session ID at `offset`, if only one reading is possible. ID 0 is a control message."""
     state = NON_IP
-    inside = at
+    inside = offset
     payload_ip = NULL
-    session = u32be(buf, at) if at + 4 <= end else np.int64(0)
+    session = u32be(buf, offset) if offset + 4 <= end else np.int64(0)
     for skipped in range(4, 20, 4):
-        frame = at + skipped
+        frame = offset + skipped
         ip = frame
         for kind in (AT_VERSION, AT_ETHERNET):
             if kind == AT_ETHERNET:
                 ip = behind_ethernet(buf, frame, end)
             if ip != payload_ip and fills(buf, frame, ip, end):
                 if payload_ip != NULL or session == 0:
-                    return NON_IP, at, session
+                    return NON_IP, offset, session
                 state = kind
                 inside = frame
                 payload_ip = ip
@@ -169,10 +169,10 @@ def l2tp_3_inside(buf, at, end):  # type: ignore[no-untyped-def]
 @helper
 def behind_ethernet(buf, frame, end):  # type: ignore[no-untyped-def]
     """Return the offset of the IP header after an Ethernet header and VLAN tags; `end` if they announce no IP."""
-    at = frame + 12
-    while at + 6 <= end and u16be(buf, at) in VLAN_TAGS:
-        at += 4
-    return at + 2 if at + 2 <= end and u16be(buf, at) in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) else end
+    offset = frame + 12
+    while offset + 6 <= end and u16be(buf, offset) in VLAN_TAGS:
+        offset += 4
+    return offset + 2 if offset + 2 <= end and u16be(buf, offset) in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) else end
 
 
 @helper
@@ -221,40 +221,42 @@ def tunnel_inside(buf, protocol, upper, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def udp_inside(buf, source, destination, at, end):  # type: ignore[no-untyped-def]
-    """Return the same for the bytes at `at` after a UDP header with these ports. At least 8 bytes are available."""
+def udp_inside(buf, source, destination, offset, end):  # type: ignore[no-untyped-def]
+    """Return the same for the bytes at `offset` after a UDP header with these ports. At least 8 bytes are available."""
     if destination in PORTS_VXLAN:
-        known = buf[at] & 0x08  # the flag of a valid VNI, which every VXLAN packet has
-        return (AT_ETHERNET if known else NON_IP), at + 8, u32be(buf, at + 4) >> 8
+        known = buf[offset] & 0x08  # the flag of a valid VNI, which every VXLAN packet has
+        return (AT_ETHERNET if known else NON_IP), offset + 8, u32be(buf, offset + 4) >> 8
     if destination == PORT_VXLAN_GPE:
-        return vxlan_gpe_inside(buf, at)
+        return vxlan_gpe_inside(buf, offset)
     if destination == PORT_GENEVE:  # version and length of the options in words, flags, EtherType, VNI
-        state = u16be(buf, at + 2)
+        state = u16be(buf, offset + 2)
         if state == 0x6558:
             state = AT_ETHERNET
-        if buf[at] >> 6 or state <= LARGEST_LENGTH:
+        if buf[offset] >> 6 or state <= LARGEST_LENGTH:
             state = NON_IP
-        return state, at + 8 + np.int64(buf[at] & 63) * 4, u32be(buf, at + 4) >> 8
+        return state, offset + 8 + np.int64(buf[offset] & 63) * 4, u32be(buf, offset + 4) >> 8
     if destination == PORT_GTP:
-        return gtp_inside(buf, at, end)
+        return gtp_inside(buf, offset, end)
     if PORT_L2TP in (source, destination):
-        version = buf[at + 1] & 15
+        version = buf[offset + 1] & 15
         if version == 2:
-            return l2tp_2_inside(buf, at, end)
-        if version == 3 and not buf[at] & 0x80:  # a data message; its first word is flags, version and reserved bits
-            return l2tp_3_inside(buf, at + 4, end)
+            return l2tp_2_inside(buf, offset, end)
+        if (
+            version == 3 and not buf[offset] & 0x80
+        ):  # a data message; its first word is flags, version and reserved bits
+            return l2tp_3_inside(buf, offset + 4, end)
     if PORT_TEREDO in (source, destination):
-        return teredo_inside(buf, at, end)
-    return NON_IP, at, NULL
+        return teredo_inside(buf, offset, end)
+    return NON_IP, offset, NULL
 
 
 @helper
-def vxlan_gpe_inside(buf, at):  # type: ignore[no-untyped-def]
+def vxlan_gpe_inside(buf, offset):  # type: ignore[no-untyped-def]
     """Read a VXLAN-GPE header: flags (version, I, P, B, O), reserved, next protocol, VNI."""
-    flags = np.int64(buf[at])
+    flags = np.int64(buf[offset])
     state = AT_ETHERNET
     if flags & 0x04:  # P: the next protocol is valid
-        following = buf[at + 3]
+        following = buf[offset + 3]
         if following == 1:
             state = AT_IPV4
         elif following == 2:
@@ -265,38 +267,38 @@ def vxlan_gpe_inside(buf, at):  # type: ignore[no-untyped-def]
             state = NON_IP
     if flags & 0x31:  # another version, or an OAM message
         state = NON_IP
-    vni = u32be(buf, at + 4) >> 8 if flags & 0x08 else NULL
-    return state, at + 8, vni
+    vni = u32be(buf, offset + 4) >> 8 if flags & 0x08 else NULL
+    return state, offset + 8, vni
 
 
 @helper
-def gtp_inside(buf, at, end):  # type: ignore[no-untyped-def]
+def gtp_inside(buf, offset, end):  # type: ignore[no-untyped-def]
     """Read a GTP-U header: flags (version 1, protocol type, E, S, PN), message type, length, TEID, extensions."""
-    teid = u32be(buf, at + 4)
-    flags = np.int64(buf[at])
-    if flags >> 4 != 3 or buf[at + 1] != G_PDU:
-        return NON_IP, at, teid
-    at += 8
+    teid = u32be(buf, offset + 4)
+    flags = np.int64(buf[offset])
+    if flags >> 4 != 3 or buf[offset + 1] != G_PDU:
+        return NON_IP, offset, teid
+    offset += 8
     if flags & 7:  # sequence number, N-PDU number, type of the first extension
-        following = np.int64(buf[at + 3]) if flags & 4 and at + 4 <= end else np.int64(0)
-        at += 4
-        while following and at < end:
-            length = np.int64(buf[at]) * 4
-            if length == 0 or at + length > end:
-                return NON_IP, at, teid
-            at += length
-            following = np.int64(buf[at - 1])
-    if at >= end:
-        return NON_IP, at, teid
-    return np.int64(AT_VERSION if buf[at] >> 4 in (4, 6) else AT_PPP), at, teid
+        following = np.int64(buf[offset + 3]) if flags & 4 and offset + 4 <= end else np.int64(0)
+        offset += 4
+        while following and offset < end:
+            length = np.int64(buf[offset]) * 4
+            if length == 0 or offset + length > end:
+                return NON_IP, offset, teid
+            offset += length
+            following = np.int64(buf[offset - 1])
+    if offset >= end:
+        return NON_IP, offset, teid
+    return np.int64(AT_VERSION if buf[offset] >> 4 in (4, 6) else AT_PPP), offset, teid
 
 
 @helper
-def teredo_inside(buf, at, end):  # type: ignore[no-untyped-def]
+def teredo_inside(buf, offset, end):  # type: ignore[no-untyped-def]
     """Read Teredo: IPv6 after optional authentication and origin indications (RFC 4380 §5.1.1)."""
-    if buf[at] == 0 and buf[at + 1] == 1:  # lengths of client ID and value, both, nonce (8), confirmation
-        at += 13 + np.int64(buf[at + 2]) + np.int64(buf[at + 3])
-    if at + 8 <= end and buf[at] == 0 and buf[at + 1] == 0:  # obfuscated port and address
-        at += 8
-    ipv6 = at < end and buf[at] >> 4 == 6
-    return (AT_IPV6 if ipv6 else NON_IP), at, NULL
+    if buf[offset] == 0 and buf[offset + 1] == 1:  # lengths of client ID and value, both, nonce (8), confirmation
+        offset += 13 + np.int64(buf[offset + 2]) + np.int64(buf[offset + 3])
+    if offset + 8 <= end and buf[offset] == 0 and buf[offset + 1] == 0:  # obfuscated port and address
+        offset += 8
+    ipv6 = offset < end and buf[offset] >> 4 == 6
+    return (AT_IPV6 if ipv6 else NON_IP), offset, NULL

@@ -49,27 +49,27 @@ def bounded(value, bits):  # type: ignore[no-untyped-def]
 
 
 @helper
-def decode_ip_record(buf, at, version, time, want_inner, out, capacity, row, counts):  # type: ignore[no-untyped-def]
-    """Write all columns of the row of the sampled_ipv4 or sampled_ipv6 record at `at`."""
+def decode_ip_record(buf, offset, version, time, want_inner, out, capacity, row, counts):  # type: ignore[no-untyped-def]
+    """Write all columns of the row of the sampled_ipv4 or sampled_ipv6 record at `offset`."""
     write_nothing(want_inner, out, capacity, row)
     counts[OTHER_ROWS] += 1
-    length = u32be(buf, at)
-    protocol = bounded(u32be(buf, at + 4), 8)
-    after = at + (16 if version == 4 else 40)
+    length = u32be(buf, offset)
+    protocol = bounded(u32be(buf, offset + 4), 8)
+    after = offset + (16 if version == 4 else 40)
     for first in (0, INNER_ROWS):
         if first and not want_inner:
             break
         out[(first + VERSION) * capacity + row] = version
         if version == 4:
             out[(first + SRC_HIGH) * capacity + row] = 0
-            out[(first + SRC_LOW) * capacity + row] = u32be(buf, at + 8)
+            out[(first + SRC_LOW) * capacity + row] = u32be(buf, offset + 8)
             out[(first + DEST_HIGH) * capacity + row] = 0
-            out[(first + DEST_LOW) * capacity + row] = u32be(buf, at + 12)
+            out[(first + DEST_LOW) * capacity + row] = u32be(buf, offset + 12)
         else:
-            out[(first + SRC_HIGH) * capacity + row] = np.int64(u64be(buf, at + 8))
-            out[(first + SRC_LOW) * capacity + row] = np.int64(u64be(buf, at + 16))
-            out[(first + DEST_HIGH) * capacity + row] = np.int64(u64be(buf, at + 24))
-            out[(first + DEST_LOW) * capacity + row] = np.int64(u64be(buf, at + 32))
+            out[(first + SRC_HIGH) * capacity + row] = np.int64(u64be(buf, offset + 8))
+            out[(first + SRC_LOW) * capacity + row] = np.int64(u64be(buf, offset + 16))
+            out[(first + DEST_HIGH) * capacity + row] = np.int64(u64be(buf, offset + 24))
+            out[(first + DEST_LOW) * capacity + row] = np.int64(u64be(buf, offset + 32))
         out[(first + IP_LEN) * capacity + row] = length
         out[(first + PROTOCOL) * capacity + row] = protocol
         if protocol in (TCP, UDP):
@@ -93,15 +93,15 @@ def decode_listed(buf, listed, stride, first, rows, want, want_inner, out, capac
     """
     for row in range(rows):
         sample = first + row
-        at = listed[HEADER * stride + sample]
+        offset = listed[HEADER * stride + sample]
         time = listed[TIME * stride + sample]
         link = listed[LINK_TYPE * stride + sample]
         if link in (SAMPLED_IPV4, SAMPLED_IPV6):
-            decode_ip_record(buf, at, -link, time, want_inner, out, capacity, row, counts)
+            decode_ip_record(buf, offset, -link, time, want_inner, out, capacity, row, counts)
         else:
-            end = at + listed[CAPTURED * stride + sample]
+            end = offset + listed[CAPTURED * stride + sample]
             wire = listed[WIRE * stride + sample]
-            decode_frame(buf, at, end, wire, time, link, 0, want, want_inner, 1, out, capacity, row, counts)
+            decode_frame(buf, offset, end, wire, time, link, 0, want, want_inner, 1, out, capacity, row, counts)
     return rows
 
 

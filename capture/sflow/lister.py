@@ -30,29 +30,29 @@ from capture.sflow.samples import MAX_SAMPLES, SLOT, SLOTS, list_samples, padded
 
 
 @helper
-def is_datagram(buf, at, end):  # type: ignore[no-untyped-def]
-    """Return whether `buf[at:end]` is a complete sFlow datagram of version 5 with at least one sample."""
-    if at + 28 > end or u32be(buf, at) != 5:
+def is_datagram(buf, offset, end):  # type: ignore[no-untyped-def]
+    """Return whether `buf[offset:end]` is a complete sFlow datagram of version 5 with at least one sample."""
+    if offset + 28 > end or u32be(buf, offset) != 5:
         return False
-    kind = u32be(buf, at + 4)
+    kind = u32be(buf, offset + 4)
     if kind not in (1, 2):
         return False
-    at += 12 if kind == 1 else 24
-    if at + 16 > end:
+    offset += 12 if kind == 1 else 24
+    if offset + 16 > end:
         return False
-    samples = u32be(buf, at + 12)
-    at += 16
-    if samples == 0 or samples * 8 > end - at:
+    samples = u32be(buf, offset + 12)
+    offset += 16
+    if samples == 0 or samples * 8 > end - offset:
         return False
     while samples > 0:
-        if at + 8 > end:
+        if offset + 8 > end:
             return False
-        length = u32be(buf, at + 4)
-        if length > end - at - 8:
+        length = u32be(buf, offset + 4)
+        if length > end - offset - 8:
             return False
-        at += 8 + padded(length)
+        offset += 8 + padded(length)
         samples -= 1
-    return at == end
+    return offset == end
 
 
 @kernel("i64(u8*, i64*, i64*, i64*, i64*, i64, i64, i64*)")
@@ -66,8 +66,8 @@ def choose_datagrams(buf, protocols, ports, offsets, lengths, packets, port, cho
     for packet in range(packets):
         if protocols[packet] != UDP or ports[packet] < 0 or offsets[packet] < 0:
             continue
-        at = offsets[packet]
-        if ports[packet] == port or is_datagram(buf, at, at + lengths[packet]):
+        offset = offsets[packet]
+        if ports[packet] == port or is_datagram(buf, offset, offset + lengths[packet]):
             chosen[count] = packet
             count += 1
     return count

@@ -97,11 +97,13 @@ RESTART = 60_000
 
 
 @outlined
-def see(table, at, number, missing):  # type: ignore[no-untyped-def]
+def see(table, offset, number, missing):  # type: ignore[no-untyped-def]
     """Mark a number as seen and the `missing` numbers before it as missing. Return whether it was missing itself."""
     for missing_number in range(number - min(missing, REORDER - 1), number):
-        table[at + SEEN + ((missing_number & (REORDER - 1)) // WORD)] &= ~(np.int64(1) << (missing_number & (WORD - 1)))
-    word = at + SEEN + (number & (REORDER - 1)) // WORD
+        table[offset + SEEN + ((missing_number & (REORDER - 1)) // WORD)] &= ~(
+            np.int64(1) << (missing_number & (WORD - 1))
+        )
+    word = offset + SEEN + (number & (REORDER - 1)) // WORD
     bit = np.int64(1) << (number & (WORD - 1))
     unseen = (table[word] & bit) == 0
     table[word] |= bit
@@ -109,9 +111,9 @@ def see(table, at, number, missing):  # type: ignore[no-untyped-def]
 
 
 @outlined
-def miss_nothing(table, at):  # type: ignore[no-untyped-def]
+def miss_nothing(table, offset):  # type: ignore[no-untyped-def]
     """Clear the history of a sequence: no earlier number is missing."""
-    for word in range(at + SEEN, at + SLOT):
+    for word in range(offset + SEEN, offset + SLOT):
         table[word] = (1 << WORD) - 1
 
 
@@ -126,42 +128,42 @@ def follow(table, high, low, agent, source, number, uptime, counts):  # type: ig
     mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD) ^ np.uint64(source)
     mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD)
     slot = np.int64((mixed >> np.uint64(40)) & np.uint64(SLOTS - 1))
-    at = slot * SLOT
+    offset = slot * SLOT
     probes = 0
-    while table[at + 4] and (
-        table[at] != high or table[at + 1] != low or table[at + 2] != agent or table[at + 3] != source
+    while table[offset + 4] and (
+        table[offset] != high or table[offset + 1] != low or table[offset + 2] != agent or table[offset + 3] != source
     ):
         probes += 1
         if probes == PROBES:
             counts[UNTRACKED] += 1
             return
         slot = (slot + 1) & (SLOTS - 1)
-        at = slot * SLOT
-    if not table[at + 4]:
-        table[at] = high
-        table[at + 1] = low
-        table[at + 2] = agent
-        table[at + 3] = source
-        table[at + 4] = 1
-        miss_nothing(table, at)
+        offset = slot * SLOT
+    if not table[offset + 4]:
+        table[offset] = high
+        table[offset + 1] = low
+        table[offset + 2] = agent
+        table[offset + 3] = source
+        table[offset + 4] = 1
+        miss_nothing(table, offset)
     else:
-        ahead = (number - table[at + 5] - 1) & 0xFFFFFFFF  # numbers between the last one and this one
+        ahead = (number - table[offset + 5] - 1) & 0xFFFFFFFF  # numbers between the last one and this one
         behind = 0xFFFFFFFF - ahead
-        fallen = (table[at + 6] - uptime) & 0xFFFFFFFF  # the wrap of an uptime, after 49 days, is no fall
+        fallen = (table[offset + 6] - uptime) & 0xFFFFFFFF  # the wrap of an uptime, after 49 days, is no fall
         if RESTART < fallen <= 0x80000000 or (behind >= REORDER and ahead >= 0x7FFFFFFF):
             counts[RESTARTS] += 1
-            miss_nothing(table, at)
+            miss_nothing(table, offset)
         elif behind < REORDER:
-            if see(table, at, number, np.int64(0)):
+            if see(table, offset, number, np.int64(0)):
                 counts[SAMPLES_REORDERED if agent & 1 else DATAGRAMS_REORDERED] += 1
             else:
                 counts[SAMPLES_REPEATED if agent & 1 else DATAGRAMS_REPEATED] += 1
             return
         else:
             counts[SAMPLES_MISSING if agent & 1 else DATAGRAMS_MISSING] += ahead
-            see(table, at, number, ahead)
-    table[at + 5] = number
-    table[at + 6] = uptime
+            see(table, offset, number, ahead)
+    table[offset + 5] = number
+    table[offset + 6] = uptime
 
 
 PORT = 6343
@@ -223,74 +225,74 @@ def padded(length):  # type: ignore[no-untyped-def]
 
 
 @helper
-def sampled_packet(buf, at, end, records, out, capacity, row):  # type: ignore[no-untyped-def]
-    """Read the records of a flow sample in `[at, end)` into column `row` of `out`. Return FLOW or a cause."""
+def sampled_packet(buf, offset, end, records, out, capacity, row):  # type: ignore[no-untyped-def]
+    """Read the records of a flow sample in `[offset, end)` into column `row` of `out`. Return FLOW or a cause."""
     rank = 0  # 1: an IP record, 2: a packet header, which is preferred
     out[INPUT_VLAN * capacity + row] = NULL
     out[OUTPUT_VLAN * capacity + row] = NULL
     while records > 0:
-        if at + 8 > end:
+        if offset + 8 > end:
             return MALFORMED
-        form = u32be(buf, at)
-        length = u32be(buf, at + 4)
-        at += 8
-        if length > end - at:
+        form = u32be(buf, offset)
+        length = u32be(buf, offset + 4)
+        offset += 8
+        if length > end - offset:
             return MALFORMED
         if form == SAMPLED_HEADER and rank < 2:
-            if length < 16 or u32be(buf, at + 12) > length - 16:
+            if length < 16 or u32be(buf, offset + 12) > length - 16:
                 return MALFORMED
-            out[LINK_TYPE * capacity + row] = header_link_type(u32be(buf, at))
-            out[WIRE * capacity + row] = u32be(buf, at + 4)
-            out[HEADER * capacity + row] = at + 16
-            out[CAPTURED * capacity + row] = u32be(buf, at + 12)
+            out[LINK_TYPE * capacity + row] = header_link_type(u32be(buf, offset))
+            out[WIRE * capacity + row] = u32be(buf, offset + 4)
+            out[HEADER * capacity + row] = offset + 16
+            out[CAPTURED * capacity + row] = u32be(buf, offset + 12)
             rank = 2
         elif form in (SAMPLED_IPV4_RECORD, SAMPLED_IPV6_RECORD) and rank < 1:
             if length < (32 if form == SAMPLED_IPV4_RECORD else 56):
                 return MALFORMED
             out[LINK_TYPE * capacity + row] = SAMPLED_IPV4 if form == SAMPLED_IPV4_RECORD else SAMPLED_IPV6
-            out[WIRE * capacity + row] = u32be(buf, at)
-            out[HEADER * capacity + row] = at
+            out[WIRE * capacity + row] = u32be(buf, offset)
+            out[HEADER * capacity + row] = offset
             out[CAPTURED * capacity + row] = 0
             rank = 1
         elif form == EXTENDED_SWITCH:
             if length < 16:
                 return MALFORMED
-            out[INPUT_VLAN * capacity + row] = u32be(buf, at)
-            out[OUTPUT_VLAN * capacity + row] = u32be(buf, at + 8)
-        at += padded(length)
+            out[INPUT_VLAN * capacity + row] = u32be(buf, offset)
+            out[OUTPUT_VLAN * capacity + row] = u32be(buf, offset + 8)
+        offset += padded(length)
         records -= 1
     return FLOW if rank else NO_HEADER
 
 
 @helper
-def flow_sample(buf, at, end, expanded, high, low, agent, uptime, sequences, out, capacity, row, counts):  # type: ignore[no-untyped-def]
-    """Read the flow sample in `[at, end)` into column `row` of `out`. Return FLOW or the cause of no row."""
-    if end - at < (44 if expanded else 32):
+def flow_sample(buf, offset, end, expanded, high, low, agent, uptime, sequences, out, capacity, row, counts):  # type: ignore[no-untyped-def]
+    """Read the flow sample in `[offset, end)` into column `row` of `out`. Return FLOW or the cause of no row."""
+    if end - offset < (44 if expanded else 32):
         return MALFORMED
-    number = u32be(buf, at)
+    number = u32be(buf, offset)
     if expanded:
-        source_class = u32be(buf, at + 4)
-        source = u32be(buf, at + 8)
-        at += 12
+        source_class = u32be(buf, offset + 4)
+        source = u32be(buf, offset + 8)
+        offset += 12
     else:
-        source_class = np.int64(buf[at + 4])
-        source = u32be(buf, at + 4) & 0xFFFFFF
-        at += 8
+        source_class = np.int64(buf[offset + 4])
+        source = u32be(buf, offset + 4) & 0xFFFFFF
+        offset += 8
     follow(sequences, high, low, agent | 1, source_class << 32 | source, number, uptime, counts)
     out[SOURCE_CLASS * capacity + row] = source_class
     out[SOURCE_ID * capacity + row] = source
-    out[SAMPLING_RATE * capacity + row] = u32be(buf, at)
-    out[SAMPLE_POOL * capacity + row] = u32be(buf, at + 4)
-    out[SAMPLE_DROPS * capacity + row] = u32be(buf, at + 8)
+    out[SAMPLING_RATE * capacity + row] = u32be(buf, offset)
+    out[SAMPLE_POOL * capacity + row] = u32be(buf, offset + 4)
+    out[SAMPLE_DROPS * capacity + row] = u32be(buf, offset + 8)
     if expanded:
-        out[INPUT_IF * capacity + row] = interface_index(u32be(buf, at + 12), u32be(buf, at + 16))
-        out[OUTPUT_IF * capacity + row] = interface_index(u32be(buf, at + 20), u32be(buf, at + 24))
-        at += 28
+        out[INPUT_IF * capacity + row] = interface_index(u32be(buf, offset + 12), u32be(buf, offset + 16))
+        out[OUTPUT_IF * capacity + row] = interface_index(u32be(buf, offset + 20), u32be(buf, offset + 24))
+        offset += 28
     else:
-        out[INPUT_IF * capacity + row] = interface_index(buf[at + 12] >> 6, u32be(buf, at + 12) & 0x3FFFFFFF)
-        out[OUTPUT_IF * capacity + row] = interface_index(buf[at + 16] >> 6, u32be(buf, at + 16) & 0x3FFFFFFF)
-        at += 20
-    return sampled_packet(buf, at + 4, end, u32be(buf, at), out, capacity, row)
+        out[INPUT_IF * capacity + row] = interface_index(buf[offset + 12] >> 6, u32be(buf, offset + 12) & 0x3FFFFFFF)
+        out[OUTPUT_IF * capacity + row] = interface_index(buf[offset + 16] >> 6, u32be(buf, offset + 16) & 0x3FFFFFFF)
+        offset += 20
+    return sampled_packet(buf, offset + 4, end, u32be(buf, offset), out, capacity, row)
 
 
 @kernel("i64(u8*, i64*, i64*, i64*, i64, i64, i64*, i64*, i64, i64*)")
@@ -305,50 +307,50 @@ def list_samples(buf, offsets, lengths, times, datagrams, first, sequences, out,
     row = 0
     number = first
     while number < datagrams and row + MAX_SAMPLES <= capacity:
-        at = offsets[number]
-        end = at + min(lengths[number], LONGEST)
+        offset = offsets[number]
+        end = offset + min(lengths[number], LONGEST)
         begin = row
         counts[DATAGRAMS] += 1
         number += 1
-        if at + 8 > end:
+        if offset + 8 > end:
             counts[HEADER_CUT] += 1
             continue
-        if u32be(buf, at) != 5:
+        if u32be(buf, offset) != 5:
             counts[OTHER_VERSION] += 1
             continue
-        kind = u32be(buf, at + 4)
+        kind = u32be(buf, offset + 4)
         if kind > 2:
             counts[ADDRESS_TYPE] += 1
             continue
-        at += 8
+        offset += 8
         size = 16 if kind == 2 else 4 * kind
-        if at + size + 16 > end:
+        if offset + size + 16 > end:
             counts[HEADER_CUT] += 1
             continue
-        high = np.int64(u64be(buf, at)) if kind == 2 else np.int64(0)
-        low = np.int64(u64be(buf, at + 8)) if kind == 2 else u32be(buf, at) if kind == 1 else np.int64(0)
+        high = np.int64(u64be(buf, offset)) if kind == 2 else np.int64(0)
+        low = np.int64(u64be(buf, offset + 8)) if kind == 2 else u32be(buf, offset) if kind == 1 else np.int64(0)
         version = 2 * kind + 2 if kind else np.int64(0)
-        at += size
-        sub_agent = u32be(buf, at)
+        offset += size
+        sub_agent = u32be(buf, offset)
         agent = sub_agent << 4 | version << 1
-        uptime = u32be(buf, at + 8)
-        follow(sequences, high, low, agent, np.int64(0), u32be(buf, at + 4), uptime, counts)
-        samples = u32be(buf, at + 12)
-        at += 16
+        uptime = u32be(buf, offset + 8)
+        follow(sequences, high, low, agent, np.int64(0), u32be(buf, offset + 4), uptime, counts)
+        samples = u32be(buf, offset + 12)
+        offset += 16
         while samples > 0:
-            if at + 8 > end:
+            if offset + 8 > end:
                 counts[CUT] += 1
                 break
-            form = u32be(buf, at)
-            length = u32be(buf, at + 4)
-            at += 8
-            if length > end - at:
+            form = u32be(buf, offset)
+            length = u32be(buf, offset + 4)
+            offset += 8
+            if length > end - offset:
                 counts[CUT] += 1
                 break
             if form in (FLOW_SAMPLE, EXPANDED_FLOW_SAMPLE):
                 status = flow_sample(
-                    buf, at, at + length, form == EXPANDED_FLOW_SAMPLE, high, low, agent, uptime, sequences, out,
-                    capacity, row, counts,
+                    buf, offset, offset + length, form == EXPANDED_FLOW_SAMPLE, high, low, agent, uptime, sequences,
+                    out, capacity, row, counts,
                 )  # fmt: skip
                 counts[status] += 1
                 if status == FLOW:
@@ -357,7 +359,7 @@ def list_samples(buf, offsets, lengths, times, datagrams, first, sequences, out,
                 counts[COUNTER] += 1
             else:
                 counts[OTHER] += 1
-            at += padded(length)
+            offset += padded(length)
             samples -= 1
         for column in range(begin, row):
             out[TIME * capacity + column] = times[number - 1]

@@ -67,16 +67,16 @@ def record_length(version):  # type: ignore[no-untyped-def]
 
 
 @helper
-def header_clock(buf, at, version):  # type: ignore[no-untyped-def]
-    """Return uptime (ms), export time (ns), sequence number and domain of the header at `at`."""
+def header_clock(buf, offset, version):  # type: ignore[no-untyped-def]
+    """Return uptime (ms), export time (ns), sequence number and domain of the header at `offset`."""
     if version == 10:
-        return np.int64(0), u32be(buf, at + 4) * 1_000_000_000, u32be(buf, at + 8), u32be(buf, at + 12)
-    uptime = u32be(buf, at + 4)
-    export_time = u32be(buf, at + 8) * 1_000_000_000
+        return np.int64(0), u32be(buf, offset + 4) * 1_000_000_000, u32be(buf, offset + 8), u32be(buf, offset + 12)
+    uptime = u32be(buf, offset + 4)
+    export_time = u32be(buf, offset + 8) * 1_000_000_000
     if version == 9:
-        return uptime, export_time, u32be(buf, at + 12), u32be(buf, at + 16)
-    domain = u16be(buf, at + 20) if version == 5 else np.int64(0)
-    return uptime, export_time + u32be(buf, at + 12), u32be(buf, at + 16), domain
+        return uptime, export_time, u32be(buf, offset + 12), u32be(buf, offset + 16)
+    domain = u16be(buf, offset + 20) if version == 5 else np.int64(0)
+    return uptime, export_time + u32be(buf, offset + 12), u32be(buf, offset + 16), domain
 
 
 (JOB_START, JOB_LENGTH, JOB_ARRIVAL, JOB_ADDRESS_VERSION, JOB_HIGH, JOB_LOW, JOB_PORT) = range(7)
@@ -270,47 +270,47 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
                 sessions[session_row + DEFAULT_DEN] = 1
         session_row = state[STATE_SESSION] * WIDTH
         while True:
-            at = state[STATE_OFFSET]
+            offset = state[STATE_OFFSET]
             if version in (5, 7):
                 layout = np.int64(LAYOUT_V5 if version == 5 else LAYOUT_V7)
                 set_end = end
-                if at >= end:
+                if offset >= end:
                     break
             else:
                 if state[STATE_SET] < 0:
-                    if at + 4 > end:
+                    if offset + 4 > end:
                         break
-                    kind = u16be(buf, at)
-                    size = u16be(buf, at + 2)
+                    kind = u16be(buf, offset)
+                    size = u16be(buf, offset + 2)
                     if kind == 0 and size == 0:
                         break  # padding up to the end
-                    if size < 4 or at + size > end:
+                    if size < 4 or offset + size > end:
                         counts[SET_MALFORMED] += 1
                         state[STATE_UNCOUNTED] = 1
                         break
                     if kind < 256:
-                        state[STATE_OFFSET] = at + size
+                        state[STATE_OFFSET] = offset + size
                         known = kind in (2, 3) if version == 10 else kind in (0, 1)
                         if known:
-                            state[STATE_SET] = at
+                            state[STATE_SET] = offset
                             return TEMPLATES
                         counts[SET_RESERVED] += 1
                         continue
-                    state[STATE_SET] = at
-                    at += 4
+                    state[STATE_SET] = offset
+                    offset += 4
                 set_end = state[STATE_SET] + u16be(buf, state[STATE_SET] + 2)
                 layout = lookup_template(templates, template_mask, state[STATE_SESSION], u16be(buf, state[STATE_SET]))
                 if layout < 0:
                     state[STATE_OFFSET] = set_end
                     return UNKNOWN
-                state[STATE_OFFSET] = at
+                state[STATE_OFFSET] = offset
             layout *= LAYOUT_WORDS
             shortest = layouts[layout + LAYOUT_LENGTH]
             row = state[STATE_ROW]
             step = layouts[layout + LAYOUT_STEP]
             steps_end = layouts[layout + LAYOUT_STEPS_END]
             flags = layouts[layout + LAYOUT_FLAGS]
-            if at + shortest <= set_end:
+            if offset + shortest <= set_end:
                 if row >= capacity:
                     return ROWS_FULL
                 if texts and not texts_have_room(text_ends, text_used):
@@ -318,22 +318,22 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
             rows = np.int64(0)
             unreadable = counts[0]
             if layouts[layout + LAYOUT_FIXED]:
-                rows = min((set_end - at) // shortest, capacity - row)
+                rows = min((set_end - offset) // shortest, capacity - row)
                 if rows > 0:
                     prepare_rows(sessions, session_row, flags, row, rows, out, capacity)
                     write_fixed(
-                        buf, at, shortest, rows, steps, step, steps_end, sessions, session_row, keys, uptime,
+                        buf, offset, shortest, rows, steps, step, steps_end, sessions, session_row, keys, uptime,
                         export_time, row, out, valid, capacity, text_slots, text_ends, text_bytes, text_used, counts,
                     )  # fmt: skip
-                at += rows * shortest
-                whole = at + shortest > set_end
+                offset += rows * shortest
+                whole = offset + shortest > set_end
             else:
-                whole = at + shortest > set_end
+                whole = offset + shortest > set_end
                 while row + rows < capacity:
                     following = np.int64(-1)
-                    if at + shortest <= set_end:
+                    if offset + shortest <= set_end:
                         following = record_end(
-                            buf, at, set_end, fields, layouts[layout + LAYOUT_FIELD],
+                            buf, offset, set_end, fields, layouts[layout + LAYOUT_FIELD],
                             layouts[layout + LAYOUT_FIELDS], field_positions,
                         )  # fmt: skip
                         if following < 0:
@@ -347,7 +347,7 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
                         buf, field_positions, steps, step, steps_end, sessions, session_row, keys, uptime, export_time,
                         row + rows, out, valid, capacity, text_slots, text_ends, text_bytes, text_used, counts,
                     )  # fmt: skip
-                    at = following
+                    offset = following
                     rows += 1
             if rows > 0:
                 if flags & NEEDS_TIMES:
@@ -359,7 +359,7 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
             sessions[session_row + UNREADABLE] += counts[0] - unreadable
             state[STATE_RECORDS] += rows
             state[STATE_ROW] = row + rows
-            state[STATE_OFFSET] = at
+            state[STATE_OFFSET] = offset
             if whole:
                 if version in (5, 7):
                     break

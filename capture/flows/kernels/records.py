@@ -81,31 +81,31 @@ def write_key_rate(sessions, session_row, keys, kind, value, row, out, capacity)
 
 @outlined
 def write_field(  # type: ignore[no-untyped-def]
-    buf, at, length, code, limit, dest, row, sessions, session_row, keys, uptime, export_time, out, valid, capacity,
+    buf, offset, length, code, limit, dest, row, sessions, session_row, keys, uptime, export_time, out, valid, capacity,
     text_slots, text_ends, text_bytes, text_used, counts
 ):  # fmt: skip
     """Run one step for one record, for any code (slow path)."""
     target = dest * capacity + row
     if code in (ADDRESS4, ADDRESS6, ADDRESS6_ELSE, ABSENT_ADDRESS):
-        write_address(buf, at, length, code, target, out, valid, capacity, counts)
+        write_address(buf, offset, length, code, target, out, valid, capacity, counts)
     elif code == RATE_KEY:
         if 0 < length <= 8:
-            write_key_rate(sessions, session_row, keys, limit, unsigned(buf, at, length), row, out, capacity)
+            write_key_rate(sessions, session_row, keys, limit, unsigned(buf, offset, length), row, out, capacity)
     elif code >= RATE:
-        write_rate(unsigned(buf, at, length) if 0 < length <= 8 else np.int64(-1), code, row, out, capacity)
+        write_rate(unsigned(buf, offset, length) if 0 < length <= 8 else np.int64(-1), code, row, out, capacity)
     else:
         write_value(
-            buf, at, length, code, limit, target, row, out, valid, capacity, uptime, export_time, text_slots, text_ends,
-            text_bytes, text_used, counts,
+            buf, offset, length, code, limit, target, row, out, valid, capacity, uptime, export_time, text_slots,
+            text_ends, text_bytes, text_used, counts,
         )  # fmt: skip
 
 
 @helper
 def write_column(  # type: ignore[no-untyped-def]
-    buf, at, stride, length, code, limit, dest, row, rows, sessions, session_row, keys, uptime, export_time, out, valid,
-    capacity, text_slots, text_ends, text_bytes, text_used, counts
+    buf, offset, stride, length, code, limit, dest, row, rows, sessions, session_row, keys, uptime, export_time, out,
+    valid, capacity, text_slots, text_ends, text_bytes, text_used, counts
 ):  # fmt: skip
-    """Run one step for `rows` records that are `stride` bytes apart; the field of the first record is at `at`.
+    """Run one step for `rows` records that are `stride` bytes apart; the field of the first record is at `offset`.
 
     The most frequent codes have separate loops without tests inside.
     """
@@ -113,24 +113,24 @@ def write_column(  # type: ignore[no-untyped-def]
     if code == UNSIGNED and length <= 8 and not 0 < limit < 8 * length and length:
         if length == 4:
             for index in range(rows):
-                out[target + index] = u32be(buf, at + index * stride)
+                out[target + index] = u32be(buf, offset + index * stride)
         elif length == 2:
             for index in range(rows):
-                out[target + index] = u16be(buf, at + index * stride)
+                out[target + index] = u16be(buf, offset + index * stride)
         elif length == 1:
             for index in range(rows):
-                out[target + index] = np.int64(buf[at + index * stride])
+                out[target + index] = np.int64(buf[offset + index * stride])
         elif length == 8:
             for index in range(rows):
-                out[target + index] = np.int64(u64be(buf, at + index * stride))
+                out[target + index] = np.int64(u64be(buf, offset + index * stride))
         else:
             for index in range(rows):
-                out[target + index] = unsigned(buf, at + index * stride, length)
+                out[target + index] = unsigned(buf, offset + index * stride, length)
         for index in range(rows):
             valid[target + index] = 1
     elif code == ADDRESS4 and length == 4:
         for index in range(rows):
-            out[target + 2 * capacity + index] = u32be(buf, at + index * stride)
+            out[target + 2 * capacity + index] = u32be(buf, offset + index * stride)
         for index in range(rows):
             out[target + index] = 4
             out[target + capacity + index] = 0
@@ -139,11 +139,11 @@ def write_column(  # type: ignore[no-untyped-def]
         now = export_time // 1_000_000
         rest = export_time % 1_000_000
         for index in range(rows):
-            out[target + index] = uptime_time(u32be(buf, at + index * stride), uptime, now) + rest
+            out[target + index] = uptime_time(u32be(buf, offset + index * stride), uptime, now) + rest
             valid[target + index] = 1
     elif code == MILLISECONDS and length == 8:
         for index in range(rows):
-            value = np.int64(u64be(buf, at + index * stride))
+            value = np.int64(u64be(buf, offset + index * stride))
             known = 0 <= value <= LATEST_MS
             counts[UNREADABLE] += 0 if known else 1
             out[target + index] = value * 1_000_000 if known else np.int64(MISSING)
@@ -155,8 +155,8 @@ def write_column(  # type: ignore[no-untyped-def]
     else:
         for index in range(rows):
             write_field(
-                buf, at + index * stride, length, code, limit, dest, row + index, sessions, session_row, keys, uptime,
-                export_time, out, valid, capacity, text_slots, text_ends, text_bytes, text_used, counts,
+                buf, offset + index * stride, length, code, limit, dest, row + index, sessions, session_row, keys,
+                uptime, export_time, out, valid, capacity, text_slots, text_ends, text_bytes, text_used, counts,
             )  # fmt: skip
 
 
@@ -215,17 +215,17 @@ def clear_unknown_rates(row, rows, out, capacity):  # type: ignore[no-untyped-de
 
 @outlined
 def write_fixed(  # type: ignore[no-untyped-def]
-    buf, at, stride, rows, steps, step, steps_end, sessions, session_row, keys, uptime, export_time, row, out, valid,
-    capacity, text_slots, text_ends, text_bytes, text_used, counts
+    buf, offset, stride, rows, steps, step, steps_end, sessions, session_row, keys, uptime, export_time, row, out,
+    valid, capacity, text_slots, text_ends, text_bytes, text_used, counts
 ):  # fmt: skip
-    """Write `rows` records of `stride` bytes from `buf[at:]`, column by column."""
+    """Write `rows` records of `stride` bytes from `buf[offset:]`, column by column."""
     forced = sessions[session_row + FORCED_NUM]
     kinds = sessions[session_row + KEY_KINDS]
     while step < steps_end:
         code = steps[step * STEP_WORDS]
         if code < RATE or not (forced or (code == RATE_KEY and not kinds >> steps[step * STEP_WORDS + 6] & 1)):
             write_column(
-                buf, at + steps[step * STEP_WORDS + 1] + steps[step * STEP_WORDS + 5], stride,
+                buf, offset + steps[step * STEP_WORDS + 1] + steps[step * STEP_WORDS + 5], stride,
                 steps[step * STEP_WORDS + 2], code, steps[step * STEP_WORDS + 6], steps[step * STEP_WORDS + 3], row,
                 rows, sessions, session_row, keys, uptime, export_time, out, valid, capacity, text_slots, text_ends,
                 text_bytes, text_used, counts,
@@ -234,8 +234,8 @@ def write_fixed(  # type: ignore[no-untyped-def]
 
 
 @outlined
-def record_end(buf, at, end, fields, first, count, field_positions):  # type: ignore[no-untyped-def]
-    """Return the end of the record at `at`, or -1 if it is beyond `end`.
+def record_end(buf, offset, end, fields, first, count, field_positions):  # type: ignore[no-untyped-def]
+    """Return the end of the record at `offset`, or -1 if it is beyond `end`.
 
     `fields[first:first + count]`: field lengths of the template. `field_positions` (2 x count): receives the offset in
     `buf` and the length of each field.
@@ -243,21 +243,21 @@ def record_end(buf, at, end, fields, first, count, field_positions):  # type: ig
     for index in range(count):
         length = fields[first + index]
         if length == VARIABLE_LENGTH:
-            if at + 1 > end:
+            if offset + 1 > end:
                 return np.int64(-1)
-            length = np.int64(buf[at])
-            at += 1
+            length = np.int64(buf[offset])
+            offset += 1
             if length == 255:
-                if at + 2 > end:
+                if offset + 2 > end:
                     return np.int64(-1)
-                length = u16be(buf, at)
-                at += 2
-        if at + length > end:
+                length = u16be(buf, offset)
+                offset += 2
+        if offset + length > end:
             return np.int64(-1)
-        field_positions[2 * index] = at
+        field_positions[2 * index] = offset
         field_positions[2 * index + 1] = length
-        at += length
-    return np.int64(at)
+        offset += length
+    return np.int64(offset)
 
 
 @outlined
@@ -272,15 +272,15 @@ def write_variable(  # type: ignore[no-untyped-def]
         field = steps[step * STEP_WORDS + 4]
         inside = steps[step * STEP_WORDS + 5]
         length = np.int64(0)
-        at = np.int64(0)
+        offset = np.int64(0)
         if field >= 0:
-            at = field_positions[2 * field] + inside
+            offset = field_positions[2 * field] + inside
             length = field_positions[2 * field + 1] - inside
             if inside or steps[step * STEP_WORDS + 2] != VARIABLE_LENGTH:
                 length = min(length, steps[step * STEP_WORDS + 2])
         if not (forced and code >= RATE):
             write_field(
-                buf, at, max(length, 0), code, steps[step * STEP_WORDS + 6], steps[step * STEP_WORDS + 3], row,
+                buf, offset, max(length, 0), code, steps[step * STEP_WORDS + 6], steps[step * STEP_WORDS + 3], row,
                 sessions, session_row, keys, uptime, export_time, out, valid, capacity, text_slots, text_ends,
                 text_bytes, text_used, counts,
             )  # fmt: skip

@@ -32,8 +32,8 @@ def texts_have_room(text_ends, text_used):  # type: ignore[no-untyped-def]
 
 
 @outlined
-def intern(buf, at, length, text_slots, text_ends, text_bytes, text_used):  # type: ignore[no-untyped-def]
-    """Return the number of the string `buf[at:at + length]`; add it if it is new.
+def intern(buf, offset, length, text_slots, text_ends, text_bytes, text_used):  # type: ignore[no-untyped-def]
+    """Return the number of the string `buf[offset:offset + length]`; add it if it is new.
 
     `text_used`: one word, the number of strings, at least 1 for the empty string.
     """
@@ -41,14 +41,14 @@ def intern(buf, at, length, text_slots, text_ends, text_bytes, text_used):  # ty
         return np.int64(0)
     mixed = np.uint64(0xCBF29CE484222325)  # FNV-1a
     for index in range(length):
-        mixed = (mixed ^ np.uint64(buf[at + index])) * np.uint64(0x100000001B3)
+        mixed = (mixed ^ np.uint64(buf[offset + index])) * np.uint64(0x100000001B3)
     slot = np.int64((mixed ^ mixed >> np.uint64(32)) & np.uint64(TEXT_SLOTS - 1))
     while text_slots[slot]:
         number = text_slots[slot]
         start = text_ends[number]
         if text_ends[number + 1] - start == length:
             same = 0
-            while same < length and text_bytes[start + same] == buf[at + same]:
+            while same < length and text_bytes[start + same] == buf[offset + same]:
                 same += 1
             if same == length:
                 return np.int64(number)
@@ -56,7 +56,7 @@ def intern(buf, at, length, text_slots, text_ends, text_bytes, text_used):  # ty
     number = text_used[0]
     start = text_ends[number]
     for index in range(length):
-        text_bytes[start + index] = buf[at + index]
+        text_bytes[start + index] = buf[offset + index]
     text_ends[number + 1] = start + length
     text_slots[slot] = number
     text_used[0] = number + 1

@@ -46,33 +46,33 @@ UNREADABLE = 0
 
 
 @helper
-def unsigned(buf, at, length):  # type: ignore[no-untyped-def]
+def unsigned(buf, offset, length):  # type: ignore[no-untyped-def]
     """Read up to eight bytes in network order, as 64 bits."""
     value = np.int64(0)
     for index in range(length):
-        value = value << 8 | np.int64(buf[at + index])
+        value = value << 8 | np.int64(buf[offset + index])
     return value
 
 
 @helper
-def ntp_time(buf, at, mask):  # type: ignore[no-untyped-def]
+def ntp_time(buf, offset, mask):  # type: ignore[no-untyped-def]
     """Convert eight bytes of NTP time to ns, rounded down (RFC 7011 §6.1.9 and §6.1.10).
 
     `mask`: valid bits of the fraction. Seconds before 1970 belong to the next era, which begins in 2036.
     """
-    seconds = u32be(buf, at) - NTP_EPOCH
+    seconds = u32be(buf, offset) - NTP_EPOCH
     if seconds < 0:
         seconds += 1 << 32
-    fraction = u32be(buf, at + 4) & mask
+    fraction = u32be(buf, offset + 4) & mask
     return seconds * 1_000_000_000 + (fraction * 1_000_000_000 >> 32)
 
 
 @outlined
-def float_bits(buf, at, length):  # type: ignore[no-untyped-def]
+def float_bits(buf, offset, length):  # type: ignore[no-untyped-def]
     """Convert four or eight bytes of IEEE 754 to the 64 bits of a float64."""
     if length == 8:
-        return np.int64(u64be(buf, at))
-    bits = u32be(buf, at)
+        return np.int64(u64be(buf, offset))
+    bits = u32be(buf, offset)
     sign = (bits >> 31) << 63
     exponent = bits >> 23 & 255
     mantissa = bits & 0x7FFFFF
@@ -103,25 +103,10 @@ def uptime_time(value, uptime, milliseconds):  # type: ignore[no-untyped-def]
 
 @outlined
 def write_value(  # type: ignore[no-untyped-def]
-    buf,
-    at,
-    length,
-    code,
-    limit,
-    target,
-    row,
-    out,
-    valid,
-    capacity,
-    uptime,
-    export_time,
-    text_slots,
-    text_ends,
-    text_bytes,
-    text_used,
-    counts,
-):
-    """Decode the field `buf[at:at + length]` by `code` and write it to `out[place]`, in column `row`.
+    buf, offset, length, code, limit, target, row, out, valid, capacity, uptime, export_time, text_slots, text_ends,
+    text_bytes, text_used, counts
+):  # fmt: skip
+    """Decode the field `buf[offset:offset + length]` by `code` and write it to `out[place]`, in column `row`.
 
     `limit`: maximum number of bits of the value, 0 for no limit; larger values are unreadable. `uptime` (ms) and
     `export_time` (ns): times of the datagram's header. A field of length 0 has no value, except for texts.
@@ -130,23 +115,23 @@ def write_value(  # type: ignore[no-untyped-def]
     known = 1
     if code in (TEXT, OCTETS):
         if code == TEXT:
-            while length > 0 and buf[at + length - 1] == 0:  # padding of fixed lengths
+            while length > 0 and buf[offset + length - 1] == 0:  # padding of fixed lengths
                 length -= 1
-        value = intern(buf, at, length, text_slots, text_ends, text_bytes, text_used)
+        value = intern(buf, offset, length, text_slots, text_ends, text_bytes, text_used)
     elif code == ABSENT or length == 0:
         known = 0
     elif code == FLOAT:
         known = 1 if length in (4, 8) else 2
         if known == 1:
-            value = float_bits(buf, at, length)
+            value = float_bits(buf, offset, length)
     elif code in (MICROSECONDS, NANOSECONDS):
         known = 1 if length == 8 else 2
         if known == 1:
-            value = ntp_time(buf, at, 0xFFFFF800 if code == MICROSECONDS else 0xFFFFFFFF)
+            value = ntp_time(buf, offset, 0xFFFFF800 if code == MICROSECONDS else 0xFFFFFFFF)
     elif length > 8:
         known = 2
     else:
-        value = unsigned(buf, at, length)
+        value = unsigned(buf, offset, length)
         if code == UNSIGNED:
             if limit and value >> limit:
                 known = 2
@@ -188,16 +173,16 @@ def write_value(  # type: ignore[no-untyped-def]
 
 
 @outlined
-def write_address(buf, at, length, code, target, out, valid, capacity, counts):  # type: ignore[no-untyped-def]
+def write_address(buf, offset, length, code, target, out, valid, capacity, counts):  # type: ignore[no-untyped-def]
     """Decode an address by `code` and write it to three rows of `out`, from `target` on. Version 0 means NULL."""
     if code == ADDRESS4 and length == 4:
         out[target] = 4
         out[target + capacity] = 0
-        out[target + 2 * capacity] = u32be(buf, at)
+        out[target + 2 * capacity] = u32be(buf, offset)
         valid[target] = 1
     elif code in (ADDRESS6, ADDRESS6_ELSE) and length == 16:
-        high = np.int64(u64be(buf, at))
-        low = np.int64(u64be(buf, at + 8))
+        high = np.int64(u64be(buf, offset))
+        low = np.int64(u64be(buf, offset + 8))
         empty = out[target + capacity] == 0 and out[target + 2 * capacity] == 0
         if code == ADDRESS6 or (empty and (high != 0 or low != 0)):
             out[target] = 6
