@@ -70,7 +70,7 @@ def read(path: Path, names: Any = SAMPLE_COLUMNS, block: int = 64, reader: Any =
     for each in scan(file, block).blocks:
         for batch in made.read(each):
             assert 0 < batch.count <= block
-            assert batch.earliest == each.first
+            assert batch.earliest == each.min_ts
             columns = [values(batch.columns[name], batch.count) for name in names]
             rows += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     return rows, made.samples()
