@@ -1,4 +1,4 @@
-"""Progress: what a stream promises about its future (Li 2008, §4 and §5.2)."""
+"""Punctuation: the messages in a stream that carry its watermark (Li 2008, §4 and §5.2)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 END = 2**63 - 1
-"""The low watermark of a stream that has ended: P(inf)."""
+"""The low watermark of a stream that has ended; P(inf) in the paper."""
 
 BEGINNING = -(2**63)
-"""The low watermark of a stream that has never spoken: no bound at all."""
+"""The low watermark of a stream without a row yet: no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Punctuation:
-    """A promise: no later row of `link` has a progressing value below `low`.
+    """The watermark `low` of `link`: no later row has a smaller time.
 
-    Between the levels the value is `ts` in ns; after Bucket it is a window id. `END` says that nothing follows.
+    Between the levels the time is `ts` in ns; after Bucket it is a window ID. `END` means that no row follows.
     """
 
     link: str
@@ -25,15 +25,15 @@ class Punctuation:
 
 
 Item = pa.RecordBatch | Punctuation
-"""What flows between operators: rows, or a promise about the rows to come."""
+"""A message between operators: rows or a watermark."""
 
 
 @dataclass(frozen=True, slots=True)
 class JointPunctuation:
-    """A promise: no later row of `link` has its first progressing value below lows[0] AND its second below lows[1].
+    """A watermark over the two time columns of a join (Li 2008, §7.1).
 
-    What a join can promise of the times of both its sides. Each of the two grows and neither says anything alone: boxes
-    are never reduced to one number. A row without one of the values (of an outer join) is in no box.
+    No later row of `link` has its first time below lows[0] AND its second time below lows[1]. Each of the two bounds
+    increases, and neither is a watermark by itself. A row of an outer join that lacks one of the times is not covered.
     """
 
     link: str
@@ -41,27 +41,25 @@ class JointPunctuation:
 
 
 GraphItem = Item | JointPunctuation
-"""What flows between the operators of a graph: rows, or a promise of either kind."""
-
-
-# Describe: a consumer is told what it can use, and once (Li 2008, §8.1).
-#
-# Windows close at the boundaries of their panes alone. Promises are rounded down to them, each consumer's to its own;
-# rounding to the smallest slide in use would delay the windows of every other.
+"""A message between the operators of a plan: rows, a watermark, or a joint watermark."""
 
 
 class Described:
-    """What one consumer has been told of a stream: boundaries `origin + k * pane`, each at most once."""
+    """Rounds watermarks down to the pane boundaries of one consumer, `origin + k * pane`, each at most once.
+
+    Windows close at pane boundaries only. Each consumer has its own boundaries: with the smallest slide of all
+    consumers the windows of the others would close later. Operator Describe in Li 2008, §8.1.
+    """
 
     def __init__(self, pane: int, origin: int = 0) -> None:
         """Round down to multiples of `pane` ns (at least 1) from `origin`."""
         self.pane = pane
         self.origin = origin
         self.due = BEGINNING + 1
-        """The smallest promise that would be news."""
+        """The smallest watermark that is a new boundary for this consumer."""
 
     def news(self, low: int) -> int | None:
-        """Return what `low` means to the consumer, or None where it has been told as much."""
+        """Round `low` down to a boundary. Return it if it is new for this consumer, otherwise None."""
         if low < self.due:
             return None
         mark = low if low == END else self.origin + (low - self.origin) // self.pane * self.pane

@@ -1,1 +1,1 @@
-"""Punctuation generation: how a link's low watermark is made, by what is known of the order of its rows."""
+"""Watermarks of links: how the low watermark of a link is computed from its rows, its source and the clock."""

@@ -1,18 +1,20 @@
-"""Which rows a link's progress believes: one clock that is wrong must neither close windows nor flush a table.
+"""Time jumps: the filter that keeps a wrong clock from closing windows or flushing a table.
 
-        past      │ back │          believed         │ jump │        ahead: 64 of these in a row are believed
+        past      │ back │         accepted          │ jump │        ahead: accepted after 64 in a row
     ──────────────┼──────┼──────────────────── newest ──────┼────────────────────────────────────────────────► ts
 
-A row more than `jump` ahead of the newest counts only when `agreeing` rows in a row are, it among them. Then the link
-has jumped: the least of them is the newest, and those that are still more than `jump` ahead of that go on waiting for
-others. So does a link begin: before `agreeing` rows it has no newest. Rows ahead that the next ones contradict are
-**from the future**; rows more than `back` behind the newest are **from the past**. Both are counted, and are in their
-windows all the same where those are open. Neither moves the newest, which never falls.
+A row more than `jump` ahead of the newest row is accepted only if `agreeing` consecutive rows are that far ahead. Then
+the link has jumped: the smallest of these times is the newest. Rows that are still more than `jump` ahead of it keep
+waiting. A link begins in the same way: it has no newest time before `agreeing` rows.
 
-Rows of exporters have two clocks, their own and that of whoever saw the datagram **arrive**, and nothing ends after its
-arrival is seen: a row's time is here the earlier of the two. So an exporter whose clock is ahead moves a link no
-further than what arrives does. Where the two are at most `jump` apart they confirm each other, and one row is a jump:
-others of an exporter whose clock is behind, between them, do not hold the link back.
+Rows ahead that the next rows contradict are **from the future**. Rows more than `back` older than the newest are **from
+the past**. Both are counted, and both enter their windows if these are open. Neither moves the newest time, which never
+decreases.
+
+Rows of exporters have two times: the exporter's own, and the **arrival** of the datagram. No flow ends after its record
+arrives, so the guard uses the earlier time. An exporter whose clock is ahead then moves a link no further than its
+datagrams do. If both times are at most `jump` apart they confirm each other, and one such row is enough for a jump:
+rows of an exporter with a late clock, in between, do not hold the link back.
 """
 
 from __future__ import annotations
@@ -27,26 +29,29 @@ from lowlevel.punctuation import BEGINNING
 Times = npt.NDArray[np.int64]
 
 JUMP = 3600 * SECOND
-"""A row this far from the newest, in ns, may be a clock that is wrong, unless a link is told another distance."""
+"""Default distance from the newest row, in ns, from which the clock of a row may be wrong."""
 
 LEAST_JUMP = SECOND
-"""Below it the ordinary pauses between packets would look like clocks that are wrong."""
+"""Smallest `jump` in ns. With a smaller one, ordinary pauses between packets would look like wrong clocks."""
 
 AGREEING = 64
-"""Rows in a row that make a jump believed."""
+"""Consecutive rows that must agree on a jump."""
 
 NEWEST, RUN, FUTURE, PAST, BELOW, AFTER, AHEAD = range(7)
-"""Words of the state: the newest ts; how many rows ahead wait; rows from the future, from the past, below the promise,
-and dated more than `jump` after their arrival; and from AHEAD on the rows that wait, `agreeing` words."""
+"""Words of the state.
+
+NEWEST: the newest ts. RUN: number of rows ahead that wait. FUTURE, PAST, BELOW, AFTER: counters of rows from the
+future, from the past, below the watermark, and dated more than `jump` after their arrival. AHEAD: first of `agreeing`
+words with the times of waiting rows."""
 
 
 @kernel("i64(i64*, i64*, i64, i64, i64*, i64, i64, i64, i64, i64*, i64)")
 def follow(times, arrivals, arriving, rows, state, jump, back, agreeing, low, believed, keep):  # type: ignore[no-untyped-def]
-    """Take in `times` (rows), none of which was promised to be below `low`; `state` moves on.
+    """Process the times of some rows; `state` is updated.
 
-    Where `arriving`, `arrivals` (rows) are theirs; it is not read otherwise.
-    Where `keep`, writes what is believed to `believed` (room for rows), of a run that agrees its least alone, and
-    returns how many; 0 otherwise.
+    `times` (`rows` words): times of the rows. `arrivals` (`rows` words): their arrivals, read only if `arriving`.
+    `low`: the watermark before these rows. If `keep`, the accepted times are written to `believed` (room for `rows`);
+    consecutive rows that agree on a jump write their smallest time only. Returns the number of times written, else 0.
     """
     newest = state[NEWEST]
     run = state[RUN]
@@ -111,12 +116,15 @@ def follow(times, arrivals, arriving, rows, state, jump, back, agreeing, low, be
 
 
 class Guard:
-    """Follows the newest row of one kind on one link. Memory: `agreeing` words and a batch. Not thread safe."""
+    """The newest accepted time of one kind of rows on one link. Not thread safe.
+
+    Memory: `agreeing` words and a batch.
+    """
 
     def __init__(self, jump: int = JUMP, back: int = JUMP, agreeing: int = AGREEING) -> None:
-        """Believe rows up to `jump` ns ahead, or `agreeing` in a row; those over `back` ns behind are from the past.
+        """Accept rows up to `jump` ns ahead, or `agreeing` in a row; rows over `back` ns older are from the past.
 
-        ValueError where `jump` is below LEAST_JUMP.
+        Raises ValueError if `jump` is less than LEAST_JUMP.
         """
         if jump < LEAST_JUMP:
             raise ValueError(f"got a clock jump of {jump} ns, expected at least {LEAST_JUMP} (1 s)")
@@ -128,15 +136,15 @@ class Guard:
         self._believed = np.empty(0, np.int64)
 
     def follow(self, times: Times, low: int, arrivals: Times | None = None) -> None:
-        """Take in the times of some rows, in their order, and of their arrivals where these are known.
+        """Process the times of some rows, in their order, and their arrivals if these are known.
 
-        `low` is what was promised of them.
+        `low` is the watermark before these rows.
         """
         if arrivals is not None or not self._ordinary(times, low):
             self._follow(times, arrivals, low, keep=False)
 
     def believed(self, times: Times, low: int, arrivals: Times | None = None) -> Times:
-        """Take in as `follow`; return the times that are believed, valid until the next call or as long as `times`."""
+        """Process rows as `follow` does and return the accepted times. The array is valid until the next call."""
         if arrivals is None and self._ordinary(times, low):
             return times
         if len(self._believed) < len(times):
@@ -151,9 +159,10 @@ class Guard:
         )  # fmt: skip
 
     def _ordinary(self, times: Times, low: int) -> bool:
-        """Take in rows among which nothing is to be believed or counted but the newest, a tenth of the work; or none.
+        """Process rows of which only the newest matters, at a tenth of the cost.
 
-        False where one of them may be from the future, from the past or below `low`, or may contradict such.
+        Returns False, without any effect, if a row may be from the future, from the past or below `low`, or if rows
+        ahead wait.
         """
         newest = self.newest
         if newest == BEGINNING or self.state[RUN] or len(times) == 0:
@@ -165,7 +174,7 @@ class Guard:
         return True
 
     def believe(self, time: int) -> None:
-        """Take it from elsewhere that the link has come as far as `time`; rows that were ahead may no longer be."""
+        """Accept `time` from another source, such as the clock. Rows that were ahead of the link may no longer be."""
         if time <= self.newest:
             return
         self.state[NEWEST] = time
@@ -176,5 +185,5 @@ class Guard:
 
     @property
     def newest(self) -> int:
-        """The newest time that is believed, ns; BEGINNING where there is none yet."""
+        """The newest accepted time, ns; BEGINNING before the first."""
         return int(self.state[NEWEST])

@@ -1,11 +1,11 @@
-"""What is known of the order of a link's rows, as people write it, and the promise that can be made of it.
+"""Watermark rules as users write them: what is known about the order of a link's rows.
 
-exact                what the source declares: a file's scan, and the end
+exact                the watermarks that the source declares: those of a file's scan, and its end
 ordered              no row is older than one before it
 late 2s              no row is more than 2 s older than the newest before it
 late 100 rows        no more than 100 newer rows come before a row
 blocks               each file of a followed folder is wholly after the one before it
-blocks 1m            the same of the minutes of the epoch
+blocks 1m            each minute of the epoch is wholly after the one before it
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROWS = re.compile(r"(\d{1,18})\s*rows?", re.ASCII)
 
 
 class Kind(StrEnum):
-    """Kinds of knowledge."""
+    """Kinds of rules."""
 
     EXACT = "exact"
     ORDERED = "ordered"
@@ -36,10 +36,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """One kind of knowledge, its `amount` (ns, or rows; None where it has none), and the `lull` threshold (ns), if any.
+    """One rule: its kind, its `amount` and its idle threshold `lull` (ns, or None).
 
-    A row more than `jump` (ns) ahead of the link is not believed before others agree (`lowlevel.promises.guard`).
-    Checked when it is made: ValueError.
+    `amount` is in ns or rows, and None if the kind has none.
+    A row more than `jump` ns ahead of the link is accepted only if others agree (`lowlevel.promises.guard`).
+    Raises ValueError for values that do not fit together.
     """
 
     kind: Kind = Kind.EXACT
@@ -48,7 +49,7 @@ class Knowledge:
     jump: int = JUMP
 
     def __post_init__(self) -> None:
-        """Refuse what no promise can be made of."""
+        """Check that the amount fits the kind."""
         needed = self.kind in (Kind.LATE_BY_TIME, Kind.LATE_BY_ROWS)
         if self.amount is None if needed else self.amount is not None and self.kind is not Kind.BLOCKS:
             raise ValueError(f"got {self.amount} as the amount of {self.kind}, expected {'one' if needed else 'none'}")
@@ -56,11 +57,11 @@ class Knowledge:
 
     @property
     def by_rows(self) -> bool:
-        """Whether rows move the promise, or silence after them does; otherwise they need not be followed."""
+        """Whether the watermark depends on rows, or on silence after them; otherwise rows need not be followed."""
         return self.kind is not Kind.EXACT or self.lull is not None
 
     def make(self) -> Promise:
-        """Make the promise of one kind of rows on one link."""
+        """Return a new watermark of one kind of rows on one link."""
         promise = self._without_lull()
         return promise if self.lull is None else Lull(promise, self.lull)
 
@@ -78,11 +79,11 @@ class Knowledge:
 
 
 EXACT = Knowledge()
-"""What is known of a link of which nothing was said."""
+"""The default rule."""
 
 
 def parse_knowledge(text: str, lull: str | int | None = None, jump: str | None = None) -> Knowledge:
-    """Read a kind of knowledge; `lull` is a duration, or ns, `jump` one too. Raises ValueError that lists the choices.
+    """Parse a rule. `lull` is a duration or ns, `jump` a duration. Raises ValueError, which lists the choices.
 
     >>> parse_knowledge("late 2s", lull="5s")
     Knowledge(kind=<Kind.LATE_BY_TIME: 'late by time'>, amount=2000000000, lull=5000000000, jump=3600000000000)
@@ -106,7 +107,7 @@ def parse_knowledge(text: str, lull: str | int | None = None, jump: str | None =
 
 
 def parse_lull(text: str) -> int:
-    """Read the threshold of lulls in ns. Raises ValueError.
+    """Parse the idle threshold into ns. Raises ValueError for text that is not a duration.
 
     >>> parse_lull("5s")
     5000000000
@@ -118,7 +119,7 @@ def parse_lull(text: str) -> int:
 
 
 def parse_jump(text: str) -> int:
-    """Read how far ahead of its link a row may be and is believed, ns. Raises ValueError, for less than 1 s too.
+    """Parse a clock jump into ns. Raises ValueError for text that is not a duration, and for less than 1 s.
 
     >>> parse_jump("10m")
     600000000000

@@ -1,14 +1,15 @@
-"""Lull: where a source is silent, the clock goes on for it.
+"""Idle links: while a link is silent, the clock advances its watermark (the lull rule).
 
-On an empty poll at `now` the source is behind if its time is more than a threshold s older. Its time is then set to
-`now - s`, and promised: at the next poll again, so that in a lull windows close s after their end. It is right if and
-only if no row is delivered more than s after its ts by that clock, delay and offset of the two clocks together.
+If a poll at `now` finds no data and the newest time of the link is older than `now - s`, for a threshold s, the newest
+time and the watermark become `now - s`. The next empty poll does this again, so windows of an idle link close s after
+their end. This is right if and only if each row is delivered at most s after its ts by that clock; s covers the delay
+and the offset between the two clocks.
 
-A source that has never spoken is covered as well. Its first rows are then believed by how near they are to the clock.
+The rule also covers a link that has had no row yet. Its first rows are then accepted if they are near the clock.
 
-**Silence is an empty poll.** While rows wait to be read, nobody polls in vain and so nobody calls `tick`, however long
-it takes: back-pressure closes no window. The clock is the caller's: the system's for live links, that of the trace
-(`lowlevel.promises.lull`) in replays.
+**Silence is an empty poll.** While rows wait to be read, no poll is empty and `tick` is not called, however long that
+takes: back-pressure closes no window. The caller passes the clock: system time for live links, the time of the trace
+(`TraceClock`) for replays.
 """
 
 from __future__ import annotations
@@ -23,14 +24,13 @@ from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING
 from lowlevel.rows.readers import Rows
 
-# The clock of a replay: the newest time on any of its links.
-#
-# System time says nothing about packets that were recorded last year. In a replay the trace's own time drives the lull
-# rule: a silent link is behind when the others have gone on without it. Where all are silent, time stands still.
-
 
 class TraceClock:
-    """Time as the links of a replay tell it; any threads may call it. BEGINNING before the first of them has begun."""
+    """The clock of a replay: the newest time on any of its links; BEGINNING before the first row. Thread safe.
+
+    System time has no relation to packets that were recorded last year. So the trace's own time drives the idle rule: a
+    silent link is late when other links have advanced. If all links are silent, the time does not change.
+    """
 
     def __init__(self) -> None:
         """Begin before any row."""
@@ -42,24 +42,24 @@ class TraceClock:
         return self._now
 
     def advance(self, newest: int) -> None:
-        """Take it that a link has come as far as `newest`, a time that its guard believes."""
+        """Advance the clock to `newest`, an accepted time of a link."""
         with self._moving:
             self._now = max(self._now, newest)
 
 
 @dataclass(frozen=True, slots=True)
 class LullRule:
-    """The threshold of an input's lulls, ns, and the clock that goes on in them, which returns ns since the epoch."""
+    """The idle threshold of an input, ns, and its clock, which returns ns since the epoch."""
 
     threshold: int
     clock: Callable[[], int] = time.time_ns
 
 
 class Lull(Promise):
-    """Another promise, and in lulls `threshold` ns behind the clock. Whichever is more holds."""
+    """The larger of another watermark and, while the link is idle, the time of the clock less `threshold` ns."""
 
     def __init__(self, inner: Promise, threshold: int) -> None:
-        """Take `inner` over; ValueError where the threshold is negative."""
+        """Extend `inner`. Raises ValueError if the threshold is negative."""
         if threshold < 0:
             raise ValueError(f"got a lull of {threshold} ns, expected 0 or more")
         super().__init__(inner.guard)
@@ -69,11 +69,11 @@ class Lull(Promise):
         self._leaps = 0
 
     def advance(self, rows: Rows) -> None:
-        """Take in rows as `inner` does."""
+        """Process rows as `inner` does."""
         self.inner.advance(rows)
 
     def tick(self, now: int) -> None:
-        """Promise `now - threshold` where the source's time is older; a clock that has not begun says nothing."""
+        """Advance the watermark to `now - threshold` if the newest time is older, unless `now` is BEGINNING."""
         if now == BEGINNING or not self._believes(now):
             return
         due = max(BEGINNING + 1, now - self.threshold)
@@ -84,7 +84,7 @@ class Lull(Promise):
         self.declare(due)
 
     def _believes(self, now: int) -> bool:
-        """Whether the clock may say so: one that leaps too far has to say it AGREEING times in a row."""
+        """Return whether the clock is accepted: after a leap over `jump`, only after AGREEING calls in a row."""
         leaps = self._clock != BEGINNING and now - self._clock > self.guard.jump
         self._leaps = self._leaps + 1 if leaps else 0
         if leaps and self._leaps < AGREEING:
@@ -93,14 +93,14 @@ class Lull(Promise):
         return True
 
     def end_block(self) -> None:
-        """As `inner` does."""
+        """Process the end of a block as `inner` does."""
         self.inner.end_block()
 
     def declare(self, low: int) -> None:
-        """As `inner` does, whose rows are then counted as below the promise where they are."""
+        """Declare a watermark to `inner`, which counts rows below it."""
         self.inner.declare(low)
 
     @property
     def low(self) -> int:
-        """The low watermark of both."""
+        """The low watermark."""
         return self.inner.low
