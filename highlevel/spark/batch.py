@@ -39,7 +39,7 @@ from highlevel.spark.byte_ranges import (
     whole_tasks,
 )
 from highlevel.spark.compiled import compile_kernels
-from highlevel.spark.counters import added
+from highlevel.spark.counters import add_counts
 from highlevel.spark.errors import report_of
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.finite_host import FiniteHost
@@ -148,7 +148,7 @@ class BatchRun:
         self.readings = [
             reading_of(str(file.path), counted, file) for counted, file in zip(by_input, self.files, strict=True)
         ]
-        added(self.samples, self.plan.name, merged)
+        add_counts(self.samples, self.plan.name, merged)
         self.samples.merge(self._restarts.samples, ALL_METRICS)
         return pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
 

@@ -1,4 +1,4 @@
-"""What a pipeline tells of one micro-batch and partition, as what JSON can say, and how all of them add up."""
+"""The counters of a fragment in one partition and micro-batch as JSON, and their sums over all partitions."""
 
 from __future__ import annotations
 
@@ -18,81 +18,76 @@ from highlevel.metrics import (
 from highlevel.plan.fragments import sources_of
 from highlevel.plan.nodes import width_of
 from highlevel.plan.operators.operator import lows_of
-from highlevel.plan.pipeline import LinkUnion, Pipeline
+from highlevel.plan.pipeline import LinkUnion
 from highlevel.sliding.wid_ranges import count, unite
-from highlevel.spark.hosted import Hosted, Left
+from highlevel.spark.fragment_task import FragmentOutput, FragmentTask
 from lowlevel.punctuation import BEGINNING
 
-Told = dict[str, Any]
+Counts = dict[str, Any]
+"""Counters of one fragment, partition and micro-batch, as JSON."""
+
+MERGED_ELSEWHERE = frozenset(
+    metric.name for metric in (LOW_WATERMARK, PUNCTUATION_LAG, WINDOWS_CLOSED, WINDOWS_OPEN, PARTIALS_RECEIVED)
+)
+"""Metrics of links and of windows. The driver computes them from the bounds and windows of all partitions."""
 
 
-def told_of(hosted: Hosted, left: Left) -> Told:
+def counts_of(task: FragmentTask, output: FragmentOutput) -> Counts:
     """Return the counters, the bounds of links and the open windows after a micro-batch."""
-    pipeline = hosted.pipeline
+    pipeline = task.pipeline
     windows = [(number, operator.take_closed(), operator.open_windows()) for number, operator in pipeline.windowed]
-    samples = pipeline.samples(BEGINNING)
-    of_links = {
-        LOW_WATERMARK.name,
-        PUNCTUATION_LAG.name,
-        WINDOWS_CLOSED.name,
-        WINDOWS_OPEN.name,
-        PARTIALS_RECEIVED.name,
-    }
-    if not hosted.last:
-        of_links.add(RESULT_ROWS.name)
-    bounds, received = _of_links(hosted, pipeline)
-    query = hosted.feeds.plans[hosted.query].name
-    kept = [[name, labels, value] for (name, labels), value in samples.items() if name not in of_links]
-    of_results = left.mark if hosted.last else None
+    bounds, received = _of_links(task)
+    skipped = MERGED_ELSEWHERE if task.last else {*MERGED_ELSEWHERE, RESULT_ROWS.name}
+    samples = [
+        [name, labels, value] for (name, labels), value in pipeline.samples(BEGINNING).items() if name not in skipped
+    ]
+    mark = output.mark if task.last else None
     return {
-        "query": hosted.query,
-        "fragment": hosted.number,
-        "samples": [*kept, [PARTIALS_RECEIVED.name, [query], received]],
+        "query": task.query,
+        "fragment": task.number,
+        "samples": [*samples, [PARTIALS_RECEIVED.name, [task.fragments.plan.name], received]],
         "windows": windows,
         "bounds": bounds,
-        "promised": None if of_results is None else min(lows_of(of_results, width_of(pipeline.plan.root))),
+        "watermark": None if mark is None else min(lows_of(mark, width_of(pipeline.plan.root))),
     }
 
 
-def _of_links(hosted: Hosted, pipeline: Pipeline) -> tuple[list[tuple[int, int]], int]:
-    """Return (number of the input, its bound) for each port that a link stands behind, and the partials of those."""
-    fragments = hosted.feeds.fragments[hosted.query]
-    bounds, received = [], 0
-    for meld, source in zip(pipeline.leaf_operators, sources_of(pipeline.plan), strict=True):
-        if fragments.sources[source].leaf is None or not isinstance(meld, LinkUnion):
-            continue
-        ports = hosted.feeds.ports_of(hosted.query, source)
-        bounds += [
-            (hosted.feeds.ports[hosted.query][port].number, bound)
-            for port, bound in zip(ports, meld.bounds, strict=True)
-        ]
-        received += meld.received
+def _of_links(task: FragmentTask) -> tuple[list[tuple[int, int]], int]:
+    """Return (number of the input, its watermark) for each port of a link, and the partials received from links."""
+    bounds: list[tuple[int, int]] = []
+    received = 0
+    ports = task.feeds.ports[task.query]
+    for operator, (_, of_leaf), source in zip(
+        task.pipeline.leaf_operators, task.sources, sources_of(task.fragment), strict=True
+    ):
+        if task.fragments.sources[source].leaf is not None and isinstance(operator, LinkUnion):
+            bounds += zip((ports[port].number for port in of_leaf), operator.bounds, strict=True)
+            received += operator.received
     return bounds, received
 
 
-def added(samples: Samples, query: str, parts: Sequence[Told]) -> None:
-    """Add the counters of all partitions of a query; its gauges are the sums over the partitions."""
-    together = Samples()
-    for told in parts:
-        for name, labels, value in told["samples"]:
+def add_counts(samples: Samples, query: str, parts: Sequence[Counts]) -> None:
+    """Add the counters of all partitions of a query; its gauges are the sums over the partitions.
+
+    Several partitions may have the same window. It is counted once.
+    """
+    sums = Samples()
+    closed: dict[tuple[int, int], list[Any]] = {}
+    still_open: dict[tuple[int, int], list[Any]] = {}
+    for counts in parts:
+        for name, labels, value in counts["samples"]:
             key = name, tuple(labels)
-            together[key] = together.get(key, 0) + value
-    samples.merge(together, ALL_METRICS)
-    windows = [(told["fragment"], *each) for told in parts for each in told["windows"]]
-    if windows:
-        samples.add(WINDOWS_CLOSED, _together([((f, place), closed) for f, place, closed, _ in windows]), query)
-        samples.set(WINDOWS_OPEN, _together([((f, place), still) for f, place, _, still in windows]), query)
-
-
-def _together(told: Sequence[tuple[tuple[int, int], Any]]) -> int:
-    """Count the windows of all partitions, those that they share once, by fragment and node."""
-    by_node: dict[tuple[int, int], list[Any]] = {}
-    for node, each in told:
-        by_node.setdefault(node, []).append(each)
-    return sum(windows_of(each) for each in by_node.values())
+            sums[key] = sums.get(key, 0) + value
+        for node, of_closed, of_open in counts["windows"]:
+            closed.setdefault((counts["fragment"], node), []).append(of_closed)
+            still_open.setdefault((counts["fragment"], node), []).append(of_open)
+    samples.merge(sums, ALL_METRICS)
+    if closed:
+        samples.add(WINDOWS_CLOSED, sum(map(windows_of, closed.values())), query)
+        samples.set(WINDOWS_OPEN, sum(map(windows_of, still_open.values())), query)
 
 
 def windows_of(parts: Sequence[list[list[int]] | int]) -> int:
-    """Count the windows of all partitions: those that they share once."""
+    """Return the number of windows of all partitions. A window that several partitions have is counted once."""
     shared = [(first, end) for part in parts if not isinstance(part, int) for first, end in part]
     return count(unite(shared)) + sum(part for part in parts if isinstance(part, int))

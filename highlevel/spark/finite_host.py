@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from highlevel.spark.counters import told_of
+from highlevel.spark.counters import counts_of
 from highlevel.spark.feeds import Feeds
-from highlevel.spark.hosted import Arrival, Hosted
+from highlevel.spark.fragment_task import Arrival, FragmentTask
 from highlevel.spark.packing import pack
 from highlevel.spark.reading import COUNTERS, ArrivalRow, batch_of
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
@@ -26,10 +26,10 @@ PACKED = "part int, payload binary"
 """What leaves the last stage: packed rows of a partition, and for part COUNTERS what was counted, as JSON."""
 
 
-def counters_of(told: Sequence[bytes]) -> pa.RecordBatch:
+def counters_of(counters: Sequence[bytes]) -> pa.RecordBatch:
     """Return counters, or none, as a batch of PACKED."""
-    parts = pa.array([COUNTERS] * len(told), pa.int32())
-    return pa.RecordBatch.from_arrays([parts, pa.array(told, pa.binary())], ["part", "payload"])
+    parts = pa.array([COUNTERS] * len(counters), pa.int32())
+    return pa.RecordBatch.from_arrays([parts, pa.array(counters, pa.binary())], ["part", "payload"])
 
 
 @dataclass(frozen=True)
@@ -57,38 +57,38 @@ class FiniteHost:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take the rows of some partitions, and then their end."""
         arrivals: dict[int, list[Arrival]] = {}
-        told: list[bytes] = []
-        handed_on: list[ArrivalRow] = []
+        counts: list[bytes] = []
+        passed_on: list[ArrivalRow] = []
         for batch in batches:
             columns = (batch.column(name).to_pylist() for name in ("part", "query", "port", "sequence"))
             for part, query, port, sequence, payload in zip(*columns, batch.column("payload"), strict=True):
                 if part == COUNTERS:
-                    told.append(payload.as_py())
+                    counts.append(payload.as_py())
                     continue
                 arrivals.setdefault(part, []).append(Arrival(query, port, sequence, BEGINNING, BEGINNING, payload))
                 if self.feeds.fragments[query].last_level(self.feeds.ports[query][port].source) > self.level:
-                    handed_on.append((part, query, port, sequence, BEGINNING, BEGINNING, payload.as_py()))
+                    passed_on.append((part, query, port, sequence, BEGINNING, BEGINNING, payload.as_py()))
         for part, mine in sorted(arrivals.items()):
             mine.sort(key=lambda each: (each.port, each.sequence))
-            for hosted in self._fragments(part):
-                left = hosted.finish(mine)
-                told.append(json.dumps(told_of(hosted, left)).encode())
-                if not hosted.last:
-                    handed_on += [row for row in hosted.handed_on(left, 0) if row[-1] is not None]
+            for task in self._fragments(part):
+                output = task.finish(mine)
+                counts.append(json.dumps(counts_of(task, output)).encode())
+                if not task.last:
+                    passed_on += [row for row in task.repartitioned(output, 0) if row[-1] is not None]
                 elif not self.packed:
-                    yield from left.batches
-                elif left.batches:
-                    payloads = pa.array([pack(pa.Table.from_batches(left.batches))], pa.binary())
+                    yield from output.batches
+                elif output.batches:
+                    payloads = pa.array([pack(pa.Table.from_batches(output.batches))], pa.binary())
                     yield pa.RecordBatch.from_arrays([pa.array([part], pa.int32()), payloads], ["part", "payload"])
         if not self.last:
-            yield batch_of([*handed_on, *((COUNTERS, COUNTERS, 0, 0, BEGINNING, BEGINNING, each) for each in told)])
+            yield batch_of([*passed_on, *((COUNTERS, COUNTERS, 0, 0, BEGINNING, BEGINNING, each) for each in counts)])
         elif self.packed:
-            yield counters_of(told)
+            yield counters_of(counts)
 
-    def _fragments(self, part: int) -> list[Hosted]:
+    def _fragments(self, part: int) -> list[FragmentTask]:
         levels = self.feeds.fragments[0].levels
         return [
-            Hosted(self.feeds, 0, number, part, finite=True)
+            FragmentTask(self.feeds, 0, number, part, finite=True)
             for number, level in enumerate(levels)
             if level == self.level
         ]

@@ -18,9 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from highlevel.spark.counters import told_of
+from highlevel.spark.counters import counts_of
 from highlevel.spark.feeds import Feeds
-from highlevel.spark.hosted import Arrival, Hosted
+from highlevel.spark.fragment_task import Arrival, FragmentTask
 from highlevel.spark.packing import pack
 from highlevel.spark.reading import COUNTERS, ArrivalRow, batch_of
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
@@ -96,23 +96,23 @@ class Host:
     def _run(self, part: int, arrivals: list[Arrival]) -> Iterator[ArrivalRow]:
         state = PartState(self._folder, part)
         snapshots = []
-        told = []
+        counts = []
         arrivals.sort(key=lambda each: (each.query, each.port, each.sequence))
         fragments = [
-            Hosted(self.feeds, query, number, part)
+            FragmentTask(self.feeds, query, number, part)
             for query, fragments in enumerate(self.feeds.fragments)
             for number, level in enumerate(fragments.levels)
             if level == self.level
         ]
-        for hosted, tables in zip(fragments, state.load(self.batch_id - 1, len(fragments)), strict=True):
-            hosted.pipeline.restore(tables)
-            left = hosted.feed([each for each in arrivals if each.query == hosted.query])
-            told.append(told_of(hosted, left))
-            if not hosted.last:
-                yield from hosted.handed_on(left, self.batch_id)
-            elif left.batches:
-                payload = pack(pa.Table.from_batches(left.batches))
-                yield part, hosted.query, RESULTS, 0, BEGINNING, BEGINNING, payload
-            snapshots.append(hosted.pipeline.snapshot())
+        for task, tables in zip(fragments, state.load(self.batch_id - 1, len(fragments)), strict=True):
+            task.pipeline.restore(tables)
+            output = task.feed([arrival for arrival in arrivals if arrival.query == task.query])
+            counts.append(counts_of(task, output))
+            if not task.last:
+                yield from task.repartitioned(output, self.batch_id)
+            elif output.batches:
+                payload = pack(pa.Table.from_batches(output.batches))
+                yield part, task.query, RESULTS, 0, BEGINNING, BEGINNING, payload
+            snapshots.append(task.pipeline.snapshot())
         state.save(self.batch_id, snapshots)
-        yield part, COUNTERS, RESULTS, 0, BEGINNING, BEGINNING, json.dumps(told).encode()
+        yield part, COUNTERS, RESULTS, 0, BEGINNING, BEGINNING, json.dumps(counts).encode()

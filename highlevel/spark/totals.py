@@ -19,7 +19,7 @@ from highlevel.metrics import (
 )
 from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.checked_files import REMEDY, read_document, write_document
-from highlevel.spark.counters import Told, added
+from highlevel.spark.counters import Counts, add_counts
 from highlevel.spark.errors import FolderError
 from highlevel.spark.estimates import with_ranges
 from highlevel.spark.feeds import Feeds
@@ -70,18 +70,18 @@ class Totals:
                 name = feeds.plans[query].name
                 self.sampled[name] = with_ranges(self.sampled.get(name, []), [(start, end) for start, end in ranges])
         self.samples.merge(tables, ALL_METRICS)
-        by_query: dict[int, list[Told]] = {}
+        by_query: dict[int, list[Counts]] = {}
         for part in map(json.loads, told_by_hosts):
             for told in part:
                 by_query.setdefault(told["query"], []).append(told)
         for query, parts in by_query.items():
             self._add_query(feeds, query, parts)
 
-    def _add_query(self, feeds: Feeds, query: int, parts: list[Told]) -> None:
+    def _add_query(self, feeds: Feeds, query: int, parts: list[Counts]) -> None:
         name = feeds.plans[query].name
-        added(self.samples, name, parts)
+        add_counts(self.samples, name, parts)
         bounds = [(number, bound) for part in parts for number, bound in part["bounds"]]
-        watermarks = [part["promised"] for part in parts if part["promised"] is not None]
+        watermarks = [part["watermark"] for part in parts if part["watermark"] is not None]
         if watermarks:  # strict; all partitions have the same
             low = min(watermarks)
             self.lows[name] = low if low == END else low - 1

@@ -1,0 +1,132 @@
+"""One fragment of a query in one partition, for one micro-batch: its pipeline and its output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from highlevel.plan.fragments import Fragments, sources_of
+from highlevel.plan.nodes import width_of
+from highlevel.plan.operators.operator import GraphItem, Mark, lows_of, mark_of
+from highlevel.plan.pipeline import Pipeline, make_finite_operator, make_operator
+from highlevel.plan.plan import Plan
+from highlevel.spark.dealing import repartition_of
+from highlevel.spark.feeds import Feeds, PortOf
+from highlevel.spark.packing import unpack
+from highlevel.spark.reading import ArrivalRow
+from lowlevel.punctuation import BEGINNING, END, Punctuation
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """Rows for one port of one query, and the watermark after them; `second` is the bound of a second time column."""
+
+    query: int
+    port: int
+    sequence: int
+    low: int
+    second: int
+    payload: pa.Scalar
+
+
+@dataclass
+class FragmentOutput:
+    """The rows and the last watermark that a fragment returned in one micro-batch."""
+
+    batches: list[pa.RecordBatch]
+    mark: Mark | None = None
+
+    def add(self, items: Iterable[GraphItem]) -> None:
+        """Add the items of a pipeline."""
+        for item in items:
+            if isinstance(item, pa.RecordBatch):
+                self.batches.append(item)
+            else:
+                self.mark = item
+
+
+@dataclass
+class FragmentTask:
+    """Fragment `number` of a query in partition `part`; `finite` if all rows arrive before the first watermark."""
+
+    feeds: Feeds
+    query: int
+    number: int
+    part: int
+    finite: bool = False
+
+    @property
+    def fragments(self) -> Fragments:
+        """The fragments of the query."""
+        return self.feeds.fragments[self.query]
+
+    @property
+    def fragment(self) -> Plan:
+        """This fragment."""
+        return self.fragments.fragments[self.number]
+
+    @property
+    def last(self) -> bool:
+        """Whether the output is the result of the query."""
+        return self.number == len(self.fragments.fragments) - 1
+
+    @cached_property
+    def sources(self) -> list[tuple[int, list[int]]]:
+        """For each leaf its number of time columns, at least 1, and its ports among the ports of the query."""
+        leaves = zip(self.fragment.leaves, sources_of(self.fragment), strict=True)
+        return [(width_of(leaf), self.feeds.ports_of(self.query, source)) for leaf, source in leaves]
+
+    @cached_property
+    def ports(self) -> dict[int, tuple[int, int]]:
+        """For each port of the query that the fragment reads: the pipeline's port, and the bounds of its watermarks."""
+        ports = [(port, width) for width, ports in self.sources for port in ports]
+        return {port: (number, width) for number, (port, width) in enumerate(ports)}
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """A new pipeline. It counts what each operator does if the query has several."""
+        links = [[self.feeds.link(self.query, port) for port in ports] for _, ports in self.sources]
+        plan = self.fragments.plan
+        several = len(plan.nodes) - len(plan.leaves) > 1
+        make = make_finite_operator if self.finite else make_operator
+        return Pipeline(self.fragment, links, make=make, count_operators=several)
+
+    def feed(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
+        """Give the pipeline the rows of all ports, in their order, then the watermarks of all ports."""
+        mine = [(*self.ports[arrival.port], arrival) for arrival in arrivals if arrival.port in self.ports]
+        output = FragmentOutput([])
+        for port, _, arrival in mine:
+            if arrival.payload.is_valid:
+                for batch in unpack(arrival.payload.as_buffer()).to_batches():
+                    output.add(self.pipeline.rows(port, batch))
+        for port, width, arrival in mine:
+            if arrival.low != BEGINNING:
+                mark = mark_of(self.pipeline.links[port], (arrival.low, arrival.second)[:width])
+                output.add(self.pipeline.punctuate(port, mark))
+        return output
+
+    def finish(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
+        """Give the pipeline all rows of a finite input, and then the end of every port."""
+        output = self.feed(arrivals)
+        for port, link in enumerate(self.pipeline.links):
+            output.add(self.pipeline.punctuate(port, Punctuation(link, END)))
+        return output
+
+    def repartitioned(self, output: FragmentOutput, sequence: int) -> Iterator[ArrivalRow]:
+        """Yield the output for the fragments that read it: a row for every partition, with or without rows.
+
+        So every partition runs at every level, and an empty one receives the watermark too.
+        """
+        low = second = BEGINNING
+        if output.mark is not None:
+            low, second, *_ = (*lows_of(output.mark, width_of(self.fragment.root)), BEGINNING)
+        for number, source in enumerate(self.fragments.sources):
+            if source.fragment != self.number:
+                continue
+            port = self.feeds.ports[self.query].index(PortOf(number, self.part))
+            payloads = repartition_of(self.fragments, number).packed(output.batches, self.feeds.parts)
+            for part, payload in enumerate(payloads):
+                yield part, self.query, port, sequence, low, second, payload
