@@ -33,7 +33,7 @@ from dashboards.output.formats import Format
 from dashboards.prometheus.exporter import Exporter
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
-from queries.binding.aggregates import BOUNDED, DETAILED
+from queries.binding.aggregates import BOUNDED, HOLISTIC
 from queries.gsql import compile_query
 from queries.pipeline.file import parse_pipeline
 from queries.text.errors import QueryError
@@ -43,7 +43,7 @@ from tests.pcap_bytes import NS, pcap_bytes
 ARGUMENTS = ("len", "destPort", "len * 0.5", "ts", "destIP", "srcMAC", "link")
 WINDOW = "[RANGE 1 minute, SLIDE 1 minute, WA ts]"
 DOCS = Path(__file__).parent.parent / "docs" / "guide"
-CALLS = ["count(*)", "count(DISTINCT x)", "rms(x)", *(f"{name}(x)" for name in BOUNDED), *DETAILED.values()]
+CALLS = ["count(*)", "count(DISTINCT x)", "rms(x)", *(f"{name}(x)" for name in BOUNDED), *HOLISTIC.values()]
 
 
 def define_rms() -> None:
@@ -143,7 +143,7 @@ def differing(question: Question, got: dict[str, list[Any]], want: dict[str, lis
 def test_the_documents_name_every_aggregate() -> None:
     text = (DOCS / "sql.md").read_text().split("## Aggregates")[1].split("## Names")[0]
     all_values = (DOCS / "aggregates.md").read_text()
-    assert set(DETAILED) <= set(re.findall(r"`(\w+)\(", all_values))
+    assert set(HOLISTIC) <= set(re.findall(r"`(\w+)\(", all_values))
     assert set(BOUNDED) <= set(re.findall(r"`(\w+)", text))
 
 

@@ -59,20 +59,20 @@ VARIANCES: dict[str, tuple[bool, bool]] = {
     "stddev_samp": (True, True),
     "stddev_pop": (False, True),
 }
-"""Variances by their SQL names: whether of a sample, and whether its square root. Plain names are of a sample."""
+"""Variances by SQL name: (of a sample, square root). Names without a suffix are of a sample."""
 
 LARGE_TIME = 10**17
-"""Nanoseconds of three years: a time less a constant of that size is a difference of times."""
+"""Nanoseconds of three years: a time minus a constant of at least this size is a difference of times."""
 
-INTEGERS_ALONE = ("bit_and", "bit_or", "bit_xor")
-"""Aggregates of integers."""
+INTEGER_AGGREGATES = ("bit_and", "bit_or", "bit_xor")
+"""Aggregates that accept only integers."""
 
-BOUNDED = ("count", "sum", "min", "max", "avg", *VARIANCES, *INTEGERS_ALONE, "first", "last")
-"""Aggregates with parts of a fixed size."""
+BOUNDED = ("count", "sum", "min", "max", "avg", *VARIANCES, *INTEGER_AGGREGATES, "first", "last")
+"""Aggregates whose sub-aggregates have a fixed size."""
 
 MEDIAN = "median"
 
-DETAILED: dict[str, str] = {
+HOLISTIC: dict[str, str] = {
     DetailFunction.COUNT_DISTINCT: "count_distinct(x)",
     MEDIAN: "median(x)",
     DetailFunction.QUANTILE: "quantile(x, 0.99)",
@@ -83,36 +83,36 @@ DETAILED: dict[str, str] = {
     DetailFunction.APPROX_QUANTILE: "approx_quantile(x, 0.99)",
     DetailFunction.APPROX_TOP: "approx_top(x, 10)",
 }
-"""How each of them is called, by its name."""
+"""Holistic aggregates by name, each with an example of its call."""
 
-MOST_NAMED = 1000
-"""Values that `top` may name."""
+MAX_VALUES = 1000
+"""Largest number of values that `top` reports."""
 
-SELECTED: dict[str, str] = {
+SELECTIONS: dict[str, str] = {
     SelectionKind.HEAVY: "heavy(0.05) or heavy(0.05, sum(len))",
     SelectionKind.TOP: "top(10, sum(len))",
 }
-"""How each condition is called, by its name."""
+"""Conditions on groups by name, each with an example of its call."""
 
-MOST_GROUPS = 1_000_000
-"""Groups that `top` may select in a window."""
+MAX_GROUPS = 1_000_000
+"""Largest number of groups that `top` selects in a window."""
 
 
 class Aggregates:
-    """Collects aggregates as they are bound; equal ones, and equal words of different ones, are kept once."""
+    """The aggregates of one query. Equal aggregates, and equal sub-aggregates of different ones, are stored once."""
 
     def __init__(self, spread: bool) -> None:
-        """Collect aggregates over rows, which may be spread over panes."""
+        """`spread` states that rows may be spread over several panes."""
         self._spread = spread
         self._words: dict[tuple[Kind, Expression | None], SubAggregate] = {}
         self.finished: dict[str, Expression] = {}
-        """Expression over sub-aggregates by the name of the column that stands for the aggregate."""
-        self.details = HolisticAggregates(self.finished)
+        """Expressions over sub-aggregates by the name of the stand-in column."""
+        self.holistic = HolisticAggregates(self.finished)
         self.selections = Selections(self.finished)
         self.user_columns = UserColumns(self.finished)
 
     def add(self, function: str, argument: Expression | None) -> Column:
-        """Take one of BOUNDED of `argument`, None for `count(*)`; return its stand-in."""
+        """Add one of BOUNDED and return its stand-in. `argument` is None for `count(*)`."""
         name = f"{function}({'*' if argument is None else expression_text(argument)})"
         if name not in self.finished:
             self.finished[name] = self._finish(function, argument)
@@ -120,11 +120,11 @@ class Aggregates:
         return Column(name, finished.type, finished.nullable)
 
     def keep(self, kind: Kind, argument: Expression) -> None:
-        """Keep a sub-aggregate that no item of the query asks for."""
+        """Add a sub-aggregate that no item of the query contains."""
         self._word(kind, argument)
 
     def count_of_rows(self) -> str:
-        """Keep the count of the group's rows; return the name of its column."""
+        """Add the count of the rows of a group; return the name of its column."""
         return self._count(self._at_end(None)).name
 
     @property
@@ -223,50 +223,50 @@ def _share_of_counter(expression: Expression) -> Expression | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
+class _HolisticUse:
     function: DetailFunction
     argument: Expression
     parameter: float
 
 
 class HolisticAggregates:
-    """Collects them as they are bound; equal ones are kept once."""
+    """The holistic aggregates of one query; equal ones are stored once."""
 
     def __init__(self, finished: dict[str, Expression]) -> None:
-        """`finished` takes what the high level has in the place of each stand-in."""
+        """`finished` receives the column of the high level for each stand-in."""
         self._finished = finished
-        self._asked: dict[_Use, str] = {}
+        self._uses: dict[_HolisticUse, str] = {}
         self._first: Word | None = None
         self._folded: Word | None = None
 
     def __bool__(self) -> bool:
         """Whether there are any."""
-        return bool(self._asked)
+        return bool(self._uses)
 
     def add(self, sql: str, name: Word, operands: Sequence[Operand]) -> Column:
-        """Take the one called `name`; returns its stand-in. QueryError for arguments that do not fit."""
-        asked = _asked(sql, name, operands)
+        """Add an aggregate and return its stand-in. Raises QueryError for wrong arguments."""
+        use = _holistic_use(sql, name, operands)
         self._first = self._first or name
-        if asked.function in FOLDED:
+        if use.function in FOLDED:
             self._folded = self._folded or name
-        column = self._asked.setdefault(asked, f"d{len(self._asked)}")
-        kind = result_type(asked.function, asked.argument.type)
-        nullable = asked.function not in (DetailFunction.COUNT_DISTINCT, DetailFunction.APPROX_COUNT_DISTINCT)
-        shown = ", ".join(expression_text(each.bound) for each in operands)
+        column = self._uses.setdefault(use, f"d{len(self._uses)}")
+        kind = result_type(use.function, use.argument.type)
+        nullable = use.function not in (DetailFunction.COUNT_DISTINCT, DetailFunction.APPROX_COUNT_DISTINCT)
+        shown = ", ".join(expression_text(operand.bound) for operand in operands)
         stand_in = f"{name.text.lower()}({shown})"
         self._finished[stand_in] = Column(column, kind, nullable)
         return Column(stand_in, kind, nullable)
 
     def check(self, sql: str, window: WindowKind, emit_late: bool) -> None:
-        """Refuse windows that values of a group cannot be told of."""
+        """Raise QueryError for windows that holistic aggregates do not support."""
         if self._first is None:
             return
         shown = f"{self._first.text.lower()} over "
         if isinstance(window, SessionWindow):
-            # Which rows are of one session is told of a group, not of a group's values.
+            # The rows of a session are known per group, not per value of a group.
             raise QueryError(shown + "sessions", sql, self._first.start, "windows of another kind, or other aggregates")
         if self._folded is not None and not isinstance(window, SlidingWindow):
-            # Only panes of time are complete before the windows that they are in.
+            # Sketches need panes that are complete before their windows are; only panes of time are.
             called = self._folded.text.lower()
             expected = "tumbling or sliding windows of time, or what is exact"
             raise QueryError(f"{called} over windows of this kind", sql, self._folded.start, expected)
@@ -275,33 +275,34 @@ class HolisticAggregates:
                 shown + "rows that are late", sql, self._first.start, "LATE DROP: what it says cannot be added up"
             )
 
-    def place(
+    def with_values(
         self, keys: Sequence[Key], groups: Mapping[Expression, Column], count: str
     ) -> tuple[tuple[Key, ...], tuple[Detail, ...], tuple[Folding, ...]]:
-        """Return `keys` with those of the values behind them, the details, and the sketches that they are told from.
+        """Return `keys` followed by the keys of the values, the aggregates, and the sketches that they read.
 
-        `groups` has the columns grouped by, and `count` is the sub-aggregate that counts rows.
+        Equal values are one key; a column that is grouped by, and the link, are keys already. `groups` are the columns
+        grouped by, and `count` is the sub-aggregate that counts rows.
         """
-        keys, columns = list(keys), {each: column.name for each, column in groups.items()}
+        keys, columns = list(keys), {expression: column.name for expression, column in groups.items()}
         columns[Column(LINK, Type.TEXT)] = LINK
         details = []
         foldings: dict[tuple[DetailFunction, str], Folding] = {}
-        for asked, name in self._asked.items():
-            argument = asked.argument
+        for use, name in self._uses.items():
+            argument = use.argument
             if argument not in columns:
                 columns[argument] = f"k{len(keys)}"
                 keys.append(Key(columns[argument], argument))
             column = columns[argument]
-            if asked.function in FOLDED:
-                of = asked.function, column
+            if use.function in FOLDED:
+                of = use.function, column
                 column = foldings.setdefault(of, Folding(*of, f"h{len(foldings)}", count, argument.type)).column
-            details.append(Detail(name, asked.function, column, argument.type, count, asked.parameter))
+            details.append(Detail(name, use.function, column, argument.type, count, use.parameter))
         return tuple(keys), tuple(details), tuple(foldings.values())
 
 
-def _asked(sql: str, name: Word, operands: Sequence[Operand]) -> _Use:
+def _holistic_use(sql: str, name: Word, operands: Sequence[Operand]) -> _HolisticUse:
     called = name.text.lower()
-    usage = DETAILED[called]
+    usage = HOLISTIC[called]
     if len(operands) != 1 + ("," in usage):
         raise QueryError(
             f"{called} with {len(operands)} argument{'' if len(operands) == 1 else 's'}", sql, name.start, usage
@@ -318,11 +319,11 @@ def _asked(sql: str, name: Word, operands: Sequence[Operand]) -> _Use:
     parameter = 0.5 if called == MEDIAN else 0.0
     if len(operands) > 1:
         parameter = _quantile(operands[1]) if quantile else _value_count(operands[1])
-    return _Use(function, subject.bound, parameter)
+    return _HolisticUse(function, subject.bound, parameter)
 
 
 def _quantile(operand: Operand) -> float:
-    """Read the share of a quantile."""
+    """Return the second argument of a quantile, from 0 to 1."""
     bound = operand.bound
     if isinstance(bound, Literal) and isinstance(bound.value, int | float) and 0 <= bound.value <= 1:
         return float(bound.value)
@@ -330,27 +331,27 @@ def _quantile(operand: Operand) -> float:
 
 
 def _value_count(operand: Operand) -> int:
-    """Read how many values are named."""
+    """Return the number of values that `top` reports."""
     bound = operand.bound
-    if isinstance(bound, Literal) and isinstance(bound.value, int) and 0 < bound.value <= MOST_NAMED:
+    if isinstance(bound, Literal) and isinstance(bound.value, int) and 0 < bound.value <= MAX_VALUES:
         return bound.value
-    raise operand.error("a number of values that is none", f"an integer from 1 to {MOST_NAMED}")
+    raise operand.error("a number of values that is none", f"an integer from 1 to {MAX_VALUES}")
 
 
 class Selections:
-    """Collects them as they are bound; equal ones are kept once."""
+    """The conditions of HAVING that compare the groups of a window; equal ones are stored once."""
 
     def __init__(self, finished: dict[str, Expression]) -> None:
-        """`finished` takes what the high level has in the place of each stand-in."""
+        """`finished` receives the column of the high level for each stand-in."""
         self._finished = finished
-        self.asked: dict[str, Selection] = {}
-        """Selections by their stand-ins; their values are over stand-ins of aggregates."""
+        self.uses: dict[str, Selection] = {}
+        """Selections by stand-in; their values contain stand-ins of aggregates."""
         self._first: Word | None = None
 
     def add(self, sql: str, name: Word, operands: Sequence[Operand], count: Expression) -> Column:
-        """Take the one called `name`; returns its stand-in. `count` is what is compared where nothing is named."""
+        """Add a condition and return its stand-in. `count` is compared if the call has no second argument."""
         kind = SelectionKind(name.text.lower())
-        usage = SELECTED[kind]
+        usage = SELECTIONS[kind]
         if not 1 <= len(operands) <= 2 or (len(operands) == 1 and kind is SelectionKind.TOP):
             problem = f"{kind} with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
             raise QueryError(problem, sql, name.start, usage)
@@ -359,23 +360,23 @@ class Selections:
             operands[1].fail(f"{kind} by a value of type {value.type}", " or ".join(NUMBERS))
         parameter = _group_share(operands[0]) if kind is SelectionKind.HEAVY else _group_count(operands[0])
         stand_in = f"{kind}({parameter}, {expression_text(value)})"
-        if stand_in not in self.asked:
-            column = f"w{len(self.asked)}"
-            self.asked[stand_in] = Selection(column, kind, value, parameter)
+        if stand_in not in self.uses:
+            column = f"w{len(self.uses)}"
+            self.uses[stand_in] = Selection(column, kind, value, parameter)
             self._finished[stand_in] = Column(column, Type.BOOL)
         self._first = self._first or name
         return Column(stand_in, Type.BOOL)
 
     def check(self, sql: str, window: WindowKind, emit_late: bool) -> None:
-        """Refuse windows that are a group's own, and rows that come when a window's groups are gone."""
+        """Raise QueryError for windows that groups do not share, and for LATE EMIT."""
         if self._first is None:
             return
-        shown, place = self._first.text.lower(), self._first.start
+        shown, start = self._first.text.lower(), self._first.start
         if isinstance(window, SessionWindow) or (isinstance(window, TupleWindow) and window.partitioned):
             problem = f"{shown} over windows that each group has for itself"
-            raise QueryError(problem, sql, place, "windows that groups share")
+            raise QueryError(problem, sql, start, "windows that groups share")
         if emit_late:
-            raise QueryError(f"{shown} over rows that are late", sql, place, "LATE DROP: other groups are gone by then")
+            raise QueryError(f"{shown} over rows that are late", sql, start, "LATE DROP: other groups are gone by then")
 
 
 def _group_share(operand: Operand) -> str:
@@ -387,6 +388,6 @@ def _group_share(operand: Operand) -> str:
 
 def _group_count(operand: Operand) -> str:
     bound = operand.bound
-    if isinstance(bound, Literal) and isinstance(bound.value, int) and 0 < bound.value <= MOST_GROUPS:
+    if isinstance(bound, Literal) and isinstance(bound.value, int) and 0 < bound.value <= MAX_GROUPS:
         return str(bound.value)
-    raise operand.error("a number of groups that is none", f"an integer from 1 to {MOST_GROUPS}")
+    raise operand.error("a number of groups that is none", f"an integer from 1 to {MAX_GROUPS}")

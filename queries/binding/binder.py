@@ -14,9 +14,9 @@ from lowlevel.expressions.tree import Expression as Bound
 from lowlevel.expressions.types import ARITHMETIC, COMPARISON, INTEGERS, LOGICAL, NUMBERS, Op, Type
 from queries.binding.aggregates import (
     BOUNDED,
-    DETAILED,
-    INTEGERS_ALONE,
-    SELECTED,
+    HOLISTIC,
+    INTEGER_AGGREGATES,
+    SELECTIONS,
     VARIANCES,
     Aggregates,
     is_as_large_as_a_time,
@@ -188,7 +188,7 @@ class Binder:
             self._fail(f"{name} in {self._clause}", node, "it in WHERE, of rows as they come from a link")
         if name in FUNCTIONS:
             return call(self._sql, word, [self._operand(argument, depth) for argument in arguments])
-        if name in SELECTED and (name not in DETAILED or _is_literal(arguments[0])):
+        if name in SELECTIONS and (name not in HOLISTIC or _is_literal(arguments[0])):
             return self._selection(node, depth)
         if name not in known_aggregates():
             choices = (*known_aggregates(), *FUNCTIONS)
@@ -198,9 +198,9 @@ class Binder:
             expected = "aggregates in SELECT and HAVING only, not within each other"
             self._fail(f"the aggregate {name} in {self._clause}", node, expected)
         inner = self._argument_binder(name)
-        if name in DETAILED:
+        if name in HOLISTIC:
             operands = [inner._operand(argument, depth) for argument in arguments]
-            return self._aggregates.details.add(self._sql, word, operands)
+            return self._aggregates.holistic.add(self._sql, word, operands)
         if len(arguments) != 1:
             self._fail(f"{name} with {len(arguments)} arguments", node, "one argument")
         return self._bounded(name, node, inner, depth, self._aggregates)
@@ -216,7 +216,7 @@ class Binder:
         if name in DEFINED:
             return self._user_aggregate(node.function, bound, aggregates)
         if name != "count":
-            self._need(INTEGERS if name in INTEGERS_ALONE else NUMBERS, bound, argument, name)
+            self._need(INTEGERS if name in INTEGER_AGGREGATES else NUMBERS, bound, argument, name)
         if name in ("sum", *VARIANCES) and is_as_large_as_a_time(bound):
             problem = (
                 "which six rows take beyond 64 bits" if name == "sum" else "whose squares are beyond what floats tell"
@@ -227,7 +227,7 @@ class Binder:
     def _user_aggregate(self, word: Word, argument: Bound, aggregates: Aggregates) -> Column:
         definition, columns = DEFINED[word.text.lower()], aggregates.user_columns
         stand_in = columns.column(definition.name, argument)
-        if stand_in.name in columns.asked:
+        if stand_in.name in columns.uses:
             return stand_in
         try:
             parts = tuple(
@@ -265,7 +265,7 @@ class Binder:
 
 def known_aggregates() -> tuple[str, ...]:
     """Return the names of all aggregates, those that users have defined among them."""
-    return (*BOUNDED, *DETAILED, *SELECTED, *DEFINED)
+    return (*BOUNDED, *HOLISTIC, *SELECTIONS, *DEFINED)
 
 
 def has_groups(query: Query) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from highlevel.aggregation import AggregateError, Finish
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
-from queries.binding.aggregates import BOUNDED, DETAILED, SELECTED, Aggregates
+from queries.binding.aggregates import BOUNDED, HOLISTIC, SELECTIONS, Aggregates
 from queries.binding.binder import bind_part
 from queries.binding.functions import FUNCTIONS
 from queries.binding.user_aggregates import ARGUMENT, DEFINED, UserAggregate
@@ -24,7 +24,7 @@ def define(name: str, parts: Mapping[str, str], finish: Finish) -> None:
     """Define an aggregate, or replace its definition. Raises AggregateError, with what was expected."""
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
         raise AggregateError(f"got the name {name!r} of an aggregate, expected a word like rms")
-    functions = {function.lower() for function in (*BOUNDED, *DETAILED, *SELECTED, *FUNCTIONS, *CALLS)}
+    functions = {function.lower() for function in (*BOUNDED, *HOLISTIC, *SELECTIONS, *FUNCTIONS, *CALLS)}
     if name.upper() in RESERVED or name.lower() in functions:
         raise AggregateError(f"the name {name!r} is taken, expected one that GSQL does not have")
     if not parts:
@@ -44,7 +44,7 @@ def _try_part(name: str, part: str, text: str) -> None:
     """Bind a part of a definition over a number. Raises QueryError for anything but a bounded aggregate."""
     aggregates = Aggregates(spread=False)
     bind_part(f"the part {part} of {name}", text, _NUMBER, aggregates)
-    if aggregates.details or aggregates.user_columns:
+    if aggregates.holistic or aggregates.user_columns:
         raise QueryError("got an aggregate without parts of a fixed size", text, 0, ", ".join(BOUNDED))
 
 

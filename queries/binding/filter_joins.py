@@ -1,4 +1,4 @@
-"""`seen_within('30 seconds', srcIP = destIP AND destPort = srcPort, protocol = 17)`: its arguments checked."""
+"""The filter join `seen_within('30 seconds', srcIP = destIP AND destPort = srcPort, protocol = 17)`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from queries.text.tree import Word
 
 SEEN_WITHIN = "seen_within"
 USAGE = "seen_within('30 seconds', this = that AND …, condition of that)"
-"""How it is called."""
+"""An example of its call."""
 
 KEYS = (Type.ADDRESS, *INTEGERS, Type.MAC)
-"""Types of values that a key may be made of."""
+"""Types that a key may have."""
 
 MATCH = "columns or expressions on both sides of =, of this row on the left and of the one before on the right"
 
 
 def seen_within(sql: str, name: Word, operands: Sequence[Operand]) -> SeenWithin:
-    """Check the arguments; what does not fit is a `QueryError` at its place."""
+    """Return the condition. Raises QueryError at the first wrong argument."""
     if len(operands) not in (2, 3):
         problem = f"{SEEN_WITHIN} with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
         raise QueryError(problem, sql, name.start, USAGE)
@@ -46,7 +46,7 @@ def seen_within(sql: str, name: Word, operands: Sequence[Operand]) -> SeenWithin
 
 
 def refuse_above(sql: str, plan: Plan) -> None:
-    """Raise QueryError where a `seen_within` is about other rows than those of a link: nothing above remembers any."""
+    """Raise QueryError if a `seen_within` is over other rows than those of a link: only links remember rows."""
     for node in plan.nodes:
         below = node.merges_partials if isinstance(node, Windowed) else isinstance(node, Leaf)
         if not below and _holds(tuple(getattr(node, field.name) for field in fields(node)), node.inputs):
@@ -56,7 +56,7 @@ def refuse_above(sql: str, plan: Plan) -> None:
 
 
 def _holds(value: object, inputs: tuple[object, ...]) -> bool:
-    """Whether a `seen_within` is in a tree, but for the nodes that are read."""
+    """Whether a tree contains a `seen_within`, apart from the nodes `inputs`."""
     if isinstance(value, SeenWithin):
         return True
     if isinstance(value, tuple):
@@ -77,7 +77,7 @@ def _duration(operand: Operand) -> int:
 
 
 def _pairs(operand: Operand) -> Iterator[tuple[Expression, Expression]]:
-    """Part what is to be equal."""
+    """Yield the two sides of each equality."""
     todo = [operand.bound]
     while todo:
         each = todo.pop()

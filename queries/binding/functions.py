@@ -1,4 +1,4 @@
-"""Functions: how many arguments each takes, and of which types. Those of bytes and texts are checked here."""
+"""Functions: the number and the types of their arguments."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FUNCTIONS: dict[str, str] = {
     **USAGES,
     SEEN_WITHIN: USAGE,
 }
-"""How each function is called, by its name."""
+"""Functions by name, each with an example of its call."""
 
 
 def call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
-    """Check the arguments of the function called `name`; what does not fit is a `QueryError` at its place."""
+    """Return the call of a function. Raises QueryError at the first wrong argument."""
     if name.text.lower() in USAGES:
         return watch(sql, name, operands)
     if name.text.lower() == SEEN_WITHIN:
@@ -56,7 +56,7 @@ def _offset(operand: Operand) -> Expression:
 
 
 def _pattern(operand: Operand, wanted: Type) -> Literal:
-    """Return what to look for in the type of what it is looked for in; in bytes, a text is its UTF-8."""
+    """Return the pattern of a search, converted to the type `wanted`; a text in bytes is UTF-8."""
     bound = operand.bound
     if isinstance(bound, Literal) and isinstance(bound.value, str):
         return Literal(bound.value.encode(), Type.BYTES) if wanted is Type.BYTES else bound

@@ -57,31 +57,31 @@ SYNONYMS = {"length": "len", "time": "ts", FLAG: "tcp_flags"}
 
 
 class Names(Protocol):
-    """The columns of what a query reads."""
+    """The columns of the rows that a query reads."""
 
     @property
     def time(self) -> Column | None:
-        """The time that is meant where none is named; None where rows have none, or several."""
+        """The column of time by default; None if rows have no time, or several."""
         ...
 
     def column(self, name: Word, stream: Word | None) -> Column | None:
-        """Return the column that a name means, None for none. QueryError for a stream that is not read."""
+        """Return the column with a name, or None. Raises QueryError for a stream that the query does not read."""
         ...
 
     def unknown(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
-        """Return the error for a name that means nothing; `others` are names that are valid at its place too."""
+        """Return the error for an unknown name; `others` are further names that would be valid there."""
         ...
 
     def shown(self, name: str) -> str | None:
-        """Name of a column as results have it; None for what is no column."""
+        """Return the name of a column in results; None if `name` is not a column."""
         ...
 
 
 class LinkNames:
-    """The columns of one kind of rows, under the layer that plain names mean."""
+    """The columns of one kind of rows; names without a layer refer to `layer`."""
 
     def __init__(self, sql: str, source: From, layer: str, alias: str | None = None) -> None:
-        """`alias` is the name that FROM gives to all streams together."""
+        """`alias` is the name that FROM gives to the union of the streams."""
         self._sql = sql
         self._source = source
         self._layer = layer
@@ -90,16 +90,16 @@ class LinkNames:
 
     @property
     def time(self) -> Column | None:
-        """Every row of a link has a ts."""
+        """The ts, which every row of a link has."""
         return self._kind.column("ts", Layer.OUTER)
 
     def column(self, name: Word, stream: Word | None) -> Column | None:
-        """Return the column of the rows that a name means, whatever the clause."""
+        """Return the column of the rows with a name, or None."""
         if stream is None:
             return self._kind.column(name.text, self._layer)
         if self._kind.layered and stream.text.lower() in list(Layer):
             return self._kind.column(f"{stream.text}.{name.text}")
-        known = [each.lower() for each in self._source.streams]
+        known = [name.lower() for name in self._source.streams]
         own = self._alias is not None and stream.text.lower() == self._alias.lower()
         if not own and known != [stream.text.lower()] and stream.text.lower() != self._source.kind:
             expected = f"the column alone: {' UNION '.join(self._source.shown)} have the same columns"
@@ -111,79 +111,81 @@ class LinkNames:
         return self._kind.column(name.text, self._layer)
 
     def unknown(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
-        """List the columns, and hidden ones that are like the name."""
+        """Return the error that lists the columns, and hidden columns with a similar name."""
         whole = f"{stream.text}.{name.text}" if stream and stream.text.lower() in list(Layer) else name.text
         problem = f"unknown column '{whole}'" + (f" of {self._kind.name}" if self._kind.name != PACKETS else "")
-        near = get_close_matches(whole.lower(), [each.lower() for each in self._kind.hidden()], n=3, cutoff=0.8)
-        hidden = [column.name for each in near if (column := self._kind.column(each))]
+        similar = get_close_matches(whole.lower(), [column.lower() for column in self._kind.hidden()], n=3, cutoff=0.8)
+        hidden = [column.name for match in similar if (column := self._kind.column(match))]
         expected = "one of the valid names" + (", or an IPFIX element's name" if self._kind.name == "flows" else "")
         return QueryError(problem, self._sql, name.start, expected, (*others, *self._kind.shown, *hidden), whole)
 
     def shown(self, name: str) -> str | None:
-        """Name of a column of the rows as a query spells it under this layer; None for any other name."""
-        found = self._kind.find(name)
-        if found is None or self._layer == Layer.OUTER or not self._kind.layered:
-            return None if found is None else found.name
-        if found.name.startswith(INNER):
-            return found.name.removeprefix(INNER)
-        return OUTER + found.name if self._kind.find(INNER + found.name) else found.name
+        """Return the name of a column as a query spells it under this layer; None if `name` is not a column."""
+        column = self._kind.find(name)
+        if column is None or self._layer == Layer.OUTER or not self._kind.layered:
+            return None if column is None else column.name
+        if column.name.startswith(INNER):
+            return column.name.removeprefix(INNER)
+        return OUTER + column.name if self._kind.find(INNER + column.name) else column.name
 
 
 class Scope:
-    """Resolves names while one query is compiled; the compiler fills the maps, whose keys are names in lower case."""
+    """Resolves the names of one query. The compiler fills the maps, whose keys are names in lower case."""
 
     def __init__(self, names: Names) -> None:
-        """`names` are the columns of what the query reads."""
+        """`names` are the columns of the rows that the query reads."""
         self._names = names
         self.given_in_select: dict[str, Callable[[], Expression]] = {}
-        """Names behind AS in SELECT, each with the way to bind its item over the rows."""
+        """Names given by AS in SELECT, each with a function that binds its item over the rows."""
         self.given_in_group_by: dict[str, Expression] = {}
         self.groups: dict[Expression, Column] = {}
         """Grouping expressions over the rows, each with the column of the partials that holds it."""
         self.selected: dict[str, Expression] = {}
         """The select list by the names of its columns, aggregates as their stand-ins."""
         self.bound_type: Type | None = None
-        """Type of the bounds of windows; None if groups are not of windows."""
+        """Type of the bounds of windows; None if the query has no window."""
 
     def in_row(self, name: Word, stream: Word | None) -> Expression | None:
         """Resolve a name in WHERE and in the arguments of aggregates."""
-        return self._found(self.column(name, stream), name, stream, ())
+        return self._meaning(self.column(name, stream), name, stream, ())
 
     def in_group_by(self, name: Word, stream: Word | None) -> Expression | None:
         """Resolve a name in GROUP BY."""
         column = self.column(name, stream)
         if column is None and stream is None and name.text.lower() in self.given_in_select:
             return self.given_in_select[name.text.lower()]()
-        return self._found(column, name, stream, tuple(self.given_in_select))
+        return self._meaning(column, name, stream, tuple(self.given_in_select))
 
     def in_select(self, name: Word, stream: Word | None) -> Expression | None:
         """Resolve a name in SELECT."""
         column = self.column(name, stream)
         if column is None and stream is None and name.text.lower() in self.given_in_group_by:
             return self.given_in_group_by[name.text.lower()]
-        return self._bound(name, stream) or self._found(column, name, stream, tuple(self.given_in_group_by))
+        return self._bound(name, stream) or self._meaning(column, name, stream, tuple(self.given_in_group_by))
 
     def in_having(self, name: Word, stream: Word | None) -> Expression | None:
-        """Resolve a name in HAVING; a column not grouped by is found last, to be refused with the reason."""
+        """Resolve a name in HAVING. A column that is not grouped by comes last; the caller refuses it."""
         column = self.column(name, stream)
         if stream is None and column not in self.groups:
             for names in (self.given_in_group_by, self.selected):
                 if name.text.lower() in names:
                     return names[name.text.lower()]
-        return self._bound(name, stream) or self._found(column, name, stream, (*self.given_in_group_by, *self.selected))
+        return self._bound(name, stream) or self._meaning(
+            column, name, stream, (*self.given_in_group_by, *self.selected)
+        )
 
     def column(self, name: Word, stream: Word | None) -> Column | None:
-        """Return the column of the rows that a name means, whatever the clause."""
+        """Return the column of the rows with a name, or None."""
         return self._names.column(name, stream)
 
     def _bound(self, name: Word, stream: Word | None) -> Column | None:
-        """Return the bound of a window that a name means."""
+        """Return the bound of a window with this name, or None."""
         if self.bound_type is None or stream is not None or name.text.lower() not in BOUNDS:
             return None
         return Column(name.text.lower(), self.bound_type)
 
     def _synonym(self, name: Word, stream: Word | None) -> Expression | None:
-        """Return what a name means that papers and Gigascope have and the rows have not."""
+        """Return the meaning of a name of papers or Gigascope that the rows do not have."""
         if name.text.lower() not in SYNONYMS:
             return None
         column = self.column(replace(name, text=SYNONYMS[name.text.lower()]), stream)
@@ -193,7 +195,7 @@ class Scope:
             return Binary(Op.BIT_AND, column, Literal(SIX_FLAGS, Type.INT))
         return Binary(Op.DIV, column, Literal(SECOND, Type.INT))
 
-    def _found(
+    def _meaning(
         self, column: Column | None, name: Word, stream: Word | None, names: tuple[str, ...]
     ) -> Expression | None:
         synonym = self._synonym(name, stream) if column is None else None

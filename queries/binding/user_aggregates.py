@@ -35,12 +35,12 @@ class UserColumns:
     def __init__(self, finished: dict[str, Expression]) -> None:
         """`finished` receives the expression of the high level for each stand-in."""
         self._finished = finished
-        self.asked: dict[str, UserColumn] = {}
+        self.uses: dict[str, UserColumn] = {}
         """Uses by their stand-ins; their parts are over stand-ins of aggregates."""
 
     def __bool__(self) -> bool:
         """Whether there are any."""
-        return bool(self.asked)
+        return bool(self.uses)
 
     def column(self, name: str, argument: Expression) -> Column:
         """Return the stand-in of an aggregate of `argument`."""
@@ -49,7 +49,7 @@ class UserColumns:
     def add(self, stand_in: Column, definition: UserAggregate, parts: tuple[Expression, ...]) -> None:
         """Add a use; `parts` are the bound parts of the definition, in its order."""
         names = (name for name, _ in definition.parts)
-        column = f"u{len(self.asked)}"
+        column = f"u{len(self.uses)}"
         bound = tuple(zip(names, parts, strict=True))
-        self.asked[stand_in.name] = UserColumn(column, stand_in.name, bound, definition.finish)
+        self.uses[stand_in.name] = UserColumn(column, stand_in.name, bound, definition.finish)
         self._finished[stand_in.name] = Column(column, RESULT, True)

@@ -1,4 +1,4 @@
-"""`in_list(x, 'file')` and `getlpmid(address, 'file')`: the file is found and read where a query is compiled."""
+"""`in_list(x, 'file')` and `getlpmid(address, 'file')`. The file is read when a query is compiled."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ IN_LIST = "in_list"
 LONGEST_PREFIX = "getlpmid"
 
 FORMS = {IN_LIST: {Type.ADDRESS: Form.ADDRESSES, Type.INT: Form.NUMBERS}, LONGEST_PREFIX: {Type.ADDRESS: Form.LABELS}}
-"""What the lines of a file say, by function and type of what is looked for."""
+"""The form of a file's lines, by function and type of the first argument."""
 
 USAGES = {IN_LIST: "in_list(x, 'file')", LONGEST_PREFIX: "getlpmid(address, 'file')"}
-"""How each function is called, by its name."""
+"""Functions by name, each with an example of its call."""
 
 _folder: ContextVar[Path | None] = ContextVar("folder of relative paths", default=None)
 
 
 @contextmanager
 def paths_from(folder: Path) -> Iterator[None]:
-    """Let relative paths in queries that are compiled within begin at `folder`, not at the working directory."""
+    """Resolve relative paths in queries that are compiled in this context from `folder`."""
     token = _folder.set(folder)
     try:
         yield
@@ -39,7 +39,7 @@ def paths_from(folder: Path) -> Iterator[None]:
 
 
 def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | LongestPrefix:
-    """Check the arguments of the function called `name`, and read its file; any mistake is a `QueryError`."""
+    """Return the look-up and read its file. Raises QueryError for wrong arguments and for a wrong file."""
     function = name.text.lower()
     forms, usage = FORMS[function], USAGES[function]
     if len(operands) != 2:

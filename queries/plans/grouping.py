@@ -93,7 +93,7 @@ class Grouping:
             having = self._condition(query.having, self._lift(binder.bind(), binder.columns, start))
             selections = tuple(
                 replace(each, value=self._lift(each.value, binder.columns, start))
-                for each in self._aggregates.selections.asked.values()
+                for each in self._aggregates.selections.uses.values()
             )
         window = self._window
         if isinstance(window, SessionWindow):  # which are of one session is told by their times
@@ -101,14 +101,14 @@ class Grouping:
             self._aggregates.keep(Kind.MAX, self.time)
         user_columns = tuple(
             replace(each, parts=tuple((part, self._over_parts(value)) for part, value in each.parts))
-            for each in self._aggregates.user_columns.asked.values()
+            for each in self._aggregates.user_columns.uses.values()
         )
         self._aggregates.selections.check(self._sql, window, self._clause.emit_late)
         details: tuple[Detail, ...] = ()
         foldings: tuple[Folding, ...] = ()
-        if self._aggregates.details:
-            self._aggregates.details.check(self._sql, window, self._clause.emit_late)
-            keys, details, foldings = self._aggregates.details.place(
+        if self._aggregates.holistic:
+            self._aggregates.holistic.check(self._sql, window, self._clause.emit_late)
+            keys, details, foldings = self._aggregates.holistic.with_values(
                 keys, scope.groups, self._aggregates.count_of_rows()
             )
         links = self._links
