@@ -18,9 +18,9 @@ from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
 
-# Holistic aggregates ("details") need all values of a group: no state of fixed size is enough.
+# Holistic aggregates need all values of a group: a state of fixed size is not sufficient.
 #
-# The low level stores each value of a group with the number of its rows: the value is one more key of its table
+# The low level stores each value of a group with the number of its rows. So the value is an additional key of its table
 # (Li 2008, §6.2.4). So partials still merge in any order, and the values are read only when a window is final.
 
 
@@ -196,7 +196,7 @@ class Aggregation:
 
     @property
     def windowed(self) -> bool:
-        """Whether results contain `window_start, window_end`."""
+        """True if results contain `window_start, window_end`."""
         return self.window != WHOLE_INPUT
 
     @property
@@ -218,7 +218,7 @@ class Aggregation:
 
     @property
     def partitioned_by(self) -> tuple[str, ...]:
-        """Columns that rows may be partitioned by, so that each window is computed in one partition; () for none."""
+        """Partition columns with which each window is computed in one partition; () if impossible."""
         if self.selections:
             return ()
         return self.partition or (self.group_by if self.window.by_group else ())

@@ -1,4 +1,4 @@
-"""What the high level counts. `partials_received` = table evictions + table flushes of all links of the query."""
+"""Metrics of the high level. `partials_received` = table evictions + table flushes of all links of the query."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ PIPELINE_METRICS = (
     LOW_WATERMARK,
     PUNCTUATION_LAG,
 )
-"""What the operators of a query say of themselves, on every engine."""
+"""Metrics of a query's operators, on every engine."""
 
 GRAPH_METRICS = (
     OPERATOR_ROWS_RECEIVED,
@@ -197,15 +197,17 @@ SPOOL_METRICS = (
     SPOOL_PARTIALS_SHED,
     SPOOL_NEWEST,
 )
-"""What is said of spools that are read."""
+"""Metrics of spool readers."""
 
 METRICS = (*PIPELINE_METRICS, *GRAPH_METRICS, *SPOOL_METRICS, SPARK_RESTARTS)
 
 
 def set_progress(samples: Samples, query: str, bounds: Iterable[tuple[str, int]], newest: int) -> None:
-    """Set the gauges of each link to the smallest of its `bounds`, (link, ns); of one without or at its end, to none.
+    """Set the gauges of each link to the smallest of its `bounds`, (link, ns).
 
-    `newest` is the largest time seen on any link, ns.
+    A link without a bound, or at its end, has none.
+
+    `newest` is the largest time of all links, ns.
     """
     lows: dict[str, int] = {}
     for link, bound in bounds:

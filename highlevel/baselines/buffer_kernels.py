@@ -1,7 +1,7 @@
-"""The kernels of the buffering aggregate: one scan over the buffer for each window, a row for each group it meets.
+"""Kernels of the buffering aggregate: one scan over the buffer per window, one output row per group.
 
-Tuples lie in the order of their times, each value in an array of its own. Without groups a scan is one loop over
-contiguous numbers for each sub-aggregate; with groups each tuple finds its group's place in the output.
+Tuples are stored in time order, with one array per value. Without groups a scan is one loop over contiguous numbers for
+each sub-aggregate. With groups the kernel looks up the output row of each tuple's group.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def fold(values, values_float, begin, end, kind, out, out_float, at):  # type: i
 def fold_groups(  # type: ignore[no-untyped-def]
     named, values, values_float, capacity, begin, end, ops, op_count, places, base, wid, out, out_float, rows
 ):  # fmt: skip
-    """Aggregate the tuples `[begin, end)` by group, from row `rows` of `out` on; return the rows then.
+    """Aggregate the tuples `[begin, end)` by group into `out`, from row `rows`. Return the number of rows in `out`.
 
-    `places[group] - base` is the row of a group that this window has met; smaller ones are of windows before.
+    `places[group] - base` is the output row of a group in this window. Smaller values belong to earlier windows.
     """
     width = 2 + op_count
     first = rows
@@ -90,10 +90,10 @@ def scan_windows(  # type: ignore[no-untyped-def]
     times, named, values, values_float, capacity, tail, origin, length, slide, low, grouped, ops, op_count, group_count,
     places, base, out, out_float, out_capacity, state,
 ):  # fmt: skip
-    """Write rows (wid, group, values…) of the windows `[state[0], low)`; return how many.
+    """Write rows (wid, group, values…) of the windows `[state[0], low)`. Return their number.
 
-    `times` are ascending, up to `tail`; `state` holds the next window, the first tuple that may be in it, and the
-    tuples that were looked at. The walk ends before a window that may have more rows than `out` has room for.
+    `times` rise up to `tail`. `state` holds the next window, its first possible tuple, and the number of scanned
+    tuples. The kernel returns before a window that may have more rows than `out` has room for.
     """
     rows = 0
     begin = state[1]
@@ -110,7 +110,7 @@ def scan_windows(  # type: ignore[no-untyped-def]
             end += 1
         if begin == end:
             if begin < tail:
-                wid = max(wid + 1, min(low, (times[begin] - origin) // slide))  # no window over a gap is looked at
+                wid = max(wid + 1, min(low, (times[begin] - origin) // slide))  # skip the windows of a gap
             continue
         if rows + min(group_count, end - begin) > out_capacity:
             break

@@ -1,4 +1,4 @@
-"""What the joins share that keep order by a buffer beside an OA-Join (Li 2008, §7.3)."""
+"""Base of the joins that keep order by a buffer and an OA-Join (Li 2008, §7.3)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.spec import JoinKind, JoinSpec, Progress
 
 WAITING = "waiting"
-"""Table of a snapshot beside those of the join: the rows of the buffer."""
+"""Snapshot table of the rows in the buffer, in addition to the tables of the join."""
 
 
 class BufferedJoin:
@@ -43,7 +43,7 @@ class BufferedJoin:
 
 
 def left_time(spec: JoinSpec) -> str:
-    """Return the name under which the left's time leaves, which order is kept by; every row must have one."""
+    """Return the output name of the left time, which defines the order. Every row must have this time."""
     if spec.kind in (JoinKind.RIGHT, JoinKind.FULL):
         raise ValueError(f"a join in order of its left times has one in every row, got {spec.kind}")
     (name,) = spec.progress_columns(Progress.LEFT)

@@ -1,8 +1,8 @@
 """The buffering window aggregate: the last RANGE of tuples in order, scanned whole at the end of each window.
 
-That is how windows are evaluated where their semantics is that of the operator's code (Li 2008, §6.1.4): each extent is
-there as tuples, so any aggregate will do, and each tuple is looked at RANGE/SLIDE times. The first tuple beyond the end
-of a window closes it. Tuples have to come in order: one that does not is dropped and counted.
+Systems whose window semantics is defined by operator code work in this way (Li 2008, §6.1.4). The tuples of an extent
+are available, so any aggregate is possible, but each tuple is scanned RANGE/SLIDE times. The first tuple after the end
+of a window closes it. Tuples must arrive in order; others are dropped and counted.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ LEAST = 1024
 """Tuples there is room for at first."""
 
 OUT_ROWS = 16_384
-"""Rows of results in a batch, those of one window at least."""
+"""Result rows of a batch. One window may have more."""
 
 
 class BufferingAggregate:
-    """Takes rows with the time column `time`, in order; gives what Aggregate gives.
+    """Process ordered rows with the time column `time`. The results are those of `Aggregate`.
 
-    `scanned` counts how often tuples were looked at, `disordered` those that came too late to be taken.
+    `scanned` counts the tuple accesses, `disordered` the dropped tuples.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class BufferingAggregate:
         """Group by the columns `groups`."""
         self.groups, self.subaggregates, self.window, self.time = list(groups), list(subaggregates), window, time
         self.operations = np.array([OPERATIONS[MERGE[sub.kind], sub.type] for sub in subaggregates], np.int64)
-        self.keys: Keys | None = None  # made with the first batch, which says their types
+        self.keys: Keys | None = None  # created with the first batch, which determines the types
         self.times: Words = np.empty(LEAST, np.int64)
         self.named: Words = np.empty(LEAST, np.int64)
         self.values: Words = np.empty((len(subaggregates), LEAST), np.int64)
@@ -63,7 +63,7 @@ class BufferingAggregate:
         return 8 * words * self.tuples + (self.keys.bytes if self.keys is not None and self.groups else 0)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Take tuples; the windows that the last of them is beyond close."""
+        """Store tuples and emit the windows that end before the last of them."""
         if batch.num_rows == 0:
             return
         self.received += batch.num_rows
@@ -98,7 +98,7 @@ class BufferingAggregate:
         self.tail += rows
 
     def _make_room(self, rows: int) -> None:
-        """Move the tuples to the front, of a larger buffer where they fill half of it; forget groups without any."""
+        """Move the tuples to the front, of a larger buffer if they fill half of it. Remove groups without tuples."""
         held = slice(self.head, self.tail)
         capacity = len(self.times)
         while 2 * (self.tuples + rows) > capacity:

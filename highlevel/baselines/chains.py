@@ -1,7 +1,7 @@
 """One side of an in-order join: rows in the order of their clock, chained by key, the oldest first.
 
-Order makes this cheap. Old rows are forgotten by moving one number, and chains begin where it points: so a walk begins
-at the first row that a probe can match, or next to it, and ends at the first that is too new.
+Order makes this cheap. Old rows are removed by advancing one number, and chains begin at this row. So a walk begins at,
+or next to, the first matching row and ends at the first row that is too new.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ BEGIN = -2
 
 @kernel("i64(i64*, i64, i64, i64, i64, i64*, i64*)")
 def chain(named, begin, end, base, first, tails, after):  # type: ignore[no-untyped-def]
-    """Put the rows `[begin, end)` at the ends of their chains; row i is at position base + i. Returns their number.
+    """Append the rows `[begin, end)` to their chains. Row i has the position base + i. Returns their number.
 
-    A chain is a ring: behind its end is its beginning. One whose end is before the position `first` is over.
+    A chain is a ring: its last row links to its first. A chain that ends before the position `first` is empty.
     """
     for place in range(begin, end):
         tail = tails[named[place]]
@@ -44,10 +44,9 @@ def chain(named, begin, end, base, first, tails, after):  # type: ignore[no-unty
 def walk(  # type: ignore[no-untyped-def]
     named, lows, highs, rows, tails, after, clocks, base, first, room, out_rows, out_positions, state
 ):  # fmt: skip
-    """Write pairs (row, position) of clocks in `[lows[row], highs[row]]`, positions from `first` on; return how many.
+    """Write pairs (row, position) of clocks in `[lows[row], highs[row]]`, from position `first`. Return their number.
 
-    `state` holds the row and the position that the walk is at; it ends where there is no room for more. Chains begin at
-    `first` from then on.
+    `state` holds the current row and position. The walk stops if there is no room. Afterwards chains begin at `first`.
     """
     found = 0
     at = state[1]
@@ -82,7 +81,7 @@ class Chains:
     """Rows with the column `clock`, which never goes back, and a number for the key of each."""
 
     def __init__(self, clock: str) -> None:
-        """Hold nothing."""
+        """Create an empty side."""
         self.buffer = SortBuffer(clock)
         self.clocks: Words = np.empty(LEAST, np.int64)
         self.named: Words = np.empty(LEAST, np.int64)
@@ -98,11 +97,11 @@ class Chains:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the rows held, and of what finds them: clock, key and next of each, and the end of each chain."""
+        """Bytes of the stored rows and of their index: clock, key and link per row, and the end of each chain."""
         return self.buffer.bytes + 8 * (3 * self.rows + len(self.tails))
 
     def add(self, batch: pa.RecordBatch, clocks: Words, named: Words, keys: int) -> None:
-        """Take rows in, none older than those held; `named` are the numbers of their keys, all below `keys`."""
+        """Store rows that are not older than the stored rows. `named` are their key numbers, all below `keys`."""
         count = len(clocks)
         if count == 0:
             return
@@ -116,7 +115,7 @@ class Chains:
         self.end += count
 
     def know(self, keys: int) -> None:
-        """Have the end of a chain for each of so many keys."""
+        """Make room for the ends of `keys` chains."""
         if keys > len(self.tails):
             self.tails = np.append(self.tails, np.full(max(keys, len(self.tails) * 5 // 4) - len(self.tails), NOBODY))
 
@@ -167,7 +166,7 @@ class Chains:
         self._chain(slice(self.first - self.base, self.end - self.base))
 
     def _make_room(self, rows: int) -> None:
-        """Move the rows to the front, of larger arrays where they fill half of them."""
+        """Move the rows to the front, of larger arrays if they fill half of them."""
         held = slice(self.first - self.base, self.end - self.base)
         capacity = len(self.clocks)
         while 2 * (self.rows + rows) > capacity:
@@ -178,4 +177,4 @@ class Chains:
             setattr(self, name, room)
         self.after = np.empty(capacity, np.int64)
         self.base = self.first
-        self._chain_anew(len(self.tails))  # what chains had before is not there any more
+        self._chain_anew(len(self.tails))  # the chains contain positions that are no longer valid

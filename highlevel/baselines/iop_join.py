@@ -1,9 +1,9 @@
-"""The in-order join: each input in order, rows leave its state by their age, and nothing is ever looked for twice.
+"""In-order join: each input is ordered, and rows are removed by age.
 
-Its windows are over a *clock*, a column that says in which order rows come. Where that is their time, it is the join
-behind a sort of each input (`SortedJoin`), as fast as order makes it. Where it is when they arrived, it is what stream
-systems do that keep "the last RANGE of rows" of each input: right only while both inputs are in one global order. With
-one of them late, it pairs rows that are minutes apart and misses pairs that are not (Li 2008, §5.2.1).
+Its windows are over a *clock*, the column that defines the order of the rows. If the clock is the time, this is the
+join after a sort of each input (`SortedJoin`), as fast as order permits. If the clock is the arrival, it is the join of
+systems that keep "the last RANGE of rows" of each input. It is correct only if both inputs are in one global order. If
+one input is late, it pairs rows that are minutes apart and misses correct pairs (Li 2008, §5.2.1).
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 FORGET = 4096
-"""Keys that nobody has any more are forgotten when there are half as many as rows, and half of this more."""
+"""Unused keys are removed when they exceed half the number of rows plus half of this number."""
 
 
 class IopJoin:
-    """Joins pairs; ports 0 (left) and 1 (right). `clocks` name the columns of the left and the right, by default times.
+    """Join pairs.
 
-    Rows whose clock goes back are dropped, and counted in `late`; those with a NULL among their keys match
-    nobody. Promises are of the left's clock: both inputs promise by their order, and by punctuation.
+    Ports are 0 (left) and 1 (right). `clocks` name the columns of the left and the right, by default times.
+
+    Rows whose clock decreases are dropped and counted in `late`. Rows with a NULL key match no row. Watermarks are
+    about the left clock. The order of the inputs implies watermarks, in addition to punctuations.
     """
 
     def __init__(self, spec: JoinSpec, clocks: tuple[str, str] | None = None) -> None:
-        """Join by `spec`, which has to be of pairs alone."""
+        """Join by `spec`, which must return pairs only."""
         if spec.kind is not JoinKind.INNER:
             raise ValueError(f"an in-order join is INNER, got {spec.kind}")
         self.spec = spec
@@ -65,7 +67,7 @@ class IopJoin:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the rows, and of what finds them."""
+        """Bytes of the rows and their index."""
         return sum(side.bytes for side in self.sides) + (self.keys.bytes if self.spec.keys else 0)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
@@ -89,7 +91,7 @@ class IopJoin:
         yield from self._reach(Port(port), known)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Forget what no later row of this input meets."""
+        """Remove the rows that later rows of this input cannot meet."""
         yield from self._reach(Port(port), mark.low)
 
     def _reach(self, port: Port, known: int) -> Iterator[Item]:
@@ -102,7 +104,7 @@ class IopJoin:
             yield Punctuation(UNION, low)
 
     def _named(self, keys: Sequence[pa.Array], rows: int) -> Words:
-        """Return the numbers of keys; forget first those that nobody has, where they have become many."""
+        """Return the numbers of keys. First remove unused keys if they are many."""
         if not keys:
             return np.zeros(rows, np.int64)
         if 2 * self.keys.count > 3 * self.rows_held + FORGET:
@@ -139,7 +141,7 @@ class IopJoin:
         return list(self.spec.pairs.names)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """What is known and promised, and the rows of both sides with their keys."""
+        """Return the clocks and watermarks, and the rows of both sides with their keys."""
         tables = {"progress": pa.table({"known": [*self.known, self.promised]})}
         for name, side in zip(("left", "right"), self.sides, strict=True):
             if side.rows:

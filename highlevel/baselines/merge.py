@@ -1,8 +1,8 @@
 """Merge: the union of ordered inputs that is ordered itself (Li 2008, §8.1).
 
-The smallest head leaves when every input has one, or has said by punctuation that none is to come before it. What the
-others send in the meantime waits, without any bound: a link that is silent, or behind, holds back all the others'
-traffic for as long as it is. Meld does not wait, since it does not order.
+The smallest head is emitted when every input has a head, or a punctuation that excludes an earlier row. Meanwhile the
+rows of other inputs wait in unlimited memory. A link that is idle or late delays the rows of all other links. `Meld`
+does not wait, because its output has no order.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 
 class OrderedMerge:
-    """Takes rows of several inputs with the time column `time`, each in order, and gives them in order.
+    """Merge ordered inputs with the time column `time` into one ordered output.
 
-    An input is known up to its newest row, equal times included, or its promise, whichever is more. A row behind that
-    is not in order: it is dropped, and counted in `late`.
+    The bound of an input is its newest row or its watermark, the larger of both; equal times are allowed. A row below
+    this bound is not in order: it is dropped and counted in `late`.
     """
 
     def __init__(self, inputs: int, time: str = "ts") -> None:
@@ -40,7 +40,7 @@ class OrderedMerge:
         return sum(run.bytes for queue in self.queues for run in queue)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Queue rows; those of any input leave that all inputs have reached."""
+        """Queue rows, and emit the rows that all inputs have reached."""
         if batch.num_rows == 0:
             return
         self.received += batch.num_rows
@@ -57,7 +57,7 @@ class OrderedMerge:
         yield from self._leave()
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Take a promise in place of a head: that of a lull, or of the end."""
+        """Use a watermark instead of a head, when the input is idle or at its end."""
         self.known[port] = max(self.known[port], mark.low)
         yield from self._leave()
 
@@ -84,7 +84,7 @@ class OrderedMerge:
                 queue.appendleft(run.rest(place))
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """What is known of the inputs, what was promised, and the rows that wait, by port."""
+        """Return the bounds of the inputs, the emitted watermark, and the waiting rows by port."""
         tables = {"progress": pa.table({"known": [*self.known, self.promised]})}
         for port, queue in enumerate(self.queues):
             if queue:
@@ -92,7 +92,7 @@ class OrderedMerge:
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot of as many inputs."""
+        """Restore the state of a snapshot with the same number of inputs."""
         *self.known, self.promised = tables["progress"]["known"].to_pylist()
         for port, queue in enumerate(self.queues):
             if f"port-{port}" in tables:

@@ -1,7 +1,7 @@
 """OPIB-Join: order preserved by a buffer in front of the join (Li 2008, §7.3).
 
-A row of the left waits until all that it may meet is there, and meets it then: so results come out in the order of
-left times. The right waits for the left that waits: for equal ranges and rates three ranges of rows are held, not two.
+A left row waits until all its possible partners have arrived. So the results are in the order of left times. Right rows
+wait for the waiting left rows. For equal ranges and rates the state holds three ranges of rows, not two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from highlevel.joins.spec import JoinSpec, Port
 from lowlevel.punctuation import BEGINNING, GraphItem, Punctuation
 
 PROMISED = "promised"
-"""Table of a snapshot: what was promised of both sides."""
+"""Snapshot table of the watermarks of both sides."""
 
 
 class OpibJoin(BufferedJoin):
@@ -33,7 +33,7 @@ class OpibJoin(BufferedJoin):
 
     @property
     def late(self) -> int:
-        """Rows that came behind a promise."""
+        """Rows below a watermark."""
         return self.join.late + self._late
 
     @property
@@ -42,7 +42,7 @@ class OpibJoin(BufferedJoin):
         return self.join.results
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Delay rows of the left; hold those of the right."""
+        """Delay rows of the left input; store rows of the right."""
         self.received += batch.num_rows
         if port == Port.RIGHT:
             yield from self.join.rows(port, batch)
@@ -54,25 +54,25 @@ class OpibJoin(BufferedJoin):
         self.buffer.add(batch)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[GraphItem]:
-        """Join the rows of the left that all they may meet is there for, in order."""
+        """Join, in order, the left rows whose possible partners have all arrived."""
         if mark.low <= self.bounds[port]:
             return
         self.bounds[port] = mark.low
         if port == Port.RIGHT:
             yield from self.join.punctuate(port, mark)
-        # No later row of the left is before this, and those before it meet nobody to come.
+        # No later left row is before this time, and left rows before it meet no later right row.
         complete = min(self.bounds[Port.LEFT], self.window.expired(Port.LEFT, self.bounds[Port.RIGHT]))
         if complete == BEGINNING:
             return
         found = []
         for batch in self.buffer.take(complete - 1):
             found += [item for item in self.join.rows(Port.LEFT, batch) if isinstance(item, pa.RecordBatch)]
-        if found:  # rows without a partner come behind pairs
+        if found:  # rows without a partner follow pairs
             yield in_order(found, self.time).batch
         yield from self.join.punctuate(Port.LEFT, Punctuation(mark.link, complete))
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """The state of the join, the rows that wait, and what was promised of both sides."""
+        """Return the state of the join, the waiting rows, and the watermarks of both sides."""
         return super().snapshot() | {PROMISED: pa.table({"bound": self.bounds})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:

@@ -1,7 +1,7 @@
-"""OPOB-Join: order preserved by a buffer behind the join (Li 2008, §7.3).
+"""OPOB-Join: order preserved by a buffer after the join (Li 2008, §7.3).
 
-An OA-Join whose results are parked until no later one has an earlier left time. A pair waits for what its window may
-still bring, so the buffer grows with the rate of results times RANGE, where the join grows with the rate of rows.
+The results of an OA-Join wait until no result with an earlier left time can follow. A pair waits for the rest of its
+window. So the buffer grows with the result rate times RANGE, while the join grows with the row rate.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class OpobJoin(BufferedJoin):
 
     @property
     def received(self) -> int:
-        """Rows that came."""
+        """Number of rows received."""
         return self.join.received
 
     @property
     def late(self) -> int:
-        """Rows that came behind a promise."""
+        """Rows below a watermark."""
         return self.join.late
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
@@ -38,7 +38,7 @@ class OpobJoin(BufferedJoin):
         yield from self._in_order(self.join.rows(port, batch))
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[GraphItem]:
-        """Let the results leave that no later one is before, in order."""
+        """Emit, in order, the results that no later result precedes."""
         yield from self._in_order(self.join.punctuate(port, mark))
 
     def _in_order(self, items: Iterable[GraphItem]) -> Iterator[GraphItem]:

@@ -1,11 +1,12 @@
-"""Slack: the in-order way with disorder. A window closes when time is `slack` beyond its end; later rows are lost.
+"""Slack: the in-order way with disorder. A window closes when the time is `slack` after its end. Later rows are lost.
 
-The clock is the largest time seen. A row is late for a window that has closed, and a *consistent* operator then keeps
-it out of all its windows, so that they show one history; a *generous* one keeps it out of the closed ones only. Nobody
-can know the right slack: too little loses rows, too much delays every result (Li 2008, §3.2, §6.2.5).
+The clock is the largest time so far. A row is late for a closed window. A *consistent* operator then keeps it out of
+all its windows, so that all windows show the same rows. A *generous* operator keeps it out of the closed windows only.
+The right slack is unknown: if it is small, rows are lost; if it is large, all results are delayed (Li 2008, §3.2,
+§6.2.5).
 
-Behind that is the operator of the product: rows are cut to the windows that are open at their own place in the stream,
-whatever batch they came in.
+The windows are computed by the product's operator. Each row is limited to the windows that are open at its position in
+the stream, independent of batches.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from lowlevel.subaggregates import SubAggregate
 
 
 class Lateness(StrEnum):
-    """What a late row is kept out of."""
+    """Windows that a late row is kept out of."""
 
     CONSISTENT = "consistent"
     GENEROUS = "generous"
 
 
 class SlackAggregate:
-    """Takes rows with the time column `time`; closes windows by the largest of them, and all at END.
+    """Process rows with the time column `time`. The largest time closes windows, and END closes all.
 
-    Other promises than END it does not know. `received` are rows; `late` of them missed a window, and `lost` counts
-    rows for each window that they are missing in.
+    Other punctuations are ignored. `received` counts rows, `late` the rows that missed a window, and `lost` the pairs
+    of a row and a missed window.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class SlackAggregate:
         lateness: Lateness,
         time: str = "ts",
     ) -> None:
-        """Wait `slack` units of the column `time` behind the end of each window."""
+        """Close each window `slack` units of the column `time` after its end."""
         if slack < 0:
             raise ValueError(f"slack is how long to wait, got {slack}")
         self.window, self.slack, self.lateness, self.time = window, slack, lateness, time
@@ -55,7 +56,7 @@ class SlackAggregate:
         self.received = self.late = self.lost = 0
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Take rows in the order of their arrival; windows may close."""
+        """Process rows in arrival order. Windows may close."""
         if batch.num_rows == 0:
             return
         window = self.window
@@ -78,7 +79,7 @@ class SlackAggregate:
         yield from self.aggregate.punctuate(0, Punctuation("*", int(closed[-1])))
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Close all windows where the stream ends."""
+        """Close all windows at the end of the stream."""
         if mark.low == END:
             yield from self.aggregate.punctuate(0, mark)
 

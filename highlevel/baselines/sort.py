@@ -1,7 +1,7 @@
-"""Sort: rows leave in the order of their times once no earlier one is waited for (BSort; Li 2008, §3.2).
+"""Sort: emit rows in time order, when no earlier row is expected (BSort; Li 2008, §3.2).
 
-That is what in-order operators need in front of them where input is disordered. How long to wait is a *slack*, counted
-from the largest time seen, or promised by punctuation, or whichever is sooner. A row behind what has left is lost.
+In-order operators need this operator before them if the input is disordered. The delay is a *slack*, relative to the
+largest time so far, or a watermark, or the earlier of both. A row before an emitted row is lost.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 
 class SlackSort:
-    """Takes rows with the time column `time` and gives them in order; its own promises are of what has left.
+    """Sort rows with the time column `time`. Its watermarks are the times of emitted rows.
 
-    `received` rows came, `late` of them were behind a promise or behind the largest time less the slack, each at its
-    own place in the stream, and were dropped; `results` have left.
+    `received` counts input rows and `results` output rows. `late` counts dropped rows: below a watermark, or below the
+    largest time minus the slack, at their position in the stream.
     """
 
     def __init__(self, slack: int | None, time: str = "ts") -> None:
-        """Wait `slack` units of the column `time`; None waits for punctuation alone."""
+        """Wait `slack` units of the column `time`. With None wait for punctuations only."""
         if slack is not None and slack < 0:
             raise ValueError(f"slack is how long to wait, got {slack}")
         self.slack, self.time = slack, time
@@ -44,7 +44,7 @@ class SlackSort:
         return self.buffer.bytes
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Take rows in the order of their arrival; those leave that the slack lets."""
+        """Store rows in arrival order, and emit the rows older than the slack."""
         if batch.num_rows == 0:
             return
         self.received += batch.num_rows
@@ -63,11 +63,11 @@ class SlackSort:
         yield from self._leave(bound)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Let the rows leave that no later one is before."""
+        """Emit the rows that no later row precedes."""
         yield from self._leave(mark.low)
 
     def _leave(self, bound: int) -> Iterator[Item]:
-        """Let go of rows up to a bound that no later row is below, equal ones too: order is kept; promise it."""
+        """Emit the rows up to and including `bound`, which no later row is below, and emit it as watermark."""
         bound = max(bound, self.promised)
         for rows in self.buffer.take(bound):
             self.results += rows.num_rows
@@ -77,7 +77,7 @@ class SlackSort:
             yield Punctuation(UNION, bound)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """How far the operator is, and the rows that wait."""
+        """Return the bounds of the operator and the waiting rows."""
         tables = {"progress": pa.table({"high": [self.high], "promised": [self.promised]})}
         held = self.buffer.all()
         return tables | {"rows": pa.Table.from_batches(held)} if held else tables

@@ -1,8 +1,8 @@
-"""Rows in no order that leave in the order of their times: sorted runs, cut off at their beginnings.
+"""Buffer that sorts rows by time: sorted runs, which are consumed from their beginnings.
 
-A batch is a run of its own. Small neighbours are merged, so that a buffer of many tiny batches is a few runs; two runs
-are merged by a stable sort that knows runs when it sees them. What leaves is merged of the runs that have any of it:
-where rows come nearly in order that is one run or two, however many are held.
+A batch is a separate run. Small neighbours are merged, so that many tiny batches become few runs. Two runs are merged
+by a stable sort that recognises runs. Removed rows are merged from the runs that contain them. If rows are almost in
+order, these are one or two runs, independent of the buffer size.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class Run:
 
 
 class SortBuffer:
-    """Holds rows with the time column `time`; rows of equal times leave in the order in which they came."""
+    """Store rows with the time column `time`. Rows with equal times keep their arrival order."""
 
     def __init__(self, time: str) -> None:
-        """Hold nothing."""
+        """Create an empty buffer."""
         self.time = time
         self.rows = 0
-        self._runs: list[Run] = []  # none is empty
+        self._runs: list[Run] = []  # never empty
 
     @property
     def bytes(self) -> int:
-        """Bytes of the rows held: their own, without what batches that they were cut from have beside them."""
+        """Bytes of the stored rows, without other rows of the same original batches."""
         return sum(run.bytes for run in self._runs)
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -67,7 +67,7 @@ class SortBuffer:
             self._runs[-2:] = [in_order([before, last], self.time)]
 
     def take(self, bound: int) -> list[pa.RecordBatch]:
-        """Take out the rows with times up to `bound`, in the order of their times: one batch, or none."""
+        """Remove the rows with times up to `bound`. Return them in time order, as one batch or none."""
         taken = self.cut(bound)
         return [in_order(taken, self.time).batch] if taken else []
 
@@ -87,16 +87,16 @@ class SortBuffer:
         return taken
 
     def runs(self) -> list[pa.RecordBatch]:
-        """Return all rows as they lie; they stay. Of rows that came in order these are in order too."""
+        """Return all rows as stored, without removing them. If the rows arrived in order, they are in order."""
         return [run.batch for run in self._runs]
 
     def all(self) -> list[pa.RecordBatch]:
-        """Return all rows in the order of their times, one batch or none; they stay."""
+        """Return all rows in time order, as one batch or none, without removing them."""
         return [in_order([run.batch for run in self._runs], self.time).batch] if self._runs else []
 
 
 def in_order(parts: list[pa.RecordBatch], time: str) -> Run:
-    """Return the rows of some batches, at least one, in the order of their times; equal ones stay as they stand."""
+    """Return the rows of at least one batch in time order. Equal times keep their order."""
     rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
     times = rows.column(time).to_numpy()
     if (times[1:] >= times[:-1]).all():

@@ -1,7 +1,7 @@
-"""Sort before join: a sort of each input, and the in-order join behind them.
+"""Sort before join: a sort of each input, followed by the in-order join.
 
-What disorder costs is paid in front: the late input waits for its slack or its promises, and what the other one sends
-in the meantime waits in the join.
+Disorder delays the inputs: the late input waits for its slack or its watermarks, and meanwhile the rows of the other
+input wait in the join.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from lowlevel.punctuation import Item, Punctuation
 
 
 class SortedJoin:
-    """Joins two inputs that need not be in order; `slacks` of the left and the right, None to wait for promises."""
+    """Join two inputs without order.
+
+    `slacks` are those of the left and the right input, None to wait for watermarks.
+    """
 
     def __init__(self, spec: JoinSpec, slacks: tuple[int | None, int | None] = (None, None)) -> None:
         """Join by `spec`."""
@@ -28,12 +31,12 @@ class SortedJoin:
 
     @property
     def received(self) -> int:
-        """Rows that came."""
+        """Number of rows received."""
         return sum(sort.received for sort in self.sorts)
 
     @property
     def late(self) -> int:
-        """Rows that came behind their slack, or a promise, and were dropped."""
+        """Rows that exceeded their slack, or were below a watermark, and were dropped."""
         return sum(sort.late for sort in self.sorts)
 
     @property
@@ -43,7 +46,7 @@ class SortedJoin:
 
     @property
     def rows_held(self) -> int:
-        """Rows that wait for their order, and those of the join."""
+        """Rows that wait in the sorts, and rows of the join."""
         return sum(sort.rows_held for sort in self.sorts) + self.join.rows_held
 
     @property
@@ -52,7 +55,7 @@ class SortedJoin:
         return sum(sort.bytes for sort in self.sorts) + self.join.bytes
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Sort rows; join those that leave."""
+        """Sort rows, and join the rows that the sort emits."""
         yield from self._joined(port, self.sorts[port].rows(0, batch))
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:

@@ -1,12 +1,12 @@
-"""One query over one input, out of order and in order: the same arrivals through both, and what each of them costs.
+"""Comparison of in-order and out-of-order processing of one query: same arrivals, cost of each way.
 
-question     what of a plan can be compared, and the plan that answers it of single rows
-recording    the rows of a query's leaves, read once, with the order in which their links brought them
-injection    what is done to that order: skew, lulls, disorder, blocks
-arrivals     batches and promises, as every variant gets them
-variants     the ways to answer, each a pipeline
-ordered      operators that keep order in place of those of the product
-drive        feeds a plan, and samples what it holds
-answers      how far an answer is from the exact one
-comparison   all variants, measured
+question     comparable plans, and their conversion to single rows
+recording    rows of a query's sources, read once, with their arrival order
+injection    changes of the arrival order: skew, idle times, disorder, blocks
+arrivals     batches and watermarks that all variants receive
+variants     plans with different operators and watermarks, each a pipeline
+ordered      in-order operators that replace operators of the product
+drive        runs a plan and samples its state
+answers      difference between an answer and the exact one
+comparison   measurement of all variants
 """

@@ -1,4 +1,4 @@
-"""How far an answer is from the exact one: rows that are wrong, rows that are missing, and what their counts lack."""
+"""Difference between an answer and the exact one: wrong rows, missing rows, and the error of the counts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Row = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Difference:
-    """`results` of the exact answer; of the other one `wrong` rows, and those that are `missing` in it.
+    """Number of `results` of the exact answer, of `wrong` rows of the other, and of exact rows `missing` in it.
 
-    `count_error` is the part of the counts, or of the pairs, that differ.
+    `count_error` is the share of the counts, or of the pairs, that differ.
     """
 
     results: int
@@ -27,12 +27,12 @@ class Difference:
 
     @property
     def exact(self) -> bool:
-        """Whether there is none."""
+        """Return True if there is no difference."""
         return self.wrong == self.missing == 0
 
 
 class Answer:
-    """The rows of an answer by their keys, each with what the query shows of it, as often as it has them."""
+    """Multiset of result rows by key, with their values."""
 
     def __init__(self, question: Question, batches: Sequence[pa.RecordBatch]) -> None:
         """Take all rows of an answer."""
@@ -48,10 +48,10 @@ class Answer:
             self.counts[key] += count
 
     def difference(self, other: Answer) -> Difference:
-        """Tell how `other` differs from this, the exact one.
+        """Compare `other` with this exact answer.
 
-        A row of the other is wrong that is not in this. One of this is missing where the other has no row, or fewer,
-        of its key: what is there and wrong is not missing as well.
+        A row of `other` is wrong if this answer does not contain it. A row is missing if `other` has no row, or fewer
+        rows, of its key. A wrong row of the same key counts as wrong, not as missing.
         """
         wrong = (other.rows - self.rows).total()
         here, there = (Counter(key for key, _ in each.rows.elements()) for each in (self, other))

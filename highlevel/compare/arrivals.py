@@ -1,7 +1,7 @@
-"""Arrivals: what every variant is fed with, in batches of a tick of arrival time, and what may be promised behind each.
+"""Arrivals: input of every variant, in batches of one tick of arrival time, with watermarks.
 
-A promise is either *exact*, the smallest time of the link's rows that are still to come, as the scan of a file knows
-it (but never ahead of the clock of arrivals), or *late by* D, the largest time that the link has brought less D.
+A watermark is *exact* or *late by* D. Exact: the smallest time of the link's future rows, limited by the arrival clock,
+as the scan of a file returns it. Late by D: the largest time of the link so far minus D.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_TICKS = 4000
 
 @dataclass(frozen=True)
 class Source:
-    """What one leaf gets of one recording: its rows in the order of arrival, and which of them come in which tick."""
+    """Input of one leaf from one recording: rows in arrival order, and their division into ticks."""
 
     leaf: int
     recording: int
@@ -35,7 +35,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Event:
-    """The end of a tick for a source: the rows that came in it, and what is promised behind them."""
+    """End of a tick for a source: the rows of the tick, and the watermark after them."""
 
     tick: int
     now: int
@@ -47,9 +47,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """All rows in the order in which they arrive. `ticks` are the ends of ticks of `length` ns.
+    """All rows in arrival order. `ticks` are the ends of ticks of `length` ns.
 
-    `lows` and `highs` are of recordings, behind each tick.
+    `lows` and `highs` are per recording, after each tick.
     """
 
     length: int
@@ -68,9 +68,9 @@ class Arrivals:
         return [[source.link for source in self.sources if source.leaf == leaf] for leaf in range(leaves)]
 
     def events(self, late: int | None) -> Iterator[Event]:
-        """Yield everything in order, with promises that are exact or, ns, `late`; at last the end of every source.
+        """Yield all events in order, then the end of each source. Watermarks are exact or `late` by some ns.
 
-        Of a source that brings nothing there is an event where its promise has grown.
+        A source without rows has an event if its watermark has grown.
         """
         lows = self.lows if late is None else [_behind(highs, late) for highs in self.highs]
         begun, said = [0] * len(self.sources), [BEGINNING] * len(self.sources)
@@ -94,9 +94,9 @@ def promise(source: Source, low: int) -> Punctuation:
 def arrange(
     recordings: Sequence[Recording], arrivals: Sequence[Numbers], settle: int, tick: int | None = None
 ) -> Arrivals:
-    """Put the rows of recordings in the order of their arrivals. Raises InputError where there is none.
+    """Sort the rows of recordings by arrival. Raise InputError without rows.
 
-    Of a time in which nothing arrives there are ticks for `settle` ns: then all has happened that is going to.
+    Pauses have ticks for `settle` ns; after that time no more results can follow.
     """
     whole = np.sort(np.concatenate([np.empty(0, np.int64), *arrivals]))
     if len(whole) == 0:
@@ -123,7 +123,7 @@ def arrange(
 
 
 def _ticks(arrivals: Numbers, settle: int, tick: int | None) -> tuple[int, Numbers]:
-    """Return the length of a tick, and the ends of those in which rows arrive, and of those within `settle` behind."""
+    """Return the length of a tick, and the ends of the ticks with rows or at most `settle` after a row."""
     begin = int(arrivals[0])
     active = int(np.minimum(np.diff(arrivals), settle).sum()) + 1
     length = tick or max(TICK, -(-active // MOST_TICKS))

@@ -1,4 +1,4 @@
-"""All variants over the same arrivals, measured, and what the exact one is checked against."""
+"""Measure all variants over the same arrivals, and compare them with the exact answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Measured:
-    """What one variant took, held and answered. Latencies are s, NaN where nothing left before the input ended."""
+    """Cost, state and answer of one variant.
+
+    Latencies are in s, NaN if no result was emitted before the end of the input.
+    """
 
     variant: Variant
     processor: float
@@ -41,7 +44,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The variants in their order, the first of which is exact; `exact` is its answer."""
+    """Variants in their order, the first of which is exact; `exact` is its answer."""
 
     question: Question
     arrivals: Arrivals

@@ -1,4 +1,4 @@
-"""Feeds a pipeline with arrivals: to see what it holds and when its results leave, or to see how long it takes."""
+"""Feed a pipeline with arrivals, to sample its state and latencies, or to measure its CPU time."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from lowlevel.punctuation import GraphItem
 
 @dataclass
 class Seen:
-    """What was seen of one variant; `items` and `bytes` behind each tick, `latencies` of windows, or pairs, in ns.
+    """Samples of one variant: `items` and `bytes` after each tick, `latencies` of windows or pairs in ns.
 
-    `calls` are seconds of wall time that a promise took, or a batch, of which results left.
+    `calls` contains the wall time in seconds of each watermark or batch that emitted results.
     """
 
     items: list[int] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Seen:
 
 
 class SeenJoin:
-    """A join, and who is told of the pairs that leave it."""
+    """Join with a callback for its pairs."""
 
     def __init__(self, join: NodeOperator, tell: Callable[[pa.RecordBatch], None]) -> None:
         """Tell of the pairs of `join`."""
@@ -72,10 +72,10 @@ class SeenJoin:
 
 
 def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Seen:
-    """Run a variant once and look at it behind each tick.
+    """Run a variant once and sample it after each tick.
 
-    A latency is from the end of a window, or the later time of a pair, to the tick in which it leaves; what leaves
-    since the input ends has not waited for its time, and is not counted.
+    A latency is the time from the end of a window, or the later time of a pair, to the tick of its emission. Results
+    after the end of the input have no latency.
     """
     seen = Seen()
     now, over = 0, False
@@ -117,7 +117,7 @@ def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Seen:
 
 
 def timed(question: Question, variant: Variant, arrivals: Arrivals) -> float:
-    """Run a variant once and look at nothing: seconds of CPU time."""
+    """Run a variant once without samples. Return the CPU time in seconds."""
     pipeline = variant.pipeline(question, arrivals.links(len(question.plan.leaves)))
     began = time.process_time()
     for event in arrivals.events(variant.late):
@@ -134,6 +134,6 @@ def _calls(pipeline: Pipeline, arrivals: Arrivals, event: Event) -> Iterator[Ite
 
 
 def _sample(seen: Seen, operators: Sequence[object], ticks: int) -> None:
-    """Look at the operators behind a tick, and so behind those after it in which nothing happened."""
+    """Sample the operators after a tick. Following ticks without events have the same sample."""
     seen.items += [sum(map(held, operators))] * ticks
     seen.bytes += [sum(map(held_bytes, operators))] * ticks

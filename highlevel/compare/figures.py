@@ -31,7 +31,10 @@ SCHEMA = pa.schema(
         ("late_rows", pa.int64()),
     ]
 )
-"""`promised_late_s` is NULL where promises are exact, and a latency where nothing left before the input ended."""
+"""`promised_late_s` is NULL for exact watermarks.
+
+A latency is NULL if no result was emitted before the end of the input.
+"""
 
 
 def figures(comparison: Comparison) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What operators hold: rows and partials, bytes, and rows that came too late for them."""
+"""State of operators: number of rows and partials, bytes, and late rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from highlevel.sliding.operator import SlidingAggregate
 
 
 def held(operator: object) -> int:
-    """Count what an operator holds: rows, or partials."""
+    """Return the number of stored rows or partials of an operator."""
     match operator:
         case Aggregate():
             return operator.rows_held
@@ -37,7 +37,7 @@ def held_bytes(operator: object) -> int:
 
 
 def late(operator: object) -> int:
-    """Count the rows that an operator left out, of its answer or of a part of that, since they came too late."""
+    """Return the number of rows that an operator left out of (a part of) its answer because they were late."""
     match operator:
         case BufferingAggregate():
             return operator.disordered

@@ -1,4 +1,4 @@
-"""What is done to the order in which rows arrive. Times of rows stay what they are; only when they come changes."""
+"""Changes of the arrival order of rows. The times of rows do not change, only their arrivals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from capture.errors import InputError
 from highlevel.compare.recording import Numbers, Recording, first_arrival
 
 EXPORT = 6
-"""Rows of a block come within this part of its length behind its end: those of a minute in 10 s."""
+"""Share of a block's length, after its end, in which its rows arrive: 10 s for a block of a minute."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Injection:
     seed: int = 1
 
     def apply(self, recordings: Sequence[Recording]) -> list[Numbers]:
-        """Return when the rows of each recording arrive now. Raises InputError for a link that there is none of.
+        """Return the new arrival times of the rows of each recording. Raise InputError for an unknown link.
 
-        Blocks come first, then the delay of each row, then the skew of its link, then lulls: so a lull holds back what
-        would arrive in it, whatever delayed that.
+        The order is: blocks, delay of each row, skew of its link, idle times. So an idle time holds back all rows that
+        would arrive in it.
         """
         links = {each.link.lower() for each in recordings}
         for name in (*self.skews, *self.lulls):

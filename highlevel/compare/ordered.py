@@ -1,4 +1,4 @@
-"""What takes the place of an operator of the product where order is kept: leaves, unions, windows and joins."""
+"""In-order replacements for operators of the product: sources, unions, windows and joins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lowlevel.punctuation import BEGINNING, END, GraphItem, Item, JointPunctuati
 
 
 class OfParts:
-    """What is made of other operators, which hold its rows: its state is theirs."""
+    """Operator that consists of other operators, which hold its state."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         """Let `parts` hold the rows."""
@@ -53,13 +53,13 @@ class OrderedLeaf(OfParts):
     """A sort of each link by the promises about it, and an order-preserving merge of all."""
 
     def __init__(self, ports: int) -> None:
-        """Sort so many links."""
+        """Sort `ports` links."""
         self.sorts = [SlackSort(None, PANE) for _ in range(ports)]
         self.merge = OrderedMerge(ports, PANE)
         super().__init__([*self.sorts, self.merge])
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Sort rows; merge those that leave."""
+        """Sort rows, and merge the rows that the sorts emit."""
         yield from self._merged(port, self.sorts[port].rows(0, batch))
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
@@ -87,10 +87,10 @@ class OrderedUnion(OrderedMerge):
 
 
 class OtherWindows(OfParts):
-    """Windows by another operator than that of the product, with the same stages before and behind it."""
+    """Windows by an in-order operator, with the same stages before and after it."""
 
     def __init__(self, node: Windowed, slack: tuple[int, Lateness] | None = None) -> None:
-        """Keep tuples in order; or, with a `slack`, take them as they come and close windows by the clock."""
+        """Store tuples in order, or with `slack` process them in arrival order and close windows by the clock."""
         aggregation = node.aggregation
         assert isinstance(aggregation.window, SlidingWindow), "the question has looked"
         self.window = aggregation.window
@@ -106,7 +106,7 @@ class OtherWindows(OfParts):
         super().__init__([self.windows, *stages])
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Take rows; windows may close."""
+        """Process rows. Windows may close."""
         for partials in [batch] if self.partials is None else self.partials.of(batch):
             for item in self.windows.rows(0, partials):
                 yield from self._finish(item)
@@ -135,10 +135,10 @@ class OtherWindows(OfParts):
 
 
 class OtherJoin(OfParts):
-    """A join in the order of its left times, with the columns and the promises that its node is said to have."""
+    """Join in the order of left times, with the columns and the watermarks of its node."""
 
     def __init__(self, node: Join, join: IopJoin | OpibJoin | OpobJoin) -> None:
-        """Let `join` stand in for the join of `node`."""
+        """Replace the join of `node` by `join`."""
         self.node, self.join = node, join
         self.times: Sequence[str] = times_of_pairs(node.spec)
         super().__init__([join])
@@ -164,7 +164,7 @@ class OtherJoin(OfParts):
         return item.append_column(MAX_TS if form is Progress.MAX else MIN_TS, pa.array(made))
 
     def _promise(self, form: Progress, low: int) -> GraphItem:
-        """Say of the times that the node promises what follows from the left's: order is kept by that alone."""
+        """Convert the watermark of the left time, which defines the order, to the watermarks of the node."""
         if form is Progress.JOINT:
             return JointPunctuation(UNION, (low, END))
         if form in (Progress.LEFT, Progress.MAX) or low in (BEGINNING, END):
@@ -184,5 +184,5 @@ def opib_join(node: Join) -> OtherJoin:
 
 
 def opob_join(node: Join) -> OtherJoin:
-    """Order by a sort behind."""
+    """Order by a sort after the join."""
     return OtherJoin(node, OpobJoin(node.spec))

@@ -1,4 +1,4 @@
-"""Rows that know their places among all of their input, so that rows of several leaves can be told to be one."""
+"""Rows with their position in the input, which identifies rows of several leaves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lowlevel.expressions.columns import AnyVector, Columns, Vector
 from lowlevel.rows.readers import Rows
 
 ROW = ".row"
-"""The column that says at which place of its recording a row is."""
+"""Column with the position of a row in its recording."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Placed:
 
     @property
     def count(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return self.rows.count
 
     @property

@@ -1,4 +1,4 @@
-"""What is compared of a query: groups of windows over links, or a join of two, made to read single rows."""
+"""Comparable queries: groups of windows over links, or a join of two inputs, converted to read single rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SUPPORTED = (
     "tumbling or sliding windows over time of one link or several (UNION and MERGE too), or an inner join of two with "
     "a band or a tumbling window, with or without such windows on top"
 )
-"""What there is an in-order counterpart of."""
+"""Queries that have an in-order counterpart."""
 
 LEFT_TIME, RIGHT_TIME = ".left_time", ".right_time"
-"""Columns of pairs, where a query does not ask for these times itself."""
+"""Columns of pairs if a query does not return these times."""
 
 
 class NotComparedError(WiretideError):
@@ -30,16 +30,16 @@ class NotComparedError(WiretideError):
     status = 2
 
     def __init__(self, what: str) -> None:
-        """Say what it was, and what would do."""
+        """Report the unsupported part `what` and the supported queries."""
         super().__init__(f"{what} cannot be compared; expected {SUPPORTED}")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A plan over single rows, whose results end with columns that tell rows apart; those are no part of the answer.
+    """Plan over single rows. Its last result columns identify rows and are not part of the answer.
 
-    `keys` are the names of the columns that are known of a row before it is counted, `values` those that the query
-    shows beside them, `count` the one that counts the rows behind a group; without windows a row is all key.
+    `keys` are the columns that identify a result, `values` the other columns of the query, `count` the column with the
+    number of rows of a group. Without windows all columns are keys.
     """
 
     plan: Plan
@@ -49,12 +49,12 @@ class Question:
 
     @property
     def join(self) -> Join | None:
-        """The join, where there is one."""
+        """Join of the plan, or None."""
         return next((node for node in self.plan.nodes if isinstance(node, Join)), None)
 
     @property
     def windowed(self) -> bool:
-        """Whether results are groups of windows."""
+        """Return True if results are groups of windows."""
         return self.count is not None
 
     @property
@@ -64,7 +64,7 @@ class Question:
 
     @property
     def settle(self) -> int:
-        """How long, ns, after a row came something may happen with it, when promises are exact and in step."""
+        """Largest time in ns between the arrival of a row and its last effect, if watermarks are exact and in step."""
         window, join = self.window, self.join
         waits = window.range + window.slide if window is not None else 0
         if join is not None:
@@ -74,7 +74,7 @@ class Question:
 
 
 def question_of(plan: Plan) -> Question:
-    """Make a question of a plan. Raises NotComparedError for what has no in-order counterpart."""
+    """Convert a plan to a question. Raise NotComparedError if the plan has no in-order counterpart."""
     root = plan.root
     if isinstance(root, Windowed):
         _check_windows(root.aggregation)
@@ -129,7 +129,7 @@ def _pairs(plan: Plan, root: Node) -> Question:
 
 
 def _row_wise(node: Node) -> Node:
-    """Return a node of which all inputs are joins of two, and what looks at each row alone."""
+    """Return a node whose joins have two inputs and whose other operators process single rows."""
     match node:
         case Leaf() if not node.low.reduced:
             return node

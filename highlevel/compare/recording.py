@@ -28,15 +28,15 @@ from lowlevel.table.reducer import QueryRows
 Numbers = npt.NDArray[np.int64]
 
 LIMIT = 20_000_000
-"""Rows that are kept in memory at most, unless told otherwise: of a packet with an address some 100 bytes."""
+"""Default limit of rows in memory; a packet with an address needs about 100 bytes."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One kind of rows of one input, in the order of the file: the time of each, and when its link brought it.
+    """Rows of one kind of one input, in file order, with their times and arrival times.
 
-    That is by the link's own clock: the time at which it was seen to arrive where the format tells, else the largest
-    time so far. `kept` are the rows of each leaf that reads the input, with their places in `times`.
+    The arrival is by the link's clock: the recorded arrival if the format contains it, otherwise the largest time so
+    far. `kept` are the rows of each leaf of the input, with their positions in `times`.
     """
 
     link: str
@@ -51,10 +51,10 @@ def record(
     limit: int = LIMIT,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Recording]:
-    """Read every input once for each kind of rows that leaves want of it.
+    """Read every input once for each kind of rows of its leaves.
 
-    `progress` is called with (bytes done, bytes in all). Raises InputError for a live input, for what is no capture,
-    and where there are more than `limit` rows.
+    `progress` is called with (bytes done, bytes in total). Raise InputError for a live input, for a file that is no
+    capture, and for more than `limit` rows.
     """
     found: list[Recording] = []
     rows = done = 0
@@ -82,9 +82,9 @@ def record(
 
 
 def united(recordings: Sequence[Recording]) -> list[Recording]:
-    """Make one recording of those of one link and one kind, as files of a link that begins a new one each hour are.
+    """Join the recordings of one link and kind, for example hourly files of a link, to one recording.
 
-    Otherwise nothing could be promised of the link before its last file has begun.
+    Otherwise the link would have no watermark before its last file begins.
     """
     of_link: dict[tuple[str, tuple[int, ...]], list[Recording]] = {}
     for each in recordings:
@@ -163,5 +163,5 @@ def _size(capture: AnyCapture) -> int:
 
 
 def first_arrival(recordings: Sequence[Recording]) -> int:
-    """Return when the first row of any link came; BEGINNING where there is none."""
+    """Return the arrival of the first row of any link, BEGINNING without rows."""
     return min((int(each.arrivals[0]) for each in recordings if len(each.arrivals)), default=BEGINNING)

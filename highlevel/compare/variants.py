@@ -1,4 +1,4 @@
-"""The ways to answer a question: what each promises by, and which operators stand in for those of the product."""
+"""Variants of a question: their watermarks, and their replacements for operators of the product."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from highlevel.plan.operators.operator import NodeOperator
 from highlevel.plan.pipeline import Pipeline, make_operator
 
 Replaced = Callable[[Node, int], NodeOperator | None]
-"""Makes what stands in for the operator of a node with so many ports; None where nothing does."""
+"""Create the replacement of a node's operator with a number of ports, or return None."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to answer; promises are exact, or `late` by so many ns. `ordered` are those that keep order."""
+    """Variant with exact watermarks, or `late` by some ns. `ordered` variants keep order."""
 
     name: str
     late: int | None

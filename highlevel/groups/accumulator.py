@@ -1,7 +1,6 @@
 """The merged values of all groups: one array for each sub-aggregate, indexed by the ids of groups.
 
-An array starts as what changes nothing by its rule (`highlevel.groups.merging`), so a new group needs no case of its
-own.
+An array starts with the neutral value of its rule (`highlevel.groups.merging`), so a new group is no special case.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Accumulator:
         self.floats = tuple(floats)
         if what.rule in PAIRS:
             end = what.rule is Rule.FIRST
-            self.op = SUM  # not used: pairs have a kernel of their own
+            self.op = SUM  # not used, because pairs have a separate kernel
             self.starts = [INT_MAX if end else INT_MIN, _furthest(end, self.floats[1])]
         else:
             self.op = OPCODES[what.rule, self.floats[0]]
@@ -53,13 +52,13 @@ class Accumulator:
             self.words[:, before.shape[1] :] = np.array(self.starts)[:, None]
 
     def copy(self) -> Accumulator:
-        """Return one that holds the same, and changes alone."""
+        """Return an independent copy."""
         twin = Accumulator(self.what, self.floats)
         twin.words = self.words.copy()
         return twin
 
     def merge(self, ids: Words, values: Sequence[Words], undo: bool = False) -> None:
-        """Merge a batch, or take out what was merged; `values` are the words of the columns, floats as their bits."""
+        """Merge a batch, or remove a merged batch. `values` are the words of the columns, floats as their bits."""
         if self.what.rule in PAIRS:
             times, words = self.words
             last = self.what.rule is Rule.LAST
@@ -74,7 +73,7 @@ class Accumulator:
 
 
 def _furthest(first: bool, is_float: bool) -> int:
-    """Return the word of a value that any other precedes, or that follows none."""
+    """Return the neutral word: every value precedes it (FIRST), or follows it (LAST)."""
     if is_float:
         return NAN_WORD if first else int(np.array(-np.inf).view(np.int64))
     return INT_MAX if first else INT_MIN

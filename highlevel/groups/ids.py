@@ -1,9 +1,8 @@
 """Dense ids of groups: the first group seen is 0, the next new one 1, and so on.
 
-Open addressing with linear probing over slots of one word, `tag << 32 | id`; a tag is 32 bits of the group's hash, and
-its low bits are the home slot. So the slots can be doubled without a look at the keys, and a key is looked at only
-where all bits of the tag agree. Rows are taken AHEAD at a time, and the memory of their slots and then of their keys is
-asked for before the first is needed.
+Open addressing with linear probing over slots of one word, `tag << 32 | id`. A tag is 32 bits of the group's hash; its
+low bits are the home slot. So the slots can be doubled without the keys, and keys are compared only if the whole tag is
+equal. Rows are processed in groups of AHEAD: prefetch their slots, then their keys, then compare.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from capture.prefetch import prefetch
 from highlevel.groups.key_words import Words
 
 NOBODY = -1
-"""A slot that holds nothing; no group has this tag with this id. Also the id of a group that is not there."""
+"""Empty slot. No group has this tag with this ID. Also the ID of an unknown group."""
 
 AHEAD = 64
-"""Rows whose memory is asked for together."""
+"""Rows whose memory is prefetched together."""
 
 SMALLEST = 64
 """Groups a table has room for at first."""
@@ -28,11 +27,15 @@ SMALLEST = 64
 def find_ids(  # type: ignore[no-untyped-def]
     words, rows, begin, width, slots, slot_count, keys, limit, add, count, tags, ids
 ):  # fmt: skip
-    """Write the ids of the groups of rows `[begin, rows)` to `ids`; return the row reached.
+    """Write the IDs of the groups of rows `[begin, rows)` to `ids`. Return the row reached.
 
-    `words` is width x rows, `keys` limit x width, `slots` slot_count (a power of two above limit), `tags` has room for
-    AHEAD. Where `add`, a new group gets the id `count[0]`, and the walk ends before a row that would need id `limit`;
-    else the id of a group that is not there is NOBODY.
+    - `words`: width x rows.
+    - `keys`: limit x width.
+    - `slots`: slot_count words, a power of two above limit.
+    - `tags`: room for AHEAD words.
+
+    With `add` a new group gets the ID `count[0]`, and the kernel returns before a row that would need the ID `limit`.
+    Otherwise an unknown group gets NOBODY.
     """
     mask = np.uint64(slot_count - 1)
     half = np.uint64(32)
@@ -82,7 +85,7 @@ def find_ids(  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64, i64*, i64)")
 def move_slots(slots, slot_count, wider, wider_count):  # type: ignore[no-untyped-def]
-    """Put what stands in `slots` into the empty `wider` (both powers of two); return how many there were."""
+    """Move the entries of `slots` into the empty `wider` (both powers of two). Return their number."""
     moved = 0
     mask = np.uint64(wider_count - 1)
     for place in range(slot_count):
@@ -98,7 +101,7 @@ def move_slots(slots, slot_count, wider, wider_count):  # type: ignore[no-untype
 
 
 class GroupIds:
-    """The ids of groups of `width` words. Memory grows in steps of two, or of a half where it is large."""
+    """The ids of groups of `width` words. Memory grows by a factor of two, or of 1.5 if it is large."""
 
     def __init__(self, width: int) -> None:
         """Know no group."""
@@ -110,7 +113,7 @@ class GroupIds:
 
     @property
     def count(self) -> int:
-        """Groups known; their ids are smaller."""
+        """Number of known groups. All IDs are smaller."""
         return int(self._count[0])
 
     @property
@@ -119,7 +122,7 @@ class GroupIds:
         return int(self.keys.nbytes + self.slots.nbytes)
 
     def of(self, words: Words, add: bool = True) -> Words:
-        """Return the ids of the groups of some rows, `words` being width x rows; new groups are added where `add`."""
+        """Return the IDs of the groups of some rows (`words` is width x rows). With `add`, add new groups."""
         rows = words.shape[1]
         ids = np.empty(rows, np.int64)
         done = 0
@@ -145,4 +148,4 @@ class GroupIds:
 
 
 LARGE = 65_536
-"""Groups beyond which room for them grows by a half: what it has not yet is memory that nobody uses."""
+"""Number of groups above which the room for them grows by half, to limit unused memory."""

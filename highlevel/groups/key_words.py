@@ -3,12 +3,12 @@
     form       values                                        words
     NUMBER     64 bits: integers, BOOL, FLOAT                1: the value
     NULLABLE   the same, with NULLs                          2: the value or 0, whether it is NULL
-    SHORT      strings of up to 7 bytes: IPv4, MACs, names   1: the bytes, the length + 1 above them; 0 is NULL
-    WIDE       strings of up to 16 bytes: IPv6               3: the bytes, then the length + 1; 0 is NULL
+    SHORT      strings of up to 7 bytes: IPv4, MACs, names   1: the bytes, above them the length + 1; 0 is NULL
+    WIDE       strings of up to 16 bytes: IPv6               3: two of bytes, one of the length + 1; 0 is NULL
     LONG       strings of any length                         1: its number (`long_strings`); -1 is NULL
 
-A column has the smallest form that its values allow, so that IPv4 addresses do not pay for IPv6. One NaN stands for
-all, and one zero for both.
+A column has the smallest form for its values, so IPv4 addresses need no room for IPv6. All NaN have the same words, and
+both zeros too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Words = npt.NDArray[np.int64]
 
 
 class Form(IntEnum):
-    """How the values of a group column stand in words. Of two forms of one column the greater holds both's values."""
+    """Encoding of a group column in words. The greater of two forms of a column can hold the values of both."""
 
     NUMBER = 0
     NULLABLE = 1
@@ -44,10 +44,10 @@ WIDE_BYTES = 16
 
 @kernel("i64(u8*, i64*, u8*, i64, i64, i64, i64*)")
 def pack_strings(data, offsets, valid, some_null, rows, words, out):  # type: ignore[no-untyped-def]
-    """Write strings to `out` (words x rows): the bytes in one word or two, low bytes first, and the length + 1.
+    """Write strings to `out` (words x rows): the bytes in one or two words, low bytes first, and the length + 1.
 
-    String i is `data[offsets[i]:offsets[i + 1]]` and fits; where `some_null` it is one only if `valid[i]`. With one
-    word the length stands above the bytes, with three in the last. Returns rows.
+    String i is `data[offsets[i]:offsets[i + 1]]` and must fit. With `some_null` it is NULL unless `valid[i]`. With one
+    word the length is above the bytes, with three it is the last word. Returns rows.
     """
     for row in range(rows):
         if some_null and not valid[row]:
@@ -88,12 +88,12 @@ def unpack_strings(packed, rows, words, offsets, data):  # type: ignore[no-untyp
 
 
 def is_string(kind: pa.DataType) -> bool:
-    """Whether values are strings of bytes: text, addresses, MACs."""
+    """Return True for byte strings: text, IP addresses, MACs."""
     return is_text(kind) or bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether the bytes are text."""
+    """Return True if the bytes are text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -102,7 +102,7 @@ def _is_large(kind: pa.DataType) -> bool:
 
 
 def form_of(column: pa.Array) -> Form:
-    """Return the smallest form that holds the values of a column; raises TypeError where there is none."""
+    """Return the smallest form for the values of a column. Raise TypeError if there is no form."""
     kind = column.type
     if is_string(kind):
         offsets = _offsets(column)
@@ -114,7 +114,7 @@ def form_of(column: pa.Array) -> Form:
 
 
 def _offsets(column: pa.Array) -> npt.NDArray[Any]:
-    """Where the strings of a column begin, and the end of the last, in its buffer of bytes."""
+    """Return the offsets of the strings of a column in its byte buffer, and the end of the last string."""
     if len(column) == 0:
         return np.zeros(1, np.int64)
     width = np.dtype(np.int64 if _is_large(column.type) else np.int32)
@@ -155,7 +155,7 @@ def pack(column: pa.Array, form: Form, out: Words) -> None:
 
 
 def string_offsets(column: pa.Array) -> Words:
-    """Return where the strings of a column begin, and the end of the last, in `string_bytes`."""
+    """Return the offsets of the strings of a column in `string_bytes`, and the end of the last string."""
     return _offsets(column).astype(np.int64, copy=False)
 
 
@@ -166,7 +166,7 @@ def string_bytes(column: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def present(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return 0 for each NULL and 1 for each value; nothing where there is no NULL."""
+    """Return 0 for each NULL and 1 for each value; an empty array without NULLs."""
     return np.asarray(column.is_valid()).view(np.uint8) if column.null_count else np.empty(0, np.uint8)
 
 
@@ -183,7 +183,7 @@ def unpack(words: Words, form: Form, kind: pa.DataType) -> pa.Array:
         return values if kind == pa.int64() else values.cast(kind)
     rows = words.shape[1]
     width = np.int64 if _is_large(kind) else np.int32
-    if form is Form.SHORT and rows and bool((words[0] >> 56 == 5).all()):  # IPv4: nothing has to be looked for
+    if form is Form.SHORT and rows and bool((words[0] >> 56 == 5).all()):  # IPv4: no search is necessary
         data, offsets = words[0].astype("<u4"), np.arange(0, 4 * rows + 4, 4).astype(width)
         return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     packed = np.ascontiguousarray(words)

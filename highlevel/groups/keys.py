@@ -14,7 +14,7 @@ from highlevel.groups.long_strings import LongStrings
 
 
 class Keys:
-    """The groups seen so far. A column that needs a greater form than before is laid out anew; ids stay as they are."""
+    """The groups seen so far. If a column needs a greater form, its keys are converted; the IDs do not change."""
 
     def __init__(self, kinds: Sequence[pa.DataType]) -> None:
         """Group by columns of these Arrow types."""
@@ -25,7 +25,7 @@ class Keys:
 
     @property
     def count(self) -> int:
-        """Groups seen; their ids are smaller."""
+        """Number of known groups. All IDs are smaller."""
         return self.ids.count
 
     @property
@@ -39,14 +39,14 @@ class Keys:
         return self.ids.bytes + sum(strings.bytes for strings in self._strings.values())
 
     def of(self, columns: Sequence[pa.Array], rows: int) -> Words:
-        """Return the ids of the groups of some rows; new ones get the next numbers."""
+        """Return the IDs of the groups of some rows. New groups get the next IDs."""
         forms = [max(before, form_of(column)) for before, column in zip(self.forms, columns, strict=True)]
         if forms != self.forms:
             self._lay_out(forms)
         return self.ids.of(self._words(columns, rows, True))
 
     def find(self, columns: Sequence[pa.Array], rows: int) -> Words:
-        """Return the ids of the groups of some rows, NOBODY where a group has not been seen."""
+        """Return the IDs of the groups of some rows, NOBODY for an unknown group."""
         if self.count == 0:
             return np.full(rows, NOBODY)
         forms = [max(before, form_of(column)) for before, column in zip(self.forms, columns, strict=True)]
@@ -55,7 +55,7 @@ class Keys:
         return self.ids.of(self._words(columns, rows, False), False)
 
     def columns(self, ids: npt.NDArray[np.int64] | None = None) -> list[pa.Array]:
-        """Return the columns of all groups in the order of their ids, or those of some ids."""
+        """Return the columns of the groups `ids`, by default of all groups in the order of their IDs."""
         keys = self.ids.keys[: self.count] if ids is None else self.ids.keys[ids]
         found = []
         at = 0
@@ -69,7 +69,7 @@ class Keys:
         return found
 
     def only(self, ids: npt.NDArray[np.int64]) -> Keys:
-        """Return some groups alone, with the ids 0, 1, 2, … in their order."""
+        """Return a copy with the groups `ids` only. Their new IDs are 0, 1, 2, …."""
         kept = Keys(self.kinds)
         kept.of(self.columns(ids), len(ids))
         return kept

@@ -13,17 +13,17 @@ from highlevel.groups.key_words import Words
 from highlevel.groups.merging import Accumulated, Rule
 
 HELD = "held"
-"""Counts rows; no column of that name is read."""
+"""Column that counts rows. No input column has this name."""
 
 
 class Layer:
-    """One accumulator per sub-aggregate, and where asked the number of rows that each group has in it.
+    """One accumulator per sub-aggregate, and optionally the number of rows per group.
 
     Sub-aggregates are int64 or float64 and never NULL.
     """
 
     def __init__(self, schema: pa.Schema, what: Sequence[Accumulated], held: bool = False) -> None:
-        """Hold nothing; `schema` has the types of the columns in `what`."""
+        """Create an empty layer. `schema` contains the types of the columns in `what`."""
         self.accumulators = [
             Accumulator(each, [schema.field(name).type == pa.float64() for name in each.columns]) for each in what
         ]
@@ -31,7 +31,7 @@ class Layer:
 
     @property
     def all(self) -> list[Accumulator]:
-        """The accumulators, that of the rows held last."""
+        """Accumulators, with the row counts as the last."""
         return self.accumulators if self.held is None else [*self.accumulators, self.held]
 
     @property
@@ -57,19 +57,19 @@ class Layer:
             mine.merge(everyone, list(theirs.words))
 
     def copy(self) -> Layer:
-        """Return a layer that holds the same, and changes alone."""
+        """Return an independent copy."""
         twin = object.__new__(Layer)
         twin.accumulators = [each.copy() for each in self.accumulators]
         twin.held = None if self.held is None else self.held.copy()
         return twin
 
     def keep(self, ids: npt.NDArray[np.int64]) -> None:
-        """Keep some groups alone; the first of `ids` becomes 0, the next 1."""
+        """Keep only the groups `ids`. Their new IDs are 0, 1, …."""
         for each in self.all:
             each.words = np.ascontiguousarray(each.words[:, ids])
 
     def present(self, count: int) -> npt.NDArray[np.int64] | None:
-        """Return the ids below `count` of groups that hold rows; None for all."""
+        """Return the IDs below `count` of groups that have rows, or None for all."""
         if self.held is None:
             return None
         self.held.reserve(count)
@@ -77,7 +77,7 @@ class Layer:
         return None if held.all() else np.flatnonzero(held)
 
     def columns(self, ids: npt.NDArray[np.int64] | None, count: int) -> list[pa.Array]:
-        """Return the values of some groups, or of all `count`; a copy."""
+        """Return a copy of the values of some groups, or of all `count`."""
         found = []
         for each in self.accumulators:
             each.reserve(count)

@@ -1,6 +1,6 @@
 """Numbers of distinct strings of any length: the first seen is 0, the next new one 1, and so on.
 
-As `highlevel.groups.ids`, but what is compared are bytes on a heap, one string behind the other.
+Works as `highlevel.groups.ids`, but compares byte strings, which are stored one after the other on a heap.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from highlevel.groups.ids import AHEAD, NOBODY, SMALLEST, move_slots
 from highlevel.groups.key_words import Words, is_text, present, string_bytes, string_offsets
 
 UNKNOWN = -2
-"""The number of a string that has not been seen; that of a NULL is NOBODY."""
+"""Number of an unknown string. The number of a NULL is NOBODY."""
 
 
 @helper
@@ -40,11 +40,11 @@ def string_tag(data, first, end):  # type: ignore[no-untyped-def]
 def number_strings(  # type: ignore[no-untyped-def]
     data, offsets, valid, some_null, begin, rows, slots, slot_count, heap, heap_size, ends, limit, add, count, tags, out
 ):  # fmt: skip
-    """Write the numbers of strings `[begin, rows)` to `out`; return the row reached.
+    """Write the numbers of strings `[begin, rows)` to `out`. Return the row reached.
 
-    String i is `data[offsets[i]:offsets[i + 1]]`; where `some_null` it is one only if `valid[i]`. String number n is
-    `heap[ends[n]:ends[n + 1]]`; `ends` has limit + 1 places, `slots` slot_count (a power of two above limit), `tags`
-    AHEAD. Where `add`, the walk ends before a string for which `ends` or `heap` has no room.
+    String i is `data[offsets[i]:offsets[i + 1]]`. With `some_null` it is NULL unless `valid[i]`. Known string n is
+    `heap[ends[n]:ends[n + 1]]`. `ends` has limit + 1 words, `slots` slot_count (a power of two above limit), `tags`
+    AHEAD. With `add` the kernel returns before a string that does not fit into `ends` or `heap`.
     """
     mask = np.uint64(slot_count - 1)
     half = np.uint64(32)
@@ -93,7 +93,7 @@ class LongStrings:
     """The distinct strings of a column."""
 
     def __init__(self, kind: pa.DataType) -> None:
-        """Know none; `kind` is the type of the column."""
+        """Create an empty table. `kind` is the type of the column."""
         self.kind = kind
         self.heap = np.empty(16 * SMALLEST, np.uint8)
         self.ends = np.zeros(SMALLEST + 1, np.int64)
@@ -107,7 +107,7 @@ class LongStrings:
         return int(self.heap.nbytes + self.ends.nbytes + self.slots.nbytes)
 
     def numbers(self, column: pa.Array, add: bool) -> Words:
-        """Return the number of each string: of a new one the next where `add`, else UNKNOWN."""
+        """Return the number of each string. A new string gets the next number (`add`) or UNKNOWN."""
         offsets, data, valid = string_offsets(column), string_bytes(column), present(column)
         rows = len(column)
         out = np.empty(rows, np.int64)
@@ -122,7 +122,7 @@ class LongStrings:
         return out
 
     def _grow(self, length: int) -> None:
-        """Make room for another string, of so many bytes."""
+        """Make room for another string of `length` bytes."""
         count = int(self._count[0])
         if int(self.ends[count]) + length > len(self.heap):
             self.heap = np.append(self.heap, np.empty(len(self.heap) + length, np.uint8))

@@ -1,12 +1,11 @@
-"""How partials of a group merge: the rules, and the kernels that follow them.
+"""Rules to merge the partials of a group, with their kernels.
 
-Sums, and exclusive or, can be undone: what was taken in is taken out again exactly, as integers wrap. Of FLOAT, sums
-cannot, for they round.
+Sums and XOR can be undone exactly, because integers wrap. Sums of FLOAT cannot, because they are rounded.
 
-    sum    a + b                  min    the smaller, NaN only where all are      first  the value of the smallest time
-    and    bits of both           max    the greater, NaN only where all are      last   the value of the greatest time
+    sum    a + b                  min    the smaller; NaN if all are NaN          first  the value of the smallest time
+    and    bits of both           max    the greater; NaN if all are NaN          last   the value of the greatest time
     or     bits of any            xor    bits of one
-    FIRST and LAST are pairs of columns, time and value; of equal times the smaller value is first and the greater last.
+FIRST and LAST are pairs of columns, time and value. Of equal times FIRST has the smaller value and LAST the greater.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ OPCODES: dict[tuple[Rule, bool], int] = {
     (Rule.MIN, True): MIN_FLOAT,
     (Rule.MAX, True): MAX_FLOAT,
 }
-"""What the kernel does, by rule and whether the column is FLOAT."""
+"""Operation of the kernel, by the rule and True for a FLOAT column."""
 
 INVERSES = {SUM: SUBTRACT, XOR: XOR}
-"""What undoes an opcode."""
+"""Inverse operations."""
 
 NAN_WORD = int(np.array(np.nan).view(np.int64))
 STARTS: dict[int, int] = {
@@ -70,12 +69,12 @@ STARTS: dict[int, int] = {
     MIN_FLOAT: NAN_WORD,
     MAX_FLOAT: NAN_WORD,
 }
-"""The words that change nothing."""
+"""Neutral words of the operations."""
 
 
 @kernel("i64(i64, i64*, f64*, i64*, i64*, f64*, i64)")
 def merge_values(op, words, words_float, ids, values, values_float, rows):  # type: ignore[no-untyped-def]
-    """Merge `values[i]` into `words[ids[i]]` by `op`; the `_float` pointers are the same memory seen as float64."""
+    """Merge `values[i]` into `words[ids[i]]` by `op`. The `_float` pointers are the same memory as float64."""
     if op == SUM:
         for row in range(rows):
             words[ids[row]] += values[row]
@@ -111,7 +110,7 @@ def merge_values(op, words, words_float, ids, values, values_float, rows):  # ty
 
 @helper
 def precedes(time, value, other_time, other_value):  # type: ignore[no-untyped-def]
-    """Whether a pair of time and value is before another; a NaN is after all other values of its time."""
+    """Return True if a pair of time and value precedes another. NaN follows all other values of its time."""
     if time != other_time:
         return time < other_time
     return value < other_value or (other_value != other_value and value == value)
@@ -121,7 +120,7 @@ def precedes(time, value, other_time, other_value):  # type: ignore[no-untyped-d
 def merge_pairs(  # type: ignore[no-untyped-def]
     last, is_float, held_times, held, held_float, ids, times, values, values_float, rows
 ):  # fmt: skip
-    """Merge pairs of a time and a value by the smallest time, or where `last` by the greatest, ties by the value."""
+    """Merge pairs of time and value: keep the smallest time, or with `last` the greatest. The value decides ties."""
     for row in range(rows):
         at = ids[row]
         if is_float:
@@ -143,14 +142,14 @@ def merge_pairs(  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True, slots=True)
 class Accumulated:
-    """What is merged by one rule: a column, or of FIRST and LAST two, time and value."""
+    """Columns that are merged by one rule: one column, or time and value for FIRST and LAST."""
 
     columns: tuple[str, ...]
     rule: Rule
 
 
 def accumulated(subaggregates: Iterable[SubAggregate]) -> list[Accumulated]:
-    """Return how the columns of sub-aggregates merge; a value that goes with a time stands behind it."""
+    """Return the merge rules of the columns of sub-aggregates. Times are followed by their values."""
     found: list[Accumulated] = []
     for sub in subaggregates:
         if sub.kind in TIME_OF:

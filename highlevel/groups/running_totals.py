@@ -1,11 +1,11 @@
-"""Running totals of a sliding window: what comes in is added, what goes out is taken out again (differential panes).
+"""Running totals of a sliding window: add new panes and subtract old panes (differential panes).
 
     window 7     pane 5 + 6 + 7
     window 8              6 + 7 + 8   = window 7 - pane 5 + pane 8
 
-A look-up and two merges for each pane, however many a window has (Li 2008, §6.2.3): the ids of its groups are kept for
-the way out. Exact, since only what integers undo is kept so: sums and exclusive or. A group leaves when none of its
-rows are left, whatever its sums are.
+A pane costs a look-up and two merges, independent of the number of panes per window (Li 2008, §6.2.3). The IDs of its
+groups are kept for the subtraction. The totals are exact, because only sums of integers and XOR are kept in this way. A
+group is removed when it has no rows, independent of its sums.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Key = tuple[int, int]
 """The half-open range of ids of the windows that a pile of partials is in."""
 
 PURGE_GROUPS = 1024
-"""Groups of which nothing is left that may stay beyond as many as there are others."""
+"""Number of empty groups that may stay in addition to the others."""
 
 
 class RunningTotals:
     """The merged groups of the piles that are in, added in any order and taken out in the order of their ends."""
 
     def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
-        """Hold nothing; `schema` is that of the piles."""
+        """Create empty totals. `schema` is the schema of the merge buffers."""
         self.table = GroupTable(schema, groups, what, held=True)
         self.piles: dict[Key, tuple[pa.RecordBatch, npt.NDArray[np.int32]]] = {}  # with the ids of their groups
         self._ends: list[tuple[int, Key]] = []  # a heap
 
     @property
     def bytes(self) -> int:
-        """Memory of the totals; the piles are their owner's."""
+        """Memory of the totals, without the merge buffers."""
         return self.table.bytes + sum(ids.nbytes for _, ids in self.piles.values())
 
     def add(self, key: Key, batch: pa.RecordBatch) -> None:
@@ -47,7 +47,7 @@ class RunningTotals:
         heappush(self._ends, (key[1], key))
 
     def pass_on(self, wid: int) -> bool:
-        """Take out the piles that end by window `wid`; say whether there were any."""
+        """Subtract the buffers that end by window `wid`. Return True if there were any."""
         gone = False
         while self._ends and self._ends[0][0] <= wid:
             _, key = heappop(self._ends)
@@ -57,7 +57,7 @@ class RunningTotals:
         return gone
 
     def rows(self) -> pa.RecordBatch:
-        """Return the groups that are there."""
+        """Return the groups that have rows."""
         rows = self.table.to_arrow()
         if self.table.count > 2 * rows.num_rows + PURGE_GROUPS:
             became = self.table.purge().astype(np.int32)

@@ -19,16 +19,15 @@ FEW_ROWS = 65_536
 class GroupTable:
     """Merges batches by the columns `groups`. Not thread safe.
 
-    The rows are those of `pyarrow.Table.group_by(groups).aggregate(…)` over all that was merged, in the order in which
-    their groups were first seen, with the columns and types of the batches: `groups`, then the accumulated ones. With
-    `held` the table counts the rows that each group has in it: what was merged can be taken out again, and a group of
-    which nothing is left is not there.
+    The rows are equal to `pyarrow.Table.group_by(groups).aggregate(…)` over all merged batches. Columns are `groups`
+    and then the accumulated columns; groups are in the order of their first row. With `held` the table counts the rows
+    of each group, so that merged rows can be subtracted. A group without rows is not in the result.
     """
 
     def __init__(
         self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated], held: bool = False
     ) -> None:
-        """Merge batches that have at least these columns, of the types in `schema`."""
+        """Merge batches with at least the columns of `schema`."""
         self.schema = merged_schema(schema, groups, what)
         self.groups = list(groups)
         self.keys = Keys([schema.field(name).type for name in groups])
@@ -36,7 +35,7 @@ class GroupTable:
 
     @property
     def count(self) -> int:
-        """Groups that have an id, those of which nothing is left among them."""
+        """Number of groups with an ID, including groups without rows."""
         return self.keys.count
 
     @property
@@ -45,7 +44,7 @@ class GroupTable:
         return self.keys.bytes + self.layer.bytes
 
     def merge(self, batch: pa.RecordBatch) -> Words:
-        """Take in a batch; return the ids of its rows' groups."""
+        """Add a batch. Return the IDs of its rows' groups."""
         ids = self.keys.of([batch.column(name) for name in self.groups], batch.num_rows)
         self.layer.merge(ids, batch, self.keys.room)
         return ids
@@ -55,7 +54,7 @@ class GroupTable:
         self.layer.merge(ids, batch, self.keys.room, True)
 
     def purge(self) -> Words:
-        """Forget the groups of which nothing is left; return what the ids of the others have become, by their old."""
+        """Remove the groups without rows. Return the new IDs of the others, indexed by the old IDs."""
         ids = self.layer.present(self.count)
         became = np.arange(self.count)
         if ids is not None:
@@ -65,7 +64,7 @@ class GroupTable:
         return became
 
     def to_arrow(self) -> pa.RecordBatch:
-        """Return a row per group; a copy."""
+        """Return a copy with a row per group."""
         ids = self.layer.present(self.count)
         return batch_of(self.schema, [*self.keys.columns(ids), *self.layer.columns(ids, self.count)])
 
@@ -93,13 +92,13 @@ def merged(batches: Sequence[pa.RecordBatch], groups: Sequence[str], what: Seque
 
 
 def gathered(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return the same rows in one batch where they are few: each batch costs some calls, whatever its size."""
+    """Return the same rows as one batch if they are few. Each batch costs some calls, independent of its size."""
     few = sum(batch.num_rows for batch in batches) < FEW_ROWS
     return [one_batch(batches)] if batches and few else list(batches)
 
 
 def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return some batches, at least one, as one; a copy where they are several."""
+    """Join at least one batch to one. Several batches are copied."""
     if len(batches) == 1:
         return batches[0]
     whole = pa.Table.from_batches(batches).combine_chunks().to_batches()

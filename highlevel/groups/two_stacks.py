@@ -1,16 +1,16 @@
-"""A sliding window of aggregates that cannot be undone: two stacks of panes, and what is merged on the way.
+"""Two stacks: a sliding window over panes for aggregates that cannot be undone.
 
     front: 5+6+7  6+7  7 | back: 8+9        window 9 of five panes = (5+6+7) + (8+9)
                   6+7  7 | back: 8+9+10     window 10              = (6+7) + (8+9+10)
 
-A pane is merged into the back when it comes in. When the first pane of the back is over, the front is used up, and the
-back is turned into a new front: merged from its last pane to its first, each step kept. The steps kept are layers
-(`highlevel.groups.layer`) over the ids of one set of keys, so that a window is two layers merged without a look-up.
+A new pane is merged into the back. When the first pane of the back leaves the window, the front is empty. Then the back
+becomes the new front: it is merged from its last pane to its first, and each step is kept. The steps are layers
+(`highlevel.groups.layer`) over the IDs of one set of keys, so a window is the merge of two layers without a look-up.
 
-To keep all steps of a long window would take its groups times its panes. So of n panes, the steps at √n places are
-kept, and those between two places are made when the first is needed: three merges for each pane, and 2·√n layers.
+All steps of a window with n panes would need n times the memory of its groups. So only steps at √n positions are kept.
+The steps between two positions are computed when the first is needed: three merges per pane and 2·√n layers.
 
-A pile that comes in late, and ends before the front does, is merged into the steps that it is part of.
+A buffer that arrives later, and ends before the front does, is merged into the steps that contain it.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Block:
 
 
 class TwoStacks:
-    """The merged groups of the piles that are in. Piles come in any order and go in the order of their ends."""
+    """Merged groups of the added buffers. Buffers arrive in any order and leave in the order of their ends."""
 
     def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
-        """Hold nothing; `schema` is that of the piles."""
+        """Create empty stacks. `schema` is the schema of the merge buffers."""
         self.schema = merged_schema(schema, groups, what)
         self.groups = list(groups)
         self.what = list(what)
@@ -65,7 +65,7 @@ class TwoStacks:
 
     @property
     def bytes(self) -> int:
-        """Memory of all layers and of the groups; the piles are their owner's."""
+        """Memory of all layers and of the groups, without the merge buffers."""
         layers = [self.back, *(layer for _, layer in self.front), *(block.later for block in self.blocks)]
         return self.keys.bytes + sum(layer.bytes for layer in layers)
 
@@ -81,7 +81,7 @@ class TwoStacks:
             self._merge(self._steps_with(end, batch), batch)
 
     def _steps_with(self, end: int, batch: pa.RecordBatch) -> list[Layer]:
-        """Return the layers of the front that a pile is part of; its step is made, or its block told of it."""
+        """Return the layers of the front that contain a buffer. Create its step, or add it to its block."""
         steps = [layer for other, layer in self.front if other <= end]
         if self.front and end < self.front[0][0]:
             place = len(self.front) - len(steps)
@@ -99,7 +99,7 @@ class TwoStacks:
         return steps
 
     def pass_on(self, wid: int) -> bool:
-        """Leave out the piles that end by window `wid`; say whether there were any."""
+        """Remove the buffers that end by window `wid`. Return True if there were any."""
         before = len(self.front)
         while self.front and self.front[-1][0] <= wid:
             self.front.pop()
@@ -112,7 +112,7 @@ class TwoStacks:
         return gone
 
     def rows(self) -> pa.RecordBatch:
-        """Return the groups that are there."""
+        """Return the groups that have rows."""
         layer = self.back
         if self.front:
             layer = layer.copy()
@@ -122,7 +122,10 @@ class TwoStacks:
         return batch_of(self.schema, [*self.keys.columns(ids), *layer.columns(ids, count)])
 
     def _turn(self, wid: int) -> None:
-        """Make the back a front, of the piles of window `wid` and later ones. Groups of others are forgotten."""
+        """Make a new front from the back, with the buffers of window `wid` and later windows.
+
+        Other groups are removed.
+        """
         piles = sorted(((end, batch) for end, batch in self.back_piles if end > wid), key=itemgetter(0))
         self._clear()
         ends = sorted({end for end, _ in piles})

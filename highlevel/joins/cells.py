@@ -1,7 +1,7 @@
 """Columns of stored rows as machine words, in as few as their values need, and back.
 
-As groups have them (`highlevel.groups.key_words`), but that NULL numbers are bits of a word that all columns share: a
-row has that word only if there ever was one.
+The encoding is that of `highlevel.groups.key_words`, but NULL numbers are bits of a word that all columns share. A row
+has this word only if there was a NULL.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from highlevel.groups.key_words import WIDTHS, Form, Words, form_of, is_string, 
 from highlevel.groups.long_strings import LongStrings
 
 BITS = 63
-"""NULLs that a word has room for; a sign has none."""
+"""Number of NULL bits in a word, without the sign."""
 
 
 class Cells:
-    """How some columns stand in words. Forms stay as they are; `grown` makes cells of greater ones."""
+    """Encoding of some columns in words. Forms do not change; `grown` returns cells with greater forms."""
 
     def __init__(self, kinds: Sequence[pa.DataType]) -> None:
         """Lay out columns of these Arrow types, in their smallest forms."""
@@ -43,7 +43,7 @@ class Cells:
         return sum(strings.bytes for strings in self.strings.values())
 
     def grown(self, columns: Sequence[pa.Array]) -> Cells | None:
-        """Return cells that hold these columns as well as what these hold; None where these do."""
+        """Return cells for these columns and all earlier values, or None if no greater form is needed."""
         found = [form_of(column) for column in columns]
         nulls = self.nulls or Form.NULLABLE in found
         plain = [Form.NUMBER if form is Form.NULLABLE else form for form in found]

@@ -1,4 +1,4 @@
-"""A side of a join: how its batches are read, what it holds, and which columns of results that is."""
+"""One side of a join: how its batches are read, its stored rows, and its columns in the results."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Columns = dict[str, pa.Array]
 
 
 class HeldSide:
-    """A column that leaves is the time, or a key, or one of `others`, and is held once."""
+    """Store a column of the result once, even if it is the time, a key and one of `others`."""
 
     def __init__(self, spec: JoinSpec, port: Port, keys: Cells) -> None:
-        """Hold nothing; columns of the right that a SEMI or ANTI join does not test are left out."""
+        """Create an empty side. Columns of the right input that a SEMI or ANTI join does not need are left out."""
         self.input = JoinInput(spec, port)
         self.time = spec.side(port).time
         self.outputs = list(spec.side(port).columns)

@@ -27,7 +27,7 @@ class Arrived:
     keys: list[pa.Array]
 
     def chosen(self, rows: Words) -> Arrived:
-        """Return some of the rows, or these where they are all."""
+        """Return the given rows, without a copy if these are all rows."""
         if len(rows) == len(self.times):
             return self
         places = pa.array(rows)
@@ -38,7 +38,7 @@ class JoinInput:
     """Reads the batches of a side."""
 
     def __init__(self, spec: JoinSpec, port: Port) -> None:
-        """Read those of `port`."""
+        """Read the batches of `port`."""
         self.side = spec.side(port)
         self.expressions = [pair[port] for pair in spec.keys]
         found = [key_type(left.type, right.type) for left, right in spec.keys]
@@ -62,7 +62,7 @@ class JoinInput:
         return None
 
     def read(self, batch: pa.RecordBatch) -> tuple[Arrived, pa.RecordBatch]:
-        """Return the rows that may have a partner, and those that have none: NULL, and NaN, equal nothing."""
+        """Return the rows that may have a partner, and the rows that have none because a key is NULL or NaN."""
         keys = [
             _key(batch, expression, kind, macs)
             for expression, kind, macs in zip(self.expressions, self.types, self.macs, strict=True)
@@ -80,7 +80,7 @@ class JoinInput:
 
 
 def _key(batch: pa.RecordBatch, expression: Expression, kind: Type, macs: set[str]) -> pa.Array:
-    """Return the values of a key: what equals nothing is NULL, and what is equal is the same bits."""
+    """Return the values of a key. Values without an equal are NULL, and equal values have equal bits."""
     if isinstance(expression, Column):
         column = batch.column(expression.name)
     else:

@@ -1,16 +1,16 @@
-"""The hash table of a side of a join: rows as words, in chains of those with the same key and the same pane of time.
+"""Hash table of one side of a join: rows as words, in chains of rows with the same key and pane.
 
-    row     link, time, key words, words of the columns that leave        row-major, one behind the other
+    row     link, time, key words, words of the result columns            row-major, one after the other
     link    bits 0..30   the next row of its chain
             bit 31       whether it found a partner
-            bits 32..62  1 + the next row of its list of times; 0 at the end       (`highlevel.joins.time_lists`)
-    places  two in each int64, of 32 bits: 1 + the LAST row of a chain, 0 where there is none
+            bits 32..62  1 + the next row of its time list, or 0                    (`highlevel.joins.time_lists`)
+    places  two in each int64, of 32 bits: 1 + the LAST row of a chain, 0 for an empty chain
 
-A chain is a ring: its last row links to its first. So a row is added at the end without a walk, rows are met in the
-order in which they came, and the first of them, which mostly go first, are found at once. Panes keep what a row cannot
-meet out of its chains: however many rows one key has, it is never more than that of two panes.
+A chain is a ring: its last row links to its first. So a row is appended without a walk and rows are read in arrival
+order. The oldest rows, which are usually removed first, are first in the chain. Panes keep most rows outside the time
+band out of a chain. A probe reads the rows of at most two panes, however many rows a key has.
 
-Rows that are free are a stack of their numbers, so that the memory of those that come next can be asked for.
+Free rows are a stack of row numbers, so that the memory of the next rows can be prefetched.
 """
 
 from __future__ import annotations
@@ -21,23 +21,25 @@ from capture.native import helper, kernel
 from capture.prefetch import prefetch
 
 LINK, TIME, WORDS = 0, 1, 2
-"""Words of a row: its link, its time, and where the words of its columns begin."""
+"""Words of a row: its link, its time, and the first word of its columns."""
 
 NEXT = 2**31 - 1
 MATCHED = 2**31
 LIST = 32
 GOING = 2**31 - 1
-"""Parts of a link: the next of its chain, the bit of a row with a partner, and how far up the list of times is. There
-a row that is being removed has what none has that is in a list."""
+"""Parts of a link: the next row of the chain, the bit of a row with a partner, and the shift of the time list.
+
+GOING is stored in place of the time list while a row is removed; no list contains this value.
+"""
 
 AHEAD = 64
-"""Rows whose memory is asked for together."""
+"""Rows whose memory is prefetched together."""
 
 FREE, USED = 0, 1
 """Counters: rows on the stack of free ones, and rows of memory that were ever taken."""
 
 ROW, TURN, AT = 0, 1, 2
-"""Where a probe goes on: its row, which of the two panes, and the stored row that is next, or a new chain at -1."""
+"""Position of an interrupted probe: its row, the first or second pane, and the next stored row (-1: a new chain)."""
 
 
 @helper
@@ -59,14 +61,14 @@ def last_at(places, place):  # type: ignore[no-untyped-def]
 
 @helper
 def set_last(places, place, last):  # type: ignore[no-untyped-def]
-    """Make `last` what `last_at` returns."""
+    """Set the result of `last_at` to `last`."""
     shift = 32 * (place & 1)
     places[place >> 1] = (places[place >> 1] & ~(0x7FFFFFFF << shift)) | (last << shift)
 
 
 @helper
 def append(stored, width, places, place, row):  # type: ignore[no-untyped-def]
-    """Put a row, the rest of whose link stays, behind the others of a chain."""
+    """Append a row to a chain. The rest of the row's link does not change."""
     last = last_at(places, place) - 1
     first = row
     if last >= 0:
@@ -81,11 +83,11 @@ def probe(  # type: ignore[no-untyped-def]
     words, low, high, rows, keys, origin, pane, stored, width, places, mask, once, fresh, ahead, at, probing, found,
     room,
 ):  # fmt: skip
-    """Write pairs of rows and stored rows of the same key with a time in `[low, high]`; return how many.
+    """Write pairs of rows and stored rows with the same key and a time in `[low, high]`. Return their number.
 
-    `words` is keys x rows, `ahead` has room for 2 x AHEAD, `probing` and `found` for `room`. With `once` a row has one
-    pair at most; with `fresh` stored rows that have a partner are passed over. Where there is no more room `at` says
-    where to go on; at the end its row is `rows`.
+    `words` is keys x rows, `ahead` has room for 2 x AHEAD, `probing` and `found` for `room`. With `once` a row has at
+    most one pair. With `fresh` stored rows with a partner are skipped. If there is no room, `at` contains the position
+    to continue at. At the end its row is `rows`.
     """
     count = 0
     for first in range(at[ROW], rows, AHEAD):
@@ -150,7 +152,7 @@ def probe(  # type: ignore[no-untyped-def]
 def insert(  # type: ignore[no-untyped-def]
     words, times, matched, rows, keys, origin, pane, stored, width, places, mask, counters, free, ahead, placed
 ):  # fmt: skip
-    """Store rows of words (width - 2) x rows, for which there is room; write where to `placed`. Returns rows."""
+    """Store rows of words (width - 2) x rows, if there is room. Write their positions to `placed`. Returns rows."""
     for first in range(0, rows, AHEAD):
         end = min(rows, first + AHEAD)
         for row in range(first, end):
@@ -184,8 +186,7 @@ def remove(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Take rows, which are in no list, out of their chains and put them on the stack of free ones, which has room.
 
-    A walk to one of them takes those on its way out as well: so it does not matter in which order they came. Returns
-    how many there are.
+    One walk removes all such rows of its chain, so their order does not matter. Return their number.
     """
     for each in range(count):
         stored[gone[each] * width] |= GOING << LIST
@@ -223,7 +224,7 @@ def remove(  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64, i64*, i64, i64*)")
 def all_rows(stored, width, places, count, out):  # type: ignore[no-untyped-def]
-    """Write all rows of `count` chains, one chain after the other; return how many."""
+    """Write all rows of `count` chains, one chain after the other. Return their number."""
     found = 0
     for place in range(count):
         last = last_at(places, place) - 1
@@ -239,7 +240,7 @@ def all_rows(stored, width, places, count, out):  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64, i64, i64, i64, i64*, i64, i64*, i64, i64*)")
 def chain(stored, width, keys, origin, pane, rows, count, places, mask, ahead):  # type: ignore[no-untyped-def]
-    """Put rows into the chains of `places`, which is empty; return how many."""
+    """Insert rows into the empty chains of `places`. Return their number."""
     for first in range(0, count, AHEAD):
         end = min(count, first + AHEAD)
         for each in range(first, end):
@@ -254,7 +255,7 @@ def chain(stored, width, keys, origin, pane, rows, count, places, mask, ahead): 
 
 @kernel("i64(i64*, i64, i64*, i64, i64*)")
 def mark(stored, width, rows, count, out):  # type: ignore[no-untyped-def]
-    """Note that rows have a partner; write those that had none to `out`, return how many."""
+    """Mark rows that have a partner. Write the rows without an earlier partner to `out` and return their number."""
     found = 0
     for each in range(count):
         link = stored[rows[each] * width]
@@ -267,7 +268,7 @@ def mark(stored, width, rows, count, out):  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64, i64*, i64, i64*)")
 def gather(stored, width, rows, count, out):  # type: ignore[no-untyped-def]
-    """Write the words of rows to `out`, width x count; return count."""
+    """Write the words of rows to `out`, width x count. Return count."""
     for each in range(count):
         for word in range(width):
             out[word * count + each] = stored[rows[each] * width + word]

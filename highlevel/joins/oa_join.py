@@ -1,8 +1,8 @@
-"""OA-Join: the rows of two streams that meet in a window, whatever the order in which they come (Li 2008, §7.1).
+"""OA-Join: join the rows of two streams over windows, in any arrival order (Li 2008, §7.1).
 
-A row is probed against what is held of the other side, and held itself if a row may still come that it could meet: so
-of each pair the one that comes later finds the other, once. What a side holds goes by the promises of the OTHER side:
-a row that nobody to come can meet is of no use, and if it found nobody it leaves then, where the join tells of those.
+A row is matched with the stored rows of the other side, and stored if a partner may still arrive. So the later row of a
+pair finds the earlier one, once. The watermark of the OTHER side decides when a stored row is removed. If the join
+returns rows without a partner, they are emitted then.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Mask = npt.NDArray[np.bool_]
 class OAJoin:
     """A `GraphOperator` with the ports LEFT and RIGHT.
 
-    Rows come with what their side promised before: those below are counted as late, and dropped. A side that has never
-    spoken has no bound: nothing goes because of it.
+    Rows below the watermark of their side are late: they are counted and dropped. A side without a watermark does not
+    cause removals.
     """
 
     def __init__(self, spec: JoinSpec, progress: Progress = Progress.LEFT) -> None:
-        """Join as `spec` says, and promise what `progress` names."""
-        spec.progress_columns(progress)  # refuses what cannot be promised
+        """Join by `spec`. `progress` selects the watermarks of the result."""
+        spec.progress_columns(progress)  # raises an error for impossible watermarks
         self.spec = spec
         self.progress = progress
         self.schema = spec.schema_of(progress)
@@ -65,16 +65,16 @@ class OAJoin:
 
     @property
     def rows_held(self) -> int:
-        """Rows that somebody may still come for, of both sides."""
+        """Rows of both sides that may still get a partner."""
         return sum(side.state.held for side in self.sides.values())
 
     @property
     def bytes(self) -> int:
-        """Memory of what is held."""
+        """Memory of the stored rows."""
         return self._keys.bytes + sum(side.state.bytes for side in self.sides.values())
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Emit the pairs of these rows with rows that came before on the other port; hold them for those to come."""
+        """Emit the pairs of these rows with stored rows of the other port. Store them for later partners."""
         here = Port(port)
         self.received += batch.num_rows
         batch = self._in_time(here, batch)
@@ -86,7 +86,7 @@ class OAJoin:
             yield from self._meet(here, arrived)
 
     def _in_time(self, here: Port, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Count and drop what is below the port's own promise."""
+        """Count and drop rows below the port's watermark."""
         low = self.bounds[here]
         if low == BEGINNING or batch.num_rows == 0:
             return batch
@@ -126,7 +126,7 @@ class OAJoin:
         self._hold(here, arrived, words, matched, np.flatnonzero(holding))
 
     def _may_meet(self, here: Port, times: Words) -> Mask:
-        """Return which rows may meet somebody to come."""
+        """Return a mask of the rows that may meet later rows."""
         low = self.spec.window.expired(here, self.bounds[1 - here])
         return times >= low if low != END else np.zeros(len(times), np.bool_)
 
@@ -139,7 +139,7 @@ class OAJoin:
         self.stored += len(rows)
 
     def _key_words(self, keys: Sequence[pa.Array], rows: int) -> Words:
-        """Return the words of keys, laying out anew what is held where they need other cells."""
+        """Return the words of keys. Convert the stored rows if the keys need other cells."""
         grown = self._keys.grown(keys)
         if grown is None and self._keys.bytes > 2 * self._strings_kept + LONG_BYTES:
             grown = self._keys.with_new_strings()
@@ -180,7 +180,10 @@ class OAJoin:
         yield from self._emit(columns, times)
 
     def _emit(self, columns: Columns, times: Words | pa.Array) -> Iterator[GraphItem]:
-        """Emit rows: NULL where there is no column; `times` is the later or earlier, if the schema has it."""
+        """Emit rows, with NULL for a missing column.
+
+        `times` is the later or earlier time, if the schema contains it.
+        """
         rows = len(times)
         if rows == 0:
             return
@@ -191,7 +194,7 @@ class OAJoin:
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[GraphItem]:
-        """Let go of what nobody to come on this port can meet; then promise, if there is more to promise."""
+        """Remove rows that later rows of this port cannot meet. Then emit a punctuation if the watermark has grown."""
         here, there = Port(port), Port(1 - port)
         if mark.low <= self.bounds[here]:
             return
@@ -208,7 +211,7 @@ class OAJoin:
             yield said
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """The bounds and what was promised, and the rows of each side."""
+        """Return the watermarks, and the rows of both sides."""
         tables = {BOUNDS: pa.table({"bound": self.bounds, "said": [*self._said, None, None][:2]})}
         for port, side in self.sides.items():
             times, matched, keys, others = side.state.every()

@@ -1,15 +1,15 @@
-"""What a join may promise of its rows, given what its inputs promised (Li 2008, §7, with its errata corrected).
+"""Watermarks of a join, computed from the watermarks of its inputs (Li 2008, §7, with its errata corrected).
 
-Any row to come has a new row of some side in it: one of the left from b0 on, or one of the right from b1 on. With it
-may be a row that is held, and that is not expired. So, `expired` and `beyond` as in `highlevel.joins.window`:
+Each future result contains a new row of a side: a left row with time b0 or later, or a right row with time b1 or later.
+Its partner may be a stored row that is not expired. So, `expired` and `beyond` as in `highlevel.joins.window`:
 
     left time   >= min(b0, expired(left, b1)) =: L          right time >= min(b1, expired(right, b0)) =: R
-    not (left time < b0 and right time < b1): a box, for pairs that are in a window cut to
+    not (left time < b0 and right time < b1): a joint watermark, limited for pairs that are in a window to
         (min(b0, beyond(left, b1)), min(b1, beyond(right, b0)))
     later time  >= max(L, R, min(b0, b1))                    earlier time >= min(L, R)
 
-A row without a partner has one time alone, which L or R is about. The box never stops where one side is ahead for good,
-and is cut so that it is not said anew where it only grows to where no window reaches.
+A row without a partner has one time only, bounded by L or R. The joint watermark advances even if one side is
+permanently ahead. The limit avoids repetitions when it grows only in a region without windows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Lows = tuple[int, ...]
 
 
 def lows_of(spec: JoinSpec, progress: Progress, bounds: tuple[int, int]) -> Lows:
-    """Return the values of the promise, two for a box; BEGINNING where there is none yet."""
+    """Return the watermark values, two for a joint watermark, BEGINNING if there is none."""
     window = spec.window
     left, right = bounds
     if progress is Progress.JOINT:
@@ -40,7 +40,7 @@ def lows_of(spec: JoinSpec, progress: Progress, bounds: tuple[int, int]) -> Lows
 
 
 def promise(lows: Lows) -> Punctuation | JointPunctuation | None:
-    """Return the promise of these values, if they say anything: a box does where both of its sides do."""
+    """Return the punctuation with these values. A joint punctuation needs both."""
     if BEGINNING in lows:
         return None
     return Punctuation(UNION, lows[0]) if len(lows) == 1 else JointPunctuation(UNION, (lows[0], lows[1]))

@@ -1,4 +1,4 @@
-"""What a side of a join holds: its rows in one block of memory, found by key and pane, and by time."""
+"""State of one side of a join: rows in one block of memory, accessible by key and pane, and by time."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ LARGE = 65_536
 """Rows there is room for at first, and beyond which that grows by an eighth."""
 
 PAIRS = 65_536
-"""Pairs that are made at a time: what leaves in one batch, whatever the fan-out of a key."""
+"""Maximum pairs of a batch, for any number of partners per key."""
 
 INTERVALS = 4096
-"""Shortest intervals of time lists in a pane: what a promise has to walk through is a small part of what it passes."""
+"""Minimum number of time lists per pane. The list in which a watermark ends is then a small part of the pane."""
 
 LONG_BYTES = 2**20
-"""Long strings of rows that have gone stay until there are as many of them as of others, and this more."""
+"""Bytes of long strings of removed rows that may stay in addition to the size of the others."""
 
 Flags = npt.NDArray[np.uint8]
 
 
 class SideState:
-    """Rows: their time, key words, the columns `kinds`, and whether they found a partner.
+    """Rows with their time, key words, the columns `kinds`, and the bit for a partner.
 
-    With `spent` rows are done as soon as they did: they stay until their time is over, but nobody meets them. Nothing
-    here is copied for a probe; a row that goes makes room for one that comes.
+    With `spent` a row is done after its first partner: it stays until it expires, but is not matched again. A probe
+    copies no stored rows, and a new row uses the room of a removed row.
     """
 
     def __init__(self, window: JoinWindow, keys: Cells, kinds: Sequence[pa.DataType], spent: bool) -> None:
-        """Hold nothing."""
+        """Create an empty state."""
         self.window = window
         self.keys = keys
         self.cells = Cells(kinds)
@@ -76,12 +76,12 @@ class SideState:
 
     @property
     def held(self) -> int:
-        """Rows that somebody may still come for."""
+        """Number of rows that may still get a partner."""
         return self.count - self.done
 
     @property
     def bytes(self) -> int:
-        """Memory of rows, places and long strings of columns; those of keys are in `keys`."""
+        """Memory of rows, places and long strings of columns. Strings of keys are in `keys`."""
         return int(self._stored.nbytes + self._places.nbytes + self._free.nbytes) + self.cells.bytes
 
     @property
@@ -96,7 +96,7 @@ class SideState:
     def probe(self, words: Words, low: Words, high: Words, once: bool) -> Iterator[tuple[Words, Words]]:
         """Yield pairs of rows and of rows held, with equal keys and times in `[low, high]`, up to PAIRS at a time.
 
-        What is yielded is good until the next. With `once` each row has one pair at most.
+        The arrays are valid until the next pair of arrays is requested. With `once` each row has one pair at most.
         """
         rows = len(low)
         if self.held == 0 or rows == 0:
@@ -112,7 +112,7 @@ class SideState:
                 yield room[0, :count], room[1, :count]
 
     def mark(self, rows: Words) -> Words:
-        """Note that rows held found a partner; return those that had none before."""
+        """Mark stored rows as having a partner. Return the rows that had none before."""
         out = np.empty(len(rows), np.int64)
         count = mark(self._stored, self._stored.shape[1], np.ascontiguousarray(rows), len(rows), out)
         if self.spent:
@@ -146,7 +146,7 @@ class SideState:
             self._lists.list_anew(self._stored, every, self._stored[every, TIME], length)
 
     def _make_room(self, rows: int) -> None:
-        """Make room for so many more rows, and as many places as there are rows then."""
+        """Make room for `rows` more rows, and for the same number of places as rows."""
         used, capacity = int(self._counters[USED]), len(self._stored)
         if self.count + rows >= NEXT:
             raise MemoryError(
@@ -173,9 +173,9 @@ class SideState:
         return rows
 
     def expire(self, low: int, lone: bool) -> Iterator[Words]:
-        """Let go of the rows before `low`; where `lone`, yield those of them that found no partner, just before.
+        """Remove the rows before `low`. With `lone`, yield the removed rows without a partner before their removal.
 
-        What is yielded is good until the next. All is to be taken.
+        The arrays are valid until the next array is requested. The caller must exhaust the iterator.
         """
         gone = self._lists.take(self._stored, low)
         if len(gone) == 0:

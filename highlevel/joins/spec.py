@@ -1,4 +1,4 @@
-"""What a join is: two inputs, the window, the keys, a condition, and which rows without a partner are told of."""
+"""Description of a join: two inputs, the window, the keys, a condition, and the kind of join."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lowlevel.expressions.tree import Expression, columns_of
 from lowlevel.expressions.types import key_type
 
 MAX_TS, MIN_TS = "max_ts", "min_ts"
-"""Columns that a join makes where its promises are of them: the later, and the earlier, of the times of a pair."""
+"""Additional columns of a join for its watermarks: the later and the earlier time of a pair."""
 
 
 class JoinKind(StrEnum):
-    """Which rows leave: pairs; also rows of a side without a partner; or rows of the left with one, or without."""
+    """Rows in the result: pairs, also rows of a side without a partner, or left rows with (or without) a partner."""
 
     INNER = "INNER"
     LEFT = "LEFT"
@@ -31,17 +31,17 @@ class JoinKind(StrEnum):
 
     @property
     def of_left_alone(self) -> bool:
-        """Whether what leaves are rows of the left, each at most once."""
+        """True if the result has rows of the left input only, at most once each."""
         return self in (JoinKind.SEMI, JoinKind.ANTI)
 
     def keeps(self, side: Port) -> bool:
-        """Whether rows of `side` leave that found no partner."""
+        """Return True if rows of `side` without a partner are in the result."""
         keeping = (JoinKind.LEFT, JoinKind.ANTI) if side is Port.LEFT else (JoinKind.RIGHT,)
         return self is JoinKind.FULL or self in keeping
 
 
 class Progress(StrEnum):
-    """What the promises of a join are of: the time of one side, both (a box), or the later or earlier of the two."""
+    """Time of the watermarks of a join: one side, both sides (joint watermark), or the later or earlier time."""
 
     LEFT = "left"
     RIGHT = "right"
@@ -81,9 +81,9 @@ class Side:
 class JoinSpec:
     """A join. Immutable and picklable.
 
-    `keys` are pairs of expressions, over the left input's columns and over the right's, of the same type or both
-    numbers, whose values must be equal: NULL equals nothing. `residual` is a condition on pairs over the names of the
-    OUTPUT; columns that it alone needs are among the `columns` of the sides.
+    `keys` are pairs of expressions over the columns of the left and the right input. Both have the same type or are
+    numbers, and their values must be equal; NULL equals no value. `residual` is a condition on pairs over the names of
+    the OUTPUT. The `columns` of the sides must contain the columns that it needs.
     """
 
     left: Side
@@ -94,7 +94,7 @@ class JoinSpec:
     kind: JoinKind = JoinKind.INNER
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be joined."""
+        """Raise an error if the inputs cannot be joined."""
         names = self.pairs.names
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -112,16 +112,16 @@ class JoinSpec:
 
     @property
     def pairs(self) -> pa.Schema:
-        """Schema of pairs: what leaves of the left, then what leaves of the right."""
+        """Schema of pairs: the left columns, then the right columns."""
         return pa.schema([*self.left.fields, *self.right.fields])
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the rows that leave where promises are of no column of their own (`schema_of`)."""
+        """Schema of the result rows if the watermark needs no additional column (`schema_of`)."""
         return pa.schema(self.left.fields) if self.kind.of_left_alone else self.pairs
 
     def schema_of(self, progress: Progress) -> pa.Schema:
-        """Schema of the rows that leave, with `max_ts` or `min_ts` behind where the promises are of that."""
+        """Return the schema of the result rows, with a last column `max_ts` or `min_ts` if the watermark needs it."""
         if progress not in (Progress.MAX, Progress.MIN):
             return self.schema
         return self.schema.append(pa.field(MAX_TS if progress is Progress.MAX else MIN_TS, pa.int64()))

@@ -1,8 +1,8 @@
-"""The rows of a side of a join by their time, so that a promise finds those that may go without a look at the others.
+"""Rows of one side of a join by time, so that a watermark removes rows without a walk over the others.
 
-Time is cut into intervals, and the rows of each are a list through their links (`highlevel.joins.kernels`); the lists
-are in a map, so that gaps of years cost nothing. A promise takes whole lists, and walks the one that it ends in. How
-long intervals are follows from how many rows there are.
+Time is divided into intervals. The rows of an interval form a list through their links (`highlevel.joins.kernels`). The
+lists are in a map, so gaps of years cost no memory. A watermark removes whole lists and walks only the list in which it
+ends. The number of rows determines the length of the intervals.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ def enlist(stored, width, rows, count, lists, firsts, least, lengths):  # type: 
 
 @kernel("i64(i64*, i64, i64*, i64*, i64, i64*)")
 def take_lists(stored, width, firsts, ends, lists, gone):  # type: ignore[no-untyped-def]
-    """Write the rows of lists to `gone`, one list behind the other, the last row of each first; return how many.
+    """Write the rows of lists to `gone`, one list after the other, each from its last row. Return their number.
 
-    `ends` are where each list ends in `gone`. They are walked by turns: the memory of one is waited for together with
-    that of the others.
+    `ends` receives the end of each list in `gone`. The lists are read in turns, so that their memory accesses overlap.
     """
     count = 0
     left = lists
@@ -65,7 +64,7 @@ def take_lists(stored, width, firsts, ends, lists, gone):  # type: ignore[no-unt
 
 @kernel("i64(i64*, i64, i64, i64, i64*, i64*)")
 def take_before(stored, width, first, low, gone, left):  # type: ignore[no-untyped-def]
-    """Take the rows before `low` of a list, and write them to `gone`; return how many.
+    """Remove the rows before `low` from a list and write them to `gone`. Return their number.
 
     `left` becomes 1 + the first row that is left, or 0, and the least time of those.
     """
@@ -98,7 +97,7 @@ class TimeLists:
         self._left = np.zeros(2, np.int64)
 
     def length_for(self, held: int) -> int:
-        """Return the length of intervals that `held` rows should have: the rows are listed anew where it changes."""
+        """Return the best interval length for `held` rows. The caller rebuilds the lists if it changes."""
         lists, length = len(self.lists), self.length
         while lists > FEW_LISTS and held < FEWEST * lists:
             lists, length = lists // STEP, length * STEP
@@ -107,7 +106,7 @@ class TimeLists:
         return length
 
     def list_anew(self, stored: Words, rows: Words, times: Words, length: int) -> None:
-        """Forget the lists, and make those of another length of these rows, which are all."""
+        """Build the lists again, with intervals of another length. `rows` are all rows."""
         self.length = length
         self.lists = {}
         self._order = []

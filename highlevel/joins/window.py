@@ -1,16 +1,16 @@
-"""Windows of joins: which times of two streams may meet (Li 2008, §5.2.1, with the ranges as its algorithm has them).
+"""Windows of joins: pairs of times that may meet (Li 2008, §5.2.1, with the ranges of its algorithm).
 
-With d = right.ts - left.ts a row of the left stays joinable for RANGE0, and one of the right for RANGE1:
+With d = right.ts - left.ts a left row can be joined for RANGE0, and a right row for RANGE1:
 
     CLOSED      -R1 <= d <= R0
     HALF_OPEN   -R1 <= d <  R0
     OPEN        -R1 <  d <  R0
 
-Times are whole ns, so each of them is a closed band `low <= d <= high`. What a window says of a side:
+Times are whole ns, so each of them is a closed band `low <= d <= high`. Methods of a window:
 
-    meets(side, t)         the closed interval of times of the other side that a row at t may meet
-    expired(side, bound)   rows of `side` before this time meet no row of the other side from `bound` on: they may go
-    beyond(side, bound)    rows of `side` from this time on meet no row of the other side before `bound`
+    meets(side, t)         closed interval of the other side's times that a row at t may meet
+    expired(side, bound)   rows of `side` before this time meet no row of the other side from `bound`: remove them
+    beyond(side, bound)    rows of `side` from this time meet no row of the other side before `bound`
 
 All three rise with their argument. `origin` and `pane` cut time into intervals such that no `meets` reaches into more
 than two of them.
@@ -40,7 +40,7 @@ class Port(IntEnum):
 
 
 class Boundary(StrEnum):
-    """Which ends of a band are part of it, d = right.ts - left.ts, R0 = left_range and R1 = right_range."""
+    """Ends that belong to a band, with d = right.ts - left.ts, R0 = left_range and R1 = right_range."""
 
     CLOSED = "[-R1, R0]"
     HALF_OPEN = "[-R1, R0)"
@@ -56,7 +56,7 @@ class Band:
     boundary: Boundary = Boundary.CLOSED
 
     def __post_init__(self) -> None:
-        """Refuse ranges that are none."""
+        """Raise an error for invalid ranges."""
         if not (0 <= self.left_range <= LONGEST and 0 <= self.right_range <= LONGEST):
             raise ValueError(
                 f"RANGE of a join must be from 0 to {LONGEST} ns, got {self.left_range} and {self.right_range}"
@@ -69,17 +69,17 @@ class Band:
 
     @property
     def high(self) -> int:
-        """The greatest d; less than `low` where nothing meets."""
+        """Largest d, less than `low` if no rows meet."""
         return self.left_range - (self.boundary is not Boundary.CLOSED)
 
     @property
     def origin(self) -> int:
-        """Where panes are counted from, ns."""
+        """Start of pane 0, ns."""
         return 0
 
     @property
     def pane(self) -> int:
-        """Length of a pane, ns: four times what a row meets, so that it mostly meets rows of one pane alone."""
+        """Length of a pane, ns: four times the time band of a row, so a row usually meets rows of one pane."""
         return 4 * max(1, self.high - self.low + 1)
 
     def meets(self, side: Port, times: Times) -> tuple[Times, Times]:
@@ -89,11 +89,11 @@ class Band:
         return _moved(times, -self.high), _moved(times, -self.low)
 
     def expired(self, side: Port, bound: int) -> int:
-        """Return the time before which rows of `side` meet nobody from `bound` on."""
+        """Return the time before which rows of `side` meet no row from `bound`."""
         return _within(bound, bound - self.high if side is Port.LEFT else bound + self.low)
 
     def beyond(self, side: Port, bound: int) -> int:
-        """Return the time from which rows of `side` meet nobody before `bound`."""
+        """Return the time from which rows of `side` meet no row before `bound`."""
         return _within(bound, bound - self.low if side is Port.LEFT else bound + self.high)
 
 
@@ -109,7 +109,7 @@ class Tumbling:
     shift: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse lengths that are none."""
+        """Raise an error for invalid lengths."""
         if not (0 < self.length <= LONGEST and abs(self.shift) * self.length <= LONGEST):
             raise ValueError(
                 f"tumbling windows of a join must be from 1 to {LONGEST} ns long and at most that far apart, "
@@ -128,12 +128,12 @@ class Tumbling:
         return first, _moved(first, self.length - 1)
 
     def expired(self, side: Port, bound: int) -> int:
-        """Return the time before which rows of `side` meet nobody from `bound` on."""
+        """Return the time before which rows of `side` meet no row from `bound`."""
         apart = -self.shift if side is Port.LEFT else self.shift
         return _within(bound, ((bound - self.origin) // self.length + apart) * self.length + self.origin)
 
     def beyond(self, side: Port, bound: int) -> int:
-        """Return the time from which rows of `side` meet nobody before `bound`."""
+        """Return the time from which rows of `side` meet no row before `bound`."""
         apart = -self.shift if side is Port.LEFT else self.shift
         return _within(bound, (-(-(bound - self.origin) // self.length) + apart) * self.length + self.origin)
 
@@ -142,12 +142,12 @@ JoinWindow = Band | Tumbling
 
 
 def _moved(times: Times, distance: int) -> Times:
-    """Add a distance to times, which end where int64 does."""
+    """Add a distance to times, limited to the range of int64."""
     if distance >= 0:
         return np.minimum(times, END - distance) + distance
     return np.maximum(times, BEGINNING - distance) + distance
 
 
 def _within(bound: int, found: int) -> int:
-    """Keep what follows from a bound a bound: nothing follows from none, and all from the end."""
+    """Return the derived bound `found`, but keep BEGINNING and END of `bound`."""
     return bound if bound in (BEGINNING, END) else min(max(found, BEGINNING), END)

@@ -15,7 +15,7 @@ class BatchColumns(Mapping[str, AnyVector]):
     """The columns of one batch; NULL stays NULL."""
 
     def __init__(self, batch: pa.RecordBatch, macs: Collection[str] = ()) -> None:
-        """Wrap a batch. `macs` names the columns of MACs: a column of nothing but NULLs does not say what it is."""
+        """Wrap a batch. `macs` names the columns of MAC addresses, because a column of NULLs has no type."""
         self._batch = batch
         self._macs = macs
 

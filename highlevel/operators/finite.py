@@ -2,9 +2,9 @@
 
     window w contains every t with  origin + (w+1)*slide - range <= t < origin + (w+1)*slide,  w >= 0
 
-Panes divide RANGE and SLIDE, so a pane is completely inside or outside a window and its start decides. All partials are
-there before the first result, so they are sorted by pane and a window is one run of them. This operator shares no code
-with `highlevel.sliding`: the batch engine is a second implementation of windows.
+Panes divide RANGE and SLIDE, so a pane is completely inside or outside a window and its start decides. All partials
+have arrived before the first result, so they are sorted by pane and a window is one run of them. This operator shares
+no code with `highlevel.sliding`: the batch engine is a second implementation of windows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import END, Item, Punctuation
 
 MERGE_ROWS = 65_536
-"""Partials of small windows that are merged in one call: a merge costs as much as some thousands of rows."""
+"""Partials of small windows that are merged in one call. A merge costs the same as some thousands of rows."""
 
 Run = list[tuple[int, int, int]]
 """Windows that are merged together, each as (wid, first, end): the positions of its partials in order of time."""
@@ -50,7 +50,7 @@ class FiniteWindows:
         return sum(batch.nbytes for batch in self._partials)
 
     def open_windows(self) -> Ranges:
-        """None: windows are only known when the input has ended."""
+        """Return no windows: they are known at the end of the input."""
         return []
 
     def take_closed(self) -> Ranges:
@@ -96,11 +96,14 @@ class FiniteWindows:
         return {}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Do nothing."""
+        """Do nothing, because there is no state."""
 
 
 def windows_of(window: SlidingWindow, times: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """Yield (wid, first, end) for each window that contains one of the sorted `times`: these are `times[first:end]`."""
+    """Yield (wid, first, end) for each window that contains one of the sorted `times`.
+
+    The window contains `times[first:end]`.
+    """
     next_wid = 0
     for time in np.unique(times).tolist():
         for wid in _containing(window, time, next_wid):
@@ -111,7 +114,7 @@ def windows_of(window: SlidingWindow, times: npt.NDArray[np.int64]) -> Iterator[
 
 
 def _containing(window: SlidingWindow, time: int, least: int) -> Iterator[int]:
-    """Yield the ids, from `least` on, of the windows that contain `time`: they end after it and begin at or before."""
+    """Yield the IDs, from `least`, of the windows that contain `time`."""
     wid = max(least, (time - window.origin) // window.slide)
     while window.origin + (wid + 1) * window.slide - window.range <= time:
         if time < window.origin + (wid + 1) * window.slide:
@@ -120,7 +123,7 @@ def _containing(window: SlidingWindow, time: int, least: int) -> Iterator[int]:
 
 
 def runs(windows: Iterator[tuple[int, int, int]]) -> Iterator[Run]:
-    """Group small windows into runs of at most MERGE_ROWS partials; a larger window is a run of its own."""
+    """Group small windows into runs of at most MERGE_ROWS partials. A larger window is a separate run."""
     run: Run = []
     rows = 0
     for wid, first, end in windows:

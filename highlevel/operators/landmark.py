@@ -1,12 +1,11 @@
-"""Landmark windows: running totals per group since the origin, told at the end of each slide that had rows.
+"""Running windows (LANDMARK): totals per group since the origin, emitted at the end of each slide that has rows.
 
-Partials wait by slide until punctuation closes it; then the slides are taken into the totals one after another, the
-oldest first. So a gap of years costs nothing, and of the groups beyond the cap those are left out that come first in
-later slides, whatever the order of arrival.
+Partials wait by slide until a punctuation closes it. Then the slides are added to the totals, the oldest first. So a
+gap of years costs no time, and the cap keeps the groups of the earliest slides, independent of the arrival order.
 
-A late row is of a slide that is closed. It is left out of that window, and of others that were told before it came, and
-counted; but it is in all later ones as well, so it is taken into the totals with the next slides that close, ahead of
-them. A slide that was closed is never told, or told again, for a late row.
+A late row belongs to a closed slide. It is counted, and left out of the windows that were emitted before it arrived.
+All later windows contain it: the next closing slides add it to the totals first. A late row never causes a result for a
+closed slide.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from lowlevel.subaggregates import INT_MAX, SubAggregate, count_of_rows
 
 
 class LandmarkTotals:
-    """Totals of the groups that came first, `cap` of them.
+    """Totals of the first `cap` groups.
 
-    Where not all new groups of a batch have room, those with the smallest values have, column by column, IPv4 before
-    IPv6 and NULL last: which groups are kept depends on what the batches hold, and not on the order of their rows.
+    If a batch has more new groups than room, the groups with the smallest values are kept. Values are compared column
+    by column, IPv4 before IPv6, NULL last. So the order of the rows within a batch has no effect.
     """
 
     def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated], cap: int) -> None:
-        """Hold nothing; `schema` is that of the batches."""
+        """Create empty totals. `schema` is the schema of the batches."""
         self.groups = list(groups)
         self.cap = cap
         self.keys = Keys([schema.field(name).type for name in groups])
@@ -59,7 +58,7 @@ class LandmarkTotals:
         return self.keys.bytes + words + sum(int(each.nbytes) for each in self._key_columns)
 
     def add(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Take in rows, each of another group; return which of them there was no room for."""
+        """Add rows, at most one per group. Return a mask of the rows that had no room."""
         columns = [batch.column(name) for name in self.groups]
         beyond = np.zeros(batch.num_rows, np.bool_)
         room = self.cap - self.count
@@ -76,9 +75,9 @@ class LandmarkTotals:
         return beyond
 
     def rows(self) -> pa.RecordBatch:
-        """Return a row per group: the groups, then the totals. A copy, whose columns of groups are shared with others.
+        """Return a row per group: the groups, then the totals. The result is a copy, except for the columns of groups.
 
-        The groups stand in the order in which they came.
+        The groups are in arrival order.
         """
         if not self._key_columns or len(self._key_columns[0]) < self.count:
             self._key_columns = self.keys.columns()
@@ -101,25 +100,25 @@ class LandmarkTotals:
 
 
 def _room(count: int, had: int) -> int:
-    """Return for how many groups there is to be room: twice as many as before, where it is not enough."""
+    """Return the number of groups to reserve: a multiple of `had` by a power of two that is sufficient."""
     return had if count <= had else max(count, 2 * had)
 
 
 PARTIALS = "partials"
-"""Counts the partials behind a merged row; no column of that name is read."""
+"""Column that counts the partials of a merged row. No input column has this name."""
 
 CLOSED, TOTALS = "closed", "totals"
-"""Names of tables in a snapshot beside the slides."""
+"""Names of snapshot tables that are not slides."""
 
 MERGE_ROWS = 16_384
-"""Partials of a slide that may wait to be merged, beyond as many as it has groups."""
+"""Partials of a slide that may wait to be merged, in addition to one per group."""
 
 
 class Slide:
-    """The partials of a slide that wait; merged when they have doubled."""
+    """Waiting partials of a slide, merged whenever their number has doubled."""
 
     def __init__(self) -> None:
-        """Hold nothing."""
+        """Create an empty slide."""
         self.batches: list[pa.RecordBatch] = []
         self.rows = 0
         self.merged_rows = 0
@@ -129,7 +128,7 @@ class LandmarkAggregate:
     """A `WindowOperator` for `RANGE ALL`. Partials of groups beyond the cap are counted and left out."""
 
     def __init__(self, window: LandmarkWindow, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
-        """Group by the columns `groups`; merge each sub-aggregate by its rule in MERGE."""
+        """Group by the columns `groups`. Merge each sub-aggregate by its rule in MERGE."""
         self.window = window
         self.groups = list(groups)
         self.names = [*groups, *(sub.name for sub in subaggregates)]
@@ -149,7 +148,7 @@ class LandmarkAggregate:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the totals, and of the partials that wait."""
+        """Bytes of the totals and of the waiting partials."""
         waiting = sum(int(batch.nbytes) for slide in self.slides.values() for batch in slide.batches)
         return waiting + (0 if self.totals is None else self.totals.bytes)
 
@@ -158,7 +157,7 @@ class LandmarkAggregate:
         return unite((number, number + 1) for number in self.slides if number >= self.closed)
 
     def take_closed(self) -> Ranges:
-        """The ids of the windows that were told since this was last asked."""
+        """Return the IDs of the windows that were emitted since the last call."""
         told, self._told = self._told, []
         return told
 
@@ -194,7 +193,7 @@ class LandmarkAggregate:
             self._merge(slide)
 
     def _merge(self, slide: Slide) -> pa.RecordBatch:
-        """Merge what waits, so that each group is there once."""
+        """Merge the waiting partials to one row per group."""
         if slide.merged_rows < slide.rows or len(slide.batches) > 1:
             what = [*self.what, Accumulated((PARTIALS,), Rule.SUM)]
             slide.batches = [merged(slide.batches, self.groups, what)]
@@ -233,9 +232,9 @@ class LandmarkAggregate:
         return pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *self.names])
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """How many slides are closed; the totals; a merged table for each slide that waits, named by its number.
+        """Return the number of closed slides, the totals, and a merged table per waiting slide, named by its number.
 
-        Totals that nothing was added to are the very table that they were restored from.
+        Unchanged totals are the same table that they were restored from.
         """
         tables = {CLOSED: pa.table({CLOSED: [self.closed]})}
         if self._restored is not None:

@@ -13,9 +13,9 @@ UNION = "*"
 
 
 class Meld:
-    """Passes rows through at once; promises the smallest of its inputs' promises, once.
+    """Pass rows through at once, and emit the smallest watermark of the inputs once.
 
-    An input that has never spoken holds the promise back. State: one value per input.
+    An input without a watermark holds the result back. State: one value per input.
     """
 
     def __init__(self, inputs: int) -> None:
@@ -28,7 +28,7 @@ class Meld:
         yield batch
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Raise the input's bound; speak when the minimum over all inputs has grown."""
+        """Raise the watermark of the input. Emit a punctuation if the minimum over all inputs has grown."""
         self.bounds[port] = max(self.bounds[port], mark.low)
         low = min(self.bounds)
         if low > self.promised:
@@ -36,11 +36,14 @@ class Meld:
             yield Punctuation(UNION, low)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """The bounds of all inputs in port order, and what was promised, as one table."""
+        """Return the watermarks of all inputs in port order, and the emitted watermark, as one table."""
         return {"meld": pa.table({"bound": [*self.bounds, self.promised]})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take the bounds over; inputs added since start at what has been promised, so that it is never taken back."""
+        """Restore the watermarks.
+
+        Inputs added since then start at the emitted watermark, so that it never decreases.
+        """
         *bounds, self.promised = tables["meld"]["bound"].to_pylist()
         self.bounds[: len(bounds)] = bounds
         self.bounds = [max(bound, self.promised) for bound in self.bounds]

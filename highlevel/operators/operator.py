@@ -1,4 +1,4 @@
-"""What every operator is: a state machine over Arrow that knows no engine, does no I/O and is given its clock."""
+"""Contract of all operators: a state machine over Arrow data, without I/O and engine, with its clock as input."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lowlevel.punctuation import Item, Punctuation
 class Operator(Protocol):
     """The contract that each operator keeps and is tested for.
 
-    No row leaves after a punctuation that covers it. Punctuation is monotone, emitted only when it grows (operators
-    without state may repeat it), and never swallowed, even with nothing to say. Every arrival order that respects the
-    punctuation gives the same multiset of results. State is purged as soon as punctuation allows.
-    `restore(snapshot())` changes nothing. Not thread safe.
+    No row leaves after a punctuation that covers it. Punctuations are monotone and emitted only if they grow (operators
+    without state may repeat one). None is swallowed, even if there is no result. Every arrival order that respects the
+    punctuation gives the same multiset of results. State is purged as soon as punctuation allows. `restore(snapshot())`
+    changes nothing. Not thread safe.
     """
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
@@ -24,13 +24,13 @@ class Operator(Protocol):
         ...
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Take a promise about input `port`; results may leave, progress must."""
+        """Process a watermark of input `port`. Results may be emitted, and the watermark must be passed on."""
         ...
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """State as Arrow tables by name, one per open window where there are windows."""
+        """Return the state as Arrow tables by name, one per open window if there are windows."""
         ...
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot; called before the first row."""
+        """Restore the state of a snapshot. The caller does this before the first row."""
         ...

@@ -1,14 +1,14 @@
-"""Partitioned windows of a number of rows: each partition numbers its own (Li 2008, §5.1.4; ranks from 0).
+"""Partitioned windows of a number of rows: each partition numbers its rows (Li 2008, §5.1.4; ranks from 0).
 
-    [RANGE 3 rows, SLIDE 2 rows, PA srcIP]     rows as they come   a b a a b a b a
+    [RANGE 3 rows, SLIDE 2 rows, PA srcIP]     rows in order       a b a a b a b a
                                                their numbers       0 0 1 2 1 3 2 4
-    windows of a: [-1, 2) of 0 1, [1, 4) of 1 2 3, [3, 6) of 3 4;  of b: [-1, 2) of 0 1, [1, 4) of 1 2
+    windows of a: [-1, 2) has 0 1, [1, 4) has 1 2 3, [3, 6) has 3 4;  of b: [-1, 2) has 0 1, [1, 4) has 1 2
 
-A window is final with the last row of its partition. With IDLE a partition of which a row comes that much later than
-the newest before it begins anew, with row 0: its windows so far are then final as they are. It is forgotten as soon as
-promises say that any row would be so late; this changes no result, only when it is known.
+A window is final with the last row of its partition. With IDLE a partition starts again at row 0 if a row is that much
+later than its newest row. Its open windows are then final without their missing rows. A partition is removed as soon as
+the watermark excludes earlier rows. This changes no result, only the time of its emission.
 
-Without columns all rows are one partition, and how many have come is a promise: no later window ends there or before.
+Without columns all rows are one partition, and the number of rows is a watermark: no later window ends at or before it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ PARTITIONS, OPEN = "partitions", "open"
 
 
 class PartitionedAggregate:
-    """A `WindowOperator` over partials of single rows, in the order in which they come.
+    """A `WindowOperator` over partials of single rows in arrival order.
 
-    Bounds are numbers of rows. A partition may begin at any time, so of several nothing is promised but the end.
+    Bounds are numbers of rows. A partition may begin at any time, so several partitions have no watermark before the
+    end.
     """
 
     late = 0
@@ -62,18 +63,18 @@ class PartitionedAggregate:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the partials held, and of what is counted."""
+        """Bytes of the stored partials and of the row counters."""
         return self.panes.bytes + (0 if self.lives is None else self.lives.bytes)
 
     def open_windows(self) -> int:
-        """How many windows hold rows and wait for more; each partition has its own."""
+        """Return the number of windows that hold rows and wait for more. Each partition has separate windows."""
         if self.lives is None:
             return 0
         ends = (self.lives.counts - 1 + self.window.range) // self.window.slide_rows
         return int((ends - self.lives.reported)[self.lives.going_on].sum())
 
     def take_closed(self) -> int:
-        """How many windows with rows became final since this was last asked."""
+        """Return the number of windows with rows that became final since the last call."""
         closed, self.panes.closed = self.panes.closed, 0
         return closed
 
@@ -116,7 +117,7 @@ class PartitionedAggregate:
             yield mark
 
     def _close(self, lives: Lives) -> Iterator[pa.RecordBatch]:
-        """Emit the windows that are final and not reported, and forget the lives that ended where they are many."""
+        """Emit the windows that became final. Remove the ended lives if they are many."""
         final = np.maximum(lives.final(self.numbers), lives.reported)
         for found in self.panes.close(lives.reported, final):
             yield self._bounded(found, lives)
@@ -140,7 +141,7 @@ class PartitionedAggregate:
         return rows if self.window.idle is None else rows.append_column(WINDOW_INSTANCE, found.column(LIFE))
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """The partitions that are counted; partials of open windows."""
+        """Return the partitions with their counters, and the partials of open windows."""
         if self.lives is None:
             return {}
         numbers = self.lives.forget(0)

@@ -1,15 +1,15 @@
-"""Sessions: intervals of partials merged per group where they are nearer than GAP, in any order of arrival.
+"""Session windows: partials of one group that are nearer than GAP are merged, in any arrival order.
 
-A partial of a pane of GAP holds rows of one session: any two are nearer than GAP. So it is an interval, from its
-smallest time to its largest, and a session is what intervals make that touch: each less than GAP from the next. A
-partial between two sessions joins them. What a session costs does not depend on how long it lasts.
+A partial covers one pane of length GAP, so it contains rows of one session only: any two are nearer than GAP. So a
+partial is an interval from its smallest time to its largest. A session consists of intervals that are less than GAP
+apart. A partial between two sessions joins them. The cost of a session does not depend on its length.
 
-    a partial is late where all its rows are below the promise, it does not begin within an open session, and
-        it would have been of a session that was answered: it is less than GAP after the newest of its group; or
-        it would be a session of its own, which the promise says is over
+    a partial is late if all its rows are below the watermark, it does not begin within an open session, and
+        it is less than GAP after the newest emitted session of its group; or
+        it would be a separate session that is final by the watermark
 
-A row below the promise whose session is open is not late. A partial with a row that is not below the promise is never
-late: it begins a session, or joins one that is open, even where another row of it is near a session that was answered.
+A row below the promise whose session is open is not late. A partial with a row at or above the watermark is never late.
+It begins or joins an open session, even if another of its rows is near an emitted session.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from lowlevel.punctuation import BEGINNING, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
 
 SMALLEST = 1024
-"""Sessions there is room for at first, and groups without one that may stay beyond as many as there are others."""
+"""Initial room for sessions. Also the number of groups without a session that may stay in addition to the others."""
 
 REMEMBERED = 3
-"""Lengths of the gap after its last row for which an answered session can be one that a row would have been of."""
+"""Time, in gaps after its last row, for which an emitted session can still make a row late."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionColumns:
-    """Columns of partials: the groups, the smallest and the largest time, ns, and what else is merged."""
+    """Columns of partials: the groups, the smallest and the largest time in ns, and the other merged columns."""
 
     groups: tuple[str, ...]
     first: str
@@ -53,7 +53,7 @@ class OpenSessions:
     """One slot per session, in arrays, linked by the kernels of `highlevel.operators.session_kernels`."""
 
     def __init__(self, gap: int, columns: SessionColumns, schema: pa.Schema) -> None:
-        """Hold none; `schema` is that of the partials."""
+        """Create an empty table. `schema` is the schema of the partials."""
         self.gap = gap
         self.columns = columns
         self.low = BEGINNING
@@ -73,7 +73,7 @@ class OpenSessions:
     def of(
         cls, gap: int, columns: SessionColumns, sessions: pa.RecordBatch, answered: pa.RecordBatch, low: int
     ) -> OpenSessions:
-        """Hold what `all` and `answered` returned, at the promise `low`."""
+        """Create the table from the results of `all` and `answered`, at the watermark `low`."""
         made = cls(gap, columns, sessions.schema)
         if sessions.num_rows:
             made.add(sessions)
@@ -97,7 +97,7 @@ class OpenSessions:
         return self.keys.bytes + sum(int(each.nbytes) for each in arrays)
 
     def add(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Take in partials, at least one; return which of them are late, which are left out."""
+        """Add at least one partial. Return a mask of the late partials, which are left out."""
         rows = batch.num_rows
         ids = self.keys.of([batch.column(name) for name in self.columns.groups], rows)
         begins, ends = (words_of(batch.column(name).to_numpy()) for name in (self.columns.first, self.columns.last))
@@ -125,9 +125,9 @@ class OpenSessions:
         return late
 
     def close(self, low: int) -> pa.RecordBatch | None:
-        """Take the promise that no later row is below `low`; return the sessions that end by it, in that order.
+        """Raise the watermark to `low`. Return the sessions that end by it, in the order of their ends.
 
-        Columns: groups, first and last time, the others. None where there is no such session.
+        Columns: groups, first and last time, the others. Return None if no session ends.
         """
         self.low = low
         if self._least == FREE or self._least + self.gap > low:
@@ -145,11 +145,11 @@ class OpenSessions:
         return rows
 
     def all(self) -> pa.RecordBatch:
-        """Return the sessions that are open; added to others they make the same."""
+        """Return the open sessions. They can be added to an empty table to restore it."""
         return self._rows(np.flatnonzero(self.slots[1] != FREE))
 
     def answered(self) -> pa.RecordBatch:
-        """Return groups, and the last time of the newest session that was answered, where a row may be late for it."""
+        """Return the groups with the last time of their newest emitted session, if a row may still be late for it."""
         last = self.groups[1, : self.keys.count]
         oldest = max(self.low - REMEMBERED * self.gap, NEVER)
         ids = np.flatnonzero((last > oldest) | ((last != NEVER) & (self.groups[0, : self.keys.count] != NOBODY)))
@@ -158,7 +158,7 @@ class OpenSessions:
 
     @property
     def sparse(self) -> bool:
-        """Whether most of the memory is for groups that are over, or for sessions that were."""
+        """True if most of the memory belongs to closed sessions or to groups without sessions."""
         return self.keys.count > self._many_groups or self.slots.shape[1] > 4 * (self.count + SMALLEST)
 
     def _rows(self, slots: Words) -> pa.RecordBatch:
@@ -183,7 +183,8 @@ class OpenSessions:
             more = max(rows - free, slots // 2, SMALLEST)
             self.slots = np.append(self.slots, np.full((5, more), NOBODY), axis=1)
             self.slots[1, slots:] = FREE
-            places = np.empty(slots + more, np.int64)  # room for all: any may be given up
+            # Room for all sessions and rows, because any session may be removed.
+            places = np.empty(slots + more, np.int64)
             places[:free] = self._free[:free]
             places[free : free + more] = np.arange(slots + more - 1, slots - 1, -1)
             self._free, self._free_count[0] = places, free + more
@@ -201,17 +202,17 @@ class OpenSessions:
 
 
 TS = Column("ts", Type.TIME)
-"""What the sub-aggregates MIN and MAX that bound a partial are of."""
+"""Argument of the sub-aggregates MIN and MAX that bound a partial."""
 
 LOW, OPEN, ANSWERED = "low", "open", "answered"
 """Names of tables in a snapshot."""
 
 
 class SessionAggregate:
-    """A `WindowOperator` for sessions. Late partials are left out and counted; the session they miss is not emitted."""
+    """A `WindowOperator` for sessions. Late partials are left out and counted; their session is not emitted again."""
 
     def __init__(self, window: SessionWindow, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
-        """Group by the columns `groups`; among the sub-aggregates are MIN and MAX of ts."""
+        """Group by the columns `groups`. The sub-aggregates must contain MIN and MAX of ts."""
         self.window = window
         first, last = (_of_time(subaggregates, kind) for kind in (Kind.MIN, Kind.MAX))
         others = (each for each in accumulated(subaggregates) if each.columns not in ((first,), (last,)))
@@ -232,11 +233,11 @@ class SessionAggregate:
         return 0 if self.sessions is None else self.sessions.bytes
 
     def open_windows(self) -> int:
-        """How many sessions are open; no two partitions have the same."""
+        """Return the number of open sessions. Sessions of different partitions are different."""
         return 0 if self.sessions is None else self.sessions.count
 
     def take_closed(self) -> int:
-        """How many sessions became final since this was last asked."""
+        """Return the number of sessions that became final since the last call."""
         closed, self._closed = self._closed, 0
         return closed
 
@@ -272,7 +273,7 @@ class SessionAggregate:
         yield mark
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """The promise; the open sessions, as partials; what was answered last, as far as late rows ask for it."""
+        """Return the watermark, the open sessions as partials, and emitted sessions that can make rows late."""
         tables = {LOW: pa.table({LOW: [self.low]})}
         if self.sessions is not None:
             tables[OPEN] = pa.Table.from_batches([self.sessions.all()])

@@ -3,12 +3,12 @@
     at[group] ──► slot        newer[slot] ──► … ──► NOBODY       each GAP or more after the one older than it
                               older[slot] ──► … ──► NOBODY
 
-Sessions of a group that are open are apart by GAP, so by their ends they stand in the same order as by their starts. A
-partial is placed from where the one before it was, so that partials that rise, fall or come from another hour cost the
-way between them alone, however many sessions a group has open.
+Open sessions of a group are at least GAP apart, so the order by end is the order by start. The search starts from the
+position of the group's previous partial. So its cost is the distance between the two partials, not the number of open
+sessions.
 
-Sessions that have been answered are older than those that are open: the newest of each group, `answered[group]`, says
-of a row below the promise whether it would have been of one.
+Emitted sessions are older than open ones. The newest one of each group, `answered[group]`, decides if a row below the
+watermark would have joined it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ def place_partials(  # type: ignore[no-untyped-def]
     groups, begins, ends, rows, gap, low, at, answered, first, last, newer, older, group_of, free, free_count, slots,
     gone, into,
 ):  # fmt: skip
-    """Write to `slots` the session of each partial, NOBODY where it is late; return how many sessions were joined.
+    """Write the session of each partial to `slots`, or NOBODY if it is late. Return the number of joined sessions.
 
-    A partial is the times `[begins[i], ends[i]]`, both included. `free` are slots to take, from its end, `free_count`
-    how many, not fewer than `rows`. Session `gone[k]` was joined to `into[k]`, which is open, and its slot has been
-    given up. `gone` and `into` have room for every session that is open and every row.
+    A partial is the times `[begins[i], ends[i]]`, both included. `free` is a stack of free slots, at least `rows` of
+    them; `free_count` is its size. Session `gone[k]` was joined to the open session `into[k]`, and its slot was
+    released. `gone` and `into` have room for every session that is open and every row.
     """
     joined = 0
     for row in range(rows):
         group = groups[row]
         begin = begins[row]
         end = ends[row]
-        # The newest session that does not begin GAP or more after the partial, and the one after that.
+        # Find the newest session that begins less than GAP after the partial, and the next newer one.
         here = at[group]
         above = -1
         if here != -1:
@@ -91,7 +91,7 @@ def place_partials(  # type: ignore[no-untyped-def]
             last[here] = max(last[here], end)
         at[group] = here
         slots[row] = here
-    # What a session was joined to may have been joined to another later on.
+    # The target of a join may have been joined to another session later.
     for back in range(joined):
         place = joined - 1 - back
         if last[into[place]] == FREE:
@@ -104,9 +104,9 @@ def place_partials(  # type: ignore[no-untyped-def]
 def take_final(  # type: ignore[no-untyped-def]
     last, slots, gap, low, newer, older, group_of, at, answered, final, least
 ):  # fmt: skip
-    """Write to `final` the slots below `slots` whose session ends by `low`, and unlink them; return how many.
+    """Write the slots whose session ends by `low` to `final`, and unlink them. Return their number.
 
-    `least` gets the smallest `last` of those that stay, FREE where there are none.
+    `least` receives the smallest `last` of the other slots, or FREE without other slots.
     """
     found = 0
     smallest = FREE

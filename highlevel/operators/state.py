@@ -1,4 +1,4 @@
-"""The state of what is made of several operators, as one: each table's name begins with the number of its operator."""
+"""State of several operators as one snapshot: the prefix of each table name is the number of its operator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 class Part(Protocol):
-    """What has a state, as every operator does."""
+    """Owner of a state, for example an operator."""
 
     def snapshot(self) -> dict[str, pa.Table]:
         """State as Arrow tables by name."""
@@ -26,7 +26,7 @@ def snapshot_of(parts: Sequence[Part]) -> dict[str, pa.Table]:
 
 
 def restore_to(parts: Sequence[Part], tables: Mapping[str, pa.Table]) -> None:
-    """Give each part its own of what `snapshot_of` returned; one that had nothing to keep is left alone."""
+    """Restore each part from its tables of `snapshot_of`. A part without tables is not changed."""
     own: list[dict[str, pa.Table]] = [{} for _ in parts]
     for named, table in tables.items():
         number, _, name = named.partition(".")

@@ -1,14 +1,14 @@
-"""Long windows of a number of rows: rows are numbered as they come, and are in sliding windows over their numbers.
+"""Long windows of a number of rows: sliding windows over the row numbers in arrival order.
 
     row          0 1 2 3 4 5 6 7 8 9 …      RANGE 6 rows, SLIDE 4 rows: panes of 2 rows
     window 0     x x x x                    [-2, 4)   begins before the first row
     window 1         x x x x x x            [2, 8)    final with row 7
 
-How many rows have come is all the progress there is: a window is final with its last row. Times only say when the input
-has ended, and then the windows are final that have not got all their rows.
+The number of received rows is the only watermark: a window is final after its last row. Times have one use: at the end
+of the input the windows without all their rows become final.
 
-A window costs some calls here, and what one slide holds; in `highlevel.operators.partitioned`, which takes short ones,
-all partials of its RANGE but no call.
+A window costs some calls and the partials of one slide. In `highlevel.operators.partitioned`, for short windows, it
+costs all partials of its RANGE but no call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NUMBERS = "numbers"
 
 
 class TupleAggregate:
-    """A `WindowOperator` over partials of single rows, in the order in which they come. Its promises are of numbers."""
+    """A `WindowOperator` over partials of single rows in arrival order. Its watermarks are row numbers."""
 
     late = 0
     late_rows = 0
@@ -81,7 +81,7 @@ class TupleAggregate:
         yield from self.sliding.punctuate(port, Punctuation(UNION, self.next))
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """At the end, emit the windows that are open; other promises, which are of times, say nothing here."""
+        """Emit the open windows at the end. Ignore other punctuations, because they contain times."""
         if mark.low == END:
             yield from self.sliding.punctuate(port, mark)
 

@@ -1,4 +1,4 @@
-"""What an operator of windows is beside an operator: what the engines and the metrics need to know of it."""
+"""Additional interface of window operators for the engines and the metrics."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from highlevel.operators.operator import Operator
 from highlevel.sliding.wid_ranges import Ranges
 
 WINDOW_START, WINDOW_END = "window_start", "window_end"
-"""The first columns of what it emits: the window, half-open, in ns or in numbers of rows (`WindowKind.timed`)."""
+"""First columns of the results: the bounds of the half-open window, in ns or row numbers (`WindowKind.timed`)."""
 
 WINDOW_INSTANCE = "window instance"
-"""An optional further column of its rows; no column of a query has such a name.
+"""Optional further column of the results. No column of a query has this name.
 
-Different windows of one group have equal bounds if the rows of a partition are counted anew (`IDLE`). This number then
-differs between these windows of one batch. Stages that merge the rows of a window group by it as well.
+With `IDLE` a partition may number its rows again from 0, so different windows of one group can have equal bounds. This
+number then differs between these windows of one batch. Stages that merge the rows of a window group by it as well.
 """
 
 
 class WindowOperator(Operator, Protocol):
-    """Takes partials, and promises about their time in ns; emits the merged partials of windows that are final.
+    """Process partials and watermarks in ns; emit the merged partials of final windows.
 
     Rows of the result: `window_start, window_end`, the groups, the merged sub-aggregates, and `WINDOW_INSTANCE` if
-    different windows of a group can have equal bounds. Its promises are of results: no later one has a `window_end` at
-    or below it. All rows of a window that groups share leave in one batch, save what is late.
+    different windows of a group can have equal bounds. The emitted watermark W is about results: no later row has a
+    `window_end` at or below W. All rows of a window that groups share are in one batch, except late rows.
     """
 
     @property
     def received(self) -> int:
-        """Partials that came."""
+        """Number of partials received."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class WindowOperator(Operator, Protocol):
 
     @property
     def late_rows(self) -> int:
-        """Rows behind such partials, each once, where a sub-aggregate counts rows."""
+        """Rows of these partials, if a sub-aggregate counts rows. Each row counts once."""
         ...
 
     @property
@@ -54,7 +54,7 @@ class WindowOperator(Operator, Protocol):
     def open_windows(self) -> Ranges | int:
         """Windows that hold rows and are not final.
 
-        Their ids where several partitions of groups have the same windows, else how many there are.
+        Return ranges of IDs if several partitions have the same windows, otherwise the number of windows.
         """
         ...
 
@@ -65,7 +65,7 @@ class WindowOperator(Operator, Protocol):
 
 @runtime_checkable
 class CappedOperator(Protocol):
-    """What an operator says as well that keeps a bounded number of groups."""
+    """Additional interface of an operator that keeps a limited number of groups."""
 
     @property
     def beyond_cap(self) -> int:
@@ -74,10 +74,10 @@ class CappedOperator(Protocol):
 
     @property
     def beyond_cap_rows(self) -> int:
-        """Rows behind such partials, where a sub-aggregate counts rows."""
+        """Rows of these partials, if a sub-aggregate counts rows."""
         ...
 
 
 def beyond_cap(operator: WindowOperator) -> tuple[int, int]:
-    """Return how many partials, and rows behind them, an operator left out since it keeps no more groups."""
+    """Return the number of partials, and of their rows, that an operator left out because it keeps no more groups."""
     return (operator.beyond_cap, operator.beyond_cap_rows) if isinstance(operator, CappedOperator) else (0, 0)

@@ -1,7 +1,7 @@
 """Kernels over partitions that count their own rows.
 
-A *life* of a partition is what is counted from 0: all its rows, or, where partitions are forgotten, those from one
-silence to the next. `current[partition]` is its life, NOBODY where it has none.
+A *life* of a partition is a range of rows that is counted from 0: all its rows, or with IDLE the rows between two
+pauses. `current[partition]` is its life, or NOBODY.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ NOBODY = -1
 def rank_rows(  # type: ignore[no-untyped-def]
     partitions, times, rows, idle, known, current, partition_of, counts, newest, lives, ranks
 ):  # fmt: skip
-    """Write the life of each row, and its number there, in the order of the rows; return how many lives are known.
+    """Write the life of each row, and its number in the life, in row order. Return the number of known lives.
 
-    A row that is `idle` ns or more later than the newest of its partition begins another life. `partition_of, counts`
-    and `newest` are of lives, `known` so far, and have room for one more per row.
+    A row that is `idle` ns or more later than the newest of its partition begins another life. `partition_of`, `counts`
+    and `newest` are indexed by life. `known` is the number of lives; the arrays have room for one more per row.
     """
     for row in range(rows):
         partition = partitions[row]

@@ -15,23 +15,26 @@ from highlevel.windows.kind import SlidingWindow
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 
 COUNT, NEWEST = "rows counted", "newest ts"
-"""Columns of a snapshot behind those of the partition; no column of a query has such a name."""
+"""Last columns of a snapshot, after the partition. No column of a query has these names."""
 
 PARTITION_OF, COUNTS, NEWEST_OF, REPORTED = range(4)
 """Rows of the array of lives."""
 
 FEW = 1024
-"""Lives that ended that may stay beyond as many as go on."""
+"""Number of ended lives that may stay in addition to the number of active lives."""
 
 
 class Lives:
-    """Numbers the rows of each partition, and says how far its windows are final and reported.
+    """Number the rows of each partition, and record the final and reported windows.
 
-    Memory is that of the partitions that are known; a life that has ended is forgotten with the next `forget`.
+    Memory grows with the known partitions. `forget` removes ended lives.
     """
 
     def __init__(self, kinds: Sequence[pa.DataType], idle: int | None) -> None:
-        """Know no partition; columns have these types. `idle` ns without a row end a life, None never does."""
+        """Create an empty table for partition columns of these types.
+
+        A pause of `idle` ns ends a life; with None lives never end.
+        """
         self.idle = INT_MAX if idle is None else idle
         self.keys = Keys(kinds)
         self.known = 0
@@ -50,12 +53,12 @@ class Lives:
 
     @property
     def reported(self) -> Words:
-        """Of each life the first window that has not been reported; `report` moves it on."""
+        """First window of each life that has not been reported; `report` advances it."""
         return self._lives[REPORTED, : self.known]
 
     @property
     def going_on(self) -> npt.NDArray[np.bool_]:
-        """Which lives the next row of their partition belongs to."""
+        """Mask of the lives that the next row of their partition belongs to."""
         return self._current[self._lives[PARTITION_OF, : self.known]] == np.arange(self.known)
 
     def rank(self, columns: Sequence[pa.Array], times: Words) -> tuple[Words, Words]:
@@ -91,7 +94,7 @@ class Lives:
         return np.where(self.going_on, counts // window.slide, (counts - 1 + window.range) // window.slide)
 
     def report(self, final: Words) -> None:
-        """Take it that all windows below `final` have been reported."""
+        """Record that all windows below `final` have been reported."""
         self._lives[REPORTED, : self.known] = final
 
     def partitions(self, lives: Words) -> list[pa.Array]:
@@ -99,9 +102,9 @@ class Lives:
         return self.keys.columns(self._lives[PARTITION_OF, lives])
 
     def forget(self, least: int = FEW) -> Words | None:
-        """Forget lives that ended, where they are many: None, or the new number of each life, NOBODY of one that ended.
+        """Remove ended lives if they are many. Return the new number of each life (NOBODY: removed), or None.
 
-        Partitions without a life are forgotten with them.
+        Partitions without a life are removed too.
         """
         going_on = self.going_on
         kept = np.flatnonzero(going_on)
@@ -117,7 +120,7 @@ class Lives:
         return numbers
 
     def snapshot(self, names: Sequence[str]) -> pa.Table:
-        """Return a row for each life, all of which go on, under these names of the columns of partitions."""
+        """Return a row for each life under these partition column names. All lives must be active."""
         counted = [pa.array(self._lives[row, : self.known].copy()) for row in (COUNTS, NEWEST_OF)]
         columns = self.partitions(np.arange(self.known))
         return pa.Table.from_arrays([*columns, *counted], names=[*names, COUNT, NEWEST])

@@ -1,8 +1,8 @@
-"""What is kept of the windows that are open: partials of panes of rows, in chunks of falling sizes.
+"""State of open windows: partials of panes of rows, in chunks of falling sizes.
 
-New partials are the last chunk. One that has become half as large as the chunk before it is merged with that, and what
-is in no open window is left out: so a partial is merged as often as the number of partials has doubled, chunks are few,
-and no more memory is held than for twice the partials of open windows, or of a batch.
+New partials are the last chunk. A last chunk of at least half the size of the chunk before is merged with it, without
+the partials of closed windows. So there are few chunks, and a partial is merged O(log n) times. Memory is at most twice
+the partials of open windows, or of a batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highlevel.windows.kind import SlidingWindow
 LIFE, PANE, WID = "life", "pane", "wid"
 
 EXPANDED = 1 << 20
-"""Partials of windows that are merged at a time, or those of one window where they are more."""
+"""Partials of windows that are merged in one call. One window may have more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Closing:
 
 
 class OpenPanes:
-    """Partials by life, pane and group. The lives' numbers are those of `Lives`."""
+    """Partials by life, pane and group. The numbers of lives are defined by `Lives`."""
 
     def __init__(self, window: SlidingWindow, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
-        """Keep none; `groups` are the columns of groups within a partition."""
+        """Create an empty store. `groups` are the group columns within a partition."""
         self.window = window
         self.groups = list(groups)
         self.what = list(what)
@@ -54,7 +54,7 @@ class OpenPanes:
         return sum(int(chunk.nbytes) for chunk in self.chunks)
 
     def add(self, batch: pa.RecordBatch, reported: Words) -> None:
-        """Take in partials with the columns LIFE and PANE, at least one; `reported` is that of `Lives`."""
+        """Add at least one partial, with the columns LIFE and PANE. `reported` is `Lives.reported`."""
         self.chunks.append(merged([batch], [LIFE, PANE, *self.groups], self.what))
         while len(self.chunks) > 1 and 2 * self.chunks[-1].num_rows >= self.chunks[-2].num_rows:
             last, before = self.chunks.pop(), self.chunks.pop()
@@ -69,7 +69,7 @@ class OpenPanes:
         return chunk if kept.all() else chunk.filter(pa.array(kept))
 
     def close(self, reported: Words, final: Words) -> list[pa.RecordBatch]:
-        """Return what windows from `reported` up to `final` of each life hold, merged: LIFE, WID, groups, the rest."""
+        """Return the windows from `reported` to `final` of each life, merged: LIFE, WID, groups, the rest."""
         window = self.window
         closing, chunks = [], []
         for chunk in self.chunks:
@@ -89,12 +89,12 @@ class OpenPanes:
         return list(self._windows(closing, reported, final))
 
     def _windows(self, closing: Sequence[Closing], reported: Words, final: Words) -> Iterator[pa.RecordBatch]:
-        """Merge partials by window: all windows that close in one row, cut where they would be too much at once."""
+        """Merge partials by window. The closing windows form one sequence, which is split if it is too long."""
         total = sum(int(each.counts.sum()) for each in closing)
         if total == 0:
             return
         windows = np.maximum(final - reported, 0)
-        before = np.cumsum(windows) - windows  # of each life: where its windows are in the row of all
+        before = np.cumsum(windows) - windows  # start of the windows of each life in the sequence
         length = int(windows.sum())
         step = max(1, EXPANDED * length // total)
         shifts = before - reported
@@ -108,7 +108,7 @@ class OpenPanes:
                 yield found
 
     def _part(self, closing: Closing, shifts: Words, begin: int, end: int) -> pa.RecordBatch:
-        """Return a partial for each window that one of a chunk is in, of the windows `[begin, end)` of the row."""
+        """Return a partial for each window in `[begin, end)` of the sequence that contains a partial of the chunk."""
         first = closing.first + shifts[closing.lives]
         low, high = np.maximum(first, begin), np.minimum(first + closing.counts, end)
         counts = np.maximum(high - low, 0)
@@ -121,7 +121,7 @@ class OpenPanes:
         return rows.append_column(LIFE, pa.array(lives)).append_column(WID, pa.array(wids))
 
     def renumber(self, numbers: Words) -> None:
-        """Take over new numbers of lives; partials of those that are NOBODY are dropped."""
+        """Apply new numbers of lives. Drop partials whose life has become NOBODY."""
         chunks = []
         for chunk in self.chunks:
             lives = numbers[chunk.column(LIFE).to_numpy()]
@@ -132,7 +132,7 @@ class OpenPanes:
         self.chunks = chunks
 
     def snapshot(self, reported: Words) -> pa.RecordBatch | None:
-        """Return what is in open windows, in one batch; None where there is nothing."""
+        """Return the partials of open windows in one batch, or None."""
         parts = [part for each in self.chunks if (part := self._open(each, reported)).num_rows]
         self.chunks = [merged(parts, [LIFE, PANE, *self.groups], self.what)] if parts else []
         return self.chunks[0] if self.chunks else None

@@ -1,4 +1,4 @@
-"""AddUserColumns: what users' functions make of the merged sub-aggregates of final windows."""
+"""Add the results of user-defined aggregates, computed from the merged sub-aggregates of final windows."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ class AddUserColumns:
         yield mark
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Nothing to keep."""
+        """Return an empty snapshot."""
         return {}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Nothing to take over."""
+        """Do nothing, because there is no state."""
 
 
 def results_of(column: UserColumn, batch: pa.RecordBatch) -> pa.Array:
     """Return the results of the groups in `batch`.
 
-    A group of which a part is NULL has NULL, and the function does not see it. A result that is NaN, or masked, is
-    NULL. AggregateError where it returns no numbers or another number of them; what it raises passes.
+    A group with a NULL part has the result NULL and is not passed to the function. A NaN or masked result becomes NULL.
+    Raise AggregateError if the function returns no numbers, or not one per group. Errors of the function are not
+    caught.
     """
     rows = batch.num_rows
     columns = BatchColumns(batch)
@@ -71,7 +72,7 @@ def results_of(column: UserColumn, batch: pa.RecordBatch) -> pa.Array:
 
 
 def _checked(shown: str, told: Any, groups: int) -> npt.NDArray[np.float64]:
-    """Return what a function returned as floats."""
+    """Convert the results of a function to floats."""
     found = np.ma.filled(np.ma.asarray(told, np.float64), np.nan) if np.ma.isMaskedArray(told) else np.asarray(told)
     if found.dtype.kind not in "biuf":
         raise AggregateError(f"{shown}: its function returned {type(told).__name__}, expected numbers")

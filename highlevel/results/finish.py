@@ -18,9 +18,9 @@ from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 
 class Finish:
-    """Turns merged sub-aggregates into the rows the query asks for.
+    """Turn merged sub-aggregates into the rows of the query's result.
 
-    What is of a window that ends at or below what was promised is late; no other row is.
+    A row is late if its window ends at or below the watermark.
     """
 
     def __init__(self, aggregation: Aggregation) -> None:
@@ -59,10 +59,10 @@ class Finish:
         yield mark
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """What was promised, where rows may be late."""
+        """Return the watermark if rows may be late."""
         return {"finish": pa.table({"low": [self.low]})} if self.aggregation.emit_late else {}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over what was promised."""
+        """Restore the watermark."""
         if "finish" in tables:
             self.low = tables["finish"]["low"][0].as_py()

@@ -1,10 +1,10 @@
-"""What is told of the values of groups: vectorised over all groups of a batch.
+"""Holistic aggregates, vectorised over all groups of a batch.
 
     count_distinct   number of different values
-    quantile(p)      position p * (n - 1) among the n values in their order, from 0; between two of them interpolated
-    mode             the most frequent value; of equals the smallest
+    quantile(p)      value at position p * (n - 1) of the n sorted values, counted from 0; interpolated
+    mode             the most frequent value, the smallest of several
     entropy          -Σ p log2 p over the shares p of the values, in bits
-    top(k)           the k most frequent values as text, `value=count value=count`; of equals the smaller first;
+    top(k)           the k most frequent values as text, `value=count value=count`; equal counts: smaller value first;
                      times are ISO 8601 texts in UTC
 
 Over no value count_distinct is 0 and the others are NULL.
@@ -22,7 +22,7 @@ from lowlevel.expressions.arrow import to_text
 from lowlevel.expressions.types import Type
 from lowlevel.times import time_texts
 
-# How often each value stands in each group, sorted once for all that is told of it.
+# The number of times that a value occurs in a group. One sort serves all aggregates.
 #
 # group    0  0  0  1  1           values rise within a group; NULL is no value
 # value    a  b  d  a  c           totals 6 and 8
@@ -35,12 +35,15 @@ Numbers = npt.NDArray[np.int64]
 class ValueCounts:
     """Values of some groups with their counts.
 
-    Entry i says that in group `groups[i]` the value at place `places[i]` of `column` stands `counts[i]` times. Numbers
-    rise, IPv4 comes before IPv6, texts rise by their code points; NaN is one value, and the greatest.
+    Entry i: group `groups[i]` contains the value at position `places[i]` of `column` `counts[i]` times. Numbers are in
+    rising order, IPv4 before IPv6, texts by code points. All NaN are one value, the greatest.
     """
 
     def __init__(self, ids: Numbers, groups: int, column: pa.Array, counts: Numbers) -> None:
-        """Sort the values of `column`, row i being of group `ids[i]` (below `groups`) and standing for `counts[i]`."""
+        """Sort the values of `column`.
+
+        Row i belongs to group `ids[i]` (below `groups`) and counts `counts[i]` times.
+        """
         rows = np.flatnonzero((counts > 0) & np.asarray(column.is_valid()))
         ranks = _ranks(column)[rows]
         ids = ids[rows]
@@ -55,7 +58,7 @@ class ValueCounts:
 
     @property
     def totals(self) -> Numbers:
-        """How many rows of each group have a value."""
+        """Number of rows with a value, per group."""
         sums = np.append(0, np.cumsum(self.counts))
         return sums[self.ends] - sums[self.begins]
 
@@ -66,11 +69,11 @@ class ValueCounts:
 
     @property
     def ends(self) -> Numbers:
-        """The first entry behind each group."""
+        """Index after the last entry of each group."""
         return np.searchsorted(self.groups, np.arange(self.group_count), side="right")
 
     def by_frequency(self) -> Numbers:
-        """Return the entries group by group, the most frequent first; of equals the smaller value."""
+        """Return the entries group by group, the most frequent first, equal counts by value."""
         return np.lexsort((-self.counts, self.groups))  # which leaves equals in the order they are in
 
     def numbers(self) -> npt.NDArray[np.float64]:
@@ -79,7 +82,7 @@ class ValueCounts:
 
 
 def _order(ids: Numbers, ranks: Numbers, groups: int) -> Numbers:
-    """Return the order by group, then by value; of equals any."""
+    """Return the order by group, then by value. Equal entries may be in any order."""
     if len(ids) == 0:
         return ids
     least = int(ranks.min())
@@ -90,7 +93,7 @@ def _order(ids: Numbers, ranks: Numbers, groups: int) -> Numbers:
 
 
 def _ranks(column: pa.Array) -> Numbers:
-    """Return numbers in the order of the values: equal for equal ones; any number for a NULL."""
+    """Return numbers in the order of the values. Equal values have equal numbers; a NULL has any number."""
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
         encoded = column.dictionary_encode()
@@ -152,7 +155,7 @@ def modes(values: ValueCounts) -> pa.Array:
 
 
 def _firsts(values: ValueCounts, order: npt.NDArray[np.int64]) -> pa.Array:
-    """Return the place of the first entry of each group in an order of the entries; NULL where it has none."""
+    """Return the position of the first entry of each group in `order`, NULL for a group without entries."""
     begins, ends = values.begins, values.ends
     places = np.append(values.places[order], 0)
     return pa.array(places[np.minimum(begins, len(order))], mask=begins == ends)

@@ -1,7 +1,7 @@
 """SelectGroups: compares the groups of a window with each other.
 
-    heavy(p)   value >= p * the sum of the values of the window's groups, exactly where values are integers
-    top(k)     fewer than k groups of the window have a greater value: of equals at the last place all are in
+    heavy(p)   value >= p * the sum of the values of the window's groups (exact for integers)
+    top(k)     fewer than k groups of the window have a greater value; equal values at rank k are all selected
 
 A group whose value is NULL, or NaN, has no part in sums and order, and is not selected.
 """
@@ -51,15 +51,15 @@ class SelectGroups:
         yield mark
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Nothing to keep."""
+        """Return an empty snapshot."""
         return {}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Nothing to take over."""
+        """Do nothing, because there is no state."""
 
 
 def selected(selection: Selection, value: Any, windows: Ids) -> Chosen:
-    """Return which groups are selected; `windows` has a number for the window of each."""
+    """Return a mask of the selected groups. `windows` contains the window number of each group."""
     assert isinstance(value, Vector)
     rows = len(windows)
     values = np.broadcast_to(value.data, rows)

@@ -5,9 +5,9 @@
     1     A      Y       2         ──►    1     B      of X        1
     1     B      X       1
 
-A pane's sketches leave when no older partial can come; until then there is one per group, and as many values as it
-has cost no more. What is late leaves at once, as a partial of its own. A sketch leaves behind a number that no other
-has, so that two that are equal by chance are never taken for one.
+A pane's sketches are emitted when no older partial can arrive. Until then each group has one sketch, so further values
+cost no memory. A late partial is emitted at once, with a separate sketch. A sketch is prefixed by a unique number, so
+that two equal sketches are never merged as one value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FoldedPane:
     def __init__(
         self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated], foldings: Sequence[Folding]
     ) -> None:
-        """Hold nothing; `schema` is that of the partials."""
+        """Create an empty pane. `schema` is the schema of the partials."""
         self.table = GroupTable(schema, groups, what)
         self.foldings = foldings
         self.sketches: list[list[Sketch]] = [[] for _ in foldings]
@@ -68,7 +68,7 @@ class FoldedPane:
         return ids
 
     def to_arrow(self, number: int) -> pa.RecordBatch:
-        """Return a row per group; its sketches are numbered from `number` on."""
+        """Return a row per group. Its sketches are numbered from `number`."""
         batch = self.table.to_arrow()
         for folding, sketches in zip(self.foldings, self.sketches, strict=True):
             numbered = [(number + place).to_bytes(NUMBER_BYTES, "little") for place in range(len(sketches))]
@@ -78,7 +78,7 @@ class FoldedPane:
 
 
 def _runs(ids: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    """Return (id, first, end) for each run of equal ids; no run if there is no id, as of values that are all NULL."""
+    """Return (id, first, end) for each run of equal IDs."""
     begins = np.flatnonzero(np.append(True, np.diff(ids) != 0)[: len(ids)])
     ends = np.append(begins[1:], len(ids))[: len(begins)]
     return list(zip(ids[begins].tolist(), begins.tolist(), ends.tolist(), strict=True))
@@ -87,7 +87,7 @@ def _runs(ids: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
 def told_of_sketches(
     folding: Folding, parameter: float, ids: npt.NDArray[np.int64], groups: int, column: pa.Array
 ) -> list[object]:
-    """Merge the sketches of each group, row i being of group `ids[i]`, and return what they say."""
+    """Merge the sketches of each group and return their results. Row i belongs to group `ids[i]`."""
     sketches = [MAKERS[folding.function]() for _ in range(groups)]
     for group, data in zip(ids.tolist(), column.to_pylist(), strict=True):
         sketches[group].merge(data[NUMBER_BYTES:])
@@ -95,13 +95,13 @@ def told_of_sketches(
 
 
 PROMISED, PANE, INNER = "promised", "pane ", "windows "
-"""Names of tables in a snapshot, or what they begin with."""
+"""Table names, and prefixes of table names, in a snapshot."""
 
 
 class FoldingWindows:
-    """A `WindowOperator` over time: holds a sketch per pane and group, and hands panes on when they are complete.
+    """A `WindowOperator` over time: keep a sketch per pane and group, and emit complete panes.
 
-    Of what is late for windows, folded partials are counted.
+    The counters of late partials count folded partials.
     """
 
     def __init__(self, aggregation: Aggregation, inner: SlidingAggregate) -> None:
@@ -130,12 +130,12 @@ class FoldingWindows:
 
     @property
     def late_rows(self) -> int:
-        """Rows behind such partials."""
+        """Rows of the partials in `late`."""
         return self.inner.late_rows
 
     @property
     def bytes(self) -> int:
-        """Bytes of what is held, sketches as they would be written."""
+        """Bytes of the state. Sketches count with their serialised size."""
         sketches = (sketch for pane in self.panes.values() for some in pane.sketches for sketch in some)
         tables = sum(pane.table.bytes for pane in self.panes.values())
         return self.inner.bytes + tables + sum(len(sketch.to_bytes()) for sketch in sketches)
@@ -187,7 +187,7 @@ class FoldingWindows:
         yield from self.inner.rows(0, rows)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """What was promised, a table for each pane, and the state of the windows."""
+        """Return the watermark, a table for each pane, and the state of the windows."""
         tables = {PROMISED: pa.table({"low": [self.low], "number": [self.number]})}
         for number, pane in self.panes.items():
             tables[f"{PANE}{number}"] = pa.Table.from_batches([pane.to_arrow(0)])

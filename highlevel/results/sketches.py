@@ -1,11 +1,11 @@
-"""Sketches: what is told of all values of a group from bounded memory, by the datasketches library.
+"""Sketches: approximate aggregates in bounded memory, with the datasketches library.
 
     approx_count_distinct   HyperLogLog, 2^12 registers: relative standard error 1.6 %           2 KB at most
-    approx_quantile         KLL, k = 200: of a quantile's rank 1.7 % of the rows, 99 % sure      about 5 KB
+    approx_quantile         KLL, k = 200: rank error 1.7 % of the rows at 99 % confidence        about 5 KB
     approx_top              frequent items, 768 values: counts up to 0.35 % of the rows high     texts of the values
 
-Sketches of parts merge to a sketch of the whole. A HyperLogLog depends on the values alone; KLL draws lots, and which
-values a frequent-items sketch drops depends on the order: two runs may differ within the bounds.
+Sketches of parts merge to a sketch of the whole. A HyperLogLog depends on the values only. KLL is randomised, and a
+frequent-items sketch drops values by their order, so two runs may differ within the bounds.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Values = Sequence[Any] | npt.NDArray[Any]
 
 
 class Sketch(Protocol):
-    """What the sketches here have in common."""
+    """Common interface of the sketches."""
 
     def add(self, values: Values, counts: npt.NDArray[np.int64]) -> None:
-        """Take in values, each so many times."""
+        """Add values with their counts."""
         ...
 
     def merge(self, data: bytes) -> None:
@@ -47,22 +47,22 @@ class Sketch(Protocol):
         ...
 
     def told(self, parameter: float) -> Any:
-        """Return the result; None over no value."""
+        """Return the result, or None without values."""
         ...
 
 
 class Distinct:
-    """How many different values there are."""
+    """Number of different values."""
 
     def __init__(self) -> None:
-        """Know none."""
+        """Create an empty sketch."""
         import datasketches
 
         self.library = datasketches
         self.sketch = datasketches.hll_sketch(REGISTERS_LOG2, datasketches.tgt_hll_type.HLL_4)
 
     def add(self, values: Values, counts: npt.NDArray[np.int64]) -> None:
-        """Take in values; how often each stands is of no concern."""
+        """Add values and ignore their counts."""
         for value in values:
             self.sketch.update(value)
 
@@ -83,10 +83,10 @@ class Distinct:
 
 
 class Quantiles:
-    """Where values lie in their order."""
+    """Quantiles of values."""
 
     def __init__(self) -> None:
-        """Know none."""
+        """Create an empty sketch."""
         import datasketches
 
         self.library = datasketches
@@ -116,10 +116,10 @@ class Quantiles:
 
 
 class Frequent:
-    """Which values stand most often; all of those that stand more often than the error are found."""
+    """Most frequent values. The result contains all values that are more frequent than the error bound."""
 
     def __init__(self) -> None:
-        """Know none."""
+        """Create an empty sketch."""
         import datasketches
 
         self.library = datasketches
@@ -150,11 +150,11 @@ MAKERS: dict[DetailFunction, Callable[[], Sketch]] = {
     DetailFunction.APPROX_QUANTILE: Quantiles,
     DetailFunction.APPROX_TOP: Frequent,
 }
-"""How the sketch of each function is made."""
+"""Constructor of the sketch for each function."""
 
 
 def values_for(folding: Folding, column: pa.Array) -> Values:
-    """Return the values of a column, none NULL, in the form that the sketch of a folding takes."""
+    """Convert a column without NULLs to the form that the sketch of a folding needs."""
     if folding.function is DetailFunction.APPROX_QUANTILE:
         return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     if folding.function is DetailFunction.APPROX_TOP:

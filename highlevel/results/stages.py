@@ -1,4 +1,4 @@
-"""The stages behind the operator of a query's windows: what each final window goes through."""
+"""Stages after the window operator of a query, which process each final window."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from highlevel.results.summarise import Summarise
 
 
 def behind_windows(aggregation: Aggregation) -> tuple[list[Operator], Finish]:
-    """Make the stages of an aggregation in their order; return them and the last one."""
+    """Create the stages of an aggregation in their order. Return them and the last stage."""
     finish = Finish(aggregation)
     details = [Summarise(aggregation)] if aggregation.details else []
     selections = [SelectGroups(aggregation)] if aggregation.selections else []
@@ -24,7 +24,7 @@ def behind_windows(aggregation: Aggregation) -> tuple[list[Operator], Finish]:
 
 
 def through(stages: Sequence[Operator], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Take rows of final windows through stages, where no promises go."""
+    """Process rows of final windows with stages that need no punctuations."""
     if not stages:
         yield batch
         return

@@ -1,12 +1,12 @@
-"""Summarise: of the rows that a group has in a window, one for each of its values, one row and what they say.
+"""Summarise: replace the rows of a group in a window, one per value, by one row with the aggregates of the values.
 
     window  srcIP  destPort  count            window  srcIP  count  d0 = count_distinct(destPort)
     1       A      80        5                1       A      7      2
     1       A      443       2         ──►    1       B      1      1
     1       B      80        1
 
-Sub-aggregates merge as they do everywhere. Where several arguments are asked about, rows are one for each combination
-of their values, and each argument is looked at by itself.
+Sub-aggregates are merged by their usual rules. With several arguments there is one input row for each combination of
+values, and each argument is evaluated separately.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Summarise:
         yield mark
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Nothing to keep."""
+        """Return an empty snapshot."""
         return {}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Nothing to take over."""
+        """Do nothing, because there is no state."""

@@ -37,7 +37,7 @@ def readable(rows: Rows, times: Collection[str]) -> Rows:
 
 
 def internal(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return readable rows in the schema of a plan: what `readable` has made of them is undone.
+    """Convert readable rows back to the schema of a plan: the inverse of `readable`.
 
     >>> made = readable(pa.table({"a": pa.array([b"abcd", None]), "ts": [1, 2]}), ["ts"])
     >>> made["a"].to_pylist(), internal(made, pa.schema({"a": pa.binary(), "ts": pa.int64()}))["a"].to_pylist()

@@ -5,16 +5,16 @@
     sorted runs, one per batch        ├─ left ─┼──── in the last window ────┼─ not in a window yet ─┤
                                       begin                              entered                   end
 
-The thesis (Li 2008, §6.1.4) keeps a partial result for each point of time where the contents of a window change, and
-each row updates all of them in `[ts, ts + RANGE)`: with 100 000 windows open, 100 000 updates for a row. But which
-windows there are, and what they hold, is known when punctuation makes rows final, and not needed before. So rows wait
-unsorted but for the runs they came in; punctuation takes out what is below it, sorts that alone, and two pointers move
-over the final rows. A window is the totals of the rows between them, by group.
+The thesis (Li 2008, §6.1.4) keeps a partial result for each time at which the contents of a window change. A row
+updates all of them in `[ts, ts + RANGE)`: 100 000 updates with 100 000 open windows. But the windows and their contents
+are known, and needed, only when a punctuation makes rows final. So rows wait in their sorted runs. A punctuation
+removes the rows below it, sorts only these, and moves two pointers over the final rows. A window is the totals of the
+rows between them, by group.
 
 Totals are two stacks for each group, which merge and never take out: exact for every way to merge, sums of FLOAT
-without drift. The *front* holds for each of the older rows the total of it and all that follow it there; the *back*
-is one running total of the newer ones. A row that leaves is the first of the front; where the front is empty, the back
-is turned into a front, once for each row. So a row costs a few merges, however many windows hold it.
+without drift. The *front* stores for each older row the total of the row and all following rows of the front. The
+*back* is one running total of the newer rows. A row that leaves is the first of the front. If the front is empty, the
+back becomes the front, once per row. So a row costs a few merges, independent of the number of windows that contain it.
 
-`numbering` says which rows have a window, `rows` makes words of columns and back, `operator` puts it all together.
+`numbering` selects the rows that have a window, `rows` converts columns to words, `operator` combines the parts.
 """

@@ -40,7 +40,7 @@ OUT_ROWS = 65_536
 """Rows of results that are handed on at a time, at most."""
 
 SMALLEST = 1024
-"""Rows there is room for at least, where there are any."""
+"""Minimum room if there are rows."""
 
 
 class Extent:
@@ -50,7 +50,7 @@ class Extent:
     """
 
     def __init__(self, reach: int, what: Sequence[tuple[Accumulated, Sequence[bool]]]) -> None:
-        """Make windows `(wid - reach, wid]`; `what` says how columns merge, and which of them are FLOAT."""
+        """Make windows `(wid - reach, wid]`. `what` contains the merge rules, and True for FLOAT columns."""
         self.reach = reach
         ops: list[int] = []
         self.starts: list[int] = []
@@ -93,7 +93,7 @@ class Extent:
         return self._rows[GROUP, self._state[BEGIN] : self._state[END]]
 
     def rows(self) -> Words:
-        """Return the rows held; a copy."""
+        """Return a copy of the stored rows."""
         held = self._rows[:, self._state[BEGIN] : self._state[END]]
         return np.concatenate([held[:LINK], held[VALUES : VALUES + self.columns]])
 
@@ -105,7 +105,7 @@ class Extent:
             self._groups = np.ascontiguousarray(np.concatenate([self._groups, more], axis=1))
 
     def add(self, rows: Words) -> None:
-        """Take in rows: all of them after those that are held, which costs nothing, or any, which costs a new start."""
+        """Add rows. Rows after all stored rows cost no restart; other rows cause one."""
         if rows.shape[1] == 0:
             return
         if len(self.times) and rows[TIME, 0] < self.times[-1]:
@@ -164,14 +164,14 @@ class Extent:
         rows = self._no_rows(capacity)
         rows[:, : end - begin] = held
         entered = int(self._state[ENTERED]) - begin
-        # Rows that have not entered have no link yet: what stands there is anything.
+        # Rows that have not entered have no link yet: the value is undefined.
         for links in (rows[LINK, :entered], self._groups[FRONT], self._groups[NEWEST]):
             links[links != NONE] -= begin
         self._rows = rows
         self._state[[BEGIN, ENTERED, END]] = 0, entered, end - begin
 
     def relabel(self, ids: Words, new: Words) -> None:
-        """Give groups other ids: `ids`, in rising order, become 0, 1, 2, …; `new` has them by their old ids.
+        """Change the IDs of groups: `ids`, in rising order, become 0, 1, 2, …. `new` contains them by their old IDs.
 
         No other group has rows.
         """

@@ -3,10 +3,10 @@
     row      TIME, GROUP, LINK, values…, totals…    a matrix of words x capacity; the rows are begin … end
     group    FRONT, NEWEST, PLACE, MEMBER, back…    a matrix of words x room
 
-A group's older rows in the window are its front: FRONT is the first, LINK the next one, and a row's totals are those
-of it and all that follow it there. Its newer rows are its back: NEWEST is the last, LINK the one before, and `back` are
-the totals. NONE ends both. MEMBER[0 … ACTIVE) are the groups that have rows in the window, PLACE is where in it a group
-stands.
+A group's older rows in the window are its front: FRONT is the first row, LINK the next. The totals of a row include all
+following rows of the front. Its newer rows are its back: NEWEST is the last row, LINK the previous, and `back` are the
+totals. NONE ends both. MEMBER[0 … ACTIVE) are the groups with rows in the window; PLACE is the position of a group in
+MEMBER.
 """
 
 from __future__ import annotations
@@ -24,8 +24,14 @@ WID, WID_GROUP, WID_VALUES = 0, 1, 2
 NONE = -1
 
 BEGIN, ENTERED, END, ACTIVE, WINDOW, SAID, OUTSIDE, STATE_WORDS = range(8)
-"""Words of the state: the rows held, those below ENTERED in the last window; groups in it; of the windows that are
-being made the one that is next, and how many of its groups were written; rows that left and were in no window."""
+"""Words of the state.
+
+- BEGIN, END: range of the stored rows.
+- ENTERED: end of the rows in the last window.
+- ACTIVE: number of groups in the window.
+- WINDOW, SAID: next window, and number of its groups that are already written.
+- OUTSIDE: number of rows that were in no window.
+"""
 
 
 @helper
@@ -82,7 +88,7 @@ def turn(  # type: ignore[no-untyped-def]
 def leave_until(  # type: ignore[no-untyped-def]
     rows, rows_float, capacity, groups, room, ops, starts, columns, state, last
 ):  # fmt: skip
-    """Let all rows up to the time `last` leave; those that have not been in a window are counted."""
+    """Remove all rows until the time `last`, and count the rows that were in no window."""
     row = state[BEGIN]
     while row < state[END] and rows[row] <= last:
         if row == state[ENTERED]:
@@ -109,10 +115,10 @@ def sweep(  # type: ignore[no-untyped-def]
     rows, rows_float, capacity, groups, groups_float, room, ops, starts, columns, wids, wid_count, state, reach,
     out, out_float, out_room,
 ):  # fmt: skip
-    """Write the groups of windows `(wid - reach, wid]` to `out`; return how many rows it has.
+    """Write the groups of windows `(wid - reach, wid]` to `out`. Return the number of rows.
 
-    Windows rise, and are at or above all that were made before. `out` is a matrix of WID, GROUP, values… x out_room;
-    where it is full, the state says where to go on: call again until state[WINDOW] is wid_count.
+    Windows rise, and are not below earlier windows. `out` is a matrix of WID, GROUP, values… x out_room. If it is full,
+    the state contains the position: call again until state[WINDOW] is wid_count.
     """
     written = 0
     while state[WINDOW] < wid_count:
@@ -147,7 +153,7 @@ def sweep(  # type: ignore[no-untyped-def]
 def enter_rows(  # type: ignore[no-untyped-def]
     rows, rows_float, capacity, groups, groups_float, room, ops, columns, state, last
 ):  # fmt: skip
-    """Let all rows up to the time `last` enter; return how many rows have."""
+    """Add all rows until the time `last` to the window. Return the end of the added rows."""
     enter_until(rows, rows_float, capacity, groups, groups_float, room, ops, columns, state, last)
     return state[ENTERED]
 
@@ -156,7 +162,7 @@ def enter_rows(  # type: ignore[no-untyped-def]
 def leave_rows(  # type: ignore[no-untyped-def]
     rows, rows_float, capacity, groups, room, ops, starts, columns, state, last
 ):  # fmt: skip
-    """Let all rows up to the time `last` leave; return where the others begin."""
+    """Remove all rows until the time `last` from the window. Return the start of the other rows."""
     leave_until(rows, rows_float, capacity, groups, room, ops, starts, columns, state, last)
     return state[BEGIN]
 

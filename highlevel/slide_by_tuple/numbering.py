@@ -1,9 +1,8 @@
-"""Which rows have a window of their own: each n-th, counted by arrival, or in the order of ts.
+"""Select the rows that have a window: every n-th in arrival order, or in the order of ts.
 
-Both count all rows that came, those that came late among them, so that windows that are still open are those of the
-definition over all rows. Every row's number by arrival is known when it comes; in the order of ts it is when the row is
-final: a running count of the rows that are. Of equal times it makes no difference which is counted first, as a window
-is a time.
+Both count all received rows, including late rows. So the windows that are still open match the definition over all
+rows. The number by arrival is known at once. The number in the order of ts is known when the row is final, as a running
+count of the final rows. The order of equal times does not matter, because a window is a time.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from highlevel.windows.kind import Values
 
 
 class Numbering(Protocol):
-    """Counts rows and knows the windows. Times are in rising order where it is not said otherwise."""
+    """Counts rows and knows the windows. Times rise unless stated otherwise."""
 
     number: int
-    """How many rows are counted."""
+    """Number of counted rows."""
 
     @property
     def bytes(self) -> int:
@@ -29,7 +28,7 @@ class Numbering(Protocol):
 
     @property
     def marks(self) -> Values:
-        """Times of rows that have a window and are not final, where they are kept apart from the rows."""
+        """Times of rows that have a window and are not final, if they are stored separately from the rows."""
         ...
 
     def mark(self, times: Values) -> None:
@@ -37,23 +36,23 @@ class Numbering(Protocol):
         ...
 
     def arrive(self, times: Values, reached: int) -> None:
-        """Count rows that arrive, in this order; those up to the time `reached` are too late for any open window."""
+        """Count rows in arrival order. Rows until the time `reached` are too late for any open window."""
         ...
 
     def missed(self, low: int, late: Values, held: Values) -> int | None:
-        """Count rows that came below the promise `low`, and say the last window below it by the rows there are now.
+        """Count rows below the watermark `low`. Return the last window below it, by the present rows.
 
-        `late` are their times, or none; `held` are those of all final rows that are held, these among them. None where
-        no window has come, or none that holds any of them.
+        `late` are their times, possibly none. `held` are the times of all stored final rows, including these. Return
+        None without a window, or if no window contains any of them.
         """
         ...
 
     def final(self, low: int, times: Values) -> Values:
-        """Return the windows below `low`, in rising order: those of `times`, of which no other is below it."""
+        """Return the windows below `low`, in rising order, that rows with `times` have."""
         ...
 
     def open(self, low: int, times: Values) -> int:
-        """Return how many windows there are from `low` on, given the times of the rows that wait, if no other comes."""
+        """Return the number of windows from `low`, given the times of the waiting rows, if no other row arrives."""
         ...
 
 
@@ -64,7 +63,7 @@ class ByArrival:
         """Begin with row 1."""
         self.every = every
         self.number = 0
-        self._marks = Runs(1)  # each row has a window where `every` is 1, and nothing is kept here
+        self._marks = Runs(1)  # unused if `every` is 1, because each row has a window
 
     @property
     def bytes(self) -> int:
@@ -73,7 +72,7 @@ class ByArrival:
 
     @property
     def marks(self) -> Values:
-        """Times of rows that have a window and are not final; none where all have one."""
+        """Times of rows that have a window and are not final, empty if all rows have a window."""
         return self._marks.all()[TIME]
 
     def mark(self, times: Values) -> None:
@@ -117,14 +116,14 @@ class ByRank:
 
     @property
     def marks(self) -> Values:
-        """None: windows follow from the rows."""
+        """Return no times, because the windows follow from the rows."""
         return np.empty(0, np.int64)
 
     def mark(self, times: Values) -> None:
-        """Have nothing to take over."""
+        """Do nothing, because no times are stored."""
 
     def arrive(self, times: Values, reached: int) -> None:
-        """Count the rows that are before all that are held; what rank the others have is known when they are final."""
+        """Count the rows that are before all stored rows. The ranks of the others are known when they are final."""
         self.number += int(np.count_nonzero(times <= reached))
 
     def missed(self, low: int, late: Values, held: Values) -> int | None:

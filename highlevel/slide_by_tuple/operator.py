@@ -25,10 +25,10 @@ PENDING, HELD, MARKS, PROGRESS = "pending", "held", "marks", "progress"
 class SlideByTupleAggregate:
     """A `WindowOperator` over partials of single rows.
 
-    A window leaves when the promise passes it, and is what the definition says of all rows that had come by then: of
-    rows below the promise too, which are in those of their windows that are open, and counted by the numbering. Such a
-    row is late where the definition, over all rows that have come, puts it into a window that is final; or where a
-    RANGE and more lies between it and the promise, so that no window is left that it could be in.
+    A window is emitted when the watermark passes it. It contains all rows that have arrived, also rows below the
+    watermark in their windows that are still open. The numbering counts these rows too. Such a row is late if the
+    definition over all rows puts it into a final window. It is also late if it is RANGE or more below the watermark,
+    because no open window can contain it.
     """
 
     def __init__(self, window: SlideByTuple, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
@@ -38,11 +38,11 @@ class SlideByTupleAggregate:
         self.what = accumulated(subaggregates)
         self.columns = [name for each in self.what for name in each.columns]
         self.count_of_rows = count_of_rows(subaggregates)
-        # Where each row has a window it is the same which is counted first; arrival needs no memory then.
+        # If each row has a window, the order of counting does not matter. Counting by arrival then needs no memory.
         by_rank = window.by_rank and window.every > 1
         self.numbering: Numbering = ByRank(window.every) if by_rank else ByArrival(window.every)
         self.low = BEGINNING  # every window with a smaller id is final
-        self.passed = BEGINNING  # the greatest id of a window that is: it left, or its row came too late
+        self.passed = BEGINNING  # the greatest window ID that was emitted, or whose row was too late
         self.received = 0
         self.late = 0
         self.late_rows = 0
@@ -52,7 +52,7 @@ class SlideByTupleAggregate:
 
     @property
     def outside(self) -> int:
-        """Rows that were in no window: none of those that have one lies less than a RANGE after them."""
+        """Rows that were in no window, because no row with a window follows within RANGE."""
         return self._outside + (self._rows.extent.outside if self._rows else 0)
 
     @property
@@ -62,12 +62,12 @@ class SlideByTupleAggregate:
         return self.numbering.bytes + (rows.bytes if rows else 0)
 
     def open_windows(self) -> int:
-        """How many windows the rows that are not final have, if no other row comes."""
+        """Return the number of windows of the rows that are not final, if no other row arrives."""
         times = self._rows.pending.all()[TIME] if self._rows else np.empty(0, np.int64)
         return self.numbering.open(self.low, times)
 
     def take_closed(self) -> int:
-        """How many windows left since this was last asked."""
+        """Return the number of windows emitted since the last call."""
         closed, self._closed = self._closed, 0
         return closed
 
@@ -130,7 +130,7 @@ class SlideByTupleAggregate:
             self._rows = None
 
     def _known(self, schema: pa.Schema) -> Rows:
-        """Return where rows are kept; types are those of the first."""
+        """Return the row store. The first batch determines its types."""
         if self._rows is None:
             self._rows = Rows(schema, self.groups, self.what, self.window.range)
         return self._rows
@@ -148,7 +148,7 @@ class SlideByTupleAggregate:
         return pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *self.groups, *self.columns])
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Rows pending and held, as they came; how far the promise is and what was numbered."""
+        """Return the pending and final rows as received, the watermark, and the state of the numbering."""
         number = pa.table({"low": [self.low], "passed": [self.passed], "number": [self.numbering.number]})
         tables = {PROGRESS: number}
         if len(self.numbering.marks):
@@ -159,7 +159,7 @@ class SlideByTupleAggregate:
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over a snapshot; totals are made anew."""
+        """Restore the state of a snapshot and compute the totals again."""
         (progress,) = tables[PROGRESS].to_pylist()
         self.low, self.passed, self.numbering.number = progress["low"], progress["passed"], progress["number"]
         if MARKS in tables:
@@ -176,7 +176,7 @@ class SlideByTupleAggregate:
 
 
 def whole_windows(pieces: Iterable[Words]) -> Iterator[Words]:
-    """Yield the rows of rising windows, which come in pieces, in pieces that no window is cut by."""
+    """Combine pieces of rows of rising windows, so that no piece ends within a window."""
     rest: list[Words] = []  # of one window
     for piece in pieces:
         if piece.shape[1] == 0:

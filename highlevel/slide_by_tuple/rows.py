@@ -23,10 +23,10 @@ IDLE_GROUPS = 1024
 
 
 class Rows:
-    """What is pending and what is final, and the ids of the groups of both."""
+    """Pending rows, final rows, and the group IDs of both."""
 
     def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated], reach: int) -> None:
-        """Hold none; `schema` is that of the partials, windows reach back `reach`."""
+        """Create an empty store. `schema` is the schema of the partials; windows reach back `reach` ns."""
         self.groups = list(groups)
         self.columns = [name for each in what for name in each.columns]
         self.schema = pa.schema([schema.field(name) for name in (PANE, *self.groups, *self.columns)])
@@ -41,7 +41,7 @@ class Rows:
         return self.pending.bytes + self.extent.bytes + self.keys.bytes
 
     def words(self, batch: pa.RecordBatch) -> Words:
-        """Return rows as columns of a matrix; their groups get ids."""
+        """Return rows as columns of a matrix, and assign group IDs."""
         rows = np.empty((VALUES + len(self.columns), batch.num_rows), np.int64)
         rows[TIME] = batch.column(PANE).to_numpy()
         rows[GROUP] = self.keys.of([batch.column(name) for name in self.groups], batch.num_rows)
@@ -50,7 +50,7 @@ class Rows:
         return rows
 
     def batch(self, words: Words) -> pa.RecordBatch:
-        """Return rows as they came, without their links."""
+        """Return rows as received, without their links."""
         times, *values = words[TIME].copy(), *words[VALUES:].copy()
         floats = [self.schema.field(name).type == pa.float64() for name in self.columns]
         values = [each.view(np.float64) if is_float else each for each, is_float in zip(values, floats, strict=True)]
@@ -58,9 +58,9 @@ class Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def purge(self, reached: int) -> int | None:
-        """Forget final rows up to the time `reached`, and groups without rows where they are many.
+        """Remove final rows until the time `reached`, and groups without rows if they are many.
 
-        Where no row is left, return how many of those that went were in no window, and None elsewhere.
+        If no row is left, return the number of removed rows that were in no window, otherwise None.
         """
         self.extent.purge(reached)
         live = self.pending.rows + len(self.extent.times)

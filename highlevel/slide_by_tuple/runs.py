@@ -17,9 +17,9 @@ class Runs:
     """Rows of `width` int64 words each, as matrices of width x rows."""
 
     def __init__(self, width: int) -> None:
-        """Hold nothing."""
+        """Create an empty list of runs."""
         self.width = width
-        self._runs: list[Words] = []  # each in the order of its times; none is empty
+        self._runs: list[Words] = []  # sorted by time, none empty
 
     @property
     def rows(self) -> int:
@@ -32,7 +32,7 @@ class Runs:
         return sum(int(run.nbytes if run.base is None else run.base.nbytes) for run in self._runs)
 
     def add(self, rows: Words) -> None:
-        """Take in a matrix of rows; it is not changed, and must not be changed from now on."""
+        """Add a matrix of rows. The caller must not change it afterwards."""
         if rows.shape[1] == 0:
             return
         self._runs.append(in_order([rows]))
@@ -61,11 +61,11 @@ class Runs:
         return in_order(taken) if taken else np.empty((self.width, 0), np.int64)
 
     def all(self) -> Words:
-        """Return all rows in the order of their times; they stay."""
+        """Return all rows in the order of their times, without removing them."""
         return in_order(self._runs) if self._runs else np.empty((self.width, 0), np.int64)
 
     def relabel(self, word: int, new: Words) -> None:
-        """Replace a word of each row by what `new` has at its place; times stay as they are."""
+        """Replace a word of each row by `new[word]`. Times do not change."""
         for place, run in enumerate(self._runs):
             copy = run.copy()
             copy[word] = new[run[word]]
@@ -73,7 +73,7 @@ class Runs:
 
 
 def in_order(parts: list[Words]) -> Words:
-    """Return the rows of some matrices, at least one, in the order of their times; equal ones stay as they stand."""
+    """Return the rows of at least one matrix in the order of their times. Equal times keep their order."""
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
     times = rows[TIME]
     if (times[1:] >= times[:-1]).all():

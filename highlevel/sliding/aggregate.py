@@ -1,15 +1,15 @@
-"""Aggregate: rolls partials up per window and group; punctuation closes each window once (WID; Li 2008, §6.1.2).
+"""Roll partials up by window and group; a punctuation closes each window once (WID; Li 2008, §6.1.2).
 
-The window id is one more grouping column, so arrival order is of no concern. State is kept per *range of window ids*:
-partials with the same `[first_wid, end_wid)` share a pile, and window w is the merge of the piles whose range holds w.
-For tumbling windows that is a pile per window; for sliding ones a pile per pane, and a partial is stored once however
-many windows it is in. Piles live in a map, so a gap of years between two of them costs nothing.
+The window ID is one more grouping column, so the arrival order does not matter. State is kept per *range of window
+IDs*. Partials with the same `[first_wid, end_wid)` share a merge buffer; window w is the merge of the buffers whose
+range contains w. Tumbling windows have one buffer per window, sliding windows one per pane. A partial is stored once,
+even if many windows contain it. Buffers are entries of a map, so a gap of years between two of them costs no memory.
 
-Many short windows in one batch, such as milliseconds, have no piles: their partials stay together in sorted runs
-(`highlevel.sliding.scattered_partials`), and leave at punctuation with the rows of the piles of the same windows.
+Many short windows in one batch (milliseconds) have no merge buffers. Their partials stay together in sorted runs
+(`highlevel.sliding.scattered_partials`).
 
-How a window is made of its piles is chosen by cost (`highlevel.sliding.window_rows`), window by window: merged anew,
-or from the totals of the window before. Totals are never part of a snapshot: they follow from the piles.
+The cost decides for each window (`highlevel.sliding.window_rows`) if its buffers are merged again or the totals of the
+window before are updated. Totals are not part of a snapshot because they can be computed from the buffers.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ CLOSED, SCATTERED = "closed", "scattered"
 
 
 class Aggregate:
-    """Merges partials; closes windows at punctuation. Rows of the result: `wid`, the groups, the merged sub-aggregates.
+    """Merge partials and close windows at punctuations.
 
-    A partial for a window that is already final is left out of that window and counted in `late`; it still reaches
-    its open windows. The rows behind it are counted in `late_rows` where a sub-aggregate counts rows. A window without
-    a partial is not emitted.
+    Rows of the result: `wid`, the groups, the merged sub-aggregates.
+
+    A partial for a final window is left out of that window and counted in `late`. Its open windows still receive it.
+    `late_rows` counts the rows of such partials if a sub-aggregate counts rows. A window without a partial is not
+    emitted.
     """
 
     def __init__(self, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
-        """Group by the columns `groups`; merge each sub-aggregate by its rule in MERGE."""
+        """Group by the columns `groups`. Merge each sub-aggregate by its rule in MERGE."""
         self.groups = list(groups)
         self.subaggregates = list(subaggregates)
         self.columns = self.groups + [sub.name for sub in subaggregates]
@@ -56,7 +58,7 @@ class Aggregate:
 
     @property
     def strategy(self) -> Strategy:
-        """How the last window was made of its piles."""
+        """Strategy that made the last window from its merge buffers."""
         return self.window_rows.strategy
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
@@ -76,7 +78,7 @@ class Aggregate:
         if first[0] == first[-1] and end[0] == end[-1] and (first == first[0]).all() and (end == end[0]).all():
             self.open.store((int(first[0]), int(end[0])), batch)
             return iter(())
-        order = np.lexsort((end, first))  # of this batch alone, to cut it into ranges
+        order = np.lexsort((end, first))  # sort only this batch, to split it into ranges
         first, end = first[order], end[order]
         cuts = np.flatnonzero((np.diff(first) != 0) | (np.diff(end) != 0)) + 1
         if len(cuts) >= MANY_WINDOWS and len(first) <= FEW_ROWS * len(cuts) and (end <= first + 1).all():
@@ -108,7 +110,7 @@ class Aggregate:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the partials held, and of the totals made of them."""
+        """Bytes of the stored partials and of their totals."""
         return self.open.bytes + self.scattered.bytes + self.window_rows.bytes
 
     @property
@@ -117,7 +119,7 @@ class Aggregate:
         return self.scattered.rows + sum(pile.rows for pile in self.open.piles.values())
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """One merged table per range of window ids, `first-end`; one of scattered partials; the last id closed."""
+        """Return a table per range of window IDs (`first-end`), the scattered partials, and the last closed ID."""
         tables = {CLOSED: pa.table({CLOSED: [self.closed]})}
         scattered = self.scattered.snapshot()
         if scattered is not None:

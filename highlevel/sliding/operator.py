@@ -25,7 +25,7 @@ def supplements(
 ) -> Iterator[pa.RecordBatch]:
     """Merge the partials of one batch for each window below `closed` that they are in: `wid`, groups, sub-aggregates.
 
-    Bucket has given the partials their windows. Where they are many, what is added to a window comes in several parts.
+    `tagged` are partials with window IDs from Bucket. The supplements of one window may be split over several batches.
     """
     first = tagged.column(FIRST_WID).to_numpy()
     count = np.clip(np.minimum(tagged.column(END_WID).to_numpy(), closed) - first, 0, None)
@@ -55,8 +55,8 @@ class SlidingAggregate:
     ) -> None:
         """Merge partials of panes of `pane` ns by the columns `groups`.
 
-        With `emit_late` what is late for a window leaves at once, as rows of that window of their own, behind the
-        promise that there would be none; it is counted as late all the same.
+        With `emit_late` a partial that is late for a window is emitted at once, as a separate row of that window. It is
+        counted as late too.
         """
         self.window = window
         self.emit_late = emit_late
@@ -66,7 +66,7 @@ class SlidingAggregate:
 
     @property
     def received(self) -> int:
-        """Partials that came."""
+        """Number of partials received."""
         return self.aggregate.received + self.bucket.outside
 
     @property
@@ -81,7 +81,7 @@ class SlidingAggregate:
 
     @property
     def late_rows(self) -> int:
-        """Rows behind such partials."""
+        """Rows of the partials in `late`."""
         return self.aggregate.late_rows
 
     @property

@@ -16,13 +16,15 @@ MERGE_ROWS = 16_384
 
 
 class Pile:
-    """Partials as they came, or in a table of groups once they are many, or in merged batches when they are at rest.
+    """Partials of one range of window IDs.
 
-    A pile at rest hands out the very batches that it was restored from, or that it handed out before, until it changes.
+    They are stored as received, in a table of groups if they are many, or in merged batches at rest.
+
+    A buffer at rest returns the same batches that it was restored from, or returned before, until it changes.
     """
 
     def __init__(self, groups: Sequence[str], what: Sequence[Accumulated], rest: Sequence[pa.RecordBatch] = ()) -> None:
-        """Merge by `groups`; `rest` are merged rows to begin with."""
+        """Merge by `groups`, beginning with the merged rows `rest`."""
         self.groups = groups
         self.what = what
         self.waiting: list[pa.RecordBatch] = []
@@ -43,7 +45,7 @@ class Pile:
         return table + sum(int(batch.nbytes) for batch in (*self.waiting, *self.rest))
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in partials: columns `groups` and those of sub-aggregates."""
+        """Add partials, with the columns `groups` and the columns of the sub-aggregates."""
         self.waiting.append(batch)
         self.waiting_rows += batch.num_rows
         if self.waiting_rows > MERGE_ROWS:
@@ -68,19 +70,19 @@ class Pile:
         return self.rest
 
     def batches(self) -> list[pa.RecordBatch]:
-        """Return the rows, merged if they are many; the pile is at rest then."""
+        """Return the rows, merged if they are many. Afterwards the buffer is at rest."""
         return self.at_rest() if self.table is not None else [*self.rest, *self.waiting]
 
 
 class OpenPiles:
-    """Piles in a map: what lies between two of them costs nothing, neither memory nor time.
+    """Merge buffers in a map, so gaps between them cost neither memory nor time.
 
-    A pile is `coming` until the first of its windows is reached, then `current` until the last is over. Nothing is
-    added to a current pile: partials for windows that were reached are late.
+    A buffer is `coming` before its first window is reached, and then `current` until its last window is final. Current
+    buffers do not grow, because partials for windows that were reached are late.
     """
 
     def __init__(self, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
-        """Hold nothing."""
+        """Create an empty map."""
         self.groups = list(groups)
         self.what = list(what)
         self.piles: dict[Key, Pile] = {}
@@ -100,18 +102,18 @@ class OpenPiles:
 
     @property
     def current_count(self) -> int:
-        """How many they are."""
+        """Number of current buffers."""
         return len(self._current)
 
     def store(self, key: Key, batch: pa.RecordBatch) -> None:
-        """Add partials of windows that have not been reached; an empty range has none."""
+        """Add partials of windows that have not been reached. Ignore an empty range."""
         if key[0] < key[1] and batch.num_rows:
             if key not in self.piles:
                 self.put(key, Pile(self.groups, self.what))
             self.piles[key].add(batch)
 
     def put(self, key: Key, pile: Pile) -> None:
-        """Add a pile for a range that has none."""
+        """Add a buffer for a new range."""
         self.piles[key] = pile
         heappush(self._coming, key)
 

@@ -1,9 +1,9 @@
 """Partials of many short windows, kept in a few sorted runs instead of a pile for each window.
 
-A pile costs some tens of microseconds of Python, whatever it holds. Windows of a millisecond hold a few partials each,
-so their partials stay together: each batch is a run sorted by window id, and the windows below a watermark are a
-prefix of each run. Runs merge as in a log-structured merge tree: the last two when the last is at least half as long as
-the one before it. So there are O(log n) runs, and a row is copied O(log n) times.
+A merge buffer costs some tens of microseconds of Python, independent of its size. Windows of a millisecond hold a few
+partials, so partials of many windows stay together. Each batch is a run sorted by window ID; the windows below a
+watermark are a prefix of each run. Runs are merged as in a log-structured merge tree: the last two, if the last is at
+least half as long as the other. So there are O(log n) runs, and a row is copied O(log n) times.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ScatteredPartials:
         return taken
 
     def _append(self, run: pa.RecordBatch, room: int = 0) -> None:
-        """Add a run; copy a slice when more than half of its memory is for rows that have left."""
+        """Add a run. Copy a slice if more than half of its memory belongs to rows that were removed."""
         if run.num_rows * 2 < room:
             run, room = run.take(pa.array(np.arange(run.num_rows))), 0
         self.runs.append(run)
@@ -86,7 +86,7 @@ class ScatteredPartials:
         return unite(found)
 
     def snapshot(self) -> pa.Table | None:
-        """Return all rows as one table, None if there are none."""
+        """Return all rows as one table, or None without rows."""
         if len(self.runs) > 1:
             self.restore(pa.Table.from_batches([merged([in_order(self.runs)], self.keys, self.what)]))
         return pa.Table.from_batches(self.runs) if self.runs else None

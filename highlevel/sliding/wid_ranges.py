@@ -1,7 +1,7 @@
 """Sets of window ids as disjoint half-open ranges: a day of one-second panes in one pair of numbers.
 
-Partitions of one query close the same windows. To count a window once, each partition says which, and ranges are
-united; a set of ids would have as many members as RANGE has slides, for every pane.
+Partitions of one query close the same windows. To count a window once, each partition reports ranges of IDs, which are
+united. A set of IDs would need RANGE / SLIDE members for every pane.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lowlevel.punctuation import END, Item, Punctuation
 # Bucket: tags each partial with the windows it belongs to (Li 2008, §6.1.1, with floors as its errata call for).
 #
 # A partial's pane lies whole inside or outside every window, since panes divide RANGE and SLIDE. So one half-open range
-# of window ids `[first_wid, end_wid)` says it all, and volume does not grow with the number of open windows.
+# of window IDs `[first_wid, end_wid)` is sufficient, and the volume does not grow with the number of open windows.
 
 
 FIRST_WID = "first_wid"
@@ -26,7 +26,10 @@ END_WID = "end_wid"
 
 
 class Bucket:
-    """Replaces `pane` by `first_wid, end_wid`, and times in punctuation by window ids. Stateless but for a counter."""
+    """Replaces `pane` by `first_wid, end_wid`, and times in punctuation by window ids.
+
+    It has no state except a counter.
+    """
 
     def __init__(self, window: SlidingWindow, pane: int) -> None:
         """Tag partials of panes of `pane` ns with the ids of `window`."""
@@ -35,7 +38,7 @@ class Bucket:
         self.outside = 0
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Tag a batch; partials before the origin, or between windows (SLIDE greater than RANGE), are counted away."""
+        """Tag a batch. Drop and count partials before the origin or between windows (SLIDE greater than RANGE)."""
         first, end = self.window.wids(self.window.origin + batch.column("pane").to_numpy() * self.pane)
         tagged = batch.drop_columns(["pane"])
         tagged = tagged.append_column(FIRST_WID, pa.array(first)).append_column(END_WID, pa.array(end))
@@ -51,11 +54,11 @@ class Bucket:
         yield mark if mark.low == END else Punctuation(mark.link, self.window.closed_before(mark.low))
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Nothing to keep."""
+        """Return an empty snapshot."""
         return {}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Nothing to take over."""
+        """Do nothing, because there is no state."""
 
 
 Ranges = list[tuple[int, int]]
@@ -77,7 +80,7 @@ def unite(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def append(ranges: Ranges, first: int, end: int) -> None:
-    """Add ids, none below the last that is there, in a time that does not depend on how many there are.
+    """Append IDs that are not below the last range, in constant time.
 
     >>> ranges = [(1, 3)]
     >>> append(ranges, 3, 4)
@@ -91,7 +94,7 @@ def append(ranges: Ranges, first: int, end: int) -> None:
 
 
 def append_ids(ranges: Ranges, ids: npt.NDArray[np.int64]) -> None:
-    """Add some rising ids, at least one, each as often as one likes, none below the last that is there."""
+    """Append at least one ID. The IDs rise, may repeat, and are not below the last range."""
     cuts = np.flatnonzero(np.diff(ids) > 1)
     for first, last in zip(ids[[0, *cuts + 1]].tolist(), ids[[*cuts, -1]].tolist(), strict=True):
         append(ranges, first, last + 1)

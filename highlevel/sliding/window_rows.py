@@ -19,23 +19,22 @@ from highlevel.sliding.scattered_partials import WID, ids_of, in_order
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import MERGE, SubAggregate
 
-# How Aggregate gets from one window to the next, by what it costs.
+# Costs that select the way from one window to the next.
 #
-# Unit of cost: merging one row. A window of P piles with R rows costs `R + P * PILE_COST` when its piles are merged
-# anew. Keeping totals costs `TOTALS_COST` a window, and each pile a merge when it comes and one or two more until it
-# has
-# gone, so `3 * R / P`. Tumbling windows, and small ones of few panes, are merged anew.
+# Unit of cost: merging one row. To merge P buffers with R rows again costs `R + P * PILE_COST`. Totals cost
+# `TOTALS_COST` per window. A buffer is merged once when it arrives and once or twice before it is removed, so totals
+# cost another `3 * R / P`. Tumbling windows, and small windows of few panes, are merged again.
 
 
 PILE_COST = 200
-"""What each pile of a window costs beside its rows: a batch is looked at by Python, in some µs."""
+"""Cost of one merge buffer of a window in addition to its rows: a batch takes some µs of Python."""
 
 TOTALS_COST = 8_000
-"""What a window of totals costs beside rows: some calls of kernels, and a batch of results of its own."""
+"""Cost of a window of totals in addition to its rows: some kernel calls, and a batch of results."""
 
 
 class Strategy(StrEnum):
-    """How a window is made of the piles of partials that it holds."""
+    """Method to make a window from its merge buffers."""
 
     MERGE = "each window is merged from its panes"
     RUNNING_TOTALS = "running totals: panes that come in are added, panes that go out subtracted"
@@ -43,13 +42,13 @@ class Strategy(StrEnum):
 
 
 def incremental(subaggregates: Sequence[SubAggregate]) -> Strategy:
-    """Return the strategy for windows of many panes: what cannot be undone exactly is kept on stacks."""
+    """Return the strategy for windows of many panes: two stacks if a merge cannot be undone exactly."""
     undone = all(Rule(MERGE[sub.kind]) in INVERTIBLE and sub.type is Type.INT for sub in subaggregates)
     return Strategy.RUNNING_TOTALS if undone else Strategy.TWO_STACKS
 
 
 def strategy_of(subaggregates: Sequence[SubAggregate], piles: int, rows: int) -> Strategy:
-    """Return the cheapest strategy for windows of so many piles and rows.
+    """Return the cheapest strategy for windows of `piles` merge buffers and `rows` rows.
 
     >>> from lowlevel.subaggregates import Kind
     >>> count, least = SubAggregate("packets", Kind.COUNT), SubAggregate("least", Kind.MIN)
@@ -64,16 +63,16 @@ def strategy_of(subaggregates: Sequence[SubAggregate], piles: int, rows: int) ->
 
 
 CLOSE_ROWS = 65_536
-"""Rows of small windows that are merged, or handed on, at a time: a batch costs as much as some thousands of rows."""
+"""Rows of small windows that are merged, or emitted, in one batch. A batch costs the same as some thousands of rows."""
 
 ALONE_ROWS = 4096
-"""Rows of a pile from which on it is merged by itself, where a window has no other."""
+"""Minimum rows of a single merge buffer for a separate merge."""
 
 
 class WindowRows:
-    """Makes windows one after the other; of long ones it keeps the totals from one to the next.
+    """Make one window after the other, and keep the totals of long windows for the next one.
 
-    Totals follow from the piles: they are no state of their own, and made anew after a restart.
+    Totals are computed from the merge buffers, so they are not state: they are computed again after a restart.
     """
 
     def __init__(self, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
@@ -82,9 +81,9 @@ class WindowRows:
         self.subaggregates = list(subaggregates)
         self.what = accumulated(subaggregates)
         self.strategy = Strategy.MERGE
-        """That of the last window."""
+        """Strategy of the last window."""
         self.totals: RunningTotals | TwoStacks | None = None
-        self._last: pa.RecordBatch | None = None  # the rows of the last window, where the next may have the same
+        self._last: pa.RecordBatch | None = None  # rows of the last window, if the next may have the same rows
 
     @property
     def bytes(self) -> int:
@@ -92,7 +91,7 @@ class WindowRows:
         return 0 if self.totals is None else self.totals.bytes
 
     def of(self, piles: OpenPiles, first: int, low: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the windows `[first, low)` in the order of their ids; of small ones several at a time."""
+        """Yield the rows of the windows `[first, low)` in the order of their IDs, several small windows per batch."""
         run: list[Window] = []
         size = 0
         for wid, reached in piles.windows(first, low):
@@ -130,7 +129,7 @@ class WindowRows:
             start = stop
 
     def leave(self, wid: int, piles: OpenPiles) -> None:
-        """Forget what ends by window `wid`, of piles and of totals."""
+        """Remove the merge buffers and totals of windows before `wid`."""
         piles.leave(wid)
         if piles.current_count == 0:
             self.totals = self._last = None
@@ -138,7 +137,7 @@ class WindowRows:
             self._last = None
 
     def _piled(self, wid: int, piles: OpenPiles) -> Window:
-        """Return a window as its piles have it; a large pile that is alone is merged by itself."""
+        """Return the merge buffers of a window. Merge a large single buffer separately."""
         current = [piles.piles[key] for key in piles.current]
         if len(current) == 1 and piles.current_rows >= ALONE_ROWS:
             return Window(wid, current[0].at_rest(), True)
@@ -171,7 +170,7 @@ class WindowRows:
 
 @dataclass(frozen=True)
 class Window:
-    """A window on its way out: its id, its rows, and whether each group stands in them once."""
+    """Window to be emitted: its ID, its rows, and True if each group has one row."""
 
     wid: int
     batches: list[pa.RecordBatch]
@@ -179,7 +178,7 @@ class Window:
 
     @property
     def rows(self) -> int:
-        """How many rows it has."""
+        """Number of rows."""
         return sum(batch.num_rows for batch in self.batches)
 
 

@@ -1,1 +1,1 @@
-"""Kinds of windows: what each holds, by definition, and what the levels need to know of it."""
+"""Kinds of windows: their definitions, and their properties for the two levels."""

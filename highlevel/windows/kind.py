@@ -1,14 +1,14 @@
-"""What every kind of window says of itself; one file beside this one for each kind.
+"""Kinds of windows and their common interface.
 
-A kind is defined by three functions over the *values* of its rows (Li 2008, §5.1): their times in ns, or, for windows
-of a number of rows, their numbers from 0 on in the order of arrival.
+A kind is defined by three functions over *values* of rows (Li 2008, §5.1). Values are times in ns, or the row numbers
+from 0 in arrival order.
 
-    windows(values)      the ids of the windows that hold a row
-    extent(wid, values)  which rows a window holds
-    wids(values)         which windows hold a row: of the ids in windows(values), those in a half-open range
+    windows(values)      IDs of the windows that contain a row
+    extent(wid, values)  rows that a window contains
+    wids(values)         windows that contain a row, as a half-open range within windows(values)
 
-The last two are dual: row i is in extent(w) exactly where w is in the range of row i. They are what operators are
-tested against; some operators compute with them as well.
+The last two are dual: row i is in extent(w) if and only if w is in the range of row i. Operators are tested against
+these functions, and some compute with them.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ class WindowKind(Protocol):
 
     @property
     def pane(self) -> int:
-        """Length, ns, of the intervals that the low level keeps partials for."""
+        """Length in ns of the intervals for which the low level keeps partials."""
         ...
 
     @property
     def origin(self) -> int:
-        """Where panes are counted from, ns."""
+        """Start of pane 0, ns."""
         ...
 
     @property
     def slide(self) -> int:
-        """How far, ns, results are behind a row at most for reasons of the window: the distance of two windows' ends.
+        """Distance between the ends of two windows in ns: the largest delay of a result that the window causes.
 
-        0 where that is no length of time.
+        0 if the slide is not a time.
         """
         ...
 
     @property
     def reduced(self) -> bool:
-        """Whether rows of one pane and group are in the same windows: they may be reduced to partials."""
+        """True if all rows of a pane and group are in the same windows, so that they can be pre-aggregated."""
         ...
 
     @property
     def in_arrival_order(self) -> bool:
-        """Whether windows depend on the order in which rows arrive."""
+        """True if the windows depend on the arrival order of rows."""
         ...
 
     @property
     def by_group(self) -> bool:
-        """Whether the windows that a group is in depend on its own rows alone."""
+        """True if the windows of a group depend only on the rows of the group."""
         ...
 
     @property
     def timed(self) -> bool:
-        """Whether `window_start, window_end` are times in ns; they are numbers of rows where not."""
+        """True if `window_start, window_end` are times in ns, False for row numbers."""
         ...
 
     def windows(self, values: Values) -> Values:
@@ -84,26 +84,29 @@ class WindowKind(Protocol):
         ...
 
     def last_final(self, low: int) -> tuple[int, int] | None:
-        """Return the bounds of the last window that ends by `low` (ns), where windows are known without rows."""
+        """Return the bounds of the last window that ends by `low` (ns), if windows do not depend on rows."""
         ...
 
 
-# Landmark windows: everything since the origin, reported at the end of each slide (Li 2008, §5.1.5).
+# Running windows (LANDMARK): everything since the origin, reported at the end of each slide (Li 2008, §5.1.5).
 #
 #     extent(w) = { t : o <= t < o + (w+1)*s }        wids(t) = { w : w >= (t-o)//s }, an infinite set
 #
-# Only a window whose last slide has rows is reported: others would repeat what the one before them said, through gaps
-# of years. It is reported with every group seen so far, so a group's windows depend on the rows of all. Groups are kept
-# for ever, so there is a bound on how many.
+# A window is reported only if its last slide has rows. Other windows would repeat the previous result, possibly through
+# gaps of years. The result contains every group received so far, so a group's windows depend on the rows of all groups.
+# Groups are never removed, so their number is limited.
 
 
 MOST_GROUPS = 1_000_000
-"""Groups that are kept unless told otherwise."""
+"""Default limit of groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class LandmarkWindow:
-    """`RANGE ALL, SLIDE slide` (ns) from `origin`, of up to `cap` groups; rows before the origin are in no window."""
+    """`RANGE ALL, SLIDE slide` (ns) from `origin`, for at most `cap` groups.
+
+    Rows before the origin are in no window.
+    """
 
     slide: int
     origin: int = 0
@@ -115,7 +118,7 @@ class LandmarkWindow:
     timed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse what is no length and no bound."""
+        """Raise an error for invalid lengths and limits."""
         if self.slide <= 0 or self.cap <= 0:
             raise ValueError(f"SLIDE and the cap must be positive, got SLIDE {self.slide} ns, {self.cap} groups")
 
@@ -135,7 +138,7 @@ class LandmarkWindow:
         return (start <= values) & (values < end)
 
     def wids(self, values: Values) -> tuple[Values, Values]:
-        """Return for each time the ids of the windows that hold it: from one on all; none before the origin."""
+        """Return the first ID of the unlimited range of windows that contain each time; no IDs before the origin."""
         first = (values - self.origin) // self.slide
         return first, np.where(first < 0, first, INT_MAX)
 
@@ -144,16 +147,16 @@ class LandmarkWindow:
         return self.origin, self.origin + (wid + 1) * self.slide
 
     def last_final(self, low: int) -> tuple[int, int] | None:
-        """Return None: which windows there are depends on the rows."""
+        """Return None, because the windows depend on the rows."""
         return None
 
 
-# Sessions: rows of a group, each less than GAP after the one before it.
+# Sessions: rows of a group, with less than GAP between two consecutive rows.
 #
-#     two rows are in one session where a chain of rows of their group joins them, none GAP or more after the one before
+#     two rows are in one session if rows of their group form a chain between them with steps smaller than GAP
 #
 # A session is `[first ts, last ts + GAP)`, and its id is its first ts. It is final when no later row can be older than
-# its end. Panes of GAP serve: rows of one pane and group are nearer than GAP, so they are never of two sessions.
+# its end. A pane has the length GAP: rows of one pane and group are nearer than GAP, so they belong to one session.
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,7 @@ class SessionWindow:
     timed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse what is no length."""
+        """Raise an error for invalid lengths."""
         if self.gap <= 0:
             raise ValueError(f"the gap of a session must be positive, got {self.gap} ns")
 
@@ -201,22 +204,22 @@ class SessionWindow:
         return first, first + 1
 
     def bounds(self, wid: int) -> tuple[int, int]:
-        """Raise TypeError: where a session ends is not known from where it begins."""
+        """Raise TypeError, because the start of a session does not determine its end."""
         raise TypeError("a session has no bounds without its rows")
 
     def last_final(self, low: int) -> tuple[int, int] | None:
-        """Return None: which sessions there are depends on the rows."""
+        """Return None, because the sessions depend on the rows."""
         return None
 
 
 # Windows that slide by rows and reach back a length of time (Li 2008, §5.1.6).
 #
-#     windows      = the times of the rows; or of each n-th row, as they arrive, or in the order of their times
-#     extent(w)    = { t : w - r < t <= w }        the other convention than that of sliding windows
+#     windows      = the times of the rows, or of every n-th row in the order of arrival or of time
+#     extent(w)    = { t : w - r < t <= w }        (sliding windows have the other convention)
 #     wids(t)      = { w in windows : t <= w < t + r }
 #
-# Rows of one time share a window. Where every n-th row in the order of times is meant, it is the same however ties are
-# broken. Bounds are given half-open like those of other windows: `[w - r + 1, w + 1)`.
+# Rows with the same time share a window. Every n-th row in time order is the same time for any order of ties. Bounds
+# are half-open as in other windows: `[w - r + 1, w + 1)`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,13 +241,13 @@ class SlideByTuple:
     timed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse what is no length."""
+        """Raise an error for invalid lengths."""
         if self.range <= 0 or self.every <= 0:
             raise ValueError(f"RANGE and SLIDE must be positive, got RANGE {self.range} ns, SLIDE {self.every} rows")
 
     @property
     def in_arrival_order(self) -> bool:
-        """Whether it is each n-th row that arrives which has a window."""
+        """True if every n-th row in arrival order has a window."""
         return self.every > 1 and not self.by_rank
 
     def windows(self, values: Values) -> Values:
@@ -257,7 +260,7 @@ class SlideByTuple:
         return (wid - self.range < values) & (values <= wid)
 
     def wids(self, values: Values) -> tuple[Values, Values]:
-        """Return for each time where the windows that hold it may be, half-open."""
+        """Return for each time the half-open range of the possible windows that contain it."""
         return values, values + self.range
 
     def bounds(self, wid: int) -> tuple[int, int]:
@@ -265,23 +268,25 @@ class SlideByTuple:
         return wid - self.range + 1, wid + 1
 
     def last_final(self, low: int) -> tuple[int, int] | None:
-        """Return None: which windows there are depends on the rows."""
+        """Return None, because the windows depend on the rows."""
         return None
 
 
-# Window ids: which windows a time belongs to (Li 2008, §5.1, with the floors that its errata call for).
+# Window IDs: the windows that contain a time (Li 2008, §5.1, with the floors of its errata).
 #
-# Windows are numbered by their **end**: window w is `[o + (w+1)*s - r, o + (w+1)*s)` for origin o, range r, slide s,
-# and ids start at 0, so that the first `ceil(r/s) - 1` windows are partial: they begin before the origin. All in
-# integer nanoseconds.
+# Windows are numbered by their **end**: window w is `[o + (w+1)*s - r, o + (w+1)*s)` for origin o, range r, slide s.
+# IDs start at 0, so the first `ceil(r/s) - 1` windows begin before the origin. All in integer nanoseconds.
 #
 #     extent(w) = { t : o + (w+1)*s - r <= t < o + (w+1)*s }
-#     wids(t)   = { w : (t-o)//s <= w < (t-o+r)//s, w >= 0 }        dual to extent; empty for some t where r < s
+#     wids(t)   = { w : (t-o)//s <= w < (t-o+r)//s, w >= 0 }        dual to extent; may be empty if r < s
 
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """A sliding time window: `RANGE range, SLIDE slide` from `origin`, all in ns. Tumbling where range equals slide."""
+    """A sliding time window: `RANGE range, SLIDE slide` from `origin`, all in ns.
+
+    The window is tumbling if range equals slide.
+    """
 
     range: int
     slide: int
@@ -307,7 +312,7 @@ class SlidingWindow:
         first, end = self.wids(np.unique(values))
         if len(first) == 0:
             return first
-        # The ranges rise together: of each only what lies above those before it is new.
+        # Both bounds of the ranges rise, so only the part above the previous ranges is new.
         first = np.maximum(first, np.append(first[:1], np.maximum.accumulate(end)[:-1]))
         counts = np.maximum(end - first, 0)
         before = np.cumsum(counts) - counts
@@ -319,7 +324,7 @@ class SlidingWindow:
         return (start <= values) & (values < end)
 
     def wids(self, values: Values) -> tuple[Values, Values]:
-        """Return for each time the ids of the windows that hold it, half-open `[first, end)`; empty between windows."""
+        """Return for each time the half-open range of window IDs that contain it, empty between windows."""
         since = np.asarray(values) - self.origin
         first = np.maximum(since // self.slide, 0)
         return first, np.maximum((since + self.range) // self.slide, first)
@@ -341,7 +346,7 @@ class SlidingWindow:
         return max(0, (low - self.origin) // self.slide)
 
     def last_final(self, low: int) -> tuple[int, int] | None:
-        """Return the last window that ends by `low`, as (start, end) in ns; None where none does."""
+        """Return the last window that ends by `low`, as (start, end) in ns, or None."""
         closed = self.closed_before(low)
         return self.bounds(closed - 1) if closed else None
 
@@ -352,16 +357,16 @@ WHOLE_INPUT = SlidingWindow(range=2**62, slide=2**62)
 
 # Windows of a number of rows, in the order of their arrival (Li 2008, §5.1.3 and §5.1.4).
 #
-# Rows that WHERE keeps are numbered from 0: all of them, or, partitioned, those of each value of some columns. A window
-# is a sliding window over these numbers: w is `[(w+1)*s - r, (w+1)*s)`.
+# Rows that satisfy WHERE are numbered from 0. With PARTITION each value of the columns has a separate numbering. A
+# window is a sliding window over these numbers: w is `[(w+1)*s - r, (w+1)*s)`.
 
 
 @dataclass(frozen=True, slots=True)
 class TupleWindow:
-    """`RANGE range rows, SLIDE slide_rows rows`. The functions take numbers of rows.
+    """`RANGE range rows, SLIDE slide_rows rows`. The functions take row numbers.
 
-    Where it is `partitioned` each partition has windows of its own (`Aggregation.partition`), and one of which no row
-    came for `idle` ns of the stream's time is forgotten after its windows have been reported; never where None.
+    With `partitioned` each partition has separate windows (`Aggregation.partition`). A partition without a row for
+    `idle` ns of stream time is removed after its windows have been reported. With `idle` None partitions are kept.
     """
 
     range: int
@@ -402,11 +407,11 @@ class TupleWindow:
         return self.numbers.wids(values)
 
     def bounds(self, wid: int) -> tuple[int, int]:
-        """Return the numbers of the first row of window `wid` and of the first behind it."""
+        """Return the numbers of the first row in window `wid` and of the first row after it."""
         return self.numbers.bounds(wid)
 
     def last_final(self, low: int) -> tuple[int, int] | None:
-        """Return None: numbers of rows are no times."""
+        """Return None, because row numbers are not times."""
         return None
 
 

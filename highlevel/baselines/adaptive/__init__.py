@@ -1,1 +1,1 @@
-"""AdaptWID: window aggregation that holds tuples or partials, for each group whichever takes less memory."""
+"""AdaptWID: window aggregation that stores tuples or partials per group, depending on memory."""

@@ -1,8 +1,8 @@
-"""AdaptWID: a window aggregate that holds each group's tuples, or its partials, whichever takes less memory.
+"""AdaptWID: a window aggregate that stores the tuples of a group, or its partials, depending on memory.
 
-A group of few tuples in many overlapping windows is cheaper as tuples (**lazy**), one of many as a partial for each
-open window (**eager**, which is WID; Li 2008, §6.3). A group begins lazy; its tuples move into partials when it grows,
-and new ones are held again when it has shrunk, while old partials stay until their windows close.
+A group of few tuples in many overlapping windows is cheaper as tuples (**lazy**). A group of many tuples is cheaper as
+a partial per open window (**eager**, as in WID; Li 2008, §6.3). A group begins lazy. When it grows, its tuples are
+moved into partials. When it shrinks, new tuples are stored again, and old partials stay until their windows close.
 
                     more than `up` unexpired tuples
              lazy --------------------------------> eager
@@ -10,13 +10,13 @@ and new ones are held again when it has shrunk, while old partials stay until th
                |    fewer than `down`, when a window closes
             first tuple
 
-Every unexpired tuple is in the buffer or in the partials of all its open windows, never in both: so a window is the
-merge of its partials with the buffered tuples of its range, whatever switched when. A partial also counts the tuples
-whose last window is its own; a group's volume loses them when that window closes, in transition too, so that nothing is
-left when nothing is open.
+Every unexpired tuple is in the buffer or in the partials of all its open windows, never in both. So a window is the
+merge of its partials with the buffered tuples of its range, at any time of a switch. A partial also counts the tuples
+for which it is the last window. When the window closes, the group's volume decreases by this count, also during a
+switch. So an empty state has the volume 0.
 
-Work is in numba kernels over arrays of words (`highlevel.baselines.adaptive.kernels`), a call for each batch; a
-punctuation that closes windows goes over the state once for each step (`highlevel.baselines.adaptive.closing`).
+The work is done by numba kernels over arrays of words (`highlevel.baselines.adaptive.kernels`), one call per batch. A
+punctuation that closes windows reads the state once per step (`highlevel.baselines.adaptive.closing`).
 """
 
 from __future__ import annotations
@@ -49,14 +49,16 @@ OPERATIONS = {
     ("min", Type.FLOAT): MIN_FLOAT,
     ("max", Type.FLOAT): MAX_FLOAT,
 }
-"""How a value is added to an accumulator, by the rule that merges it and its type."""
+"""Operation that adds a value to an accumulator, by merge rule and type."""
 
 
 class AdaptiveAggregate:
-    """Merges rows per window and group, adapting. Rows of the result: `wid`, the groups, the merged sub-aggregates.
+    """Merge rows per window and group as tuples or partials.
 
-    Takes batches with the columns that Aggregate takes, and one with the time of a row; each port is a source, and the
-    least of their promises counts. A row for a window that is final is left out of it and counted in `late`, as there.
+    Rows of the result: `wid`, the groups, the merged sub-aggregates.
+
+    Batches have the columns of `Aggregate`, and a column with the time of a row. Each port is a source; the smallest
+    watermark counts. A row for a final window is left out of it and counted in `late`.
     """
 
     def __init__(
@@ -69,7 +71,10 @@ class AdaptiveAggregate:
         policy: Policy | None = None,
         time: str = "ts",
     ) -> None:
-        """Group by the columns `groups`, switch by `policy` (MemoryModel); lengths are in the unit of column `time`."""
+        """Group by the columns `groups` and switch by `policy` (MemoryModel).
+
+        Lengths have the unit of column `time`.
+        """
         self.groups = list(groups)
         self.subaggregates = list(subaggregates)
         known = {sub.name: OPERATIONS.get((MERGE.get(sub.kind, ""), sub.type)) for sub in subaggregates}
@@ -83,7 +88,7 @@ class AdaptiveAggregate:
         self.policy = MemoryModel() if policy is None else policy
         self.extents = Extents(sources, window_range)
         self.meld = Meld(sources)
-        self.kinds: list[pa.DataType] | None = None  # types of the groups' columns: the first batch says them
+        self.kinds: list[pa.DataType] | None = None  # types of the group columns, from the first batch
         self.store = Store([], self.operations)
         self.closed = 0  # every window with a smaller id is final
         self.received = self.late = self.late_rows = self.windows_closed = 0
@@ -93,7 +98,7 @@ class AdaptiveAggregate:
         self._choose()
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Hold rows, or add them to their open windows; nothing leaves."""
+        """Store rows or add them to their open windows. No results are emitted."""
         if batch.num_rows == 0:
             return iter(())
         self.received += batch.num_rows
@@ -167,7 +172,7 @@ class AdaptiveAggregate:
         return [pa.array(each.view(np.float64) if real else each) for each, real in zip(columns, floats, strict=True)]
 
     def _choose(self) -> None:
-        """Ask the policy again, by how long windows stay open now: one of them at least does."""
+        """Request new thresholds, based on the current duration of open windows. At least one window is open."""
         open_windows = max(1.0, self.extents.distance / self.slide)
         chosen = self.policy.of(open_windows, self.store.partials.bytes_of_one, self.store.tuple_bytes)
         self.up = INT_MAX if math.isinf(chosen.up) else math.floor(chosen.up)
@@ -190,7 +195,7 @@ class AdaptiveAggregate:
 
     @property
     def to_eager(self) -> int:
-        """How often a group became eager; `to_lazy` says how often one became lazy again."""
+        """Number of switches to eager; `to_lazy` counts the opposite switches."""
         return int(self.store.state[TO_EAGER])
 
     @property

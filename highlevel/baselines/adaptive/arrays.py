@@ -7,11 +7,11 @@ import numpy as np
 from highlevel.groups.key_words import Words
 
 LEAST = 16
-"""Rows of an array that holds nothing."""
+"""Minimum rows of an array."""
 
 
 def room(rows: int) -> int:
-    """Rows of an array for so many: a power of two."""
+    """Return the size of an array for `rows` rows: a power of two."""
     return max(LEAST, 1 << (rows - 1).bit_length())
 
 
@@ -23,7 +23,7 @@ def resized(array: Words, used: int, rows: int) -> Words:
 
 
 def replaced(array: Words, rows: Words) -> Words:
-    """Hold other rows: in the same array, or in a smaller one where they are less than a quarter of it."""
+    """Replace the rows: in the same array, or in a smaller one if they fill less than a quarter of it."""
     if 4 * len(rows) < len(array):
         array = np.empty((room(2 * len(rows)), array.shape[1]), np.int64)
     array[: len(rows)] = rows

@@ -1,7 +1,7 @@
-"""How many windows are closed at a time: as many as the buffer's tuples have a bounded number of memberships in.
+"""Limit the number of windows that close in one step, by the memberships of the buffered tuples.
 
-A tuple becomes a partial for each window that is about to close. Of long windows that is many for each tuple, and a
-promise may close any number of windows: what is made of them at once is bounded.
+A tuple becomes a partial for each window that is about to close. A long range gives many windows per tuple, and a
+watermark may close any number of windows. So the work is divided into steps of limited memory.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from highlevel.groups.key_words import Words
 from highlevel.sliding.wid_ranges import unite
 
 CLOSE_ROWS = 65_536
-"""Window memberships of buffered tuples that are resolved at a time, those of one window at least."""
+"""Window memberships of buffered tuples per step. One window may have more."""
 
 
 def steps(closed: int, low: int, first: Words, end: Words) -> Iterator[int]:
-    """Cut the windows `[closed, low)` so that tuples have up to CLOSE_ROWS memberships in each part; yield the ends.
+    """Split the windows `[closed, low)` into steps of at most CLOSE_ROWS memberships. Yield the ends.
 
-    `[first, end)` are the windows of the tuples. Windows that no tuple is in cost nothing, however many they are.
+    `[first, end)` are the windows of the tuples. Windows without tuples cost no step.
     """
     if len(first) == 0:
         yield low

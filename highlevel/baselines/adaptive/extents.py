@@ -1,4 +1,4 @@
-"""How far sources are, and how long windows stay open: what the memory model of AdaptWID is told (Li 2008, §6.3.4)."""
+"""Positions of sources, and durations of open windows: input of the memory model of AdaptWID (Li 2008, §6.3.4)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from lowlevel.punctuation import BEGINNING
 
 
 class Extents:
-    """High watermarks by source, and the extent distance: from a window's first tuple to its close, both by them.
+    """High watermarks by source, and the extent distance: their increase from a window's first tuple to its close.
 
-    The distance is that of the window that closed last; before one has, it is RANGE. Windows that are open are kept as
-    ranges of ids: one for each time that a tuple was the first of some.
+    The distance is that of the last closed window, initially RANGE. Open windows are stored as ranges of IDs, one for
+    each tuple that was the first of some windows.
     """
 
     def __init__(self, sources: int, range_length: int) -> None:
-        """Begin at the distance `range_length`; times, ranges and distances are in one unit."""
+        """Begin with the distance `range_length`. Times, ranges and distances have the same unit."""
         self.high = [BEGINNING] * sources
         self.distance = range_length
         self.opened: list[
             tuple[int, int, int]
-        ] = []  # first id, end, and the high watermark when their first tuple came
+        ] = []  # first ID, end, and the high watermark at the arrival of their first tuple
         self.covered: Ranges = []
 
     @property
@@ -34,7 +34,7 @@ class Extents:
         return max(self.high)
 
     def offsets(self) -> list[int | None]:
-        """How far each source is behind the furthest; None for one that has been silent."""
+        """Distance of each source from the most advanced one, None for a source without tuples."""
         return [None if high == BEGINNING else self.furthest - high for high in self.high]
 
     def saw(
@@ -84,7 +84,7 @@ class Extents:
         }
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over what was measured."""
+        """Restore the measured values."""
         *high, self.distance = tables["sources"]["high"].to_pylist()
         self.high[: len(high)] = high
         self.opened = [tuple(row.values()) for row in tables["opened"].to_pylist()]

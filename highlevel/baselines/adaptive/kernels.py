@@ -1,7 +1,7 @@
-"""The kernels of AdaptWID: holding tuples or adding them to partials.
+"""Kernels of AdaptWID: store tuples, or add them to partials.
 
-Arrays are as long as the caller let them grow: a kernel that finds no room stops at that row, says so in the state, and
-is called again from there.
+The caller provides the memory. If there is no room for a row, a kernel stops at this row and notes it in the state. The
+caller makes room and calls again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from highlevel.baselines.adaptive.partial_kernels import add
 
 @kernel("i64(i64*, i64, i64, i64*)")
 def chain_tuples(tuples, width, rows, groups):  # type: ignore[no-untyped-def]
-    """Link the tuples of each group, whose heads are NONE; return the rows of the buffer."""
+    """Link the tuples of each group, whose heads are NONE. Return the number of rows in the buffer."""
     for row in range(rows):
         head = tuples[row * width + GROUP] * GROUP_WORDS + HEAD
         tuples[row * width + NEXT] = groups[head]
@@ -51,7 +51,7 @@ def take_tuples(  # type: ignore[no-untyped-def]
     named, firsts, ends, values, values_float, begin, rows, groups, tuples, tuples_float, tuple_capacity, closed,
     partials, partials_float, partial_capacity, slots, slot_count, ops, op_count, state, up,
 ):  # fmt: skip
-    """Hold each row, or add it to its windows; return the row for which there was no room.
+    """Store each row or add it to its windows. Return the first row without room.
 
     `values` is rows x op_count. A lazy group that holds more than `up` tuples becomes eager: its tuples move into their
     windows from `closed` on. The `_float` pointers are the same memory seen as float64.
@@ -124,10 +124,10 @@ def add_due(  # type: ignore[no-untyped-def]
     tuples, tuples_float, begin, rows, low, high, groups, partials, partials_float, partial_capacity, slots, slot_count,
     ops, op_count, state,
 ):  # fmt: skip
-    """Add the tuples in the buffer to their windows `[low, high)`; return the row for which there was no room.
+    """Add the buffered tuples to their windows `[low, high)`. Return the first row without room.
 
-    Those that have no other leave the buffer, so that nobody is held twice for the sake of a result. The links of the
-    tuples that stay are made anew afterwards.
+    Tuples without other windows leave the buffer, so that no tuple is stored twice. Afterwards the caller links the
+    remaining tuples again.
     """
     mask = np.uint64(slot_count - 1)
     tuple_width = VALUES + op_count

@@ -1,4 +1,4 @@
-"""How AdaptWID lays out what it holds, and the words of the state that its kernels share.
+"""Memory layout of AdaptWID, and the words of the state that its kernels share.
 
     group     VOLUME unexpired tuples, HEAD: EAGER, or the first of its tuples in the buffer (NONE without one)
     tuple     GROUP, FIRST, END (window ids, half-open), NEXT of the group's tuples, values…
@@ -15,5 +15,10 @@ WID, LAST, ACCUMULATORS = 1, 2, 3
 NONE, EAGER = -1, -2
 
 TUPLES, FREE, HELD, PARTIALS, TO_EAGER, UPDATES, WANTED_TUPLES, WANTED_PARTIALS, STATE_WORDS = range(9)
-"""Words of the state: rows of the buffer, the first free one of them, those that hold a tuple; partials; groups
-that became eager; additions to a partial; and for how many tuples and partials there was no room."""
+"""Words of the state.
+
+- TUPLES, FREE, HELD: rows of the buffer, its first free row, rows with a tuple.
+- PARTIALS, TO_EAGER: number of partials, number of switches to eager.
+- UPDATES: number of additions to a partial.
+- WANTED_TUPLES, WANTED_PARTIALS: tuples and partials without room.
+"""

@@ -3,8 +3,8 @@
     rows ──► panes (tumbling) ──► windows of pane results (sliding)
              AdaptWID             WID
 
-A pane closes once, so what a group has in it is a list of tuples or a partial, and switching costs little; a window has
-at most RANGE/g items of a group, so there is nothing to adapt. g is the largest length that all windows are made of.
+A pane closes once, so a group of a pane is a list of tuples or a partial, and a switch costs little. A window has at
+most RANGE/g items per group, so its aggregate need not adapt. g is the length of a pane.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ PANES, WINDOWS = "panes/", "windows/"
 
 
 class PanedAdaptiveAggregate:
-    """Takes rows with the time column `time` and promises about it; gives windows, and promises of their ids.
+    """Process rows and watermarks of the time column `time`. Emit windows, and watermarks of window IDs.
 
-    Panes are numbered from the beginning of window 0; rows that are in no window are counted in `outside`.
+    Panes are numbered from the start of window 0. `outside` counts rows in no window.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class PanedAdaptiveAggregate:
         return first, np.maximum((since + self.window.range) // self.window.slide, 0)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Add rows to their panes; nothing leaves."""
+        """Add rows to their panes. No results are emitted."""
         times = batch.column(self.time).to_numpy()
         first, end = self._wids(times)
         inside = first < end

@@ -14,7 +14,7 @@ from lowlevel.table.entries import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM
 
 @helper
 def hash_of_partial(group, wid):  # type: ignore[no-untyped-def]
-    """Mix a group with a block of 8 windows; the window's place in its block is kept."""
+    """Mix a group with its block of 8 windows. The position of the window in its block is kept."""
     mixed = (np.uint64(group) << np.uint64(40)) ^ np.uint64(wid >> 3)
     mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15)
@@ -24,7 +24,7 @@ def hash_of_partial(group, wid):  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64, i64, i64*, i64)")
 def index_partials(partials, width, rows, slots, slot_count):  # type: ignore[no-untyped-def]
-    """Fill an empty index with the partials; return their number."""
+    """Fill an empty index with the partials. Return their number."""
     mask = np.uint64(slot_count - 1)
     for row in range(rows):
         slot = hash_of_partial(partials[row * width + GROUP], partials[row * width + WID]) & mask
@@ -38,7 +38,7 @@ def index_partials(partials, width, rows, slots, slot_count):  # type: ignore[no
 def add(  # type: ignore[no-untyped-def]
     partials, partials_float, width, slots, mask, state, ops, op_count, values, values_float, at, group, first, end
 ):  # fmt: skip
-    """Add the values at word `at` to the windows `[first, end)` of a group; return the row of the last partial."""
+    """Add the values at word `at` to the windows `[first, end)` of a group. Return the row of the last partial."""
     row = NONE
     for wid in range(first, end):
         slot = hash_of_partial(group, wid) & mask

@@ -10,14 +10,14 @@ from highlevel.baselines.adaptive.partial_kernels import index_partials
 from highlevel.groups.key_words import Words
 
 SLOT_BYTES = 16
-"""Two slots of an index, which is what a row of an array has."""
+"""Bytes of two index slots, which belong to one row of an array."""
 
 
 class Partials:
     """Rows in no order, and two slots of the index for each there is room for. Kernels write both."""
 
     def __init__(self, values: int, state: Words) -> None:
-        """Hold none, of so many values; how many there are stands in the kernels' `state`."""
+        """Create an empty table for partials of `values` values. The kernels' `state` contains their number."""
         self.state = state
         self.rows = np.empty((LEAST, ACCUMULATORS + values), np.int64)
         self.index = _empty_index(LEAST)

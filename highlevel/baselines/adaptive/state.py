@@ -1,7 +1,6 @@
 """The state of AdaptWID as Arrow tables: its groups, the buffer of tuples, and the partials of each window.
 
-Tuples and partials name their group by its row in the table of groups; sub-aggregates are words, as the kernels keep
-them.
+Tuples and partials refer to their group by its row in the table of groups. Sub-aggregates are words, as in the kernels.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ WINDOW = "window-"
 
 
 def tables_of(store: Store, names: Sequence[str]) -> dict[str, pa.Table]:
-    """Copy what a store holds; `names` are of the columns that it groups by."""
+    """Copy the state of a store. `names` are its group columns."""
     about = store.groups[: store.group_count]
     groups = store.keys.columns()
     names = [*names, ".volume", ".eager"]  # no names of SQL
@@ -49,7 +48,7 @@ def tables_of(store: Store, names: Sequence[str]) -> dict[str, pa.Table]:
 
 
 def _table(rows: Words, names: list[str], places: list[int], values: int) -> pa.Table:
-    """Columns of rows of words; from word `values` on they are sub-aggregates."""
+    """Return words as columns; from word `values` they are sub-aggregates."""
     places = [*places, *range(values, rows.shape[1])]
     names = [*names, *(f"value{number}" for number in range(rows.shape[1] - values))]
     return pa.table([pa.array(np.ascontiguousarray(rows[:, place])) for place in places], names)
@@ -64,7 +63,7 @@ def _rows(table: pa.Table, width: int, places: list[int], values: int) -> Words:
 
 
 def from_tables(tables: dict[str, pa.Table], store: Store) -> None:
-    """Make an empty store hold what `tables_of` copied."""
+    """Restore the tables of `tables_of` into an empty store."""
     *columns, volume, eager = [column.combine_chunks() for column in tables["groups"].columns]
     groups = np.empty((len(volume), GROUP_WORDS), np.int64)
     groups[:, VOLUME] = volume.to_numpy()

@@ -1,7 +1,7 @@
-"""What AdaptWID holds: groups, the buffer of tuples, and partials.
+"""State of AdaptWID: groups, the buffer of tuples, and partials.
 
-Arrays are as long as a power of two and hold rows of words; the index has two slots for each. An array of which less
-than a quarter is used after windows have closed is made smaller, so memory follows what is held.
+The length of an array of rows is a power of two; the index has two slots per row. If less than a quarter of an array is
+used after windows have closed, it is reduced. So the memory follows the content.
 """
 
 from __future__ import annotations
@@ -37,10 +37,13 @@ from highlevel.groups.keys import Keys
 
 
 class Store:
-    """What AdaptWID holds of groups by columns of `kinds`. `ops` says how each value is added to an accumulator."""
+    """State of AdaptWID for groups by columns of `kinds`.
+
+    `ops` contains the operation that adds each value to an accumulator.
+    """
 
     def __init__(self, kinds: Sequence[pa.DataType], ops: Words) -> None:
-        """Begin with nothing."""
+        """Create an empty store."""
         self.ops = ops
         self.keys = Keys(kinds)
         self.state = np.zeros(STATE_WORDS, np.int64)
@@ -66,7 +69,7 @@ class Store:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all groups (their keys, what is known of them, their part of the index), tuples and partials."""
+        """Bytes of all groups (their keys, their properties, their part of the index), tuples and partials."""
         group = 8 * (self.keys.ids.width + self.groups.shape[1]) + SLOT_BYTES
         rows = self.group_count * group + self.tuple_count * self.tuple_bytes
         return rows + self.partials.count * self.partials.bytes_of_one
@@ -78,12 +81,12 @@ class Store:
 
     @property
     def eager(self) -> npt.NDArray[np.bool_]:
-        """Which groups are eager."""
+        """Mask of the eager groups."""
         eager: npt.NDArray[np.bool_] = self.groups[: self.group_count, HEAD] == EAGER
         return eager
 
     def name(self, columns: Sequence[pa.Array], rows: int) -> Words:
-        """Return the number of each row's group; groups that are new get one."""
+        """Return the number of each row's group. New groups get the next numbers."""
         known = self.group_count
         named = self.keys.of(columns, rows)
         if self.group_count > len(self.groups):
@@ -92,7 +95,7 @@ class Store:
         return named
 
     def take(self, named: Words, firsts: Words, ends: Words, values: Words, closed: int, up: int) -> None:
-        """Hold rows, or add them to their windows `[firsts, ends)`; groups of more than `up` tuples become eager."""
+        """Store rows or add them to their windows `[firsts, ends)`. Groups of more than `up` tuples become eager."""
         done = 0
         flat = values.reshape(-1)
         while True:
@@ -110,7 +113,7 @@ class Store:
     def add_due(self, low: int, high: int) -> None:
         """Add tuples of the buffer to their windows `[low, high)`, which are about to close.
 
-        Those of no other window are dropped; `close_gaps` has to follow.
+        Tuples without other windows are dropped. The caller must then call `close_gaps`.
         """
         done = 0
         rows = int(self.state[TUPLES])
@@ -127,7 +130,7 @@ class Store:
             self._makeroom()
 
     def take_due(self, high: int) -> Words:
-        """Remove the partials of windows below `high`, and their tuples from the volume of groups; returns them."""
+        """Remove and return the partials of windows below `high`. Subtract their tuples from the volumes."""
         rows = self.partials.held
         due = rows[:, WID] < high
         taken = rows[due]
@@ -140,9 +143,9 @@ class Store:
         self._keep_tuples(self.held())
 
     def settle(self, down: int) -> int:
-        """Make eager groups of fewer than `down` tuples lazy, but for the partials they have; returns how many.
+        """Make eager groups of fewer than `down` tuples lazy, but keep their partials. Return their number.
 
-        A group without tuples has no partials either, and is as good as unknown.
+        A group without tuples has no partials either and may be removed.
         """
         groups = self.groups[: self.group_count]
         empty = groups[:, VOLUME] == 0
@@ -152,7 +155,7 @@ class Store:
         return int(np.count_nonzero(calm))
 
     def take_over(self, columns: Sequence[pa.Array], groups: Words, tuples: Words, partials: Words) -> None:
-        """Begin with these rows, numbered as they stand; groups say VOLUME, and EAGER or NONE."""
+        """Initialise with these rows, numbered in this order. A group contains VOLUME, and EAGER or NONE."""
         self.name(columns, len(groups))
         self.groups[: len(groups)] = groups
         self.tuples = np.empty((room(len(tuples)), tuples.shape[1]), np.int64)
@@ -161,7 +164,7 @@ class Store:
         self.partials.keep(partials)
 
     def _forget(self, used: npt.NDArray[np.bool_]) -> None:
-        """Drop groups that are not used, where they are a quarter of all: the rest get new numbers."""
+        """Remove unused groups if they are a quarter of all, and number the others again."""
         kept = int(np.count_nonzero(used))
         if 4 * kept > 3 * len(used) or kept == len(used):
             return
@@ -183,7 +186,7 @@ class Store:
             self.groups[: self.group_count, VOLUME] -= fewer.astype(np.int64)
 
     def _makeroom(self) -> None:
-        """Let grow what a kernel found too small."""
+        """Enlarge the arrays that were too small for a kernel."""
         wanted_tuples, wanted_partials = self.state[[WANTED_TUPLES, WANTED_PARTIALS]].tolist()
         if wanted_tuples:
             self.tuples = resized(self.tuples, int(self.state[TUPLES]), 2 * len(self.tuples))

@@ -1,16 +1,17 @@
-"""When a group becomes eager, and when lazy again: a memory model (Li 2008, §6.3.2, Eq. 6.7, Cond. 6.9).
+"""Thresholds for a switch to eager and back: a memory model (Li 2008, §6.3.2, Equation 6.7, Condition 6.9).
 
-A group of rate `vol` costs `aggr * wed / SLIDE` bytes eager, a partial for each window that is open, and lazy
-`tup * sum_k vol_k * (wed - offset_k)`: tuples of source k come offset_k behind the source that is furthest, and stay so
-much shorter. wed, the window extent distance, is how far the furthest source moves from the first tuple of a window to
-its close. Cond. 6.9 is eager below lazy, with `vol * wed` for the volume of the window:
+With the rate `vol` an eager group costs `aggr * wed / SLIDE` bytes, a partial for each open window. A lazy group costs
+`tup * sum_k vol_k * (wed - offset_k)` bytes: tuples of source k arrive offset_k after the most advanced source, and are
+stored for a shorter time. wed, the window extent distance, is the progress of that source from the first tuple of a
+window to its close. Condition 6.9 (eager is cheaper than lazy), with `vol * wed` for the volume of the window:
 
     vol * wed  >  aggr * wed / (tup * SLIDE)  +  sum_k vol_k * offset_k
 
-The offsets are on both sides. What is left where they are taken away, `sum_k vol_k * (wed - offset_k)`, are the tuples
-that have come and are not expired: AdaptWID counts those, so that neither rates nor offsets have to be estimated.
+The offsets are on both sides. Without them the left side is `sum_k vol_k * (wed - offset_k)`, the number of received
+tuples that are not expired. AdaptWID counts these, so rates and offsets need no estimate.
 
-With the same threshold in both directions a group near it would switch all the time: back is at HYSTERESIS of it.
+With one threshold a group near it would switch all the time. So the threshold back to lazy is HYSTERESIS times the
+other.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ HYSTERESIS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """A group of more than `up` unexpired tuples becomes eager, one of fewer than `down` lazy.
+    """A group becomes eager with more than `up` unexpired tuples, and lazy with fewer than `down`.
 
-    >>> Thresholds(0, 0).of(open_windows=10, partial_bytes=48, tuple_bytes=40)  # fixed ones hold always
+    >>> Thresholds(0, 0).of(open_windows=10, partial_bytes=48, tuple_bytes=40)  # constant thresholds
     Thresholds(up=0, down=0)
     """
 
@@ -52,16 +53,16 @@ ALWAYS_LAZY = Thresholds(float("inf"), 0)
 
 
 class Policy(Protocol):
-    """How thresholds follow from what a group costs at the moment."""
+    """Method to compute thresholds from the current cost of a group."""
 
     def of(self, open_windows: float, partial_bytes: int, tuple_bytes: int) -> Thresholds:
-        """Return the thresholds while so many windows are open, at these bytes for a partial and for a tuple."""
+        """Return the thresholds for `open_windows` open windows and these sizes of a partial and a tuple."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryModel:
-    """Whichever takes fewer bytes.
+    """Minimise the number of bytes.
 
     >>> MemoryModel(hysteresis=0.5).of(open_windows=10, partial_bytes=48, tuple_bytes=40)
     Thresholds(up=12.0, down=6.0)
@@ -70,7 +71,7 @@ class MemoryModel:
     hysteresis: float = HYSTERESIS
 
     def __post_init__(self) -> None:
-        """Refuse what is no part of the threshold."""
+        """Raise an error if the hysteresis is not a share."""
         if not 0 < self.hysteresis <= 1:
             raise ValueError(f"hysteresis is a part of the threshold, above 0 and up to 1, got {self.hysteresis}")
 
