@@ -1,4 +1,4 @@
-"""Ready-made queries: what a network engineer asks first, each by name and with the length of its window to choose."""
+"""Ready-made queries by name, each with a window whose length can be chosen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from queries.text.lexer import RESERVED
 
 @dataclass(frozen=True, slots=True)
 class ReadyQuery:
-    """One query of the catalogue. `body` holds `{streams}` and `{window}`; `panes` is its RANGE in slides."""
+    """One query of the catalogue. `body` contains `{streams}` and `{window}`; `panes` is its RANGE in slides."""
 
     name: str
     help: str
@@ -105,4 +105,4 @@ CATALOGUE: dict[str, ReadyQuery] = {
         ),
     )
 }
-"""The queries by name; `ReadyQuery.sql` makes their text."""
+"""The queries by name. `ReadyQuery.sql` returns their text."""

@@ -1,4 +1,4 @@
-"""GSQL text to plan: which part of a query runs next to the packets, and which above.
+"""The entry point of `queries`: compile_query turns the text of a query into a plan for both levels.
 
     SELECT exprs FROM a [UNION b …] [RANGE …, SLIDE …, WA ts] WHERE … GROUP BY … HAVING …
 
@@ -27,12 +27,13 @@ def compile_query(
     queries: Mapping[str, NamedQuery] | None = None,
     links: Collection[str] | None = None,
 ) -> Plan:
-    """Compile one query. Raises `QueryError`, with the position, for anything that is not one.
+    """Compile one query. Raises QueryError with the position of the first error.
 
-    `layer` is the IP layer that names without one mean: `outer`, or `inner`, the innermost reached through tunnels,
-    where a column has one. ValueError for any other. `sampling` are rates of flow exporters that stand whatever those
-    announce; other kinds of rows have no use for them. `queries` are those that may be read by name, this one among
-    them where it is called `name`; with `links` every other name in the FROM of those must be one of them.
+    layer     IP layer of names without a layer: `outer`, or `inner`, the innermost layer in tunnels (columns that have
+              no inner layer keep their meaning). Raises ValueError for other texts
+    sampling  sampling rates of flow exporters, which replace the announced ones
+    queries   queries that this query may read by name. It may contain the query itself, under `name`
+    links     all names that FROM of `queries` may contain besides; None allows any
 
     >>> plan = compile_query("SELECT srcIP, count(*) [RANGE 10 minutes, SLIDE 1 minute, WA ts] FROM M GROUP BY srcIP")
     >>> [type(node).__name__ for node in plan.nodes], plan.leaves[0].low.pane // 10**9, plan.schema.names
@@ -42,7 +43,7 @@ def compile_query(
     """
     if layer not in list(Layer):
         raise ValueError(f"got the layer {layer!r}, expected one of {', '.join(Layer)}")
-    named = {each.lower(): query for each, query in (queries or {}).items()}
+    named = {key.lower(): query for key, query in (queries or {}).items()}
     path = (name.lower(),) if name.lower() in named else ()
     known = KnownQueries(named, {}, links, path)
     plan = Compiler(sql, name, layer, sampling, known).block(parse_query(sql)).plan

@@ -25,22 +25,22 @@ SPREADABLE = "flows"
 
 
 @dataclass(frozen=True, slots=True)
-class From:
-    """`streams` are names of links as they are spelled, or a kind alone for all links; `kind` is that of their rows."""
+class LinkUnion:
+    """A union of links. `streams` are their names as spelled, or one kind of rows, which means all links."""
 
     streams: tuple[str, ...]
     kind: str
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The streams as they may be written in FROM."""
+        """The streams as FROM spells them."""
         return tuple(
             stream if self.kind == PACKETS or stream.lower() == self.kind else f"{stream}.{self.kind}"
             for stream in self.streams
         )
 
 
-def links_of(sql: str, streams: Sequence[Stream]) -> From:
+def links_of(sql: str, streams: Sequence[Stream]) -> LinkUnion:
     """Return the union of links. Raises QueryError for two kinds, and for a link that is named twice."""
     names: list[str] = []
     kind_of_all: str | None = None
@@ -58,13 +58,13 @@ def links_of(sql: str, streams: Sequence[Stream]) -> From:
             raise QueryError(problem, sql, word.start, f"{alone} alone, which are those of every link")
         kind_of_all = kind
         names.append(word.text)
-    return From(tuple(names), kind_of_all or PACKETS)
+    return LinkUnion(tuple(names), kind_of_all or PACKETS)
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
     """The links of a query, the IP layer of its plain names, and the sampling rates that the user set."""
 
-    source: From
+    source: LinkUnion
     layer: str
     sampling: FixedRates | None = None

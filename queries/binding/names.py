@@ -28,7 +28,7 @@ from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.kinds import OUTER, columns_of_kind
 from lowlevel.layers import Layer
-from queries.binding.links import PACKETS, From
+from queries.binding.links import PACKETS, LinkUnion
 from queries.text.errors import QueryError
 from queries.text.tree import Word
 
@@ -80,7 +80,7 @@ class Names(Protocol):
 class LinkNames:
     """The columns of one kind of rows; names without a layer refer to `layer`."""
 
-    def __init__(self, sql: str, source: From, layer: str, alias: str | None = None) -> None:
+    def __init__(self, sql: str, source: LinkUnion, layer: str, alias: str | None = None) -> None:
         """`alias` is the name that FROM gives to the union of the streams."""
         self._sql = sql
         self._source = source

@@ -50,9 +50,9 @@ from queries.pipeline.node_settings import (
     NODE_KEYS,
     NodeSettings,
     SpooledLink,
+    absolute_path,
     check_spools,
     node_settings,
-    place,
     spooled_link,
 )
 from queries.pipeline.sections import PipelineError, Section
@@ -62,9 +62,9 @@ from queries.text.errors import QueryError
 
 @dataclass(frozen=True, slots=True)
 class QueryText:
-    """One query of the file: its GSQL, where given the column its groups are ranked by, and the layer of its names.
+    """One query of the file: its text, the column that ranks its groups (or None), and the IP layer of its names.
 
-    `base` is where relative paths of its watchlists begin; None is the working directory.
+    Relative paths of watchlists are relative to `base`; None is the working directory.
     """
 
     sql: str
@@ -75,9 +75,9 @@ class QueryText:
     def plan(
         self, name: str, queries: Mapping[str, NamedQuery] | None = None, links: Collection[str] | None = None
     ) -> Plan:
-        """Compile it under its name; raises PipelineError, which says where in the text it is wrong.
+        """Compile the query under its name. Raises PipelineError with the position in the text.
 
-        `queries` are those that it may read, and `links` every other name that FROM may have; None for any.
+        The query may read `queries` by name; `links` are all other names that FROM may contain, None for any.
         """
         try:
             with paths_from(self.base or Path.cwd()):
@@ -88,10 +88,10 @@ class QueryText:
 
 @dataclass(frozen=True, slots=True)
 class PipelineFile:
-    """What a pipeline file says. Paths are absolute.
+    """The content of a pipeline file. Paths are absolute.
 
-    `links` are those whose files are read by whoever runs the pipeline; `spooled` those that a node reads, and that are
-    taken from its spools.
+    The process that runs the pipeline reads the files of `links`. A node reads the captures of `spooled`, and the
+    process reads its spools.
     """
 
     folder: Path
@@ -108,13 +108,13 @@ class PipelineFile:
 
     @property
     def ranks(self) -> dict[str, str]:
-        """The column that ranks the groups, for the queries that name one."""
+        """Columns that rank groups, by query; queries without such a column are left out."""
         return {name: query.rank for name, query in self.queries.items() if query.rank}
 
     def plans(self) -> list[Plan]:
-        """Compile the queries; raises PipelineError for one that cannot be, or that would show nothing before the end.
+        """Compile the queries. Raises PipelineError for a wrong query, and for one that has no results before the end.
 
-        Rows of a spooled link may be late: with one, all plans count their rows, for the node and for who reads it.
+        Rows of a spooled link may be late. If there is one, all plans count their rows, so that node and reader agree.
         """
         named = {name: NamedQuery(query.sql, query.layer) for name, query in self.queries.items()}
         links = [*self.links, *self.spooled]
@@ -130,10 +130,7 @@ class PipelineFile:
 
     @staticmethod
     def leaves(plans: Iterable[Plan]) -> list[Leaf]:
-        """Return what a low-level node has to do for `plans`: their leaves, each by a name of its own.
-
-        Raises PipelineError where two would have one name.
-        """
+        """Return the leaves of `plans` for a low-level node. Raises PipelineError if two have the same name."""
         leaves = [leaf for plan in plans for leaf in named_leaves(plan)]
         names = [leaf.name for leaf in leaves]
         if twice := [name for name in names if names.count(name) > 1]:
@@ -143,20 +140,20 @@ class PipelineFile:
         return leaves
 
     def inputs(self, plans: Sequence[Plan]) -> list[Input]:
-        """Find the files of `links`; raises InputError where a link or a name in FROM has none."""
-        inputs = [replace(each, bound_kinds=self.bound_kinds) for each in bind_streams(self.links)]
+        """Return the files and spools. Raises InputError for a link or a name in FROM without a file."""
+        inputs = [replace(source, bound_kinds=self.bound_kinds) for source in bind_streams(self.links)]
         check_streams(plans, [*inputs, *self.spools])
         return inputs
 
     @property
     def spools(self) -> list[Input]:
-        """The links that are spooled, each as an input whose path is its spool."""
+        """The spooled links as inputs; the path of such an input is its spool."""
         kinds = self.bound_kinds
         return [Input(name, link.spool, name, spool=True, bound_kinds=kinds) for name, link in self.spooled.items()]
 
     @property
     def bound_kinds(self) -> frozenset[str]:
-        """The kinds of rows that are names of links."""
+        """The kinds of rows that are also names of links."""
         return bound_kinds([*self.links, *self.spooled])
 
 
@@ -164,7 +161,7 @@ _TABLES = ("folder", "speed", "links", "queries", "metrics", "spark", "node")
 
 
 def read_pipeline(path: Path) -> PipelineFile:
-    """Read and check a pipeline file; raises InputError where it cannot be read, PipelineError where it is wrong."""
+    """Read and check a pipeline file. Raises InputError if it cannot be read, PipelineError for wrong values."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -178,7 +175,7 @@ def read_pipeline(path: Path) -> PipelineFile:
 
 
 def parse_pipeline(text: str, base: Path) -> PipelineFile:
-    """Parse the text of a pipeline file whose relative paths begin at `base`."""
+    """Parse the text of a pipeline file. Its paths are relative to `base`."""
     top = Section("", tomllib.loads(text), _TABLES)
     metrics = top.section("metrics", ("host", "port", "top"))
     spark = top.section("spark", ("master", "partitions"))
@@ -205,7 +202,7 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
 
 
 def _check_names(queries: Iterable[str], links: Iterable[str]) -> None:
-    """Refuse a name that FROM could mean two things by."""
+    """Raise PipelineError for a name that is a link and a query, or two queries."""
     seen = {link.lower(): f"links.{link}" for link in links}
     for query in queries:
         other = seen.setdefault(query.lower(), f"queries.{query}")
@@ -214,20 +211,20 @@ def _check_names(queries: Iterable[str], links: Iterable[str]) -> None:
 
 
 def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str, SpooledLink]]:
-    """Part the links into those that are read from their files, and those that are spooled."""
+    """Return the links that are read from their files, and those that are spooled."""
     if not section.names:
         raise PipelineError('no link: expected a section [links] with NAME = "PATH" for each')
     links: dict[str, list[str]] = {}
     spooled: dict[str, SpooledLink] = {}
     for name in section.names:
         if not isinstance(section.values[name], dict):
-            links[name] = [place(each, base) for each in section.texts(name)]
+            links[name] = [absolute_path(path, base) for path in section.texts(name)]
             continue
-        found = spooled_link(name, section.section(name, LINK_KEYS), base)
-        if isinstance(found, SpooledLink):
-            spooled[name] = found
+        link = spooled_link(name, section.section(name, LINK_KEYS), base)
+        if isinstance(link, SpooledLink):
+            spooled[name] = link
         else:
-            links[name] = [found]
+            links[name] = [link]
     check_spools(spooled.values())
     return links, spooled
 

@@ -12,14 +12,14 @@ from lowlevel.promises.knowledge import parse_lull as parse_threshold
 from lowlevel.promises.lull import LullRule, TraceClock
 
 EXACTLY = "exact"
-"""The word for: promise nothing before the end, so that nothing can be late."""
+"""The word for a slack without limit: results come at the end of the input, and no row is late."""
 
 TRACE = "trace"
-"""The word for: the clock of lulls is that of the other links."""
+"""The word for a clock of lulls that follows the other links, not the system."""
 
 
 def parse_slack(text: str) -> int:
-    """Return a slack in ns, or EXACT. Raises ValueError for what is neither a duration nor the word `exact`.
+    """Return a slack in ns, or EXACT for the word `exact`. Raises ValueError for other texts.
 
     >>> parse_slack("10s"), parse_slack("1.5 minutes"), parse_slack("exact") == EXACT
     (10000000000, 90000000000, True)
@@ -33,9 +33,9 @@ def parse_slack(text: str) -> int:
 
 
 def parse_lull(text: str) -> LullRule:
-    """Return when an input is silent: a duration by the system's clock, or by the trace's with the word `trace` behind.
+    """Return the rule for silent inputs: a duration by the system's clock, or, before `trace`, by the trace's clock.
 
-    Raises ValueError for anything else.
+    Raises ValueError for other texts.
 
     >>> parse_lull("5s").threshold, type(parse_lull("5s trace").clock).__name__
     (5000000000, 'TraceClock')
@@ -47,7 +47,7 @@ def parse_lull(text: str) -> LullRule:
 
 
 def parse_rates(texts: Iterable[str]) -> FixedRates | None:
-    """Return the rates of several texts, None for no text; ValueError for what is no rate.
+    """Return the sampling rates in some texts, None without texts. Raises ValueError for other texts.
 
     >>> parse_rates(["1000"])
     1000

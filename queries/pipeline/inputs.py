@@ -1,4 +1,4 @@
-"""Which files a query reads: bare paths, or names in FROM bound to files, globs and folders."""
+"""The inputs of a query: paths alone, or names in FROM that are bound to files, globs and folders."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from lowlevel.kinds import KINDS
 
 
 def bind_files(paths: Iterable[str], follow: bool = False) -> list[Input]:
-    """Make every name in FROM mean the union of `paths`; each file is a link of its own, named by `link_names`.
+    """Return one link for each file. Every name in FROM means the union of them; `link_names` names them.
 
-    With `follow` files may grow, and a folder is one link, of all files that are in it and come into it.
+    With `follow` files may grow, and a folder is one link of all its files, also of files that are added later.
     """
     files = [file for path in paths for file in expand(path, follow)]
     return [_input(link, file, None, follow) for link, file in zip(link_names(files), files, strict=True)]
 
 
 def bind_streams(streams: Mapping[str, Iterable[str]], follow: bool = False) -> list[Input]:
-    """Bind each name to its files; together they are one link of that name. `follow` is as for bare files."""
+    """Bind each name to its files, which together are one link. `follow` is that of `bind_files`."""
     kinds = bound_kinds(streams)
     return [
         replace(_input(name, file, name, follow), bound_kinds=kinds)
@@ -41,7 +41,7 @@ def bind_streams(streams: Mapping[str, Iterable[str]], follow: bool = False) -> 
 
 
 def bound_kinds(names: Iterable[str]) -> frozenset[str]:
-    """Return the kinds of rows that are among the names of links.
+    """Return the kinds of rows that are also names of links.
 
     >>> sorted(bound_kinds(["Packets", "Main1", "flows"]))
     ['flows', 'packets']
@@ -54,21 +54,20 @@ def _input(link: str, path: Path, stream: str | None, follow: bool) -> Input:
 
 
 def can_be_read_once(path: Path) -> bool:
-    """Whether the path is standard input, a named pipe or a live interface: gone is what has been read."""
+    """Whether the path is standard input, a named pipe or a live interface, which cannot be read again."""
     return str(path) == STANDARD_INPUT or is_interface(path) or path.is_fifo()
 
 
 def link_names(files: Sequence[Path]) -> list[str]:
-    """Name each file after itself without its suffixes of a capture and of compression, standard input `stdin`.
+    """Return the names of files without the suffixes of captures and of compression.
 
-    A live interface has its own name.
-
-    Those that clash get their suffixes back, then as many folders as it takes.
+    Standard input is `stdin`, and a live interface has its own name. Equal names keep their suffixes, and as many
+    folders as they need to differ.
 
     >>> link_names([Path("/x/mon/a.pcap"), Path("/x/tue/a.pcap"), Path("/x/tue/b.pcap.gz"), Path("/x/tue/b.cap")])
     ['mon/a.pcap', 'tue/a.pcap', 'b.pcap.gz', 'b.cap']
     """
-    places = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # resolve() would name what a link means
+    places = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # resolve() would follow symbolic links
     names = [_plain_name(file, place) for file, place in zip(files, places, strict=True)]
     for depth in range(1, max((len(place.parts) for place in places), default=0)):
         uses = Counter(names)
@@ -86,20 +85,18 @@ def _plain_name(file: Path, place: Path) -> str:
         return "stdin"
     if is_interface(file):
         return interface_name(file)
-    if place.is_dir():  # which is followed
+    if place.is_dir():
         return place.name or place.anchor
     bare = Path(file.stem) if file.suffix.lower() in SUFFIXES else file
     return bare.stem
 
 
 def expand(path: str, follow: bool = False) -> list[Path]:
-    """Return the files that a path names: itself, a folder's files, or a glob's matches, sorted by name.
+    """Return the file of a path, the files of a folder, or the matches of a glob, sorted by name.
 
-    `-` is standard input, `interface:NAME` a live interface; with `./` before them they are files of that name. With
-    `follow` a folder is itself, and so is a glob below one folder: their files are found as they come. Raises
-    InputError where there are none. A folder's hidden files and its stored templates are left out, and so is what is
-    hidden from a glob whose own part does not begin with a dot. What exists is meant before a pattern, a folder on the
-    way too.
+    `-` is standard input and `interface:NAME` a live interface; `./-` is a file. Hidden files and stored templates are
+    left out. A path that exists is not read as a glob. With `follow` a folder, or a glob in one folder, is returned as
+    it is, because its files may be added later. Raises InputError if there is no file.
     """
     if not path:
         raise InputError("got an empty path, expected a capture, a folder or a glob")
@@ -130,7 +127,7 @@ def expand(path: str, follow: bool = False) -> list[Path]:
 
 
 def _split(place: Path) -> tuple[Path, str]:
-    """Cut a path into the folders that exist as they are written, and the pattern below them."""
+    """Split a path into its existing folders and the pattern after them."""
     base = Path(place.anchor)
     rest = list(place.parts[1:] if place.anchor else place.parts)
     while len(rest) > 1 and (base / rest[0]).is_dir():
@@ -139,10 +136,10 @@ def _split(place: Path) -> tuple[Path, str]:
 
 
 def check_streams(plans: Iterable[Plan], inputs: Iterable[Input]) -> None:
-    """Raise InputError where a name in FROM has no file, and would be silent for ever, or has one file twice.
+    """Raise InputError for inputs that the queries cannot read.
 
-    And where standard input is a terminal, or something that can be read once is to be read twice; and where a query
-    that depends on the order of arrival would read several inputs.
+    These are: a name in FROM without a file, or with one file twice; standard input from a terminal; two readers of a
+    pipe; several inputs of a query that depends on the order of arrival.
     """
     inputs, plans = list(inputs), list(plans)
     _check_pipes(inputs)
@@ -155,7 +152,7 @@ def check_streams(plans: Iterable[Plan], inputs: Iterable[Input]) -> None:
 
 
 def check_names(plans: Iterable[Plan], names: Iterable[str]) -> None:
-    """Raise InputError where a name in FROM is none of `names`, and would be silent for ever."""
+    """Raise InputError if a name in FROM is not one of `names`: it would never have rows."""
     known = sorted(set(names))
     bound = {name.lower() for name in known}
     for leaf in (leaf for plan in plans for leaf in plan.leaves):
@@ -167,7 +164,7 @@ def check_names(plans: Iterable[Plan], names: Iterable[str]) -> None:
 
 
 def _check_folders(inputs: Sequence[Input]) -> None:
-    """Refuse a file that is also in a folder, or among the files of a glob, that the same name in FROM follows."""
+    """Raise InputError for a file that a followed folder or glob of the same name in FROM also contains."""
     for many in (each for each in inputs if each.follow and not each.path.is_file()):
         folder, names = (many.path, "*") if many.path.is_dir() else (many.path.parent, many.path.name)
         for each in inputs:
@@ -178,9 +175,9 @@ def _check_folders(inputs: Sequence[Input]) -> None:
 
 
 def _check_pipes(inputs: Sequence[Input]) -> None:
-    """Refuse to read what can be read once for two inputs, and a terminal."""
+    """Raise InputError for two readers of a pipe, and for standard input from a terminal."""
     for path, uses in Counter(each.path for each in inputs if can_be_read_once(each.path)).items():
-        if is_interface(path):  # each reader has a ring of its own
+        if is_interface(path):  # every reader has its own ring
             continue
         if uses > 1:
             raise InputError(f"{path} is given {uses} times; expected once: what is read of a pipe is gone from it")
@@ -191,10 +188,10 @@ def _check_pipes(inputs: Sequence[Input]) -> None:
 
 
 def _check_once(inputs: Sequence[Input]) -> None:
-    """Refuse a file that one name in FROM would read twice; links to it are the file itself."""
+    """Raise InputError for a file that one name in FROM would read twice, also by a symbolic link."""
     readers: dict[str, dict[str | None, Input]] = {}
     for each in inputs:
-        # Not Path.resolve, which raises for a symbolic link to itself: opening that says what is wrong.
+        # Path.resolve would raise for a symbolic link to itself; the error of open() is better.
         seen = readers.setdefault(os.path.realpath(each.path), {})
         stream = None if each.stream is None else each.stream.lower()
         other = seen.get(stream) or seen.get(None) or (next(iter(seen.values()), None) if stream is None else None)

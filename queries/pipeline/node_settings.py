@@ -1,4 +1,4 @@
-"""What a pipeline file says of the low-level node: links that leave their partials in a spool, and its bounds.
+"""Settings of the low-level node in a pipeline file: the links that it reduces into spools, and its limits.
 
 [links.eth0]
 capture = "interface:eth0"      # any input: an interface, a pipe, a file, a folder that is followed
@@ -37,18 +37,17 @@ from lowlevel.table.flushing import Flushing, Policy
 from queries.pipeline.sections import PipelineError, Section
 
 LIVE_PROMISE = "late 10s"
-"""What is known of a live input unless told otherwise."""
+"""Default promise of a live input."""
 
 LEAST_SEGMENT = 4096
-"""Bytes below which a segment is mostly its own header."""
+"""Smallest segment in bytes; smaller ones would consist mostly of headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpooledLink:
-    """A link whose partials a node leaves in `spool`, an absolute path; `capture` is the input, its path absolute too.
+    """A link whose partials a node writes to `spool`; this and the input `capture` are absolute paths.
 
-    `promise`, `lull` and `clock_jump` are as `lowlevel.promises.knowledge` reads them, and checked by it when this is
-    made.
+    `lowlevel.promises.knowledge` defines the texts of `promise`, `lull` and `clock_jump`; they are checked here.
     """
 
     name: str
@@ -59,7 +58,7 @@ class SpooledLink:
     clock_jump: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no promise can be made of."""
+        """Raise PipelineError for texts that are no promise."""
         for live in (False, True):
             try:
                 self.knowledge(live=live)
@@ -67,19 +66,19 @@ class SpooledLink:
                 raise PipelineError(f"links.{self.name}: {error}") from error
 
     def knowledge(self, *, live: bool) -> Knowledge:
-        """Return what is known of the order of its rows, by default what its being live or not says."""
+        """Return the promise of the order of rows; the default depends on `live`."""
         return parse_knowledge(self.promise or (LIVE_PROMISE if live else "exact"), self.lull, self.clock_jump)
 
     def knowledge_text(self, *, live: bool) -> str:
-        """Return the same as people read it."""
-        said = self.promise or (LIVE_PROMISE if live else "exact")
-        said += f", lull {self.lull}" if self.lull else ""
-        return said + (f", clock jump {self.clock_jump}" if self.clock_jump else "")
+        """Return the text of the promise."""
+        text = self.promise or (LIVE_PROMISE if live else "exact")
+        text += f", lull {self.lull}" if self.lull else ""
+        return text + (f", clock jump {self.clock_jump}" if self.clock_jump else "")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """How the node goes about it. Sizes are in bytes, times in ns; `memory` is of all tables, the rest of each link."""
+    """Settings of a node. Sizes are in bytes, times in ns. `memory` is for all tables, other limits for one link."""
 
     flush: str = "paced"
     disorder: int = 1
@@ -91,7 +90,7 @@ class NodeSettings:
     when_full: str = "stop"
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
+        """Raise PipelineError for values that contradict each other."""
         if self.memory < MEBIBYTE:
             raise PipelineError(f"node.memory: got {self.memory:,} bytes, expected at least 1 MiB for the tables")
         if self.segment_bytes < LEAST_SEGMENT:
@@ -109,31 +108,31 @@ class NodeSettings:
             raise PipelineError(f"node: {error}") from error
 
     def limits(self) -> SpoolLimits:
-        """Return the bounds of each link's spool."""
+        """Return the limits of the spool of one link."""
         return SpoolLimits(self.segment_bytes, self.segment_time, self.spool_bytes, WhenFull(self.when_full))
 
     def flushing(self) -> Flushing:
-        """Return how entries of closed panes leave the tables."""
+        """Return the policy for flushing closed panes."""
         return Flushing(Policy(self.flush), self.disorder, self.every)
 
     def flushing_text(self) -> str:
-        """Return the same as people read it."""
+        """Return the text of the policy."""
         each = f", one entry for every {self.every:,} packets" if self.flush == Policy.SLOW else ""
         return f"{self.flush}, disorder {self.disorder}{each}"
 
 
 def node_settings(node: Section) -> NodeSettings:
-    """Read `[node]`, of which everything may be left out."""
-    usual = NodeSettings()
+    """Read `[node]`; every key has a default."""
+    default = NodeSettings()
     return NodeSettings(
-        flush=node.choice("flush", usual.flush, Policy),
-        disorder=node.number("disorder", int, usual.disorder, "0 or more", lambda windows: windows >= 0),
-        every=node.number("every", int, usual.every, "1 or more", lambda packets: packets >= 1),
-        memory=node.parsed("memory", usual.memory, size),
-        segment_bytes=node.parsed("segment_bytes", usual.segment_bytes, size),
-        segment_time=node.parsed("segment_time", usual.segment_time, parse_duration),
-        spool_bytes=node.parsed("spool_bytes", usual.spool_bytes, size),
-        when_full=node.choice("when_full", usual.when_full, WhenFull),
+        flush=node.choice("flush", default.flush, Policy),
+        disorder=node.number("disorder", int, default.disorder, "0 or more", lambda windows: windows >= 0),
+        every=node.number("every", int, default.every, "1 or more", lambda packets: packets >= 1),
+        memory=node.parsed("memory", default.memory, size),
+        segment_bytes=node.parsed("segment_bytes", default.segment_bytes, size),
+        segment_time=node.parsed("segment_time", default.segment_time, parse_duration),
+        spool_bytes=node.parsed("spool_bytes", default.spool_bytes, size),
+        when_full=node.choice("when_full", default.when_full, WhenFull),
     )
 
 
@@ -143,10 +142,10 @@ LINK_KEYS = ("capture", "spool", *ORDER_KEYS)
 
 
 def spooled_link(name: str, table: Section, base: Path) -> SpooledLink | str:
-    """Read a link that is a table: a spooled one, or, without a `spool`, the path that it is another way to write."""
+    """Return a link that is a table: a spooled link, or the path of its capture if it has no `spool`."""
     if not table.value("capture", str, "").strip():
         raise PipelineError(f"{table.prefix}capture is missing: expected an input, such as interface:eth0 or a path")
-    capture = place(table.value("capture", str, ""), base)
+    capture = absolute_path(table.value("capture", str, ""), base)
     if "spool" not in table.names:
         if idle := [key for key in ORDER_KEYS if key in table.names]:
             raise PipelineError(f"{table.prefix}{idle[0]} is for a link with a spool: expected {table.prefix}spool too")
@@ -162,7 +161,7 @@ def spooled_link(name: str, table: Section, base: Path) -> SpooledLink | str:
 
 
 def check_spools(links: Iterable[SpooledLink]) -> None:
-    """Refuse two links that would write to one spool, or a spool among the files that its own link follows."""
+    """Raise PipelineError for a spool of two links, and for a spool in the folder that its own link follows."""
     seen: dict[str, str] = {}
     for link in links:
         folder = os.path.realpath(link.spool)
@@ -172,12 +171,12 @@ def check_spools(links: Iterable[SpooledLink]) -> None:
             )
         seen[folder] = link.name
         capture = Path(link.capture)
-        # Only the files of a folder itself are followed, or those of a glob in the last part of a path.
+        # A link follows the files of one folder, or the files that match the last part of its path.
         followed = capture.parent if not capture.exists() and glob.has_magic(capture.name) else capture
         if folder == os.path.realpath(followed):
             raise PipelineError(f"links.{link.name}.spool: got the folder of its capture; expected another")
 
 
-def place(path: str, base: Path) -> str:
-    """Make a path absolute; standard input and interfaces have none."""
+def absolute_path(path: str, base: Path) -> str:
+    """Return an absolute path; standard input and interfaces are returned unchanged."""
     return path if path == STANDARD_INPUT or is_interface(path) else str(base / path)

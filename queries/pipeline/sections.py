@@ -1,4 +1,4 @@
-"""The tables of a pipeline file, read key by key; what is wrong is told with its place and what was expected."""
+"""Tables of a pipeline file. Errors contain the key, the received value and the expected values."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Value = TypeVar("Value")
 
 
 class PipelineError(WiretideError):
-    """A pipeline file that says something impossible: fix the file. The message names the file and the place in it."""
+    """A pipeline file with a wrong value. The user corrects the file; the message contains its name and the key."""
 
     status = 2
 
 
 class Section:
-    """A table of the file; `names` are its keys, `prefix` is what they begin with in messages."""
+    """A table of the file. `names` are its keys. Messages put `prefix` before a key."""
 
     def __init__(self, prefix: str, values: dict[str, Any], valid: tuple[str, ...] | None = None) -> None:
-        """Read `values`, whose keys are to be among `valid`, where that is given."""
+        """Raises PipelineError for a key that is not among `valid`; None allows all keys."""
         self.prefix = prefix
         self.values = values
         self.names = list(values)
@@ -29,18 +29,18 @@ class Section:
             raise PipelineError(f"{prefix}{unknown[0]} is not known; valid here: {', '.join(valid or ())}")
 
     def section(self, name: str, valid: tuple[str, ...] | None = None) -> Section:
-        """Return a table in this one, an empty one where it is not there."""
+        """Return a table in this table; an empty one if it is missing."""
         return Section(f"{self.prefix}{name}.", self.value(name, dict, {}), valid)
 
     def value(self, name: str, kind: type, default: Any) -> Any:
-        """Return a value of a kind."""
+        """Return a value of type `kind`, or `default`."""
         value = self.values.get(name, default)
         if not isinstance(value, kind):
             raise PipelineError(f"{self.prefix}{name}: got {value!r}, expected {_KINDS[kind]}")
         return value
 
     def number(self, name: str, kind: type, default: Any, expected: str, fits: Callable[[Any], bool]) -> Any:
-        """Return a number of a kind that `fits`, which is what `expected` says."""
+        """Return a number of type `kind` for which `fits` is true. `expected` describes such numbers."""
         value = self.values.get(name, default)
         if value is default:
             return value
@@ -49,7 +49,7 @@ class Section:
         return kind(value)
 
     def texts(self, name: str) -> list[str]:
-        """Return a path or a list of them."""
+        """Return the paths of a key, whose value is a path or a list of paths."""
         value = self.values[name]
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
@@ -57,14 +57,14 @@ class Section:
         return texts
 
     def choice(self, name: str, default: str, valid: Iterable[str]) -> str:
-        """Return one of the `valid` texts."""
+        """Return a text that is one of `valid`."""
         value: str = self.value(name, str, default)
         if value not in (choices := list(valid)):
             raise PipelineError(f"{self.prefix}{name}: got {value!r}, expected {' or '.join(choices)}")
         return value
 
     def parsed(self, name: str, default: Value, parse: Callable[[str], Value]) -> Value:
-        """Return what `parse` makes of a text; what it raises, ValueError or WiretideError, is told with the place."""
+        """Return `parse(text)`. A ValueError or WiretideError of it becomes a PipelineError with the key."""
         if name not in self.values:
             return default
         text = self.value(name, str, "")

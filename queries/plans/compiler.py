@@ -1,4 +1,4 @@
-"""From the query of a query to a block: groups of links are a plan, everything else is a graph of nodes.
+"""From the syntax tree of a query to a block: groups of links are a plan, everything else is a graph of nodes.
 
     FROM links, with groups                    a plan, whose partials come from next to the packets
     FROM links, without                        Leaf of rows ► Apply

@@ -1,4 +1,4 @@
-"""What is wrong with a query, and where: the one error that GSQL text can cause."""
+"""The error of query texts: a message, a position, and the valid choices."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from difflib import get_close_matches
 from capture.errors import WiretideError
 
 SHOWN = 100
-"""Characters of the offending line that a message shows at most; longer lines are cut around the position."""
-
+"""Largest number of characters of a line that a message shows; longer lines are cut around the position."""
 
 LONGEST_WORD, LONGEST_TEXT = 100, 400
-"""Characters of one word, and of the problem as a whole, that a message shows at most: a query may hold megabytes."""
+"""Largest number of characters of one word, and of the whole problem: a query may contain megabytes."""
 
 
 class QueryError(WiretideError, ValueError):
-    """A query that cannot be compiled; the caller's next step is to fix its text.
+    """A query that cannot be compiled. The user corrects its text.
 
-    `position` is the 0-based offset into the text, `line` and `column` count characters from 1. `str()` of it is what
-    the command line prints: position, what was got and expected, the line with a caret under the position, and the
-    valid names, close matches first.
+    `position` is the 0-based offset into the text. `line` and `column` count characters from 1. `str()` returns the
+    position, the problem, the expected text, the line with a caret, and the valid names, similar names first.
     """
 
     status = 2
@@ -29,7 +27,7 @@ class QueryError(WiretideError, ValueError):
     def __init__(
         self, message: str, sql: str, position: int, expected: str = "", choices: Iterable[str] = (), got: str = ""
     ) -> None:
-        """`got` is the name that the `choices` are ordered by likeness to."""
+        """`choices` are the valid names; those that are similar to `got` are listed first."""
         self.message = _shortened(message)
         self.sql = sql
         self.position = min(max(position, 0), len(sql))
@@ -41,7 +39,7 @@ class QueryError(WiretideError, ValueError):
         super().__init__(self._text())
 
     def __reduce__(self) -> tuple[type[QueryError], tuple[str, str, int, str, tuple[str, ...]]]:
-        """Pickle by the arguments, so that the error survives the way back from another process."""
+        """Pickle the arguments, so that the error can be sent between processes."""
         return QueryError, (self.message, self.sql, self.position, self.expected, self.choices)
 
     def _text(self) -> str:
@@ -54,7 +52,7 @@ class QueryError(WiretideError, ValueError):
         return "\n".join(lines)
 
     def _excerpt(self) -> list[str]:
-        """Return the offending line and a line with a caret under the position, both indented by four blanks."""
+        """Return the line and a second line with a caret under the position, both indented by four blanks."""
         line = self.sql.split("\n")[self.line - 1].rstrip("\r")
         at = self.column - 1
         first = max(0, min(at - SHOWN // 2, len(line) - SHOWN))
@@ -63,13 +61,13 @@ class QueryError(WiretideError, ValueError):
 
 
 def _shortened(text: str) -> str:
-    """Cut long words, and a long text, at the end; `…` marks the place."""
+    """Shorten long words and long texts; `…` marks the end."""
     text = re.sub(rf"(\S{{{LONGEST_WORD}}})\S+", r"\1…", text)
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
 def _closest_first(got: str, choices: Iterable[str]) -> tuple[str, ...]:
-    """Order names by likeness to `got`, without regard to case; those unlike it keep their order behind."""
+    """Return the names with up to three similar to `got` first; case does not matter, other names keep their order."""
     names = list(dict.fromkeys(choices))
     by_key = {name.casefold(): name for name in names}
     close = [by_key[key] for key in get_close_matches(got.casefold(), by_key, n=3, cutoff=0.5)] if got else []

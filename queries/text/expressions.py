@@ -139,7 +139,7 @@ class ExpressionParser:
         raise QueryError(f"an expression of more than {MAX_DEPTH} levels", self._sql, left.start, expected)
 
     def _right_operands(self, op: Op, strength: int) -> Iterator[Expression]:
-        """Read the operator and its right operand; of a chain of one associative operator, all of them."""
+        """Read the operator and its right operand, or all right operands if a chain is associative."""
         while self._accept(op.value):
             yield self._expression(strength + 1)
             if op not in ASSOCIATIVE:

@@ -15,7 +15,7 @@ from queries.text.errors import QueryError
 class Kind(StrEnum):
     """Kinds of tokens.
 
-    QUOTED is text in double quotes: a name, or a string where it names nothing. TIME is
+    QUOTED is text in double quotes: a name, or a string if no column has this name. TIME is
     `TIMESTAMP '2016-08-02T02:19:00Z'`, two words that are one literal.
     """
 

@@ -275,7 +275,7 @@ class _QueryParser(WindowParser):
         return FromItem(table, start, alias, window, join)
 
     def _unknown_parameter(self) -> QueryError:
-        """Return the error for a window parameter; the window of an item of a join has parameters of its own."""
+        """Return the error for an unknown parameter. Windows of joins have other parameters than windows of groups."""
         closing = next(at for at in range(self._at, len(self._tokens)) if self._tokens[at].keyword == "]")
         behind = [token.keyword for token in self._tokens[closing + 1 : closing + 4]]
         if not self._joined and (self._clause != "FROM" or not {",", *JOIN_WORDS}.intersection(behind)):
@@ -314,7 +314,7 @@ class _QueryParser(WindowParser):
         return Stream(word, kind.text.lower())
 
     def _begins_merge(self) -> bool:
-        """Whether the current token is MERGE before `a.ts`: a stream may be called merge."""
+        """Return whether MERGE and a column follow. The word may also be the name of a stream."""
         name = self._ahead().kind in (Kind.WORD, Kind.QUOTED)
         return self._token.keyword == "MERGE" and name and self._ahead(2).keyword == "."
 

@@ -34,7 +34,7 @@ class Word:
         return f"'{self.text}'"
 
 
-# Expressions. The position of an expression is that of its first name or literal, behind parentheses and signs.
+# Expressions. The position of an expression is the start of its first name or literal, not of a parenthesis or sign.
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +175,13 @@ ParameterValue = Length | Attribute | Constant | Word | tuple[Name, ...] | None
 class Parameter:
     """A parameter of a window clause: its keyword, canonical `name` and value; `start` is the value's position.
 
-    Values by name: Length for RANGE, SLIDE, SESSION and IDLE (the Word ALL for RANGE ALL); Attribute for WA, RATTR and
-    SATTR; Constant for ORIGIN and CAP; a Word for LATE and BOUNDARY; names for PA; None for SPREAD.
+    value        of
+    Length       RANGE, SLIDE, SESSION, IDLE
+    Word         RANGE ALL, LATE, BOUNDARY
+    Attribute    WA, RATTR, SATTR
+    Constant     ORIGIN, CAP
+    names        PA
+    None         SPREAD
     """
 
     name: str
@@ -209,7 +214,7 @@ class WindowCall:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A name in FROM. `kind` is the kind of rows behind its dot, in lower case; None without a dot."""
+    """A name in FROM. `kind` is the word after the dot in lower case, or None."""
 
     word: Word
     kind: str | None = None
@@ -276,7 +281,7 @@ class FromItem:
 
     @property
     def name(self) -> str | None:
-        """The name behind AS, or that of the stream; None for other tables."""
+        """The name that AS gives, or the name of the stream, or None."""
         if self.alias is not None:
             return self.alias.text
         return self.table.word.text if isinstance(self.table, Stream) else None
@@ -297,11 +302,11 @@ class SelectItem:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query; a part that is missing is None or empty.
+    """A query. A missing part is None or empty.
 
     `sql` is the text that positions refer to. `keyword` is SELECT, or MERGE for `MERGE a.ts : b.ts`, which means
-    `SELECT * FROM (MERGE a.ts : b.ts)`. `window` is the window of the groups, behind an item of SELECT or behind a
-    single item of FROM; `call` is that in GROUP BY. `queries` are those of WITH.
+    `SELECT * FROM (MERGE a.ts : b.ts)`. `window` is the window clause of the groups, which follows an item of SELECT
+    or the only item of FROM. `call` is the window in GROUP BY. `queries` are those of WITH.
     """
 
     sql: str = field(compare=False, repr=False)

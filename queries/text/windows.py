@@ -143,7 +143,7 @@ class WindowParser(ExpressionParser):
         return token.kind in (Kind.WORD, Kind.QUOTED) and not parameter
 
     def _choice(self, name: str, choices: Sequence[str]) -> Word:
-        """Read one of some words; one with a hyphen is three tokens, or one with an underscore."""
+        """Read one of `choices`. A hyphen in it may be an underscore."""
         token = self._token
         text = token.keyword.replace("_", "-")
         hyphened = f"{text}-{self._ahead(2).keyword}"

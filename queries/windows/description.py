@@ -1,4 +1,4 @@
-"""A kind of window as people read it: the lines about it in an explained plan."""
+"""Texts about windows for explained plans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lowlevel.durations import duration_text
 
 
 def pane_text(window: AnyWindow) -> str:
-    """Say what the low level keeps partials for, and why."""
+    """Return the length of a pane and the reason for it."""
     match window:
         case SlidingWindow() if window.range == window.slide:
             why = "the window itself, as windows do not overlap"
@@ -27,7 +27,7 @@ def pane_text(window: AnyWindow) -> str:
 
 
 def window_lines(window: AnyWindow) -> Iterator[tuple[str, str]]:
-    """Yield what the high level makes of it, as (what, text)."""
+    """Yield lines about the window as (heading, text)."""
     match window:
         case SlidingWindow():
             kind = (
@@ -59,7 +59,7 @@ def window_lines(window: AnyWindow) -> Iterator[tuple[str, str]]:
 
 
 def rows_text(count: int) -> str:
-    """Return a number of rows as people say it."""
+    """Return `1 row` or `1,000 rows`."""
     return "1 row" if count == 1 else f"{count:,} rows"
 
 

@@ -7,8 +7,8 @@
     GROUP BY srcIP, SESSION(ts, INTERVAL '30' SECOND)                [SESSION 30 seconds]
     GROUP BY srcIP, ts/60 AS tb                                      [RANGE 1 minute, SLIDE 1 minute], tb its number
 
-`ts/60` is Gigascope's, where time is in seconds. Here ts is in nanoseconds, but windows of 60 ns have no use: a divisor
-below a million is in seconds, and `ts/60000000000` means the same.
+`ts/60` is Gigascope's, where time is in seconds. Here ts is in nanoseconds, but windows of 60 ns have no use. So a
+divisor below a million is in seconds; `ts/60000000000` means the same.
 """
 
 from __future__ import annotations
@@ -75,9 +75,12 @@ TimeColumn = tuple[Word | None, Word]
 class GroupWindow:
     """The window of a query's groups, and the other properties that its clause sets.
 
-    `start` is the position of the clause, `time` the column of time that it names, `name` the name that GROUP BY gives
-    to the window; each is None if the query has none. `spread` is the word SPREAD, `partition` are the columns behind
-    PA. With `emit_late` (LATE EMIT) late rows are reported.
+    start      position of the clause, or None
+    time       column of time that the clause names, or None
+    name       name that GROUP BY gives to the window, or None
+    spread     the word SPREAD, or None
+    partition  columns of PA
+    emit_late  LATE EMIT: late rows are reported
     """
 
     kind: AnyWindow = WHOLE_INPUT
@@ -90,7 +93,7 @@ class GroupWindow:
 
 
 def bind_group_window(query: Query, of_links: bool) -> GroupWindow:
-    """Return the window of a query. Rows of links have ts alone; those of other tables may have other times."""
+    """Return the window of a query. Windows of links are over ts."""
     if query.call is not None and query.window is not None:
         start = query.call.function.start
         raise QueryError("a second window, in GROUP BY", query.sql, start, "one window for the query")

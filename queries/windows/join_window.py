@@ -23,7 +23,7 @@ class ItemWindow:
     """The window of one item of a join.
 
     `range` is in ns. `origin` is the first start of a tumbling window after the epoch, in ns. `time` is the column
-    behind WA as (table, column), None if the clause has no WA. `start` is the position of the clause.
+    of WA as (table, column), or None. `start` is the position of the clause.
     """
 
     start: int
