@@ -193,8 +193,8 @@ class Compiler:
         ):
             return  # start and end always exist
         self.flags |= NEEDS_TIMES
-        if not self.first(values.LASTS, {162: values.LASTS_US, 161: values.LASTS_MS}):
-            self.lack(values.ABSENT, values.LASTS)
+        if not self.first(values.DURATION, {162: values.DURATION_US, 161: values.DURATION_MS}):
+            self.lack(values.ABSENT, values.DURATION)
 
     def sampling(self) -> None:
         """Add the steps of a record's sampling rate. Later steps override earlier ones."""

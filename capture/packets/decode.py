@@ -10,21 +10,21 @@ import numpy as np
 from capture.native import helper, outlined
 from capture.packets.candidates import list_candidate
 from capture.packets.fields import (
-    ASIDE,
-    BELOW,
     CANDIDATE_ROOM,
     CAPLEN,
-    FRAGMENT,
-    FURTHER,
+    FRAGMENT_FIELDS,
     INNER_ROWS,
     INTERFACE,
     LAYER_ROWS,
     LEN,
+    LINK_FIELDS,
     NULL,
+    OTHER_FIELDS,
     OTHER_ROWS,
-    TRANSPORT,
+    RECORD_AND_LINK_FIELDS,
+    TRANSPORT_FIELDS,
     TS,
-    TUNNEL,
+    TUNNEL_FIELDS,
     TUNNEL_ID,
     TUNNELS,
     VERSION,
@@ -34,8 +34,8 @@ from capture.packets.ip_layer import (
     header_status,
     upper_layer,
     write_addresses,
-    write_below,
-    write_upper,
+    write_link_fields,
+    write_transport,
 )
 from capture.packets.link_headers import ETHERTYPE_IPV4
 from capture.packets.link_layers import outermost_layer
@@ -78,23 +78,23 @@ def decode_frame(  # type: ignore[no-untyped-def]
     out[TS * capacity + row] = time
     if want & (1 << LEN):
         out[LEN * capacity + row] = wire
-    if not want & FURTHER | want_inner:  # true for most queries; the tests below cost as much as the addresses
+    if not want & OTHER_FIELDS | want_inner:  # true for most queries; the tests below cost as much as the addresses
         return row + 1
-    if want & ASIDE:
+    if want & RECORD_AND_LINK_FIELDS:
         if want & (1 << CAPLEN):
             out[CAPLEN * capacity + row] = end - frame
         if want & (1 << INTERFACE):
             out[INTERFACE * capacity + row] = interface
         if want & (1 << VLAN):
             out[VLAN * capacity + row] = vlan
-        if want & BELOW:
+        if want & LINK_FIELDS:
             write_outer_link(buf, frame, end, link, want, out, capacity, row)
-    if want & (TRANSPORT | FRAGMENT):
-        protocol, upper, fragment, more, identified, behind, _ = upper_layer(buf, kind, ip, end, wire_end)
-        write_upper(
-            buf, kind, protocol, upper, behind, fragment, more, identified, want, out, capacity, np.int64(0), row
+    if want & (TRANSPORT_FIELDS | FRAGMENT_FIELDS):
+        protocol, upper, fragment, more, identified, packet_end, _ = upper_layer(buf, kind, ip, end, wire_end)
+        write_transport(
+            buf, kind, protocol, upper, packet_end, fragment, more, identified, want, out, capacity, np.int64(0), row
         )
-    if want & TUNNEL | want_inner:
+    if want & TUNNEL_FIELDS | want_inner:
         write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity, row, counts)
     return row + 1
 
@@ -107,19 +107,19 @@ def decode_frame(  # type: ignore[no-untyped-def]
 def write_outer_link(buf, frame, end, link, want, out, capacity, row):  # type: ignore[no-untyped-def]
     """Write the fields of the frame's link layer into the outermost layer of the row."""
     _, _, vlan, mpls, ethertype, source, destination = outermost_layer(buf, frame, end, link)
-    write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, np.int64(0), row)
+    write_link_fields(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, np.int64(0), row)
     return np.int64(0)
 
 
 @outlined
 def write_other_frame(buf, frame, end, wire, time, link, interface, want, want_inner, out, capacity, row):  # type: ignore[no-untyped-def]
     """Write the row of a frame without readable IP header. Return the next row."""
-    write_nothing(want_inner, out, capacity, row)
+    write_nulls(want_inner, out, capacity, row)
     _, _, vlan, mpls, ethertype, source, destination = outermost_layer(buf, frame, end, link)
-    write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, np.int64(0), row)
+    write_link_fields(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, np.int64(0), row)
     if want_inner:
         first = np.int64(INNER_ROWS)
-        write_below(buf, vlan, mpls, ethertype, source, destination, want_inner, out, capacity, first, row)
+        write_link_fields(buf, vlan, mpls, ethertype, source, destination, want_inner, out, capacity, first, row)
     out[TS * capacity + row] = time
     out[LEN * capacity + row] = wire
     out[CAPLEN * capacity + row] = end - frame
@@ -148,7 +148,7 @@ def write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity
         tunnels += 1
         tunnel_id = inner_tunnel_id
         protocol, upper, fragment, more, identified, end, wire_end = upper_layer(buf, kind, ip, end, wire_end)
-    if want & TUNNEL:
+    if want & TUNNEL_FIELDS:
         out[TUNNELS * capacity + row] = tunnels
         out[TUNNEL_ID * capacity + row] = tunnel_id
     if want_inner:
@@ -156,13 +156,15 @@ def write_inner(buf, frame, end, wire_end, link, want, want_inner, out, capacity
         if kind != ETHERTYPE_IPV4:
             counts[OTHER_ROWS] += 1
         write_addresses(buf, kind, ip, wire_end, want_inner, out, capacity, first, row)
-        write_below(buf, vlan, mpls, ethertype, source, destination, want_inner, out, capacity, first, row)
-        write_upper(buf, kind, protocol, upper, end, fragment, more, identified, want_inner, out, capacity, first, row)
+        write_link_fields(buf, vlan, mpls, ethertype, source, destination, want_inner, out, capacity, first, row)
+        write_transport(
+            buf, kind, protocol, upper, end, fragment, more, identified, want_inner, out, capacity, first, row
+        )
     return np.int64(0)
 
 
 @helper
-def write_nothing(want_inner, out, capacity, row):  # type: ignore[no-untyped-def]
+def write_nulls(want_inner, out, capacity, row):  # type: ignore[no-untyped-def]
     """Write NULL to all fields of the layers of a row, and version 0: the row of a frame without readable IP header."""
     for first in (np.int64(0), np.int64(INNER_ROWS)):
         if first == 0 or want_inner:

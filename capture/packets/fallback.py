@@ -29,7 +29,7 @@ from capture.packets.fields import (
     OTHER_ROWS,
     ROWS,
     SKIPPED,
-    TUNNEL,
+    TUNNEL_FIELDS,
     VERSION,
 )
 from capture.packets.ip_layer import MALFORMED
@@ -155,7 +155,7 @@ def _decode(
         RECORD.size,
         0,
         RAW_IP,
-        want | TUNNEL if want_inner else want,
+        want | TUNNEL_FIELDS if want_inner else want,
         want_inner,
         1,
         matrix.reshape(-1),

@@ -78,16 +78,18 @@ CANDIDATE_FIELDS = ("start", "end", "wire", "ts", "interface", "row", "header", 
 """Start and end offset of a frame in the data, its wire length, time (ns) and interface, the number of rows before it,
 its index in `candidates.HEADERS`, and its cause in SKIPPED."""
 
-SELDOM = (
+RARE_FIELDS = (
     1 << IP_ID | 1 << TCP_SEQ | 1 << TCP_ACK | 1 << TCP_WINDOW | 1 << ICMP_TYPE | 1 << ICMP_CODE | 1 << PAYLOAD_OFFSET
     | 1 << PAYLOAD_LENGTH
 )  # fmt: skip
-TRANSPORT = 1 << PROTOCOL | 1 << SRC_PORT | 1 << DEST_PORT | 1 << TCP_FLAGS | SELDOM
-FRAGMENT = 1 << FRAGMENT_OFFSET | 1 << MORE_FRAGMENTS
-NETWORK = 1 << IP_LEN | 1 << TTL | 1 << TOS
-BELOW = 1 << MPLS | 1 << ETHERTYPE | 1 << SRC_MAC | 1 << DEST_MAC
-TUNNEL = 1 << TUNNELS | 1 << TUNNEL_ID
-ASIDE = BELOW | 1 << VLAN | 1 << CAPLEN | 1 << INTERFACE
-FURTHER = TRANSPORT | FRAGMENT | TUNNEL | ASIDE
+TRANSPORT_FIELDS = 1 << PROTOCOL | 1 << SRC_PORT | 1 << DEST_PORT | 1 << TCP_FLAGS | RARE_FIELDS
+FRAGMENT_FIELDS = 1 << FRAGMENT_OFFSET | 1 << MORE_FRAGMENTS
+NETWORK_FIELDS = 1 << IP_LEN | 1 << TTL | 1 << TOS
+LINK_FIELDS = 1 << MPLS | 1 << ETHERTYPE | 1 << SRC_MAC | 1 << DEST_MAC
+TUNNEL_FIELDS = 1 << TUNNELS | 1 << TUNNEL_ID
+RECORD_AND_LINK_FIELDS = LINK_FIELDS | 1 << VLAN | 1 << CAPLEN | 1 << INTERFACE
+OTHER_FIELDS = TRANSPORT_FIELDS | FRAGMENT_FIELDS | TUNNEL_FIELDS | RECORD_AND_LINK_FIELDS
+"""Bit masks of fields that kernels test together. OTHER_FIELDS: all fields except those that most queries need."""
+
 TCP, UDP, ICMP, ICMPV6 = 6, 17, 1, 58
 HOP_BY_HOP, ROUTING, FRAGMENT_HEADER, DESTINATION = 0, 43, 44, 60

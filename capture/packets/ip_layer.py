@@ -7,14 +7,13 @@ import numpy as np
 from capture.bytes import u16be, u32be, u48be, u64be
 from capture.native import helper, outlined
 from capture.packets.fields import (
-    BELOW,
     DEST_HIGH,
     DEST_LOW,
     DEST_MAC,
     DEST_PORT,
     DESTINATION,
     ETHERTYPE,
-    FRAGMENT,
+    FRAGMENT_FIELDS,
     FRAGMENT_HEADER,
     FRAGMENT_OFFSET,
     HOP_BY_HOP,
@@ -24,15 +23,16 @@ from capture.packets.fields import (
     ICMPV6,
     IP_ID,
     IP_LEN,
+    LINK_FIELDS,
     MORE_FRAGMENTS,
     MPLS,
-    NETWORK,
+    NETWORK_FIELDS,
     NULL,
     PAYLOAD_LENGTH,
     PAYLOAD_OFFSET,
     PROTOCOL,
+    RARE_FIELDS,
     ROUTING,
-    SELDOM,
     SRC_HIGH,
     SRC_LOW,
     SRC_MAC,
@@ -136,7 +136,7 @@ def write_addresses(buf, kind, ip, wire_end, want, out, capacity, first, row):  
             out[(first + SRC_LOW) * capacity + row] = u32be(buf, ip + 12)
         if want & (1 << DEST_LOW):
             out[(first + DEST_LOW) * capacity + row] = u32be(buf, ip + 16)
-        if want & NETWORK:
+        if want & NETWORK_FIELDS:
             out[(first + IP_LEN) * capacity + row] = u16be(buf, ip + 2) or wire_end - ip
             out[(first + TTL) * capacity + row] = buf[ip + 8]
             out[(first + TOS) * capacity + row] = buf[ip + 1]
@@ -148,18 +148,18 @@ def write_addresses(buf, kind, ip, wire_end, want, out, capacity, first, row):  
     if want & (1 << DEST_LOW):
         out[(first + DEST_HIGH) * capacity + row] = np.int64(u64be(buf, ip + 24))
         out[(first + DEST_LOW) * capacity + row] = np.int64(u64be(buf, ip + 32))
-    if want & NETWORK:
+    if want & NETWORK_FIELDS:
         out[(first + IP_LEN) * capacity + row] = u16be(buf, ip + 4) + 40
         out[(first + TTL) * capacity + row] = buf[ip + 7]
         out[(first + TOS) * capacity + row] = u16be(buf, ip) >> 4 & 255
 
 
 @helper
-def write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
+def write_link_fields(buf, vlan, mpls, ethertype, source, destination, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
     """Write the link layer fields. `source` and `destination` are offsets of 48-bit addresses, or NULL."""
     if want & (1 << VLAN):
         out[(first + VLAN) * capacity + row] = vlan
-    if not want & BELOW:
+    if not want & LINK_FIELDS:
         return
     if want & (1 << MPLS):
         out[(first + MPLS) * capacity + row] = mpls
@@ -172,11 +172,11 @@ def write_below(buf, vlan, mpls, ethertype, source, destination, want, out, capa
 
 
 @helper
-def write_upper(buf, kind, protocol, upper, end, fragment, more, identified, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
+def write_transport(buf, kind, protocol, upper, end, fragment, more, identified, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
     """Write the results of `upper_layer` and the fields of the upper-layer header, as far as `end`."""
     if want & (1 << PROTOCOL):
         out[(first + PROTOCOL) * capacity + row] = protocol
-    if want & FRAGMENT:
+    if want & FRAGMENT_FIELDS:
         out[(first + FRAGMENT_OFFSET) * capacity + row] = fragment
         out[(first + MORE_FRAGMENTS) * capacity + row] = more
     left = end - upper if fragment == 0 else np.int64(-1)  # available bytes of the header of `protocol`
@@ -187,12 +187,12 @@ def write_upper(buf, kind, protocol, upper, end, fragment, more, identified, wan
     if want & (1 << TCP_FLAGS):
         flags = protocol == TCP and left >= 14
         out[(first + TCP_FLAGS) * capacity + row] = np.int64(buf[upper + 13]) if flags else NULL
-    if want & SELDOM:
-        write_seldom(buf, kind, protocol, upper, end, fragment, identified, want, out, capacity, first, row)
+    if want & RARE_FIELDS:
+        write_rare_fields(buf, kind, protocol, upper, end, fragment, identified, want, out, capacity, first, row)
 
 
 @outlined
-def write_seldom(buf, kind, protocol, upper, end, fragment, identified, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
+def write_rare_fields(buf, kind, protocol, upper, end, fragment, identified, want, out, capacity, first, row):  # type: ignore[no-untyped-def]
     """Write the rarely requested fields. It is not inlined, so other queries do not test for each of them."""
     left = end - upper if fragment == 0 else np.int64(-1)
     if want & (1 << IP_ID):

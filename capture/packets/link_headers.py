@@ -128,20 +128,20 @@ def after_radiotap(buf, offset, end):  # type: ignore[no-untyped-def]
     """Return (state, offset) after the radiotap header at `offset` (radiotap.org: its fields are aligned)."""
     if offset + 8 > end:
         return NON_IP, offset
-    behind = offset + u16le(buf, offset + 2)
-    if behind < offset + 8 or behind > end:
+    header_end = offset + u16le(buf, offset + 2)
+    if header_end < offset + 8 or header_end > end:
         return NON_IP, offset
     present = u32le(buf, offset + 4)
     field = offset + 8
     more = present
-    while more >> 31 and field + 4 <= behind:
+    while more >> 31 and field + 4 <= header_end:
         more = u32le(buf, field)
         field += 4
     if present & 1:  # TSFT, eight bytes aligned to eight
         field = offset + (field - offset + 7 & ~7) + 8
-    if present & 2 and field < behind and buf[field] & 0x20:
-        return AT_WLAN_PADDED, behind
-    return AT_WLAN, behind
+    if present & 2 and field < header_end and buf[field] & 0x20:
+        return AT_WLAN_PADDED, header_end
+    return AT_WLAN, header_end
 
 
 @helper

@@ -303,11 +303,11 @@ def outermost_layer(buf, frame, end, link):  # type: ignore[no-untyped-def]
             return np.int64(ETHERTYPE_IPV4 if version == 4 else ETHERTYPE_IPV6), offset, vlan, vlan, vlan, vlan, vlan
     if kind in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
         return kind, offset, vlan, np.int64(NULL), kind, source, destination
-    return by_every_header(buf, frame, end, link)
+    return walk_all_headers(buf, frame, end, link)
 
 
 @outlined
-def by_every_header(buf, frame, end, link):  # type: ignore[no-untyped-def]
+def walk_all_headers(buf, frame, end, link):  # type: ignore[no-untyped-def]
     """Return the same result with the full walk, for any first header."""
     state, offset = link_header(buf, frame, end, link)
     return network_layer(buf, offset, end, state)

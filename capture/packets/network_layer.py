@@ -131,15 +131,15 @@ def network_layer(buf, offset, end, state):  # type: ignore[no-untyped-def]
             state = cooked_protocol(u16be(buf, offset))
             offset += 20
         elif state in (AT_SWITCH_TAG, AT_DSA, AT_EDSA):
-            behind = offset + (20 if state == AT_EDSA else 16)  # offset of the type
-            if behind + 2 > end:
+            type_offset = offset + (20 if state == AT_EDSA else 16)  # offset of the type
+            if type_offset + 2 > end:
                 break
             destination = offset
             source = offset + 6
-            if state != AT_SWITCH_TAG and buf[behind - 4] & 0x20:  # the switch merged an 802.1Q tag into its own
-                vlan = u16be(buf, behind - 2) & 0xFFF
-            state = type_or_length(u16be(buf, behind))
-            offset = behind + 2
+            if state != AT_SWITCH_TAG and buf[type_offset - 4] & 0x20:  # the switch merged an 802.1Q tag into its own
+                vlan = u16be(buf, type_offset - 2) & 0xFFF
+            state = type_or_length(u16be(buf, type_offset))
+            offset = type_offset + 2
         elif state in (AT_WLAN, AT_WLAN_PADDED):
             state, offset, source, destination = after_wlan(buf, offset, end, state == AT_WLAN_PADDED)
         elif state == AT_FRAME_RELAY:

@@ -156,8 +156,8 @@ def l2tp_3_inside(buf, offset, end):  # type: ignore[no-untyped-def]
         ip = frame
         for kind in (AT_VERSION, AT_ETHERNET):
             if kind == AT_ETHERNET:
-                ip = behind_ethernet(buf, frame, end)
-            if ip != payload_ip and fills(buf, frame, ip, end):
+                ip = ip_after_ethernet(buf, frame, end)
+            if ip != payload_ip and packet_fills_message(buf, frame, ip, end):
                 if payload_ip != NULL or session == 0:
                     return NON_IP, offset, session
                 state = kind
@@ -167,7 +167,7 @@ def l2tp_3_inside(buf, offset, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def behind_ethernet(buf, frame, end):  # type: ignore[no-untyped-def]
+def ip_after_ethernet(buf, frame, end):  # type: ignore[no-untyped-def]
     """Return the offset of the IP header after an Ethernet header and VLAN tags; `end` if they announce no IP."""
     offset = frame + 12
     while offset + 6 <= end and u16be(buf, offset) in VLAN_TAGS:
@@ -176,15 +176,15 @@ def behind_ethernet(buf, frame, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def fills(buf, frame, ip, end):  # type: ignore[no-untyped-def]
+def packet_fills_message(buf, frame, ip, end):  # type: ignore[no-untyped-def]
     """Return whether an IP packet at `ip` ends with the message, or with an Ethernet frame that has been padded."""
     if ip >= end or buf[ip] >> 4 not in (4, 6):
         return False
     kind = ETHERTYPE_IPV4 if buf[ip] >> 4 == 4 else ETHERTYPE_IPV6
     if header_status(buf, kind, ip, end) != READABLE:
         return False
-    behind = ip + ip_length(buf, kind, ip)
-    return behind == end or (frame < ip and behind < end and end - frame == SHORTEST_FRAME)
+    packet_end = ip + ip_length(buf, kind, ip)
+    return packet_end == end or (frame < ip and packet_end < end and end - frame == SHORTEST_FRAME)
 
 
 MAX_TUNNELS = 8

@@ -14,7 +14,7 @@ from capture.bytes import u32be, u64be
 from capture.files.capture import AnyCapture
 from capture.native import helper, kernel
 from capture.packets.columns import FRAME_COLUMNS
-from capture.packets.decode import decode_frame, write_nothing
+from capture.packets.decode import decode_frame, write_nulls
 from capture.packets.decoder import Decoder, Packets
 from capture.packets.fields import (
     CAPLEN,
@@ -43,7 +43,7 @@ from capture.sflow.lister import Listed
 
 
 @helper
-def bounded(value, bits):  # type: ignore[no-untyped-def]
+def fitting_or_null(value, bits):  # type: ignore[no-untyped-def]
     """Return `value`, or NULL if it needs more bits than the header field that it describes."""
     return value if value >> bits == 0 else np.int64(NULL)
 
@@ -51,10 +51,10 @@ def bounded(value, bits):  # type: ignore[no-untyped-def]
 @helper
 def decode_ip_record(buf, offset, version, time, want_inner, out, capacity, row, counts):  # type: ignore[no-untyped-def]
     """Write all columns of the row of the sampled_ipv4 or sampled_ipv6 record at `offset`."""
-    write_nothing(want_inner, out, capacity, row)
+    write_nulls(want_inner, out, capacity, row)
     counts[OTHER_ROWS] += 1
     length = u32be(buf, offset)
-    protocol = bounded(u32be(buf, offset + 4), 8)
+    protocol = fitting_or_null(u32be(buf, offset + 4), 8)
     after = offset + (16 if version == 4 else 40)
     for first in (0, INNER_ROWS):
         if first and not want_inner:
@@ -73,11 +73,11 @@ def decode_ip_record(buf, offset, version, time, want_inner, out, capacity, row,
         out[(first + IP_LEN) * capacity + row] = length
         out[(first + PROTOCOL) * capacity + row] = protocol
         if protocol in (TCP, UDP):
-            out[(first + SRC_PORT) * capacity + row] = bounded(u32be(buf, after), 16)
-            out[(first + DEST_PORT) * capacity + row] = bounded(u32be(buf, after + 4), 16)
+            out[(first + SRC_PORT) * capacity + row] = fitting_or_null(u32be(buf, after), 16)
+            out[(first + DEST_PORT) * capacity + row] = fitting_or_null(u32be(buf, after + 4), 16)
         if protocol == TCP:
-            out[(first + TCP_FLAGS) * capacity + row] = bounded(u32be(buf, after + 8), 8)
-        out[(first + TOS) * capacity + row] = bounded(u32be(buf, after + 12), 8)
+            out[(first + TCP_FLAGS) * capacity + row] = fitting_or_null(u32be(buf, after + 8), 8)
+        out[(first + TOS) * capacity + row] = fitting_or_null(u32be(buf, after + 12), 8)
     out[TS * capacity + row] = time
     out[LEN * capacity + row] = length
     out[CAPLEN * capacity + row] = 0

@@ -20,7 +20,7 @@ from capture.metrics import (
 from capture.native import helper, kernel
 from capture.packets.fields import UDP
 from capture.sflow.columns import COUNTS, DATAGRAMS_SKIPPED, SAMPLE_FIELDS, SAMPLES, SAMPLES_SKIPPED, SEQUENCES
-from capture.sflow.samples import MAX_SAMPLES, SLOT, SLOTS, list_samples, padded
+from capture.sflow.samples import MAX_SAMPLES, SLOT, SLOTS, list_samples, padded_length
 
 # Selection of the packets that carry sFlow: those sent to its port, and those that can be nothing else.
 #
@@ -50,7 +50,7 @@ def is_datagram(buf, offset, end):  # type: ignore[no-untyped-def]
         length = u32be(buf, offset + 4)
         if length > end - offset - 8:
             return False
-        offset += 8 + padded(length)
+        offset += 8 + padded_length(length)
         samples -= 1
     return offset == end
 

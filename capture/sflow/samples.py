@@ -97,7 +97,7 @@ RESTART = 60_000
 
 
 @outlined
-def see(table, offset, number, missing):  # type: ignore[no-untyped-def]
+def mark_seen(table, offset, number, missing):  # type: ignore[no-untyped-def]
     """Mark a number as seen and the `missing` numbers before it as missing. Return whether it was missing itself."""
     for missing_number in range(number - min(missing, REORDER - 1), number):
         table[offset + SEEN + ((missing_number & (REORDER - 1)) // WORD)] &= ~(
@@ -111,14 +111,14 @@ def see(table, offset, number, missing):  # type: ignore[no-untyped-def]
 
 
 @outlined
-def miss_nothing(table, offset):  # type: ignore[no-untyped-def]
+def clear_missing(table, offset):  # type: ignore[no-untyped-def]
     """Clear the history of a sequence: no earlier number is missing."""
     for word in range(offset + SEEN, offset + SLOT):
         table[word] = (1 << WORD) - 1
 
 
 @helper
-def follow(table, high, low, agent, source, number, uptime, counts):  # type: ignore[no-untyped-def]
+def follow_sequence(table, high, low, agent, source, number, uptime, counts):  # type: ignore[no-untyped-def]
     """Process one sequence number; `counts` is updated with its event.
 
     `agent`: sub-agent << 4 | address version << 1, with bit 0 set for the numbers of a source.
@@ -145,23 +145,23 @@ def follow(table, high, low, agent, source, number, uptime, counts):  # type: ig
         table[offset + 2] = agent
         table[offset + 3] = source
         table[offset + 4] = 1
-        miss_nothing(table, offset)
+        clear_missing(table, offset)
     else:
         ahead = (number - table[offset + 5] - 1) & 0xFFFFFFFF  # numbers between the last one and this one
         behind = 0xFFFFFFFF - ahead
         fallen = (table[offset + 6] - uptime) & 0xFFFFFFFF  # the wrap of an uptime, after 49 days, is no fall
         if RESTART < fallen <= 0x80000000 or (behind >= REORDER and ahead >= 0x7FFFFFFF):
             counts[RESTARTS] += 1
-            miss_nothing(table, offset)
+            clear_missing(table, offset)
         elif behind < REORDER:
-            if see(table, offset, number, np.int64(0)):
+            if mark_seen(table, offset, number, np.int64(0)):
                 counts[SAMPLES_REORDERED if agent & 1 else DATAGRAMS_REORDERED] += 1
             else:
                 counts[SAMPLES_REPEATED if agent & 1 else DATAGRAMS_REPEATED] += 1
             return
         else:
             counts[SAMPLES_MISSING if agent & 1 else DATAGRAMS_MISSING] += ahead
-            see(table, offset, number, ahead)
+            mark_seen(table, offset, number, ahead)
     table[offset + 5] = number
     table[offset + 6] = uptime
 
@@ -219,13 +219,13 @@ def interface_index(form, value):  # type: ignore[no-untyped-def]
 
 
 @helper
-def padded(length):  # type: ignore[no-untyped-def]
+def padded_length(length):  # type: ignore[no-untyped-def]
     """Return the padded length of opaque data in XDR."""
     return (length + 3) & ~3
 
 
 @helper
-def sampled_packet(buf, offset, end, records, out, capacity, row):  # type: ignore[no-untyped-def]
+def read_sample_records(buf, offset, end, records, out, capacity, row):  # type: ignore[no-untyped-def]
     """Read the records of a flow sample in `[offset, end)` into column `row` of `out`. Return FLOW or a cause."""
     rank = 0  # 1: an IP record, 2: a packet header, which is preferred
     out[INPUT_VLAN * capacity + row] = NULL
@@ -259,13 +259,13 @@ def sampled_packet(buf, offset, end, records, out, capacity, row):  # type: igno
                 return MALFORMED
             out[INPUT_VLAN * capacity + row] = u32be(buf, offset)
             out[OUTPUT_VLAN * capacity + row] = u32be(buf, offset + 8)
-        offset += padded(length)
+        offset += padded_length(length)
         records -= 1
     return FLOW if rank else NO_HEADER
 
 
 @helper
-def flow_sample(buf, offset, end, expanded, high, low, agent, uptime, sequences, out, capacity, row, counts):  # type: ignore[no-untyped-def]
+def read_flow_sample(buf, offset, end, expanded, high, low, agent, uptime, sequences, out, capacity, row, counts):  # type: ignore[no-untyped-def]
     """Read the flow sample in `[offset, end)` into column `row` of `out`. Return FLOW or the cause of no row."""
     if end - offset < (44 if expanded else 32):
         return MALFORMED
@@ -278,7 +278,7 @@ def flow_sample(buf, offset, end, expanded, high, low, agent, uptime, sequences,
         source_class = np.int64(buf[offset + 4])
         source = u32be(buf, offset + 4) & 0xFFFFFF
         offset += 8
-    follow(sequences, high, low, agent | 1, source_class << 32 | source, number, uptime, counts)
+    follow_sequence(sequences, high, low, agent | 1, source_class << 32 | source, number, uptime, counts)
     out[SOURCE_CLASS * capacity + row] = source_class
     out[SOURCE_ID * capacity + row] = source
     out[SAMPLING_RATE * capacity + row] = u32be(buf, offset)
@@ -292,7 +292,7 @@ def flow_sample(buf, offset, end, expanded, high, low, agent, uptime, sequences,
         out[INPUT_IF * capacity + row] = interface_index(buf[offset + 12] >> 6, u32be(buf, offset + 12) & 0x3FFFFFFF)
         out[OUTPUT_IF * capacity + row] = interface_index(buf[offset + 16] >> 6, u32be(buf, offset + 16) & 0x3FFFFFFF)
         offset += 20
-    return sampled_packet(buf, offset + 4, end, u32be(buf, offset), out, capacity, row)
+    return read_sample_records(buf, offset + 4, end, u32be(buf, offset), out, capacity, row)
 
 
 @kernel("i64(u8*, i64*, i64*, i64*, i64, i64, i64*, i64*, i64, i64*)")
@@ -334,7 +334,7 @@ def list_samples(buf, offsets, lengths, times, datagrams, first, sequences, out,
         sub_agent = u32be(buf, offset)
         agent = sub_agent << 4 | version << 1
         uptime = u32be(buf, offset + 8)
-        follow(sequences, high, low, agent, np.int64(0), u32be(buf, offset + 4), uptime, counts)
+        follow_sequence(sequences, high, low, agent, np.int64(0), u32be(buf, offset + 4), uptime, counts)
         samples = u32be(buf, offset + 12)
         offset += 16
         while samples > 0:
@@ -348,7 +348,7 @@ def list_samples(buf, offsets, lengths, times, datagrams, first, sequences, out,
                 counts[CUT] += 1
                 break
             if form in (FLOW_SAMPLE, EXPANDED_FLOW_SAMPLE):
-                status = flow_sample(
+                status = read_flow_sample(
                     buf, offset, offset + length, form == EXPANDED_FLOW_SAMPLE, high, low, agent, uptime, sequences,
                     out, capacity, row, counts,
                 )  # fmt: skip
@@ -359,7 +359,7 @@ def list_samples(buf, offsets, lengths, times, datagrams, first, sequences, out,
                 counts[COUNTER] += 1
             else:
                 counts[OTHER] += 1
-            offset += padded(length)
+            offset += padded_length(length)
             samples -= 1
         for column in range(begin, row):
             out[TIME * capacity + column] = times[number - 1]

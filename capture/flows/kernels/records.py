@@ -28,8 +28,8 @@ from capture.flows.kernels.values import (
     ADDRESS4,
     ADDRESS6,
     ADDRESS6_ELSE,
+    DURATION,
     END,
-    LASTS,
     LATEST,
     LATEST_MS,
     MILLISECONDS,
@@ -182,23 +182,23 @@ def fill_missing_times(sessions, session_row, export_time, row, rows, out, capac
     for index in range(row, row + rows):
         start = out[START * capacity + index]
         end = out[END * capacity + index]
-        lasts = out[LASTS * capacity + index]
+        duration = out[DURATION * capacity + index]
         if start == MISSING or end == MISSING:
-            if lasts != MISSING and start > LATEST - lasts:
-                lasts = np.int64(MISSING)  # the end would overflow
+            if duration != MISSING and start > LATEST - duration:
+                duration = np.int64(MISSING)  # the end would overflow
             if end == MISSING:
                 if start == MISSING:
                     end = export_time
                     guessed += 1
-                elif lasts == MISSING:
+                elif duration == MISSING:
                     end = start
                     guessed += 1
                 else:
-                    end = start + lasts
-            elif lasts == MISSING:
+                    end = start + duration
+            elif duration == MISSING:
                 guessed += 1
             if start == MISSING:
-                start = end if lasts == MISSING else end - lasts
+                start = end if duration == MISSING else end - duration
             out[START * capacity + index] = start
             out[END * capacity + index] = end
     sessions[session_row + GUESSED] += guessed

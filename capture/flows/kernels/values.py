@@ -16,17 +16,17 @@ from capture.native import helper, outlined
 
 (
     ABSENT, ABSENT_ADDRESS, UNSIGNED, SIGNED, FLOAT, BOOLEAN, ADDRESS4, ADDRESS6, ADDRESS6_ELSE, TEXT, OCTETS,
-    SECONDS, MILLISECONDS, MICROSECONDS, NANOSECONDS, UPTIME, UPTIME_SINCE, BEFORE_EXPORT, LASTS_MS, LASTS_US,
+    SECONDS, MILLISECONDS, MICROSECONDS, NANOSECONDS, UPTIME, UPTIME_SINCE, BEFORE_EXPORT, DURATION_MS, DURATION_US,
     INIT_MS, RATE, RATE_PART, RATE_SPACE, RATE_POPULATION, RATE_KEY,
 ) = range(26)  # fmt: skip
 """Codes of steps. ADDRESS6_ELSE: written only if the address written before is zero. UPTIME: ms of sysUpTime, relative
 to the header's uptime. UPTIME_SINCE: relative to the start of the exporter. BEFORE_EXPORT: microseconds before the
-export time. LASTS: a duration. RATE: sampling of this record."""
+export time. DURATION: a duration. RATE: sampling of this record."""
 
 MISSING = -(2**63)
 """Value of a missing time."""
 
-START, END, LASTS, SINCE, RATE_NUM, RATE_DEN, PART = range(7)
+START, END, DURATION, SINCE, RATE_NUM, RATE_DEN, PART = range(7)
 """Scratch rows of every matrix, before the columns: start (ns), end (ns), duration (ns), exporter start (ms), sampling
 rate as numerator and denominator (numerator 0 if unknown), and the first half of a rate that has two fields."""
 
@@ -149,9 +149,9 @@ def write_value(  # type: ignore[no-untyped-def]
             value = value * 1_000_000 if known == 1 else value
         elif code == INIT_MS:
             known = 1 if 0 <= value <= LATEST_MS else 2
-        elif code in (LASTS_MS, LASTS_US):
+        elif code in (DURATION_MS, DURATION_US):
             known = 1 if 0 <= value < 1 << 32 else 2
-            value = value * (1_000_000 if code == LASTS_MS else 1000) if known == 1 else value
+            value = value * (1_000_000 if code == DURATION_MS else 1000) if known == 1 else value
         elif code == BEFORE_EXPORT:
             known = 1 if 0 <= value < 1 << 32 else 2
             value = export_time - value * 1000 if known == 1 else value
