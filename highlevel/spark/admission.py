@@ -1,20 +1,20 @@
-"""Which blocks go into the next micro-batch: how much, at what pace, and in what order. No I/O; the clock is passed in.
+"""Selection of the blocks of the next micro-batch: amount, pace and order. No I/O; the clock is an argument.
 
-Inputs advance together: of all inputs the one with the smallest low watermark goes on, a block at a time, so that as
-few windows as possible are open. The first input to reach its share of a micro-batch ends it.
+Inputs advance together: the input with the smallest watermark advances by one block at a time, so that few windows are
+open. The first input to reach its share of a micro-batch ends it.
 
-With a *speed* the trace clock holds blocks back: it starts at the smallest time of all inputs and runs `speed` times
-as fast as the wall clock, and a block is there once the clock has passed its newest time. Dates far off must not stop
-the replay, and a lull of hours should not freeze it:
+With a *speed* the trace clock delays blocks. It starts at the smallest time of all inputs and runs `speed` times as
+fast as the wall clock. A block is due when the clock has passed its newest time. Wrong dates must not stop the replay,
+and idle hours should not delay it:
 
-* where a block's newest time lies beyond its low watermark (what all later packets are newer than), that low
-  watermark counts instead;
-* between two moments at which something becomes due, of all inputs together, at most LONGEST_PAUSE wall seconds pass.
+* if a block's newest time is later than its watermark (the smallest time of all later packets), the watermark
+  is used instead;
+* between two moments at which blocks of any input become due, at most LONGEST_PAUSE wall seconds pass.
 
     trace   |1970 .......... |2026-01-01 10:00:00 |10:00:01 |10:00:02 .......... |16:00:00   speed 1
     replay  |0 s             |5 s                 |6 s      |7 s                 |12 s
 
-Both follow from the indexes and the speed alone, so a restart computes the same moments.
+The moments depend only on the indexes and the speed, so a restart computes the same moments.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from capture.units import SECOND
 from lowlevel.punctuation import END
 
 UNREAD = -1
-"""The offset of an input before its initial promise; from 0 on an offset is the number of blocks read."""
+"""Offset of an input before its initial watermark. An offset >= 0 is the number of blocks read."""
 
 
 LONGEST_PAUSE = 5
@@ -41,7 +41,7 @@ class Admission:
     """Decides how far each input may be read. Offsets are lists, one number per input. Not thread safe."""
 
     def __init__(self, indexes: Sequence[Index], max_blocks: int, speed: float | None = None) -> None:
-        """Admit up to `max_blocks` blocks per input and micro-batch; `speed` in capture seconds per wall second."""
+        """Admit up to `max_blocks` blocks per input and micro-batch. `speed` is in capture seconds per wall second."""
         self.indexes = indexes
         self.max_blocks = max_blocks
         self.speed = speed
@@ -81,10 +81,10 @@ class Admission:
 
 
 def replay_moments(indexes: Sequence[Index], speed: float) -> list[list[int]]:
-    """For each block of each input, how long after the beginning of a replay at `speed` it is there.
+    """Return, for each block of each input, the moment at which it is due in a replay at `speed`.
 
-    In ns of trace time from which long pauses are left out. A block is never there before those in front of it, so at
-    each moment some input can go on, and no pause between moments is longer than LONGEST_PAUSE wall seconds.
+    Moments are ns of trace time, without the excess of long pauses. A block is never due before an earlier block, so at
+    each moment some input can continue. No pause is longer than LONGEST_PAUSE wall seconds.
     """
     dues = [list(accumulate((due(index, n) for n in range(len(index.blocks))), max)) for index in indexes]
     begin = min((index.watermark for index in indexes if index.blocks), default=0)
@@ -95,14 +95,15 @@ def replay_moments(indexes: Sequence[Index], speed: float) -> list[list[int]]:
 
 
 def low_at(index: Index, place: int) -> int:
-    """The low watermark of an input of which `place` blocks have been read; END where none is left."""
+    """Return the watermark of an input after `place` blocks, END after the last."""
     return index.watermark if place == 0 else index.blocks[place - 1].watermark
 
 
 def due(index: Index, place: int) -> int:
-    """The trace time, in ns, from which on block `place` is there."""
+    """Return the trace time, in ns, from which block `place` is due."""
     block = index.blocks[place]
-    if block.watermark == END:  # the last one has nothing after it to be judged by: it may be as long as all before it
+    # The last block has no later block to limit it: it may be as long as all blocks before it.
+    if block.watermark == END:
         return (
             block.max_ts
             if place == 0 or block.max_ts - block.min_ts <= block.min_ts - index.watermark

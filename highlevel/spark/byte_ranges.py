@@ -1,11 +1,11 @@
-"""What a task of the batch engine reads: a byte range of one capture, reduced to packed partials.
+"""Tasks of the batch engine: pre-aggregate a byte range of one capture to packed partials.
 
-A range is given by two cuts, which need not be record boundaries: the task guesses the boundary at the first and walks
-to the first boundary at the second, as `capture.files.split` explains. What it walked goes back to the driver with the
-partials, and the driver proves that the walks join, or has the ranges read again from exact boundaries.
+A range is given by two offsets, which need not be record boundaries. The task guesses the boundary at the first offset
+and reads to the first boundary at or after the second (`capture.files.split`). The task returns the bounds of its walk
+with the partials. The driver checks that the walks join; otherwise it reads the ranges again from exact boundaries.
 
-A task's memory is its tables and LEAVE_ROWS partials, however long its range: what more its tables evict goes on to
-Spark. A range has an upper bound all the same, so that a task that fails is little to do again.
+The memory of a task is its tables and LEAVE_ROWS partials, independent of its range: further partials are passed on to
+Spark. A range has a maximum size too, so that a failed task is cheap to repeat.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING
 
 SMALLEST = 8 << 20
-"""Bytes under which a range is not worth a task of its own."""
+"""Minimum bytes of a range."""
 
 LARGEST = 4 << 30
 """Bytes of a range at most."""
@@ -50,9 +50,9 @@ LEAVE_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class RangeTask:
-    """Bytes `[start, cut)` of input `number`; `exact` where start is known to be a record boundary.
+    """Bytes `[start, cut)` of input `number`. `exact` is True if start is known to be a record boundary.
 
-    `form` is what the driver knows of the file's records, `section` and `interfaces` what a walk knows at `start`.
+    `form` is the record format of the file. `section` and `interfaces` are the state of a pcapng reader at `start`.
     """
 
     number: int
@@ -79,10 +79,10 @@ Task = RangeTask | StreamTask
 
 
 def guessed_tasks(files: Sequence[AnyCapture], tasks: int) -> list[Task]:
-    """Cut the inputs into about `tasks` ranges of about the same number of bytes; at least one of each input.
+    """Divide the inputs into about `tasks` ranges of similar size, at least one per input.
 
-    They are more tasks where a range would be larger than LARGEST. Files that are no classic pcap are cut exactly, and
-    compressed ones not at all.
+    More tasks are used if a range would be larger than LARGEST. Only classic pcap files are divided at guessed offsets.
+    Other formats are divided at exact boundaries, and compressed files are not divided.
     """
     found: list[Task] = []
     for number, (file, count) in enumerate(zip(files, _counts(files, tasks), strict=True)):
@@ -103,7 +103,7 @@ def exact_tasks(files: Sequence[AnyCapture], tasks: int) -> list[Task]:
 
 
 def whole_tasks(files: Sequence[AnyCapture]) -> list[Task]:
-    """Make one task of each input, for rows that are read with what stands before them."""
+    """Make one task of each input, for rows that depend on earlier records."""
     return [task for number, file in enumerate(files) for task in _exact(number, file, 1)]
 
 
@@ -131,9 +131,9 @@ def _counts(files: Sequence[AnyCapture], tasks: int) -> list[int]:
 
 
 def open_as_seen(path: Path, size: int) -> Capture:
-    """Open a capture as the driver saw it, with `size` bytes: what is being written to it since is not part of it.
+    """Open a capture with the length `size` that the driver saw, and ignore later data.
 
-    Raises InputError where it has become shorter.
+    Raise InputError if it has become shorter.
     """
     file = open_mapped(path, "the batch engine")
     if len(file.data) < size:
@@ -142,7 +142,7 @@ def open_as_seen(path: Path, size: int) -> Capture:
 
 
 def opened(task: Task, path: Path, size: int) -> tuple[AnyCapture, RangeScan | StreamScan | None]:
-    """Open a task's input, and what iterates over its blocks; None where nothing there looks like a boundary."""
+    """Open the input of a task, and the iterator over its blocks (None if no boundary was found)."""
     if isinstance(task, StreamTask):
         stream = task.open(path, size)
         return stream, task.scan(stream)
@@ -152,7 +152,7 @@ def opened(task: Task, path: Path, size: int) -> tuple[AnyCapture, RangeScan | S
 
 @dataclass(frozen=True)
 class RangeReader:
-    """The function of the tasks, for the one query of `feeds`; picklable. Row n of what it maps over is task n.
+    """Task function for the one query of `feeds`. Picklable. Row n of the mapped DataFrame is task n.
 
     `sizes` are the lengths of the inputs in bytes.
     """
@@ -163,7 +163,7 @@ class RangeReader:
     slots: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield packed partials, as `reading` has them, and for part COUNTERS what was walked and counted, as JSON."""
+        """Yield packed partials (`reading`), and for part COUNTERS the bounds of the walk and the counters as JSON."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for rows in self._read(self.tasks[number]):
@@ -171,7 +171,7 @@ class RangeReader:
                         yield batch_of(rows)
 
     def _read(self, task: Task) -> Iterator[list[ArrivalRow]]:
-        """Yield the rows of one task, at least once; the counters are the last."""
+        """Yield the rows of one task, at least once. The last rows are the counters."""
         each_input = self.feeds.inputs[task.number]
         readers = self.feeds.readers(task.number)
         leaves = [self.feeds.leaf(reader) for reader in readers]
@@ -211,7 +211,7 @@ class RangeReader:
     def _packed(
         self, number: int, readers: list[int], partials: list[list[pa.RecordBatch]], place: int
     ) -> list[ArrivalRow]:
-        """Return the partials of each leaf as rows for its ports; `place` is their position in the task's output."""
+        """Return the partials of each leaf as rows for its ports. `place` is their position in the task's output."""
         rows = []
         for reader, batches in zip(readers, partials, strict=True):
             taken = Taken(BEGINNING, batches)

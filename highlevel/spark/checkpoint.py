@@ -5,8 +5,8 @@
     checkpoint/metadata              the id of the query
 
 Spark continues after the newest commit, or repeats the newest offsets that have no commit. Totals n contain the
-checksum of offsets n. So a checkpoint that is damaged, deleted, or older than the state and the results is refused: it
-would repeat rows under other batch ids, or continue with state that does not belong to it.
+checksum of offsets n. So a checkpoint is refused if it is damaged, deleted, or older than the state and the results. It
+would repeat rows under other batch IDs, or continue with the wrong state.
 """
 
 from __future__ import annotations

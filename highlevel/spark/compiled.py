@@ -1,4 +1,4 @@
-"""Kernels are compiled before Spark starts tasks: no task ever compiles, and none imports the compiler."""
+"""Compilation of kernels before Spark starts tasks, so that no task compiles or imports the compiler."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from capture.native import missing
 
 
 def compile_kernels(kind: str = "packets") -> None:
-    """Compile what the cache of this machine lacks; seconds on the very first run, nothing afterwards.
+    """Compile the kernels that are not in the cache of this machine. The first run takes seconds.
 
-    `kind` is that of the rows that will be read: the readers of some are loaded, and declare their kernels, here.
+    `kind` is the kind of rows to be read: importing its readers declares their kernels.
     """
     if kind == "flows":
         import lowlevel.rows.flows  # declares its kernels

@@ -1,12 +1,12 @@
 """Compressed captures on the stream engine: decompressed once, into the run's folder.
 
     folder/inputs/<name>-<digest>          the bytes
-    folder/inputs/<name>-<digest>.json     how the compressed file ended if badly, length and CRC-32; written first
+    folder/inputs/<name>-<digest>.json     end of the compressed file if it is damaged, length, CRC-32; written first
 
-Tasks go back and forth in a capture, and so does a run that is started again. The digest is that of the compressed
-file's bytes, so a file is decompressed again only if its content is another one. A start verifies the
-decompressed bytes, and decompresses the capture again if they are damaged. Nothing else is deleted here: what was
-decompressed for a run is part of its folder, as its state is.
+Tasks seek in a capture, and so does a run after a restart. The digest is computed over the compressed file's bytes, so
+a file is decompressed again only if its content has changed. A start verifies the decompressed bytes, and decompresses
+the capture again if they are damaged. No other file is deleted: decompressed inputs are part of the run's folder, as
+its state is.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def mapped_inputs(inputs: Sequence[Input], folder: Path, say: Say) -> list[Input
 
 
 def decompressed(path: Path, folder: Path, say: Say) -> Path:
-    """Decompress a capture into `folder`, where it is not there yet; return the file."""
+    """Decompress a capture into `folder` if necessary. Return the file."""
     file = open_source(path)
     if not isinstance(file, FileBytes):
         raise InputError(f"{path}: changed while it was opened; expected a file")
@@ -73,14 +73,14 @@ def decompressed(path: Path, folder: Path, say: Say) -> Path:
 
 
 def with_damage(index: Index, path: Path) -> Index:
-    """Add to the index of a file that was decompressed here what was wrong with the compressed one."""
+    """Add the damage of the compressed file to the index of the decompressed file."""
     if path.parent.name != FOLDER:
         return index
     try:
         damage = read_document(_described_by(path))["damage"]
     except FileNotFoundError:
         return index
-    # A record that cannot be is what ends a capture; where one is only cut, so were the compressed data.
+    # An invalid record ends a capture. If the last record is only truncated, the compressed data were truncated too.
     return replace(index, damage=damage) if damage and (index.damage is None or index.damage in CUTS) else index
 
 

@@ -1,7 +1,7 @@
-"""What can go wrong on Spark, and how a clear error is read out of what Spark reports.
+"""Errors on Spark, and the conversion of Spark's reports to clear errors.
 
 An exception in a task crosses two processes as the text of a traceback inside a Java stack trace. The last line of the
-Python part says what happened; the rest is of use to nobody who runs a query.
+Python part contains the reason; the rest does not help the user.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PASSED_ON = (*OF_SPARK, "PySparkRuntimeError", "EOFError", "ConnectionResetError
 REASON = re.compile(
     r"^(?:Caused by: |Exception in thread \S+ )?(?:Error: |(?:\w+\.)+\w*(?:Error|Exception): )(.+)$", re.MULTILINE
 )
-"""The line of a log of the JVM that says why it gave up."""
+"""Line of a JVM log that contains the reason of its failure."""
 
 
 HARMLESS = re.compile(
@@ -38,7 +38,7 @@ HARMLESS = re.compile(
 
 
 class RunError(WiretideError):
-    """A run on Spark failed for a reason outside the inputs; the message is the root cause in one line."""
+    """Failure of a run on Spark for a reason outside the inputs. The message is the root cause in one line."""
 
 
 class FolderError(WiretideError):
@@ -48,11 +48,11 @@ class FolderError(WiretideError):
 MEANT_FOR_USERS: dict[str, type[Exception]] = {
     f"{kind.__module__}.{kind.__qualname__}": kind for kind in (InputError, FolderError, SpoolError, UnsafeFolderError)
 }
-"""Exceptions whose text alone is the message, by the name they have in a traceback."""
+"""Exceptions with a message for users, by their name in a traceback."""
 
 
 def names_user_error(report: str) -> bool:
-    """Return whether a report contains an exception of Python: of the inputs, the folder, or a user's function."""
+    """Return True if a report contains a Python exception caused by the inputs, the folder, or a user's function."""
     return any(not name.startswith(PASSED_ON) for name, _ in RAISED.findall(report))
 
 
@@ -71,7 +71,7 @@ def report_of(failure: BaseException) -> str:
 
 
 def root_cause(report: str) -> Exception:
-    r"""Make one exception of the text of a failed job: the class that was raised where users know it, else RunError.
+    r"""Convert the text of a failed job to one exception: the raised class if it is meant for users, else RunError.
 
     >>> root_cause("Job aborted\nTraceback …\ncapture.errors.InputError: a.pcap: cut\n\\tat org.apache.spark.x(y)")
     InputError('a.pcap: cut')
@@ -88,7 +88,7 @@ def root_cause(report: str) -> Exception:
 
 
 def start_failure(report: str, log: bytes, end: str | None = None) -> str:
-    r"""Why Spark did not start, in one line: from what was raised, or from what the JVM wrote before it ended.
+    r"""Return the reason why Spark did not start, in one line: the exception, or the last words of the JVM.
 
     >>> start_failure("[JAVA_GATEWAY_EXITED] Java gateway process exited.", b"WARN x\nError: Master must be local\n")
     'Master must be local'

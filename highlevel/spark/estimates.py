@@ -1,9 +1,9 @@
-"""Which windows contain estimates: a node reads a sample of the packets while its ring or its spool is filling.
+"""Windows that contain estimates, because a node sampled the packets while its ring or its spool filled.
 
-A sampled partial has the time of its pane. The times of all sampled panes of a query are kept as disjoint half-open
-ranges `[start, end)`, in ns, in the totals of the micro-batches, so a restart continues with them. A window contains
-estimates if it overlaps one of them. That holds for windows of every kind, since each result says when it begins and
-ends. It is the whole window that is marked: a group without a sampled partial may still lack packets.
+A sampled partial has the time of its pane. The totals of the micro-batches store the times of all sampled panes of a
+query, so a restart continues with them. They are disjoint half-open ranges `[start, end)`, in ns. A window contains
+estimates if it overlaps one of them. This rule is valid for windows of every kind, because each result contains the
+bounds of its window. The whole window is marked, because a group without a sampled partial may lack packets too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def with_estimates(results: pa.Table, ranges: Ranges) -> pa.Table:
 
 
 def overlaps(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], ranges: Ranges) -> npt.NDArray[np.bool_]:
-    """Return which intervals `[start, end)` overlap one of some disjoint sorted ranges."""
+    """Return a mask of the intervals `[start, end)` that overlap one of the disjoint sorted `ranges`."""
     if not ranges:
         return np.zeros(len(start), np.bool_)
     first, last = np.array(ranges, np.int64).T

@@ -1,4 +1,4 @@
-"""Which inputs feed which query, through which of its leaves, and under which port.
+"""Assignment of inputs to queries, to their leaves, and to their ports.
 
 A query runs in fragments (`highlevel.plan.fragments`), which read *sources*: a leaf of the query or another fragment,
 repartitioned by a key. The ports of a query are numbered over its sources, and within a source over the inputs that
@@ -92,7 +92,7 @@ class Feeds:
         return [port for port, each in enumerate(self.ports[query]) if each.source == source]
 
     def link(self, query: int, port: int) -> str:
-        """Return the link behind a port, or what the partition is called."""
+        """Return the link of a port, or the name of its partition."""
         of = self.ports[query][port]
         is_leaf = self.fragments[query].sources[of.source].leaf is not None
         return self.inputs[of.number].link if is_leaf else f"partition {of.number}"

@@ -2,8 +2,8 @@
 
     byte ranges ──► level 0 ──► level 1 ──► …        each edge: rows dealt to partitions, packed
 
-With everything there at once no promise travels between levels: every partition's end is that of its task. What a
-fragment keeps until then is what its operators keep of a finite input: a join keeps both of its sides.
+All rows are present at once, so no watermark is sent between levels: every partition ends with its task. Until then a
+fragment stores the finite state of its operators; a join stores both of its sides.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from lowlevel.punctuation import BEGINNING
 
 PACKED = "part int, payload binary"
-"""What leaves the last stage: packed rows of a partition, and for part COUNTERS what was counted, as JSON."""
+"""Schema of the last stage: packed rows of a partition, and for part COUNTERS the counters as JSON."""
 
 
 def counters_of(counters: Sequence[bytes]) -> pa.RecordBatch:
-    """Return counters, or none, as a batch of PACKED."""
+    """Return counters, possibly none, as a batch of PACKED."""
     parts = pa.array([COUNTERS] * len(counters), pa.int32())
     return pa.RecordBatch.from_arrays([parts, pa.array(counters, pa.binary())], ["part", "payload"])
 
 
 @dataclass(frozen=True)
 class FiniteHost:
-    """The function of the tasks of one level, for the one query of `feeds`; picklable.
+    """Task function of one level, for the one query of `feeds`. Picklable.
 
-    The last level yields PACKED rows where `packed`, else the rows themselves; others what is dealt to the next.
+    The last level yields PACKED rows (`packed`) or the result rows. Other levels yield rows for the next level.
     """
 
     feeds: Feeds
@@ -45,11 +45,11 @@ class FiniteHost:
 
     @property
     def last(self) -> bool:
-        """Whether what leaves are results."""
+        """Return True if the level yields results."""
         return self.level == self.feeds.levels - 1
 
     def schema(self, of_rows: str) -> str:
-        """Return the schema of what leaves, as Spark spells it; `of_rows` is that of the results."""
+        """Return the output schema in Spark's notation. `of_rows` is the schema of the results."""
         if not self.last:
             return BETWEEN_LEVELS
         return PACKED if self.packed else of_rows

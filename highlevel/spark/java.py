@@ -1,12 +1,11 @@
 """Java for Spark: find a runtime that will do, or install one.
 
-A runtime will do when its version is 17 or newer and it has the module `jdk.incubator.vector`, without which Spark 4.3
-does not start (stripped runtimes lack it). Both are asked of `java` itself, in one start of about 0.1 s. It is looked
-for in `JAVA_HOME`, on `PATH`, in the environment (`java` below it, an earlier download) and where Debian and Homebrew
-put runtimes that are not the default.
+A runtime is suitable if its version is 17 or newer and it has the module `jdk.incubator.vector`. Spark 4.3 needs this
+module, and stripped runtimes lack it. One start of `java` (about 0.1 s) reports both. Searched are `JAVA_HOME`, `PATH`,
+the environment (`java` below it, an earlier download), and the folders of other runtimes on Debian and Homebrew.
 
-`python -m highlevel.spark.java` installs one when there is none: `ways` says what may be done on a machine, in order,
-and does nothing; `install` does it. Nothing is installed at run time: `require_java` only looks.
+`python -m highlevel.spark.java` installs a runtime if there is none. `ways` lists the possible ways in order, `install`
+tries them. `require_java` never installs a runtime.
 """
 
 import os
@@ -27,22 +26,22 @@ OLDEST = 17
 """The oldest Java version that runs Spark 4.3."""
 
 DOWNLOADS = Path(sys.prefix) / "java"
-"""Where a downloaded runtime is unpacked: inside the environment, and gone with it."""
+"""Folder of a downloaded runtime. It is inside the environment and removed with it."""
 
 SYSTEM = ("/usr/lib/jvm/*", "/opt/homebrew/opt/openjdk*", "/usr/local/opt/openjdk*")
-"""Where package managers put runtimes that `PATH` does not show, as patterns of absolute paths."""
+"""Folders of runtimes from package managers that are not on `PATH`, as patterns of absolute paths."""
 
 APT_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
-"""Debian's names, the tested version first; a release carries one or two of them."""
+"""Debian packages, the tested version first. A release contains one or two of them."""
 
 
 class JavaMissingError(WiretideError):
-    """No Java runtime that Spark can use. The message is one line and says what to install."""
+    """No Java runtime that Spark can use. The message is one line and contains the packages to install."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What of a machine decides how Java gets onto it: its package managers and whether they may be used unasked."""
+    """Properties of a machine for the installation of Java: its package managers, and the permission to use them."""
 
     apt: bool
     brew: bool
@@ -51,7 +50,7 @@ class Machine:
 
     @classmethod
     def here(cls) -> "Machine":
-        """This machine. `sudo` is true only where it asks for no password."""
+        """This machine. `sudo` is True only if it needs no password."""
         asks = ["sudo", "-n", "true"]
         return cls(
             apt=shutil.which("apt-get") is not None,
@@ -65,10 +64,10 @@ Command = tuple[str, ...]
 
 
 def ways(machine: Machine) -> list[list[Command]]:
-    """The ways to install Java with the machine's own package managers, best first: each is a list of commands.
+    """Return the ways to install Java with the machine's package managers, best first. Each is a list of commands.
 
-    Empty where no package manager may be used: installing as root or through a `sudo` that asks for no password is
-    allowed, anything that would ask is not. Homebrew refuses to run as root.
+    Empty if no package manager may be used. Only root, or a `sudo` without password, may install. Homebrew refuses to
+    run as root.
     """
     if machine.apt and (machine.root or machine.sudo):
         apt = (*(() if machine.root else ("sudo", "-n")), "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq")
@@ -80,7 +79,7 @@ def ways(machine: Machine) -> list[list[Command]]:
 
 
 def advice(machine: Machine) -> str:
-    """What to type to get Java here, for the end of a message."""
+    """Return the command that installs Java here, for the end of a message."""
     if machine.apt:
         return f"sudo apt-get install {APT_PACKAGES[0]}"
     if machine.brew:
@@ -89,7 +88,7 @@ def advice(machine: Machine) -> str:
 
 
 def candidates(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Every `java` that may be there, in the order of preference; a path may be yielded that does not exist."""
+    """Yield every possible `java` in the order of preference. A path need not exist."""
     if environ.get("JAVA_HOME"):
         yield Path(environ["JAVA_HOME"]) / "bin" / "java"
     on_path = shutil.which("java", path=environ.get("PATH", os.defpath))
@@ -101,7 +100,7 @@ def candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def home_of(java: Path) -> Path | None:
-    """The home of the runtime that `java` starts, or None where it does not start, is too old or lacks a module.
+    """Return the home of the runtime of `java`, or None if it is not suitable or does not start.
 
     >>> home_of(Path("/nowhere/bin/java")) is None
     True
@@ -114,13 +113,13 @@ def home_of(java: Path) -> Path | None:
     if answer.returncode != 0:
         return None
     properties = dict(re.findall(r"^ *(java\.home|java\.specification\.version) = (.+)$", answer.stderr, re.MULTILINE))
-    # Up to Java 8 the version was written 1.8; its first number is too small either way.
+    # Until Java 8 the version is written 1.8. Its first number is too small too.
     version = int(properties.get("java.specification.version", "0").partition(".")[0])
     return Path(properties["java.home"]) if version >= OLDEST and "java.home" in properties else None
 
 
 def java_home() -> Path | None:
-    """The folder of the first runtime here that runs Spark, or None."""
+    """Return the folder of the first suitable runtime, or None."""
     return next(filter(None, map(home_of, candidates(os.environ))), None)
 
 
@@ -128,7 +127,7 @@ def require_java() -> Path:
     """Set `JAVA_HOME` for the processes started from here to a runtime that runs Spark, and return it.
 
     Raises:
-        JavaMissingError: there is none; the message says what to install.
+        JavaMissingError: no suitable runtime; the message contains the packages to install.
     """
     home = java_home()
     if home is None:
@@ -148,14 +147,17 @@ def download() -> None:
 
     Raises:
         OSError: no network, no room.
-        jdk.JdkError, ClientError: nothing to download for this system, or an archive that does not unpack.
+        jdk.JdkError, ClientError: no download for this system, or an archive that does not unpack.
     """
     DOWNLOADS.mkdir(parents=True, exist_ok=True)
     jdk.install(str(OLDEST), path=str(DOWNLOADS))
 
 
 def install(machine: Machine) -> None:
-    """Try each of the `ways` until there is a Java that will do, then the download; standard error says what runs."""
+    """Try each of the `ways` until a suitable Java is installed, then the download.
+
+    Report commands on standard error.
+    """
     for commands in ways(machine):
         for command in commands:
             print("java:", *command, file=sys.stderr)
@@ -171,7 +173,7 @@ def install(machine: Machine) -> None:
 
 
 def main() -> int:
-    """Make sure that there is a Java for Spark: print its folder and return 0, or say what to install and return 1."""
+    """Ensure that Java for Spark is installed. Print its folder and return 0, or print advice and return 1."""
     if java_home() is None:
         install(Machine.here())
     try:

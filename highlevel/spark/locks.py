@@ -12,14 +12,20 @@ from highlevel.spark.errors import FolderError
 
 
 class Locks:
-    """What this process holds. It is let go of with the process, however that ends. Not thread safe."""
+    """Locks of this process.
+
+    The kernel releases them at the end of the process, also after a crash. Not thread safe.
+    """
 
     def __init__(self) -> None:
-        """Hold nothing yet."""
+        """Create an object without locks."""
         self._held: dict[Path, IO[str]] = {}
 
     def hold(self, path: Path, otherwise: str) -> None:
-        """Lock a file, which is made if need be; once is enough. Raise FolderError(otherwise) where another has."""
+        """Lock a file, and create it if necessary.
+
+        Repeated calls have no effect. Raise FolderError(otherwise) if another process has the lock.
+        """
         if path in self._held:
             return
         file = os.fdopen(open_private(path, os.O_RDWR), "r+")
@@ -31,7 +37,7 @@ class Locks:
         self._held[path] = file
 
     def release(self) -> None:
-        """Let go of all; does nothing where nothing is held."""
+        """Release all locks. Does nothing without locks."""
         for file in self._held.values():
             file.close()
         self._held.clear()

@@ -1,8 +1,8 @@
-"""Which operator partition a group lives in: a hash of the group's columns that every process computes alike.
+"""Operator partition of a group: a hash of the group's columns that is equal in every process.
 
-All partials of a group meet in one partition, so partitions need nothing from each other. The hash is over values, not
-over their place or batch: it must be the same in every task, run and machine, or state would be looked for in the
-wrong partition after a restart. A query without groups lives in partition 0.
+All partials of a group are sent to one partition, so partitions are independent. The hash depends on values only, not
+on their position or batch. It must be the same in every task, run and machine. Otherwise a restart would look for state
+in the wrong partition. A query without groups uses partition 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ODD = np.uint64(0x9E3779B97F4A7C15)
 MULTIPLIER = np.uint64(0xFF51AFD7ED558CCD)
 HALF = np.uint64(32)
 ABSENT = np.uint64(0x5851F42D4C957F2D)
-"""Stands for NULL."""
+"""Word of NULL."""
 
 Words = npt.NDArray[np.uint64]
 
@@ -38,7 +38,7 @@ def part_of(batch: pa.RecordBatch, columns: Sequence[str], parts: int) -> npt.ND
 
 
 def _words(column: pa.Array) -> list[Words]:
-    """One or two words per value of a key column; equal values have equal words."""
+    """Return one or two words per value of a key column. Equal values have equal words."""
     if pa.types.is_binary(column.type):
         addresses = from_arrow(column)
         words = [addresses.low, addresses.high ^ addresses.version.astype(np.uint64)]

@@ -1,7 +1,7 @@
-"""Packets and frames as a Spark DataFrame: each of them a row, for questions the query language has no words for.
+"""Packets and frames as a Spark DataFrame with one row each, for questions that the query language cannot express.
 
-It is read in byte ranges, in parallel and lazily, and costs what a row of Spark costs: some hundred times more per
-packet than a query that reduces packets next to the bytes.
+The DataFrame is read in byte ranges, in parallel and lazily. It costs some hundred times more per packet than a query,
+which pre-aggregates packets at the low level.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from lowlevel.rows.batches import named_columns, row_batch
 from lowlevel.rows.readers import make_reader
 
 KINDS = ("packets", "frames")
-"""Kinds of rows that are read in parallel: a flow record is read with what stands before it in its file."""
+"""Kinds of rows that are read in parallel. Flow records depend on earlier records of their file."""
 
 
 @dataclass(frozen=True)
 class PacketReader:
-    """The function of the tasks; picklable. Row n of the DataFrame it maps over stands for task n."""
+    """Task function. Picklable. Row n of the mapped DataFrame is task n."""
 
     inputs: tuple[Input, ...]
     sizes: tuple[int, ...]
@@ -57,9 +57,8 @@ def packets_dataframe(
 ) -> DataFrame:
     """Return the packets (or frames) of all inputs as a lazy DataFrame of `columns` (docs/guide/columns.md).
 
-    Integers are bigint (`ts` in ns), addresses binary of 4 or 16 bytes in network order, MACs of 6, a payload what it
-    is; what a packet lacks is NULL. Raises InputError for an input, ValueError for a column or kind that does not
-    exist.
+    Integers are bigint (`ts` in ns), addresses binary of 4 or 16 bytes in network order, MACs of 6 bytes, payloads
+    binary. Missing values are NULL. Raise InputError for an invalid input, ValueError for an unknown column or kind.
     """
     if kind not in KINDS:
         raise ValueError(f"got rows of the kind {kind}, expected {' or '.join(KINDS)}: others are read in order")

@@ -1,9 +1,9 @@
 """Partials and results as single values of a Spark row: Arrow IPC, narrowed and compressed.
 
-Crossing between Python and the JVM costs by the row, so a Spark row carries a whole batch; and then it costs by the
-byte, for every byte is copied some six times on its way. So columns travel in the narrowest type that holds their
-values, and addresses of one version without offsets: of a million groups by pairs of IPv4 addresses, 13 bytes a row
-are left of 40. Of few rows the calls cost more than the bytes: they travel as they are.
+The path between Python and the JVM costs time per row, so a Spark row carries a whole batch. It also costs time per
+byte, because every byte is copied about six times. So columns have the narrowest type for their values, and addresses
+of one version have no offsets. A group by pairs of IPv4 addresses then needs 13 bytes, not 40. For few rows the calls
+cost more than the bytes, so they are not narrowed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 from lowlevel.expressions.arrow import TYPES, narrow
 
 FEW_BYTES = 2048
-"""Tables up to as many bytes are neither narrowed nor compressed."""
+"""Maximum bytes of tables that are neither narrowed nor compressed."""
 
 COMPRESSED, AS_IT_IS = pa.ipc.IpcWriteOptions(compression="lz4"), pa.ipc.IpcWriteOptions()
 
@@ -36,7 +36,7 @@ def _written(table: pa.Table, options: pa.ipc.IpcWriteOptions) -> bytes:
 
 
 def unpack(payload: bytes | pa.Buffer) -> pa.Table:
-    """Read back what `pack` made."""
+    """Return the table that `pack` packed."""
     with pa.ipc.open_stream(payload) as reader:
         table = reader.read_all()
     types = (table.schema.metadata or {}).get(TYPES)

@@ -1,7 +1,7 @@
-"""Small tables put together: those of one query with the same columns travel as one table, a `Pack`.
+"""Packs: small tables of one query with the same columns are combined to one table.
 
-A long window that slides by seconds has thousands of panes of a few rows. Each by itself would be a message of its own,
-with a schema that is longer than its rows, and some calls for every column. A pack costs that once.
+A long window that slides by seconds has thousands of panes of a few rows. As separate messages each would need a schema
+that is longer than its rows, and some calls per column. A pack needs these once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 @dataclass
 class Pack:
-    """Tables of one schema, behind each other: their names, and how many rows each has."""
+    """Concatenated tables of one schema, with the names and the row counts of the tables."""
 
     schema: pa.Schema
     names: list[str] = field(default_factory=list)
@@ -23,7 +23,7 @@ class Pack:
 
     @property
     def rows(self) -> list[int]:
-        """How many rows each table has."""
+        """Number of rows of each table."""
         return [table.num_rows for table in self.tables]
 
     @property
@@ -46,6 +46,6 @@ def together(tables: Mapping[str, pa.Table]) -> list[Pack]:
 
 
 def apart(table: pa.Table, names: list[str], rows: list[int]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the tables of a pack by their names; they share its memory."""
+    """Yield the tables of a pack by their names. They share its memory."""
     for name, end, count in zip(names, accumulate(rows), rows, strict=True):
         yield name, table.slice(end - count, count)

@@ -1,18 +1,18 @@
-"""What a task of the stream source does: blocks of one input to packed partials, promises and counters.
+"""Tasks of the stream source: convert blocks of one input to packed partials, watermarks and counters.
 
-The low level runs inside the task. Its tables are emptied at the end of the run of blocks, which is right because
-partials merge, and nothing is kept between calls, which makes the task replayable: the same blocks give the same rows.
+The low level runs inside the task. The tables are flushed at the end of the block range, because partials can be merged
+later. A task keeps no state between calls, so it can be repeated: the same blocks give the same rows.
 
     part      operator partition, or COUNTERS
-    query     number of the query, or COUNTERS; the latter in a real partition says nothing but that there was a run
+    query     number of the query, or COUNTERS; COUNTERS in a real partition only shows that the range was read
     port      the query's port for this input
-    sequence  rows of one port are taken in this order
-    low       promise for the port once the payload is taken in, ns; BEGINNING promises nothing
-    second    the bound of the second progressing column, where promises are of two at once; else BEGINNING
-    payload   partials (packed Arrow), NULL for none; for counters JSON
+    sequence  order of the rows of one port
+    low       watermark of the port after the payload, ns; BEGINNING for none
+    second    watermark of the second time column, if the stream has two; otherwise BEGINNING
+    payload   partials (packed Arrow), or NULL; for counters JSON
 
-A promise goes to *every* partition, with or without rows, in the same Spark row as the partials that precede it: it
-can neither overtake them nor get lost in an empty partition.
+A watermark is sent to *every* partition, in the same Spark row as the partials before it. So it can neither overtake
+them nor get lost in an empty partition.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ ArrivalRow = tuple[int, int, int, int, int, int, bytes | None]
 
 @dataclass(frozen=True)
 class Run:
-    """A run of blocks of one input: all a task needs to know.
+    """Range of blocks of one input: the complete input of a task.
 
-    `first` is the number of its first block and `total` how many the input has; `low` is the promise it makes before
-    its first block, BEGINNING where it was made before. `size` is the file's length when it was scanned. `damage` is
-    how the file ends if badly, in the input's last run alone. `form` is what the scan learned of the file's records:
-    a task reads some of its blocks, and what they mean may be said before them.
+    `first` is the number of its first block and `total` the number of blocks of the input. `low` is the watermark
+    before the first block, or BEGINNING if it was emitted earlier. `size` is the file's length when it was scanned.
+    `damage` describes the end of a damaged file, in the last range only. `form` is the record format that the scan
+    determined. Headers that a task does not read may define it.
     """
 
     number: int
@@ -74,7 +74,7 @@ class Run:
 
 
 def read_run(feeds: Feeds, run: Run, slots: int, capacity: int) -> Iterator[pa.RecordBatch]:
-    """Read a run and yield its rows as one batch. Raises InputError where the file is not what was scanned."""
+    """Read a run and yield its rows as one batch. Raise InputError if the file has changed since the scan."""
     readers = feeds.readers(run.number)
     plans = [feeds.leaf(reader) for reader in readers]
     each_input = feeds.inputs[run.number]
@@ -110,7 +110,7 @@ def read_run(feeds: Feeds, run: Run, slots: int, capacity: int) -> Iterator[pa.R
 
 @dataclass(frozen=True)
 class Taken:
-    """What a leaf is given of a run: a promise, BEGINNING for none, and the partials before it."""
+    """Input of a leaf from a block range: partials, and the watermark after them (BEGINNING for none)."""
 
     low: int
     batches: list[pa.RecordBatch]
@@ -118,11 +118,11 @@ class Taken:
 
 @dataclass(frozen=True)
 class Read:
-    """What a task has read of input `number`, and for which leaves. `sequence` puts the runs of one input in order.
+    """Rows that a task has read from input `number`, by leaf. `sequence` puts the runs of one input in order.
 
-    `newest` is the largest packet time, ns, None for none; `done` how far the input is read after it and `total` how
-    far there is something to read: they are equal at its end. `warnings` are for the user. `sampled` has the times of
-    the sampled partials of each leaf (`highlevel.spark.estimates`).
+    `newest` is the largest packet time in ns, or None. `done` is the position after the range and `total` the size of
+    the input; they are equal at its end. `warnings` are for the user. `sampled` has the times of the sampled partials
+    of each leaf (`highlevel.spark.estimates`).
     """
 
     number: int
@@ -137,12 +137,13 @@ class Read:
 
 
 def rows_of(feeds: Feeds, read: Read) -> pa.RecordBatch:
-    """Pack what a task has read."""
+    """Pack the output of a task."""
     rows: list[ArrivalRow] = []
     for reader, taken in read.taken.items():
         rows += leaf_rows(feeds, reader, read.number, read.sequence, taken)
     if not read.taken:
-        # Every partition hears of every run: one that heard nothing would save no state, and be missed by the next.
+        # Every partition receives a row per range. A partition without rows would save no state, and the next
+        # micro-batch would need it.
         rows += [(part, COUNTERS, 0, read.sequence, BEGINNING, BEGINNING, None) for part in range(feeds.parts)]
     told = {
         "samples": [[name, labels, value] for (name, labels), value in read.samples.items()],
@@ -170,7 +171,7 @@ def leaf_rows(feeds: Feeds, reader: int, number: int, sequence: int, taken: Take
 
 
 def batch_of(rows: Sequence[ArrivalRow]) -> pa.RecordBatch:
-    """Return rows, or none, as a batch of ARROW_SCHEMA."""
+    """Return rows, possibly none, as a batch of ARROW_SCHEMA."""
     columns = zip(*rows, strict=True) if rows else [()] * len(ARROW_SCHEMA)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, ARROW_SCHEMA, strict=True)], schema=ARROW_SCHEMA

@@ -1,9 +1,9 @@
-"""Restarts after failures that are no fault of the inputs: which ones, how soon, how often.
+"""Restarts after failures that the inputs did not cause: conditions, delays and limits.
 
-A worker process that is killed, or that a busy machine does not start within Spark's ten seconds, ends a query on
-Spark, although the checkpoint is exact. Such a query is started again after 1, 2, 4, 8 and 16 seconds. A finished
-micro-batch makes the count begin at zero, so a run of months survives any number of them. Every other failure ends the
-run.
+A query on Spark ends if a worker process is killed, or if a busy machine does not start it within Spark's ten seconds.
+The checkpoint is exact, so the query can continue. Such a query is started again after 1, 2, 4, 8 and 16 seconds. A
+finished micro-batch makes the count begin at zero, so a run of months survives any number of them. Every other failure
+ends the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST = 5
 """Restarts without a finished micro-batch in between."""
 
 FIRST_DELAY = 1.0
-"""Seconds before the first restart; each further delay is twice as long."""
+"""Seconds before the first restart. Each further delay is twice as long."""
 
 WORKER_START, WORKER_END, EXECUTOR_LOST = "worker_start", "worker_end", "executor_lost"
 
@@ -55,7 +55,7 @@ class Restarts:
     """Counts the restarts of one run."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        """Begin with none; `say` receives a line about each restart."""
+        """Begin without restarts. `say` receives a line about each restart."""
         self.say = say
         self.samples = Samples()
         for reason in REASONS:
@@ -67,7 +67,7 @@ class Restarts:
         self._row = 0
 
     def delay(self, report: str) -> float | None:
-        """Return the seconds to wait before a restart, and count it; None if the failure must end the run."""
+        """Return the seconds to wait before a restart, and count it. Return None if the failure must end the run."""
         reason = restart_reason(report)
         if reason is None or self._row == MOST:
             return None
@@ -83,7 +83,7 @@ class Restarts:
         return seconds
 
     def failure(self, report: str) -> Exception:
-        """Return the exception that ends the run; its message contains the number of restarts without progress."""
+        """Return the exception that ends the run. Its message contains the number of restarts without progress."""
         error = root_cause(report)
         if not self._row or not isinstance(error, RunError):
             return error

@@ -2,8 +2,8 @@
 
     output/<query>/part-<batch id>.parquet
 
-A micro-batch that is done again writes the same name again, whole and at once, so a reader of the folder sees every
-row once. Columns are those of `wiretide query --format parquet`: addresses are text, times `timestamp[ns, UTC]`.
+A micro-batch that is done again writes the same name again, whole and at once, so a reader of the folder sees every row
+once. The columns are the same as for `wiretide query --format parquet`: addresses are text, times `timestamp[ns, UTC]`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from highlevel.results.user_types import internal
 
 
 def query_folder(output: Path, query: str) -> Path:
-    """Folder of one query's results; characters that no file name holds are spelled %XX."""
+    """Return the folder of one query's results. Characters that are not allowed in file names become %XX."""
     return output / quote(query, safe=" ")
 
 
 def result_file(output: Path, query: str, batch_id: int) -> Path:
-    """File of the results of one query and micro-batch; later ones have names that sort behind it."""
+    """Return the result file of a query and micro-batch."""
     return query_folder(output, query) / f"part-{batch_id:08d}.parquet"
 
 
 def write_results(output: Path, batch_id: int, results: dict[str, pa.Table]) -> None:
-    """Write the readable results of a micro-batch; a query without rows has no file, even if an attempt wrote one."""
+    """Write the readable results of a micro-batch. A query without rows has no file, even if an attempt wrote one."""
     for query, table in results.items():
         path = result_file(output, query, batch_id)
         if table.num_rows == 0:

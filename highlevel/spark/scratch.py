@@ -1,10 +1,10 @@
-"""Temporary folders: one per JVM and one per demo, removed at their end, or at a later start.
+"""Temporary folders of a JVM or a demo, removed at their end or at a later start.
 
     TMPDIR/wiretide-spark-XXXXXXXX/lock    held with flock by the process that started the JVM
     TMPDIR/wiretide-demo-XXXXXXXX/lock     held with flock by the demo
 
-A process that is killed cannot remove its folder. The kernel releases its lock, however it ended, and a lock cannot be
-mistaken for another process with the same id. So the next start removes each folder of this user whose lock is free.
+A process that is killed cannot remove its folder. The kernel releases its lock in any case, and a lock cannot be
+confused with another process of the same ID. So the next start removes each folder of this user whose lock is free.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Scratch:
         return cls(path, lock)
 
     def remove(self) -> None:
-        """Remove the folder; its content may be in use by processes that are about to end."""
+        """Remove the folder, even if processes that are about to end still use its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self.lock)

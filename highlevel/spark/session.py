@@ -1,8 +1,8 @@
-"""The Spark session: settings that were measured to help, quiet, on loopback.
+"""Spark session with measured settings, without console output, on loopback.
 
-The work is in the Python workers, and the JVM carries packed rows between them: what helps is what keeps the JVM from
-competing with them for the cores. Its optimising compiler alone took a third of a second of each query, for code that
-runs for milliseconds. `docs/internals/spark.md` has the figures.
+The Python workers do the work, and the JVM transports packed rows. So the JVM should use few cores. The optimising
+compiler of the JVM alone cost a third of a second per query, for code that runs for milliseconds.
+`docs/internals/spark.md` contains the figures.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ SETTINGS = {
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.adaptive.enabled": "false",
-    "spark.shuffle.compress": "false",  # what is shuffled is compressed already
+    "spark.shuffle.compress": "false",  # shuffled data are already compressed
     "spark.driver.memory": "2g",
     "spark.driver.maxResultSize": "1g",  # of packed rows: an answer that is larger is an error, not a full heap
 }
 ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 LEAN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""No optimising compiler, and a garbage collector without threads of its own."""
+"""Options without the optimising compiler, and with a garbage collector that has no threads."""
 
 
 _uses: dict[SparkContext, int] = {}
-"""How often each session that was started here is in use; others are not ours to stop."""
+"""Number of users of each session that was started here. Other sessions are never stopped."""
 
 _own_jvm: dict[SparkContext, Scratch] = {}
-"""Those of them whose JVM was started for them, and ends with them, with the folder of its temporary files."""
+"""Contexts with a separate JVM that ends with them, and the folder of its temporary files."""
 
 LONGEST_SOCKET_FOLDER = 107 - len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
 """Bytes of the folder of a Unix socket, whose whole path has at most 107 bytes; TCP is used if it is longer."""
@@ -64,11 +64,11 @@ SOON = 5.0
 def session(
     master: str = "local[*]", partitions: int = 2, name: str = "wiretide", log: Path = Path(os.devnull)
 ) -> SparkSession:
-    """Start a session, or use the one of this process as it is. End it with `close`, once for each call.
+    """Start a session, or use the existing session of this process. End it with `close`, once for each call.
 
-    `partitions` is the number of partitions of a shuffle. What the JVM has to say goes to the file `log`: its warnings
-    and traces are no message to a user. Raises JavaMissingError, and RunError with the reason where Spark does not
-    start (a master that does not exist, a cluster that does not answer).
+    `partitions` is the number of partitions of a shuffle. Warnings and traces of the JVM are written to the file `log`,
+    because they are not messages for users. Raise JavaMissingError, or RunError with the reason if Spark does not start
+    (an unknown master, a cluster without answer).
     """
     running = SparkContext._active_spark_context
     if running is not None:
@@ -137,7 +137,7 @@ def session(
 
 @contextmanager
 def standard_error_to(path: Path) -> Iterator[None]:
-    """Append what this process and the children it starts write to standard error to a file, meanwhile."""
+    """Append standard error of this process and of new child processes to a file while the context is active."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -173,7 +173,7 @@ def close(spark: SparkSession) -> None:
 
 
 def _end_own_jvm(context: SparkContext) -> None:
-    """End the JVM that was started for a context, and remove its folder; do nothing for other contexts."""
+    """End the JVM that was started for a context, and remove its folder. Other contexts do not change."""
     if context in _own_jvm:
         _end_jvm()
         _own_jvm.pop(context).remove()
@@ -181,13 +181,13 @@ def _end_own_jvm(context: SparkContext) -> None:
 
 @atexit.register
 def _end_all() -> None:
-    """End the JVMs of sessions that nobody closed, such as one whose caller was interrupted as it took the session."""
+    """End the JVMs of sessions that were not closed, for example after an interrupted start."""
     for context in list(_own_jvm):
         _end_own_jvm(context)
 
 
 def _quiet_end(context: SparkContext) -> None:
-    """Let the threads and the connections of a context say nothing when their JVM ends: `jvm_failures` reports it."""
+    """Suppress messages of the context's threads and connections at the end of the JVM; `jvm_failures` reports it."""
     server: Any = context._accumulatorServer
     if server is not None:
         server.handle_error = lambda *_: None
@@ -201,7 +201,7 @@ def _of_no_dead_jvm(record: logging.LogRecord) -> bool:
 
 
 def ended_jvm(wait: float = 0.0) -> str | None:
-    """Return how the JVM of this process ended, such as "signal 9"; None if it runs, or is another process's.
+    """Return how the JVM of this process ended, such as "signal 9". Return None if it runs or has another owner.
 
     `wait` is how many seconds it may take to end.
     """
@@ -234,7 +234,7 @@ def jvm_error(end: str) -> RunError:
 
 
 def _forget(spark: SparkSession) -> None:
-    """Remove what pyspark keeps about a session whose JVM has ended, so that the next session can start."""
+    """Remove pyspark's data of a session whose JVM has ended, so that a new session can start."""
     server = spark.sparkContext._accumulatorServer
     if server is not None:
         server.shutdown()
@@ -244,10 +244,10 @@ def _forget(spark: SparkSession) -> None:
 
 
 def _end_jvm() -> None:
-    """End the JVM of this process, so that the next session gets one of its own."""
+    """End the JVM of this process, so that the next session starts a new JVM."""
     gateway: Any = SparkContext._gateway
     if gateway is None or getattr(gateway, "proc", None) is None:
-        return  # none there; or this process was started by spark-submit, and the JVM is the parent
+        return  # no JVM; or spark-submit started this process, and the JVM is the parent
     gateway.shutdown()
     with contextlib.suppress(OSError):
         gateway.proc.stdin.close()  # the JVM ends when its standard input does

@@ -1,10 +1,10 @@
 """The stream source of Spark: captures and spools as micro-batches of packed partials.
 
-Spark asks a planning process beside the driver how far there is something to read and how to cut it into tasks, and
-writes the answer to its log before the first task runs: a micro-batch that failed is read again exactly. The planning
-process scans each file once and keeps the index; a restart scans again. An offset is the number of blocks read of
-each capture, UNREAD before its first promise, and of each spool the number of the next segment. Segments may be
-deleted once Spark says that its checkpoint holds all that came of them.
+Spark asks a planning process for the available offsets and their division into tasks. It logs the answer before the
+first task runs, so a failed micro-batch is read again exactly. The planning process scans each file once and keeps the
+index; a restart scans again. The offset of a capture is its number of read blocks, UNREAD before the first watermark.
+The offset of a spool is the number of its next segment. Segments may be deleted when Spark reports that its checkpoint
+contains their results.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from lowlevel.punctuation import BEGINNING
 
 FORMAT = "wiretide_captures"
 MAX_BYTES = 32 << 20
-"""Bytes of segments of one spool in a micro-batch; about three times as many as partials in memory."""
+"""Bytes of segments of one spool in a micro-batch. The partials need about three times this memory."""
 
 PACED_BLOCKS = 64
-"""With a speed even a short file is cut into about as many blocks, or its link would say nothing until its end."""
+"""Minimum blocks of a file with a speed. Otherwise a short file would have no watermark before its end."""
 
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """All that the source is told. `tasks` is into how many tasks one input's share of a micro-batch is cut.
+    """Parameters of the source. One input's share of a micro-batch is divided into `tasks` tasks.
 
     A micro-batch takes up to `max_blocks` blocks of a capture, and `max_bytes` bytes of a spool.
     """
@@ -60,7 +60,7 @@ class StreamSpec:
 
 
 class RunPartition(InputPartition):
-    """What a task is given."""
+    """Input of a task."""
 
     def __init__(self, run: Run | SpoolRun) -> None:
         """Carry a run."""
@@ -68,10 +68,10 @@ class RunPartition(InputPartition):
 
 
 class CaptureSource(DataSource):
-    """The source as Spark knows it; `open_stream` makes a subclass with the `spec` of one stream.
+    """Data source for Spark; `open_stream` makes a subclass with the `spec` of one stream.
 
-    Spark ships the class to its own processes. So no file holds the spec: a plan may contain functions of users, which
-    only pickle can store, and a pickle that another user could change would run that user's code.
+    Spark ships the class to its own processes. So the spec is never a file. A plan may contain functions of users,
+    which only pickle can store; another user could change the pickle file and run any code.
     """
 
     spec: StreamSpec
@@ -92,7 +92,7 @@ class CaptureSource(DataSource):
 
 @dataclass(frozen=True)
 class Indexed:
-    """What the planner knows of an input: its records' format, its length in bytes, and its index."""
+    """Properties of an input for the planner: its record format, its length in bytes, and its index."""
 
     form: FileFormat
     size: int
@@ -100,19 +100,19 @@ class Indexed:
 
 
 class CaptureReader(DataSourceStreamReader):
-    """Plans micro-batches; `read` runs in the tasks and uses nothing but its partition and the spec."""
+    """Plan micro-batches. `read` runs in the tasks and uses only its partition and the spec."""
 
     def __init__(self, spec: StreamSpec) -> None:
-        """Scan nothing yet: tasks make readers too."""
+        """Create a reader without scanning, because tasks create readers too."""
         self.spec = spec
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the indexes behind."""
+        """Return the state without the indexes."""
         return {"spec": self.spec}
 
     @cached_property
     def files(self) -> dict[int, Indexed]:
-        """What is known of each capture, by the number of the input."""
+        """Format, length and index of each capture, by the number of the input."""
         return {
             number: index_file(open_mapped(each.path, "the stream engine"), self.spec)
             for number, each in enumerate(self.spec.feeds.inputs)
@@ -126,11 +126,11 @@ class CaptureReader(DataSourceStreamReader):
 
     @cached_property
     def admission(self) -> Admission:
-        """Which blocks of captures come next."""
+        """Selection of the next blocks of captures."""
         return Admission([each.index for each in self.files.values()], self.spec.max_blocks, self.spec.speed)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Nothing read and nothing promised."""
+        """Return the offsets before the first read."""
         keys = self._keys()
         return {
             key: self.spools[number].first() if number in self.spools else UNREAD for number, key in enumerate(keys)
@@ -160,7 +160,7 @@ class CaptureReader(DataSourceStreamReader):
         return there
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Cut what lies between two offsets into tasks."""
+        """Divide the data between two offsets into tasks."""
         runs: list[InputPartition] = []
         for number, key in enumerate(self._keys()):
             before, after = start[key], end[key]
@@ -194,13 +194,13 @@ class CaptureReader(DataSourceStreamReader):
         return read_run(spec.feeds, run, spec.slots, spec.block_records)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Let segments of spools go: the checkpoint holds all that came of what is before `end`."""
+        """Release the segments of spools before `end`, because the checkpoint contains their results."""
         keys = self._keys()
         for number, spool in self.spools.items():
             spool.commit(end[keys[number]])
 
     def stop(self) -> None:
-        """Hold nothing, so there is nothing to close."""
+        """Do nothing, because no resources are open."""
 
     def _keys(self) -> list[str]:
         return offset_keys(self.spec.feeds)
@@ -212,7 +212,7 @@ def offset_keys(feeds: Feeds) -> list[str]:
 
 
 def index_file(file: Capture, spec: StreamSpec) -> Indexed:
-    """Scan a file into blocks of at most `block_records`, and into more of them where the replay is paced."""
+    """Scan a file into blocks of at most `block_records` records, and into more blocks for a paced replay."""
     index = scan(file, spec.block_records)
     if spec.speed is not None and 0 < index.records < PACED_BLOCKS * spec.block_records:
         index = scan(file, max(1, index.records // PACED_BLOCKS))

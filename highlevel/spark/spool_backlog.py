@@ -1,13 +1,13 @@
-"""Which segments of spools go into the next micro-batch, and how they are cut into tasks. No I/O.
+"""Selection of the segments of the next micro-batch, and their division into tasks. No I/O.
 
-The place of a spool is the number of the next segment to read; all before it were read, or lost. Numbers may be missing
-from what waits: the writer of a full spool drops segments.
+The position of a spool is the number of the next segment to read. All segments before it were read or lost. Waiting
+numbers may have gaps, because the writer of a full spool drops segments.
 
-    place 7    waiting  8 9 10      the next micro-batch reads up to place 9, 10 or 11; segment 7 is lost
+    position 7    waiting  8 9 10      the next micro-batch reads to position 9, 10 or 11; segment 7 is lost
 
-Spools advance together: of all spools the one whose last segment taken is the oldest goes on, a segment at a time, so
-that after a standstill as few windows as possible are open. The first spool to reach its share of a micro-batch ends
-it. One with nothing waiting holds nobody back: its link is silent, or its node is.
+Spools advance together: the spool whose last selected segment is the oldest advances by one segment at a time. So few
+windows are open after a standstill. The first spool to reach its share of a micro-batch ends it. A spool without
+waiting segments delays no other spool: its link is idle, or its node is down.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lowlevel.punctuation import BEGINNING
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A segment that lies in a spool: its number, its length in bytes, and when it was written, ns; 0 if damaged."""
+    """Segment in a spool: its number, its length in bytes, and the time of its writing in ns (0 if damaged)."""
 
     number: int
     bytes: int
@@ -30,9 +30,9 @@ class Waiting:
 
 
 def latest(places: Sequence[int], spools: Sequence[Sequence[Waiting]], most_bytes: int) -> list[int]:
-    """Return the places that the next micro-batch reads up to; `spools` is what waits in each, by number.
+    """Return the end positions of the next micro-batch. `spools` contains the waiting segments of each spool by number.
 
-    Of each spool at least one segment that waits may be taken, whatever its length, and no more once `most_bytes` are.
+    At least one waiting segment of a spool may be selected, regardless of its length; no more after `most_bytes`.
     """
     reached = list(places)
     taken = [0] * len(places)
@@ -55,16 +55,16 @@ def latest(places: Sequence[int], spools: Sequence[Sequence[Waiting]], most_byte
 
 @dataclass(frozen=True, slots=True)
 class SegmentRun:
-    """The segments with numbers in `[first, end)`, which one task reads; those that are not there are lost."""
+    """Segments with numbers in `[first, end)`, which one task reads. Missing segments are lost."""
 
     first: int
     end: int
 
 
 def segment_runs(before: int, after: int, there: Iterable[int], tasks: int) -> list[SegmentRun]:
-    """Cut the segments between two places into up to `tasks` runs of about as many segments; no number is left out.
+    """Divide the segments between two positions into up to `tasks` similar runs, without gaps.
 
-    `there` are the numbers of segments in the spool, ascending. Lost ones are in the run before them.
+    `there` are the numbers of segments in the spool, ascending. Lost segments belong to the run before them.
     """
     numbers = [number for number in there if before <= number < after]
     tasks = max(1, min(tasks, len(numbers)))

@@ -1,4 +1,4 @@
-"""One spool as the planning process sees it: what waits in it, what a micro-batch reads of it, what may be deleted."""
+"""Planning for one spool: its waiting segments, the segments of a micro-batch, and deletable segments."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.segment import read_trailer
 
 POLL = 200_000_000
-"""Nanoseconds for which a look into a spool's folder is good: Spark asks more often than anything can have come."""
+"""Nanoseconds for which a folder listing is valid, because Spark polls more often than segments arrive."""
 
 
 class SpoolPlanner:
-    """Plans for the spool in `folder`, which need not be there yet: it is waited for. Not thread safe.
+    """Planner for the spool in `folder`, which may be created later. Not thread safe.
 
     Input `number` of the run reads it.
     """
 
     def __init__(self, number: int, folder: Path) -> None:
-        """Look at nothing yet."""
+        """Create a planner without reading the folder."""
         self.number = number
         self.folder = folder
         self._reader: SpoolReader | None = None
@@ -32,13 +32,13 @@ class SpoolPlanner:
 
     @property
     def reader(self) -> SpoolReader | None:
-        """The reader, which remembers what it has proved; None while there is no folder."""
+        """Reader, which remembers verified segments; None before the folder exists."""
         if self._reader is None and self.folder.is_dir():
             self._reader = SpoolReader(self.folder)
         return self._reader
 
     def first(self) -> int:
-        """Where a run begins that has read nothing: behind what was committed, by another run."""
+        """Return the first position of a new run: after the segments that another run committed."""
         return 0 if self.reader is None else self.reader.committed + 1
 
     def waiting(self, place: int, now: int) -> list[Waiting]:
@@ -68,7 +68,7 @@ class SpoolPlanner:
         return [each for each in self._waiting if each.number >= place]
 
     def forget(self) -> None:
-        """Look again, however soon."""
+        """Discard the listing, so that the next call reads the folder."""
         self._looked = None
 
     def _look(self, number: int) -> Waiting | None:
@@ -80,9 +80,11 @@ class SpoolPlanner:
             return None  # a full spool has dropped it meanwhile
 
     def runs(self, before: int, after: int, tasks: int) -> list[SpoolRun]:
-        """Cut what lies between two places into tasks. The first is told how many partials are known to be lost.
+        """Divide the segments between two positions into tasks.
 
-        The spool records the place before. Raises SpoolError where the folder is gone.
+        The first task receives the number of partials that are known to be lost.
+
+        The spool records the place before. Raise SpoolError if the folder has disappeared.
         """
         reader = self.reader or SpoolReader(self.folder)
         reader.record_plan(after - 1)  # before any of it can be in results
@@ -92,13 +94,13 @@ class SpoolPlanner:
         return [SpoolRun(self.number, run, 0 if place else lost) for place, run in enumerate(cut)]
 
     def commit(self, place: int) -> None:
-        """Let all segments before `place` be deleted; those that were committed before are gone already."""
+        """Delete all segments before `place`. Earlier commits have deleted their segments already."""
         if self.reader is not None and place - 1 > self.reader.committed:
             self.reader.commit(place - 1)
 
 
 def read_before(inputs: Iterable[Input]) -> Iterator[str]:
-    """Say of which spools a part has been read before, which is not there for a run that begins."""
+    """Yield a message for each spool whose beginning another run has read."""
     for each in inputs:
         planner = SpoolPlanner(0, each.path)
         if each.spool and planner.first():

@@ -1,9 +1,9 @@
-"""Which of the plans that a node served are those of the queries that read its spool.
+"""Match the plans of a node with the queries that read its spool.
 
-A name is not enough: the same name may stand for another text since the pipeline file was changed, and another plan's
-partials would be merged without a complaint. So plans are told apart by fingerprint. Two queries may have one
-fingerprint, since the low level knows nothing of HAVING or of the select list; the node then wrote their partials
-twice, and a query takes those of *one* plan: that of its own name, or else the first.
+A name is not sufficient. It may mean another text after a change of the pipeline file, and partials of another plan
+would be merged without an error. So plans are identified by fingerprint. Two queries may have one fingerprint, because
+HAVING and the select list are not part of it. The node then writes their partials twice, and a query reads *one* plan:
+preferably the plan with its own name, otherwise the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Offered = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """`takers` are the numbers of the queries that take the items of a plan; `missing` of those that have none."""
+    """Query numbers: `takers` of the queries that read a plan, `missing` of the queries without a plan."""
 
     takers: Mapping[Offered, tuple[int, ...]]
     missing: tuple[int, ...]
@@ -47,7 +47,7 @@ def match(wanted: Mapping[int, Wanted], offered: Sequence[Offered]) -> Match:
 
 
 def without_plan(spool: str, wanted: Wanted, offered: Sequence[Offered]) -> str:
-    """Say that a spool has no partials of a query, what its node was started with, and what to do."""
+    """Return a message about a query without partials in a spool: the plans of the node, and the next step."""
     plans = ", ".join(f"{name} ({fingerprint})" for name, fingerprint in offered) or "none"
     changed = any(name == wanted.name for name, _ in offered)
     what = f"has another query by the name of {wanted.name}" if changed else f"has no query {wanted.name}"

@@ -1,12 +1,11 @@
-"""What a task of the stream source does with a spool: a run of segments to packed partials, promises and counters.
+"""Tasks of the stream source for a spool: convert a run of segments to packed partials, watermarks and counters.
 
-The low level has run already, in the node. What it left for a plan goes to the queries whose low-level plan that is
-(`highlevel.spark.spool_plans`), in the form in which a task over a capture hands its own on. Promises are taken as they
-stand in the segments: a node that was started again may promise less than before, and the union of links never takes
-back what it has promised.
+The node has already run the low level. The items of a plan are sent to the queries with this low-level plan
+(`highlevel.spark.spool_plans`), in the same form as for captures. Watermarks are taken unchanged from the segments.
+After a restart of the node they may decrease; the union of links ignores this.
 
-A segment that is lost, dropped by a full spool or damaged, is counted and warned of, and reading goes on: what stands
-in the next segment is right without it.
+A lost segment (dropped by a full spool, or damaged) is counted and reported. Reading continues, because the next
+segment does not depend on it.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from lowlevel.spool.segment import Segment
 
 @dataclass(frozen=True)
 class SpoolRun:
-    """A run of segments of the spool that is input `number`; `partials_lost` were in lost segments, as far as known."""
+    """Run of segments of the spool that is input `number`. `partials_lost` is the known number in lost segments."""
 
     number: int
     segments: SegmentRun
@@ -56,7 +55,7 @@ class SpoolRun:
 
 
 def read_spool_run(feeds: Feeds, run: SpoolRun) -> Iterator[pa.RecordBatch]:
-    """Read a run and yield its rows as one batch. Raises SpoolError where the spool is not that of the input's link."""
+    """Read a run and yield its rows as one batch. Raise SpoolError if the spool belongs to another link."""
     yield rows_of(feeds, _Reading(feeds, run).read())
 
 
@@ -111,7 +110,10 @@ class _Reading:
         )
 
     def _take(self, segment: Segment) -> None:
-        """Hand out a segment's items. Its end is that of the queries, too, that the node does not know."""
+        """Pass on the items of a segment.
+
+        Its end is sent to all queries, including those that the node does not know.
+        """
         link = self.input.link
         found = match(self.wanted, segment.plans)
         for name, print_of, item in segment.items:
@@ -158,7 +160,7 @@ class _Reading:
             self.warnings[without_plan(str(self.input.path), wanted, offered)] = None
 
     def _count_lost(self, read: int, damaged: list[str]) -> None:
-        """Count and tell the segments that were not read: `damaged` says what is wrong with each that is there."""
+        """Count and report the segments that were not read. `damaged` contains the reason for each damaged segment."""
         segments, path, link = self.run.segments, self.input.path, self.input.link
         missing = segments.end - segments.first - read - len(damaged)
         if damaged:

@@ -1,17 +1,17 @@
-"""The operators' state as files of our own, one version per micro-batch.
+"""State of the operators as files, one version per micro-batch.
 
     state/<part>/<batch id>.json          manifest: for each query its tables by their files, and its packs
     state/<part>/<query>-<table>-<batch id>.arrow
     state/<part>/<query>-pack<n>-<batch id>.arrow
 
-Version n is made from version n - 1 alone, written under temporary names and renamed, the manifest last: whoever reads
-version n sees all of it or none. Doing micro-batch n again reads version n - 1 again and writes the same version n.
-A table that did not change is not written again: the new manifest names the old file. Small tables are put together
-(`highlevel.spark.packs`) and written with every version, changed or not: to look at each would cost more. A small pack
-stands in the manifest itself, so that a quiet operator costs one small file. The last KEEP versions stay.
+Version n depends on version n - 1 only. Files are written under temporary names and renamed, the manifest last, so a
+reader sees the complete version or none. Doing micro-batch n again reads version n - 1 again and writes the same
+version n. A table that did not change is not written again: the new manifest names the old file. Small tables are
+combined (`highlevel.spark.packs`) and written with every version, because comparing them would cost more. A small pack
+is part of the manifest, so that an idle operator costs one small file. The last KEEP versions stay.
 
 Every byte is verified when a version is read: a manifest has a checksum, and contains the length and the checksum of
-each file that it names (`highlevel.spark.checked_files`). Damaged state is a FolderError, never a wrong result.
+each file (`highlevel.spark.checked_files`). Damaged state is a FolderError, never a wrong result.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from highlevel.spark.packing import pack, unpack
 from highlevel.spark.packs import apart, together
 
 KEEP = 3
-"""Versions kept: Spark may repeat the last micro-batch, and one more is for looking at."""
+"""Number of kept versions: Spark may repeat the last micro-batch, and one more helps in an inspection."""
 
 SMALL = 4096
-"""Tables up to as many bytes are put together, and such a pack stands in the manifest up to as many."""
+"""Maximum bytes of a table that is packed, and of a pack in the manifest."""
 
 Tables = Mapping[str, pa.Table]
 
@@ -51,7 +51,7 @@ class PartState:
         self.loaded: dict[tuple[int, str], tuple[File, tuple[int, ...]]] = {}
 
     def load(self, batch_id: int, queries: int) -> list[dict[str, pa.Table]]:
-        """Return the tables of each query after micro-batch `batch_id`; before the first there are none.
+        """Return the tables of each query after micro-batch `batch_id`, none before the first.
 
         Raises FolderError if the version is missing or damaged.
         """
@@ -97,7 +97,7 @@ class PartState:
         return content
 
     def save(self, batch_id: int, snapshots: Sequence[Tables]) -> None:
-        """Write version `batch_id`, then remove what no kept version names."""
+        """Write version `batch_id`, then remove the files that no kept version needs."""
         make_private_folder(self.folder)
         manifest = [self._write(batch_id, query, tables) for query, tables in enumerate(snapshots)]
         write_document(self._manifest(batch_id), manifest)
@@ -162,7 +162,7 @@ def _files(manifest: Sequence[dict[str, Any]]) -> set[str]:
 
 
 def addresses(table: pa.Table) -> tuple[int, ...]:
-    """Where a table's values lie in memory and how many: the same for what was loaded and handed back untouched."""
+    """Return the memory addresses and lengths of a table's values, which identify an unchanged table."""
     found = [table.num_rows]
     for column in table.columns:
         for chunk in column.chunks:

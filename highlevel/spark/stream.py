@@ -1,6 +1,6 @@
-"""A run of the stream engine: captures and spools in, final results out, restarted without loss or repetition.
+"""Run of the stream engine: captures and spools in, final results out, restarted without loss or repetition.
 
-    folder/run.json      what the folder was made for
+    folder/run.json      identity of the run
     folder/lock          held by the process that runs it
     folder/inputs        captures that were compressed, decompressed
     folder/checkpoint    Spark's own: offsets planned and micro-batches committed
@@ -8,11 +8,12 @@
     folder/totals        counters, by batch id
     folder/output        results, by query and batch id
 
-A spool is locked too, by a file `.run.lock` in its folder: of two runs one would delete what the other has to read.
+A spool is also locked, by a file `.run.lock` in its folder, because one run would delete segments that another must
+read.
 
 Exactly once: Spark writes the offsets of micro-batch n to its log before anything runs, and commits n after all of it
-is done. Tasks depend on those offsets alone, operators on the tasks and the state of n - 1, and every effect has a
-name with n in it. So however often n is done again, and wherever it was broken off, it leaves the same behind.
+is done. Tasks depend only on those offsets, operators on the tasks and the state of n - 1. Every output file has n in
+its name. So any repetition of n, after any interruption, gives the same files.
 """
 
 from __future__ import annotations
@@ -58,20 +59,24 @@ from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.node.node import TABLE_SLOTS
 
 OnBatch = Callable[[int, dict[str, pa.Table], Samples], None]
-"""Called with the batch id, the rows that became final of each query, and all counters so far. After a crash it may
-be called again with the last batch id and the same rows."""
+"""Called with the batch ID, the new final rows of each query, and the sums of all counters.
+
+After a crash it may be called again with the last batch ID and the same rows.
+"""
 
 PACED_BLOCK_RECORDS = 1024
 MAX_BLOCKS = 256
 
 
 class StreamRun:
-    """One run of any number of queries over captures and spools. Start it once; `stop` and a new object continue it.
+    """One run of any number of queries over captures and spools.
 
-    `partitions` operator partitions, fixed for the life of the folder; `slots` of each low-level table; `speed` in
-    capture seconds per wall second, None for as fast as possible; up to `max_blocks` blocks of `block_records`
-    records of each capture and `max_bytes` bytes of each spool in a micro-batch. Captures are finite; a spool ends when
-    its node says so, and is waited for as long as it is not there. Memory: the partials of one micro-batch and the open
+    Start it once. To continue, call `stop` and create a new object.
+
+    `partitions` is the number of operator partitions, constant for the folder. `slots` is the size of each low-level
+    table. `speed` is in capture seconds per wall second, None for maximum speed. A micro-batch reads up to `max_blocks`
+    blocks of `block_records` records of each capture, and `max_bytes` bytes of each spool. Captures are finite. A spool
+    ends when its node closes it; a missing spool is waited for. Memory: the partials of one micro-batch and the open
     windows, by partition.
     """
 
@@ -91,10 +96,10 @@ class StreamRun:
         on_batch: OnBatch | None = None,
         say: Say = print,
     ) -> None:
-        """Open nothing yet but check the options.
+        """Check the options without opening an input.
 
-        `spark` is a session, or a function that starts one, which is called after all other checks.
-        `say` takes lines for the user: of what takes time before a start, and warnings about spools, each once.
+        `spark` is a session, or a function that starts one after all other checks. `say` receives messages for the
+        user: progress before a start, and warnings about spools, each once.
         """
         options = {"partitions": partitions, "max_blocks": max_blocks, "speed": speed, "max_bytes": max_bytes}
         for option, value in options.items():
@@ -126,7 +131,7 @@ class StreamRun:
         self.say = say
         self.totals = Totals()
         self.continued = -1
-        """The last micro-batch whose totals were there at the start; it may be done again."""
+        """Last micro-batch with totals at the start. It may be repeated."""
         self._totals_files = TotalsFiles(self.folder / "totals")
         self._query: StreamingQuery | None = None
         self._locks = Locks()
@@ -149,7 +154,7 @@ class StreamRun:
 
     @property
     def spark(self) -> SparkSession | None:
-        """The session; None before a session is started."""
+        """Session, or None before it is started."""
         return self._session if isinstance(self._session, SparkSession) else None
 
     def prepare(self) -> None:
@@ -186,7 +191,7 @@ class StreamRun:
             self._ended.set()
 
     def start(self) -> None:
-        """Start or continue; `prepare` is called if it was not. Raises what `prepare` does, and RunError."""
+        """Start or continue, after `prepare` if necessary. Raise RunError, or an error of `prepare`."""
         if not self._prepared:
             self.prepare()
         try:
@@ -228,7 +233,7 @@ class StreamRun:
                 self._wait_for_restart(report_of(failure))
 
     def _wait_for_restart(self, report: str) -> None:
-        """Wait before a restart; raise the reason of the failure if there will be none."""
+        """Wait before a restart, or raise the reason of the failure if no restart is possible."""
         delay = self._restarts.delay(report)
         if delay is None:
             raise self._restarts.failure(report) from None
@@ -282,7 +287,7 @@ class StreamRun:
             self._ended.set()
 
     def _as_file(self, query: int, results: pa.Table, sampled: Mapping[str, Ranges]) -> pa.Table:
-        """Return results as their file has them; of a spool with the mark of windows that contain estimates."""
+        """Return results in the form of their file. For a spool, mark the windows that contain estimates."""
         plan = self.feeds.plans[query]
         if any(self.feeds.inputs[number].spool for number in self.feeds.fed_by(query)):
             results = with_estimates(results, sampled.get(plan.name, []))
@@ -290,13 +295,13 @@ class StreamRun:
 
     @property
     def finished(self) -> bool:
-        """Whether every input has been read to its end, and all results are out."""
+        """Return True if every input has been read to its end and all results are written."""
         return self._ended.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait, in seconds, for the end of all inputs; return whether it has come and is committed.
+        """Wait at most `timeout` seconds for the end of all inputs. Return True if it is committed.
 
-        Raises what went wrong: InputError, FolderError, RunError, or what `on_batch` raised.
+        Raise the reason of a failure: InputError, FolderError, RunError, or an error of `on_batch`.
         """
         until = None if timeout is None else time.monotonic() + timeout
         with jvm_failures():
@@ -323,7 +328,7 @@ class StreamRun:
         return bool(self._started().isActive)
 
     def _restart(self) -> None:
-        """Start a query that has ended again from its checkpoint; raise the reason if it must not be repeated."""
+        """Restart a query that has ended from its checkpoint, or raise the reason of the failure."""
         query = self._started()
         failure = query.exception()
         cause, self._failure = self._failure, None
@@ -339,10 +344,10 @@ class StreamRun:
         self._start(self._session)
 
     def stop(self) -> None:
-        """Stop after what is running; the folder can be continued. Does nothing when stopped already.
+        """Stop after the running micro-batch. The folder can be continued. A second call has no effect.
 
-        A JVM that has ended is no error. The function of a running micro-batch is waited for: an interpreter that ends
-        while it reads from Spark aborts.
+        A JVM that has ended is no error. This method waits for the function of a running micro-batch, because an
+        interpreter that ends while it reads from Spark aborts.
         """
         if self._query is not None:
             query, self._query = self._query, None
@@ -377,7 +382,7 @@ class StreamRun:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a killed process left under temporary names, which begin with a dot; Spark's own are not touched."""
+    """Remove temporary files of a killed process (names with a leading dot), except Spark's files."""
     for ours in ("inputs", "state", "totals", "output"):
         for path in (folder / ours).rglob(".*"):
             if path.is_file():  # and not the folder of a query with such a name

@@ -14,7 +14,7 @@ from capture.open import open_finite
 
 
 class StreamScan:
-    """Iterate for the blocks of a capture; afterwards `range` says that all its bytes were read, and how it ends."""
+    """Iterator over the blocks of a capture. Afterwards `range` contains the read bytes and the damage at the end."""
 
     def __init__(self, file: StreamedCapture) -> None:
         """Read `file`, which is not live."""
@@ -32,13 +32,13 @@ class StreamScan:
 
 @dataclass(frozen=True)
 class StreamTask:
-    """All of input `number`. What RangeTask is for a mapped file."""
+    """Task for the whole input `number`, which cannot be mapped. The interface is that of RangeTask."""
 
     number: int
     start: int = 0
 
     def open(self, path: Path, size: int) -> StreamedCapture:
-        """Open the input as the driver saw it; raise InputError where it is another file by now."""
+        """Open the input as the driver saw it. Raise InputError if the file has changed."""
         file = open_finite(path, "the batch engine")
         if isinstance(file, StreamedCapture) and file.size == size:
             return file
