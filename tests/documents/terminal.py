@@ -18,8 +18,14 @@ from typing import Any
 
 from tests.documents.blocks import ROOT, Command
 
-ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "TMPDIR": tempfile.gettempdir()}
+TERMINAL = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "TMPDIR": tempfile.gettempdir()}
 COMPILING = re.compile(r"^wiretide: first run on this machine: .*\n", re.MULTILINE)
+
+
+def environment() -> dict[str, str]:
+    """Return the present environment, with the commands of this Python and a terminal of a fixed width."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return os.environ | TERMINAL | {"PATH": path, "PYTHONPATH": str(ROOT)}
 
 
 class Terminal:
@@ -28,13 +34,9 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         """Start the process that commands run in."""
         self.folder = folder
-        environment = os.environ | ENVIRONMENT
-        environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
-        environment["PYTHONPATH"] = str(ROOT)
-        self._environment = environment
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__],
-            cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -51,7 +53,7 @@ class Terminal:
             return self._ask({"words": words})
         done = subprocess.run(
             ["bash", "-c", command.text],
-            cwd=self.folder, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=self.folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             check=False,
         )  # fmt: skip
         return COMPILING.sub("", done.stdout)
