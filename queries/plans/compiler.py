@@ -22,6 +22,7 @@ from highlevel.plan.nodes import PANE, Apply, Distinct, Leaf, Node, PairGroups, 
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.tree import Expression
 from lowlevel.expressions.types import Type
+from lowlevel.kinds import KINDS
 from lowlevel.subaggregates import TIME_OF
 from queries.binding.binder import Binder, has_groups
 from queries.binding.names import Names, Scope
@@ -34,6 +35,7 @@ from queries.plans.row_selection import Selected, select_all, select_rows
 from queries.plans.subqueries import Block, block_of_pairs, block_of_windows
 from queries.plans.table_lookup import TableLookup
 from queries.text.errors import QueryError
+from queries.text.parser import parse_query
 from queries.text.tree import Condition, Query, Word, calls_in
 from queries.windows.group_window import bind_group_window
 
@@ -54,15 +56,14 @@ class Compiler:
     def block(self, query: Query) -> Block:
         """Compile a query with what it has in WITH."""
         if query.queries:
-            inner = replace(self, known=self.known.beside(query.queries, self))
-            return inner.block(replace(query, queries=()))
+            return self._with(query.queries).block(replace(query, queries=()))
         if query.distinct is not None and has_groups(query):
             expected = "it without groups: the rows of groups are different as they are"
             raise QueryError("DISTINCT beside groups", self.sql, query.distinct.start, expected)
         if len(query.tables) > 1:
             return self._of_join(query)
         item = query.tables[0]
-        relation = TableLookup(self).relation(item.table)
+        relation = self._tables.relation(item.table)
         if isinstance(relation, LinkRelation):
             names = relation.names(None if item.alias is None else item.alias.text)
             if has_groups(query):
@@ -73,6 +74,47 @@ class Compiler:
                 return self._of_windows(Windowed(leaf, aggregation, PANE))
             return self._of_rows_of_links(query, relation, names)
         return self._of_one(query, NamedTable(item.name or "", relation))
+
+    # --- queries that are read by name ---
+
+    @property
+    def _tables(self) -> TableLookup:
+        return TableLookup(self.sql, self.name, self.layer, self.sampling, self.known, self.block, self._named_block)
+
+    def _named_block(self, word: Word) -> Block:
+        """Compile the query with a name. Raises QueryError with the whole path if it reads itself."""
+        name, known = word.text.lower(), self.known
+        if name in known.blocks:
+            return known.blocks[name]
+        if name in known.path:
+            cycle = [*known.path[known.path.index(name) :], name]
+            reads = f"{cycle[0]} reads " + ", which reads ".join(cycle[1:])
+            expected = "queries that read each other in one direction"
+            raise QueryError(f"a query that reads itself: {reads}", self.sql, word.start, expected)
+        query = known.named[name]
+        inner = replace(known, blocks={}, path=(*known.path, name), later=frozenset())
+        try:
+            return replace(self, sql=query.sql, layer=query.layer, known=inner).block(parse_query(query.sql))
+        except QueryError as error:
+            if error.message.startswith("in the query "):
+                raise
+            read_by = f", which {' reads for '.join(reversed(known.path))} reads" if known.path else ""
+            problem = f"in the query {word.text}{read_by}: {error.message}"
+            raise QueryError(problem, error.sql, error.position, error.expected, error.choices) from error
+
+    def _with(self, queries: Sequence[tuple[Word, Query]]) -> Compiler:
+        """Compile the queries of WITH; each may read those before it. Return a compiler that knows them."""
+        known, names = self.known, set[str]()
+        for number, (word, query) in enumerate(queries, 1):
+            name = word.text.lower()
+            if name in names or name in KINDS:
+                problem = f"the name '{word.text}' already means {'a kind of rows' if name in KINDS else 'a query'}"
+                raise QueryError(problem, self.sql, word.start, "a name of its own")
+            names.add(name)
+            later = self.known.later.union(other.text.lower() for other, _ in queries[number:])
+            block = replace(self, known=replace(known, later=later)).block(query)
+            known = replace(known, blocks={**known.blocks, name: block})
+        return replace(self, known=known)
 
     # --- one item ---
 
@@ -112,7 +154,7 @@ class Compiler:
     # --- joins ---
 
     def _of_join(self, query: Query) -> Block:
-        steps = join_steps(self.sql, query.tables, TableLookup(self).relation)
+        steps = join_steps(self.sql, query.tables, self._tables.relation)
         tree = JoinTree(self.sql, steps)
         by_where: list[tuple[int, Step]] = []
         places: dict[str, Word] = {}

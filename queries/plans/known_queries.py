@@ -7,18 +7,13 @@ reads itself, whoever is between, is told with the whole path.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from lowlevel.kinds import KINDS
 from lowlevel.layers import Layer
 from queries.plans.subqueries import Block
 from queries.text.errors import QueryError
-from queries.text.parser import parse_query
-from queries.text.tree import Query, Stream, Word
-
-if TYPE_CHECKING:
-    from queries.plans.compiler import Compiler
+from queries.text.tree import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,38 +62,3 @@ class KnownQueries:
                 choices = (*self.links, *self.named, *self.blocks)
                 problem = f"{word.shown} is neither a link nor a query"
                 raise QueryError(problem, sql, word.start, "one of these, or a kind of rows", choices, word.text)
-
-    def block(self, compiler: Compiler, word: Word) -> Block:
-        """Compile the query that a name in the text of `compiler` means."""
-        name = word.text.lower()
-        if name in self.blocks:
-            return self.blocks[name]
-        if name in self.path:
-            cycle = [*self.path[self.path.index(name) :], name]
-            reads = f"{cycle[0]} reads " + ", which reads ".join(cycle[1:])
-            expected = "queries that read each other in one direction"
-            raise QueryError(f"a query that reads itself: {reads}", compiler.sql, word.start, expected)
-        query = self.named[name]
-        known = replace(self, blocks={}, path=(*self.path, name), later=frozenset())
-        try:
-            return replace(compiler, sql=query.sql, layer=query.layer, known=known).block(parse_query(query.sql))
-        except QueryError as error:
-            if error.message.startswith("in the query "):
-                raise
-            read_by = f", which {' reads for '.join(reversed(self.path))} reads" if self.path else ""
-            problem = f"in the query {word.text}{read_by}: {error.message}"
-            raise QueryError(problem, error.sql, error.position, error.expected, error.choices) from error
-
-    def beside(self, queries: Sequence[tuple[Word, Query]], compiler: Compiler) -> KnownQueries:
-        """Compile the queries of WITH, each of which may read those before it."""
-        known, names = self, set[str]()
-        for number, (word, query) in enumerate(queries, 1):
-            name = word.text.lower()
-            if name in names or name in KINDS:
-                problem = f"the name '{word.text}' already means {'a kind of rows' if name in KINDS else 'a query'}"
-                raise QueryError(problem, compiler.sql, word.start, "a name of its own")
-            names.add(name)
-            later = self.later.union(each.text.lower() for each, _ in queries[number:])
-            block = replace(compiler, known=replace(known, later=later)).block(query)
-            known = replace(known, blocks={**known.blocks, name: block})
-        return known

@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from capture.flows.sampling import FixedRates
 from highlevel.plan.nodes import Windowed
 from queries.binding.links import Links, links_of
+from queries.plans.known_queries import KnownQueries
 from queries.plans.relations import BlockRelation, LinkRelation, Relation, union_of
 from queries.plans.subqueries import Block
 from queries.text.errors import QueryError
-from queries.text.tree import Merge, Stream, Subquery, Table, Union, Word, first_word, streams_of
-
-if TYPE_CHECKING:
-    from queries.plans.compiler import Compiler
+from queries.text.tree import Merge, Query, Stream, Subquery, Table, Union, Word, first_word, streams_of
 
 
+@dataclass(frozen=True)
 class TableLookup:
-    """Looks up tables for a compiler, which compiles the queries among them."""
+    """Finds the rows of tables in FROM. It calls `compile_query` for subqueries and `compile_named` for names."""
 
-    def __init__(self, compiler: Compiler) -> None:
-        """`compiler` has the text, and knows the queries."""
-        self._compiler = compiler
-        self._sql = compiler.sql
+    sql: str
+    name: str
+    layer: str
+    sampling: FixedRates | None
+    known: KnownQueries
+    compile_query: Callable[[Query], Block]
+    compile_named: Callable[[Word], Block]
 
     def relation(self, table: Table) -> Relation:
         """Look up the names of a table."""
         self._check_merges(table)
         streams = streams_of(table)
-        if streams is not None and not any(self._compiler.known.has(stream) for stream in streams):
-            self._compiler.known.check(self._sql, streams)
+        if streams is not None and not any(self.known.has(stream) for stream in streams):
+            self.known.check(self.sql, streams)
             return self._of_links(streams)
         match table:
             case Stream(word=word):
-                return self._read(self._compiler.known.block(self._compiler, word), word)
+                return self._read(self.compile_named(word), word)
             case Subquery(query=query):
-                return self._read(self._compiler.block(query), query.keyword)
+                return self._read(self.compile_query(query), query.keyword)
             case Union(parts=parts):
                 tables = list(parts)
             case Merge(items=items):
                 tables = [item.table for item in items]
         links = [stream for each in tables for stream in self._links_in(each)]
-        self._compiler.known.check(self._sql, links)
+        self.known.check(self.sql, links)
         united: list[Relation] = []
         places: list[Word] = []
         for each in tables:
@@ -49,22 +53,21 @@ class TableLookup:
                 continue
             united.append(self._of_links(links) if own else self.relation(each))
             places.append(first_word(each))
-        return union_of(self._sql, united, places)
+        return union_of(self.sql, united, places)
 
     def _of_links(self, streams: list[Stream]) -> LinkRelation:
-        compiler = self._compiler
-        links = Links(links_of(self._sql, streams), compiler.layer, compiler.sampling)
-        return LinkRelation(self._sql, compiler.name, links)
+        links = Links(links_of(self.sql, streams), self.layer, self.sampling)
+        return LinkRelation(self.sql, self.name, links)
 
     def _links_in(self, table: Table) -> list[Stream]:
         """Return the links of a table that is links alone."""
         streams = streams_of(table)
-        return [] if streams is None or any(self._compiler.known.has(stream) for stream in streams) else streams
+        return [] if streams is None or any(self.known.has(stream) for stream in streams) else streams
 
     def _read(self, block: Block, place: Word) -> BlockRelation:
         if any(isinstance(node, Windowed) and node.aggregation.emit_late for node in block.nodes):
             expected = "LATE DROP there: what a row adds to a window that is over is no row of its own"
-            raise QueryError("a query with LATE EMIT that is read", self._sql, place.start, expected)
+            raise QueryError("a query with LATE EMIT that is read", self.sql, place.start, expected)
         return BlockRelation(block)
 
     def _check_merges(self, table: Table) -> None:
@@ -78,9 +81,9 @@ class TableLookup:
             name = item.name
             if name is None or stream.text.lower() != name.lower():
                 expected = f"the name of the stream in its place, {name}" if name else "a stream with a name"
-                raise QueryError(f"got {stream.shown} in MERGE", self._sql, stream.start, expected)
+                raise QueryError(f"got {stream.shown} in MERGE", self.sql, stream.start, expected)
             wanted = "ts" if column.text.lower() == "time" else column.text.lower()
             times = self.relation(item.table).times
             if wanted not in [time.lower() for time in times]:
                 expected = "a column of time of that stream"
-                raise QueryError(f"MERGE by {column.shown}", self._sql, column.start, expected, times, column.text)
+                raise QueryError(f"MERGE by {column.shown}", self.sql, column.start, expected, times, column.text)
