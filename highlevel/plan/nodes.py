@@ -21,6 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Self
 
 from highlevel.aggregation import LATE, LINK, Aggregation, Output
@@ -49,12 +50,14 @@ class Node(ABC):
     def progress(self) -> tuple[str, ...]:
         """The time columns that its watermarks are about: none, one or two."""
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Node, ...]:
         """The nodes that it reads, one for each port of its operator."""
-        values = (getattr(self, parameter.name) for parameter in fields(self))
-        members = (value if isinstance(value, tuple) else (value,) for value in values)
-        return tuple(member for group in members for member in group if isinstance(member, Node))
+        inputs: list[Node] = []
+        for parameter in fields(self):
+            value = getattr(self, parameter.name)
+            inputs += [part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, Node)]
+        return tuple(inputs)
 
     def with_inputs(self, inputs: Iterable[Node]) -> Self:
         """Return this node with other inputs, in the order of `inputs`."""

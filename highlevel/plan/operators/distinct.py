@@ -18,8 +18,8 @@ from lowlevel.punctuation import BEGINNING
 KEYS, LOWS = "keys", "lows"
 """Tables of a snapshot: the stored keys, and the watermark."""
 
-MAX_COVERED = 4
-"""Covered keys are deleted when they are a quarter of the table: deleting costs as much as inserting the others."""
+COVERED_SHARE = 4
+"""Covered keys are deleted when they are one of this many: deleting costs as much as inserting the others."""
 
 
 class DistinctOperator:
@@ -93,7 +93,7 @@ class DistinctOperator:
         held = self._held()
         if len(held) == 0:
             self._clear()
-        elif len(held) < self._keys.count - self._keys.count // MAX_COVERED:
+        elif len(held) < self._keys.count - self._keys.count // COVERED_SHARE:
             self._keys = self._keys.only(held)
             self._times = [None if times is None else times[held] for times in self._times]
         yield mark

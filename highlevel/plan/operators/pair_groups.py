@@ -1,9 +1,10 @@
-"""PairGroups: groups that hold progressing columns themselves, plain or by intervals; no window has to be asked for.
+"""PairGroups: groups that contain time columns themselves, plain or by intervals; the query needs no window.
 
-A group leaves as soon as no later row can be of it. It holds all rows whose time is in `[k·n, (k+1)·n)` for each of the
-progressing columns that it is grouped by; a promise with the bound `low` covers those with `k < low // n`. So a pair
-of the times of a join leaves when a box covers it, which is never later than a promise of one of them would have it (Li
-2008, §7.2). Groups of the same times leave together: what compares the groups of a window compares them.
+A group is final as soon as no later row can belong to it. It contains the rows whose time is in `[k·n, (k+1)·n)`, for
+each time column that it is grouped by. A watermark `low` covers the groups with `k < low // n`. So a group by both
+times of a join is final when a joint watermark covers it, never later than with a watermark of one time (Li 2008,
+§7.2). Final groups of the same times leave together, so conditions that compare the groups of a window can compare
+them.
 """
 
 from __future__ import annotations
@@ -34,69 +35,69 @@ from highlevel.results.stages import behind_windows, through
 from lowlevel.punctuation import BEGINNING, END
 
 GROUPS, LOWS = "groups", "lows"
-"""Tables of a snapshot: the open groups, and what was promised of their numbers."""
+"""Tables of a snapshot: the open groups, and the watermark of their interval numbers."""
 
-LEFT_IN_PLACE = 4
-"""Groups that have left stay in the table until they are one in so many: making a new one costs as much as the rest."""
+FINAL_SHARE = 4
+"""Final groups are deleted when they are one of this many: a new table costs as much as all other groups."""
 
 
 class PairGroupsOperator:
-    """Merges rows by group. A row of a group that has left is late: it is dropped and counted.
+    """Merges rows by group. A row of a group that is final is late: it is dropped and counted.
 
-    A NULL in place of a time is below no bound, so a group with one leaves when that column is at its end.
+    NULL is below no bound, so a group with NULL as a time is final when this column has ended.
     """
 
     def __init__(self, node: PairGroups) -> None:
         """Group the rows of `node`."""
         self.aggregation = node.aggregation
-        self.partials = RowPartials(node.input, node.aggregation.low, node.times[0][0], paned=False)
+        self._partials = RowPartials(node.input, node.aggregation.low, node.times[0][0], paned=False)
         by_column = {column: (length, name) for column, length, name in node.times}
         self.intervals = [by_column.get(column, (1, None)) for column in node.input.progress]
-        self.shown = [node.input.progress.index(column) for column, _, _ in node.times]
-        self.promises = bool(node.progress)
+        self._output_times = [node.input.progress.index(column) for column, _, _ in node.times]
+        self._has_watermarks = bool(node.progress)
         self.width = width_of(node.input)
-        self.what = accumulated(node.aggregation.low.subaggregates)
-        self.promised: Lows = (BEGINNING,) * self.width
+        self._merge_functions = accumulated(node.aggregation.low.subaggregates)
+        self.watermark: Lows = (BEGINNING,) * self.width
         self.stages, self.finish = behind_windows(node.aggregation)
         self.late = 0
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
-        self._table = GroupTable(self.aggregation.low.schema, self.aggregation.carried, self.what)
+    def _clear(self) -> None:
+        self._table = GroupTable(self.aggregation.low.schema, self.aggregation.carried, self._merge_functions)
         self._times: list[Times | None] = [
             None if name is None else np.empty(0, np.int64) for _, name in self.intervals
         ]
-        self._left = np.empty(0, np.bool_)
+        self._final = np.empty(0, np.bool_)
 
     @property
     def received(self) -> int:
-        """Rows that came."""
-        return self.partials.received
+        """Rows received."""
+        return self._partials.received
 
     @property
     def results(self) -> int:
-        """Groups that left, after HAVING."""
+        """Groups returned, after HAVING."""
         return self.finish.results
 
     @property
     def rows_held(self) -> int:
-        """Groups that have not left."""
-        return int(np.count_nonzero(~self._left))
+        """Groups that are not final."""
+        return int(np.count_nonzero(~self._final))
 
     @property
     def bytes(self) -> int:
         """Bytes of the groups."""
-        return self._table.bytes + self._left.nbytes + sum(each.nbytes for each in self._times if each is not None)
+        return self._table.bytes + self._final.nbytes + sum(times.nbytes for times in self._times if times is not None)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Merge rows into their groups."""
-        for partials in self.partials.of(batch):
+        for partials in self._partials.of(batch):
             self._merge(partials)
         return iter(())
 
     def _merge(self, partials: pa.RecordBatch) -> None:
         times = self._times_in(partials)
-        late = np.broadcast_to(covered(times, self.promised), partials.num_rows)
+        late = np.broadcast_to(covered(times, self.watermark), partials.num_rows)
         if late.any():
             self.late += int(np.count_nonzero(late))
             partials = partials.filter(pa.array(~late))
@@ -104,58 +105,58 @@ class PairGroupsOperator:
         known = self._table.count
         ids = self._table.merge(partials)
         seen, firsts = np.unique(ids, return_index=True)
-        firsts = firsts[seen >= known]  # of the new groups in the order of their ids
+        firsts = firsts[seen >= known]  # the new groups, in the order of their ids
         self._times = [
             None if before is None or added is None else np.append(before, added[firsts])
             for before, added in zip(self._times, times, strict=True)
         ]
-        self._left = np.append(self._left, np.zeros(len(firsts), np.bool_))
+        self._final = np.append(self._final, np.zeros(len(firsts), np.bool_))
 
     def _times_in(self, partials: pa.RecordBatch) -> list[Times | None]:
         return [None if name is None else times_of(partials.column(name)) for _, name in self.intervals]
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
-        """Let the groups leave that the mark covers, then promise what it says of their numbers."""
-        told = lows_of(mark, self.width)
+        """Return the groups that the watermark covers, then the watermark of the interval numbers."""
+        bounds = lows_of(mark, self.width)
         numbers = tuple(
             low if low in (BEGINNING, END) else low // length
-            for low, (length, _) in zip(told, self.intervals, strict=True)
+            for low, (length, _) in zip(bounds, self.intervals, strict=True)
         )
-        before = self.promised
-        self.promised = tuple(max(each) for each in zip(before, numbers, strict=True))
-        if self.promised == before:
+        before = self.watermark
+        self.watermark = tuple(map(max, before, numbers))
+        if self.watermark == before:
             return
-        leaving = ~self._left & covered(self._times, self.promised)
-        if leaving.any():
-            ids = np.flatnonzero(leaving)
-            yield from through(self.stages, self._leaving(ids))
-            self._left |= leaving
+        final = ~self._final & covered(self._times, self.watermark)
+        if final.any():
+            ids = np.flatnonzero(final)
+            yield from through(self.stages, self._finished(ids))
+            self._final |= final
             self._purge()
-        lows = self._shown(self.promised)
-        if BEGINNING not in lows and lows != self._shown(before):
+        lows = self._output_watermark(self.watermark)
+        if BEGINNING not in lows and lows != self._output_watermark(before):
             yield mark_of(mark.link, lows)
 
-    def _shown(self, lows: Lows) -> Lows:
-        """Return what is promised of the numbers that results show."""
+    def _output_watermark(self, lows: Lows) -> Lows:
+        """Return the watermark of the interval numbers in the output."""
         if set(lows) == {END}:
-            return (END,) * max(1, len(self.shown) if self.promises else 1)
-        if not self.promises:
+            return (END,) * max(1, len(self._output_times) if self._has_watermarks else 1)
+        if not self._has_watermarks:
             return (BEGINNING,)
-        if len(self.shown) == 1:
-            return (low_of_one(lows, self.shown[0]),)
-        return tuple(lows[place] for place in self.shown)
+        if len(self._output_times) == 1:
+            return (low_of_one(lows, self._output_times[0]),)
+        return tuple(lows[position] for position in self._output_times)
 
     def _groups(self, ids: np.ndarray) -> pa.RecordBatch:
         table = self._table
         return batch_of(table.schema, [*table.keys.columns(ids), *table.layer.columns(ids, table.count)])
 
-    def _leaving(self, ids: np.ndarray) -> pa.RecordBatch:
-        """Return some groups as the stages behind windows take them: of windows, one for each of their times."""
+    def _finished(self, ids: np.ndarray) -> pa.RecordBatch:
+        """Return groups as rows of final windows, with one window for each of their times."""
         groups = self._groups(ids)
-        if self.aggregation.foldings:  # all values were kept until now: such groups are short
+        if self.aggregation.foldings:  # until now all values were stored: such groups are small
             made = {folding.column for folding in self.aggregation.foldings}
             names = [name for name in self.aggregation.grain if name not in made]
-            folded = FoldedPane(groups.schema, names, self.what, self.aggregation.foldings)
+            folded = FoldedPane(groups.schema, names, self._merge_functions, self.aggregation.foldings)
             folded.add(groups)
             groups = folded.to_arrow(0)
         times = [pa.array(times_of(groups.column(name))) for _, name in self.intervals if name is not None]
@@ -163,26 +164,26 @@ class PairGroupsOperator:
         return pa.RecordBatch.from_arrays([times[0], times[-1], *groups.columns], names=names)
 
     def _purge(self) -> None:
-        """Take the groups that have left out of the table, once they are many."""
-        if self._left.all():
-            self._forget()
+        """Delete final groups from the table if they are many."""
+        if self._final.all():
+            self._clear()
             return
-        if np.count_nonzero(self._left) * LEFT_IN_PLACE < len(self._left):
+        if np.count_nonzero(self._final) * FINAL_SHARE < len(self._final):
             return
-        kept = np.flatnonzero(~self._left)
+        kept = np.flatnonzero(~self._final)
         self._table.keys = self._table.keys.only(kept)
         self._table.layer.keep(kept)
-        self._times = [None if each is None else each[kept] for each in self._times]
-        self._left = np.zeros(len(kept), np.bool_)
+        self._times = [None if times is None else times[kept] for times in self._times]
+        self._final = np.zeros(len(kept), np.bool_)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """The groups that have not left, and what was promised."""
-        groups = self._groups(np.flatnonzero(~self._left))
-        return {GROUPS: pa.Table.from_batches([groups]), LOWS: pa.table({LOWS: list(self.promised)})}
+        """Return the groups that are not final, and the watermark."""
+        groups = self._groups(np.flatnonzero(~self._final))
+        return {GROUPS: pa.Table.from_batches([groups]), LOWS: pa.table({LOWS: list(self.watermark)})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the groups."""
+        """Load the groups and the watermark."""
         for batch in tables[GROUPS].to_batches():
             if batch.num_rows:
                 self._merge(batch)
-        self.promised = tuple(tables[LOWS][LOWS].to_pylist())
+        self.watermark = tuple(tables[LOWS][LOWS].to_pylist())

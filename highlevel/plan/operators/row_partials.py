@@ -1,10 +1,9 @@
-"""RowPartials: rows of a node as the partials of a low-level plan, so that windows take them as they do those of links.
+"""RowPartials: the rows of a node as partials of a low-level plan, so that windows merge them like partials of links.
 
     row                    pane                           keys                sub-aggregates
-    ts, srcIP, len    ──►  floor((ts - origin) / pane)    the expressions     what the row alone makes of each
+    ts, srcIP, len    ──►  floor((ts - origin) / pane)    the expressions     the value of each for this row
 
-A row is a partial of its own, whatever the length of the pane: nothing is held here that a promise would have to wait
-for.
+Each row becomes one partial, whatever the length of the pane. So this step has no state, and no watermark waits for it.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from lowlevel.plan import LowLevelPlan
 from lowlevel.table.inputs import argument_values
 
 TIME = "ts"
-"""The column that the first and last of a group are told by."""
+"""The column that orders rows for the first and last of a group."""
 
 
 class RowPartials:
-    """Computes what `low` says of each row of a node, whose progressing column `time` has the rows' times in ns.
+    """Computes the partial of each row by `low`. The time column `time` contains the rows' times in ns.
 
-    The first and last of a group are told by a row's own `ts`, and by `time` where rows have none.
+    The first and last of a group are found by the column `ts`, or by `time` if the rows have no `ts`.
     """
 
     def __init__(self, node: Node, low: LowLevelPlan, time: str, *, paned: bool = True) -> None:
-        """Make partials of the rows of `node`; where they are not `paned` all are of pane 0, with a time or without."""
+        """Make partials of the rows of `node`; without `paned` all are in pane 0, with a time or without."""
         self.paned = paned
         self.low = low
         self.time = time
@@ -53,7 +52,7 @@ class RowPartials:
         self.outside = 0
 
     def of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a batch as partials; those without a time are of no pane, and counted in `outside`."""
+        """Yield the rows of a batch as partials. Rows without a time are in no pane: they are counted in `outside`."""
         self.received += batch.num_rows
         if self.where is not None:
             kept = self.where.true_rows(self._columns(batch), batch.num_rows)
@@ -93,10 +92,10 @@ class RowPartials:
 
 
 class TimedColumns(Mapping[str, AnyVector]):
-    """Columns of which one is `ts` as well."""
+    """Columns with one of them also under the name `ts`."""
 
     def __init__(self, columns: Columns, time: str) -> None:
-        """Let `time` be `ts` too."""
+        """Make `time` available as `ts`."""
         self._columns = columns
         self._time = time
 

@@ -99,41 +99,41 @@ class WindowedOperator:
 
     @property
     def received(self) -> int:
-        """Rows or partials that came."""
+        """Rows or partials received."""
         return self.windows.received if self._partials is None else self._partials.received
 
     @property
     def results(self) -> int:
-        """Rows that left, after HAVING."""
+        """Rows returned, after HAVING."""
         return self.finish.results
 
     @property
     def late(self) -> int:
-        """Times a row or partial was left out of a window because that was final."""
+        """Times a row or partial missed a window because the window was final."""
         return self.windows.late
 
     @property
     def late_rows(self) -> int:
-        """Rows behind such, each once, where a sub-aggregate counts rows."""
+        """Rows of such partials, each once, if a sub-aggregate counts rows."""
         return self.windows.late_rows
 
     @property
     def outside(self) -> int:
-        """Rows or partials that are in no window, those without a time among them."""
+        """Rows or partials that are in no window, including rows without a time."""
         return self.windows.outside + (0 if self._partials is None else self._partials.outside)
 
     @property
     def beyond_cap(self) -> tuple[int, int]:
-        """Partials of groups that are not kept, and rows behind them."""
+        """Partials of groups that are not stored, and their rows."""
         return beyond_cap(self.windows)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the state held."""
+        """Bytes of the state."""
         return self.windows.bytes
 
     def open_windows(self) -> Ranges | int:
-        """Windows that hold rows and are not final."""
+        """Windows that contain rows and are not final."""
         return self.windows.open_windows()
 
     def take_closed(self) -> Ranges | int:
@@ -141,9 +141,9 @@ class WindowedOperator:
         return self.windows.take_closed()
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """State of the windows and the stages."""
+        """State of the windows and the steps."""
         return snapshot_of([self.windows, *self._steps])
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of all of them."""
+        """Load the state of the windows and the steps."""
         restore_to([self.windows, *self._steps], tables)
