@@ -13,7 +13,7 @@ from highlevel.plan.plan import Plan
 from lowlevel.durations import duration_text
 from lowlevel.expressions.tree import Expression, columns_of
 from lowlevel.kinds import columns_of_kind
-from queries.explain.plan import high_lines, line, rates_text, remembering_lines, watched_lines
+from queries.explain.lines import high_lines, line, rates_text, remembering_lines, watched_lines
 from queries.text.printer import expression_text
 
 KINDS = {

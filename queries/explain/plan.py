@@ -1,171 +1,17 @@
-"""A plan as people read it: what runs next to the packets, what runs above, and why."""
+"""Explained plans: the part next to the packets, the part above, and the reasons, as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from capture.flows.sampling import FixedRates
-from highlevel.aggregation import Aggregation, DetailFunction
-from highlevel.plan.nodes import Leaf
 from highlevel.plan.plan import Plan
-from highlevel.sliding.window_rows import incremental
-from highlevel.windows.kind import SlidingWindow
-from lowlevel.expressions.types import Type
-from lowlevel.kinds import columns_of_kind
-from lowlevel.layers import Layer
-from lowlevel.node.filter_join import KEYS, filter_joins, memory_of
-from lowlevel.node.watching import files_in
-from lowlevel.plan import Key, LowLevelPlan
-from lowlevel.subaggregates import MERGE, SubAggregate
-from lowlevel.table.keys import KeyLayout, code_widths
-from queries.text.printer import expression_text
-from queries.windows.description import pane_text, window_lines
-
-WITH_PARAMETER = frozenset(function for function in DetailFunction if "quantile" in function or "top" in function)
-"""Functions with a second argument."""
+from queries.explain.lines import high_lines, low_lines, watched_lines
+from queries.explain.nodes import graph_lines
 
 
 def explain(plan: Plan) -> str:
-    """Return the plan as lines of text, without a line end behind the last."""
+    """Return the plan as lines of text, without a line end at the end."""
     head = [f"query {plan.name}: {' '.join(plan.sql.split())}", ""]
     if plan.scan is None:
-        from queries.explain.nodes import graph_lines
-
         return "\n".join([*head, *graph_lines(plan)])
     (leaf,), aggregation = plan.leaves, plan.scan.aggregation
     watched = list(watched_lines(plan))
-    return "\n".join([*head, *_low(leaf, aggregation, watched), "", *high_lines(aggregation, leaf)])
-
-
-def _low(leaf: Leaf, aggregation: Aggregation, watched: list[str]) -> Iterator[str]:
-    low = leaf.low
-    kind = columns_of_kind(low.kind)
-    where = "in a table of fixed size" if low.reduced else "and each row goes up by itself"
-    yield f"low level: next to the {low.kind}, once per link, {where}"
-    bound = "the files bound to it" if len(leaf.streams) == 1 else "the files bound to each, every link on its own"
-    bound = "those of every link, or of the one that has this name" if leaf.of_every_link else bound
-    yield line("streams", f"{' UNION '.join(leaf.streams)}: {bound}")
-    yield line("rows", f"{low.kind}: each is {kind.row}")
-    if kind.layered:
-        beside = "outer." if leaf.layer == Layer.INNER else "inner."
-        yield line("layer", f"{leaf.layer}, where a name does not begin with {beside}")
-    yield line("columns", f"{', '.join(sorted(low.columns))}: all that is decoded")
-    if low.sampling is not None:
-        yield line("sampling", f"{rates_text(low.sampling)}, whatever exporters announce")
-    where = "every row" if low.where is None else expression_text(low.where)
-    yield line("keep", where + ("" if low.where is None else ", before anything is kept for the row"))
-    for key in low.keys:
-        width = f": {_width(key)}" if low.reduced else ""
-        yield line(
-            "value" if key.name in aggregation.carried[len(aggregation.group_by) :] else "key",
-            f"{key.name} = {expression_text(key.expression)}{width}",
-        )
-    if low.reduced:
-        yield line("key words", _words(low.keys))
-    for sub in low.subaggregates:
-        yield line("keep per group" if low.reduced else "of each row", f"{sub.name} = {_call(sub)}")
-    yield from remembering_lines(low)
-    yield from watched
-    if low.spread:
-        yield line("spread", "counters of a row are divided among the panes from its start_ts to its end_ts")
-    if aggregation.windowed:
-        yield line("pane", pane_text(aggregation.window))
-    else:
-        yield line("pane", "the whole input: the query has no window, so its answer comes when the input ends")
-
-
-def remembering_lines(low: LowLevelPlan) -> Iterator[str]:
-    """Yield what is kept of rows for those that come behind them."""
-    if low.remembers:
-        keys, size = KEYS * len(filter_joins([low])), memory_of([low])
-        yield line("remembers", f"keys for seen_within: {keys:,} at most, {size:,} bytes; one reader for each capture")
-
-
-def watched_lines(plan: object) -> Iterator[str]:
-    """Yield the watchlists of a plan of any kind."""
-    for file in {file.path: file for file in files_in(plan)}.values():
-        contents = file.version.contents
-        yield line("watchlist", f"{file.path}: {contents.entries:,} lines, {contents.bytes:,} bytes in memory")
-
-
-def high_lines(aggregation: Aggregation, leaf: Leaf | None = None) -> Iterator[str]:
-    """Yield what is done above the low level."""
-    order = "in the order of arrival" if aggregation.low.in_arrival_order else "in any order of arrival"
-    yield f"high level: over partials, {order}, up to what punctuation has closed"
-    if aggregation.windowed:
-        for what, text in window_lines(aggregation.window):
-            yield line(what, text)
-        if isinstance(aggregation.window, SlidingWindow) and aggregation.window.range > aggregation.window.pane:
-            yield line("by cost", f"{incremental(aggregation.low.subaggregates)}; small windows anew")
-    if leaf is not None and len(leaf.streams) > 1:
-        yield line("meld", f"{len(leaf.streams)} streams: progress is that of the slowest link")
-    group = ", ".join(_shown(aggregation, name) for name in aggregation.group_by)
-    yield line("group by", group or f"nothing: one row per window, none for a window without {aggregation.low.kind}")
-    if aggregation.emit_late:
-        yield line("late rows", "rows of their own of the windows they are late for, marked in the column late")
-    for sub in aggregation.low.subaggregates:
-        yield line("merge", f"{sub.name} by {MERGE[sub.kind]}")
-    for folding in aggregation.foldings:
-        values = _shown(aggregation, folding.source)
-        text = f"{folding.column} = a sketch for {folding.function} of {values}, per pane and group"
-        yield line("fold", text)
-    for detail in aggregation.details:
-        sources = {folding.column: folding.source for folding in aggregation.foldings}
-        parameter = "" if detail.function not in WITH_PARAMETER else f", {detail.parameter:g}"
-        told = f"{detail.function}({_shown(aggregation, sources.get(detail.key, detail.key))}{parameter})"
-        how = f"from {detail.key}" if detail.key in sources else f"each value {detail.count} times"
-        yield line("detail", f"{detail.name} = {told}, {how}, once a window is final")
-    for column in aggregation.user_columns:
-        parts = ", ".join(f"{part} = {expression_text(value)}" for part, value in column.parts)
-        yield line("user's", f"{column.name} = {column.shown} of {parts}, by a function in Python")
-    for selection in aggregation.selections:
-        compared = f"{selection.kind}({selection.parameter}, {expression_text(selection.value)})"
-        yield line("select", f"{selection.name} = {compared} among the groups of a window, which meet in one place")
-    if aggregation.having is not None:
-        yield line("having", expression_text(aggregation.having))
-    if aggregation.windowed:
-        unit = "ns since the epoch" if aggregation.window.timed else "numbers of rows"
-        yield line("output", f"window_start, window_end: {unit}, half-open")
-    for out in aggregation.select:
-        yield line("output", f"{out.name} = {expression_text(out.expression)} ({out.expression.type})")
-
-
-def line(what: str, text: str) -> str:
-    """Return one line about a part of a plan."""
-    return f"  {what:<14}  {text}"
-
-
-def _call(sub: SubAggregate) -> str:
-    return f"{sub.kind}({'*' if sub.argument is None else expression_text(sub.argument)})"
-
-
-def _width(key: Key) -> str:
-    """Bits that the key takes in the table."""
-    if key.expression.type is Type.ADDRESS:
-        absent = ", none for NULL" if key.expression.nullable else ""
-        four, six = (sum(code_widths(key, version)) for version in (4, 6))
-        return f"{four} bits for IPv4, {six} for IPv6{absent}, in tables of their own"
-    bits = sum(code_widths(key, 0))
-    if key.expression.type is Type.TEXT:
-        return f"{bits} bits, the number of the text{', NULL included' if key.expression.nullable else ''}"
-    return f"{bits} bits{', NULL included' if key.expression.nullable else ''}"
-
-
-def _words(keys: tuple[Key, ...]) -> str:
-    if not keys:
-        return "none: one entry per pane"
-    four, six = (KeyLayout(keys, (version,) * len(keys)).words for version in (4, 6))
-    return f"{four} of 64 bits" + ("" if four == six else f" for IPv4, {six} for IPv6")
-
-
-def _shown(aggregation: Aggregation, name: str) -> str:
-    """A grouping column with what it holds."""
-    texts = {key.name: expression_text(key.expression) for key in aggregation.low.keys}
-    return f"{name} = {texts[name]}" if name in texts else name
-
-
-def rates_text(sampling: FixedRates) -> str:
-    """Return rates of exporters that were set by hand."""
-    if isinstance(sampling, int):
-        return f"1 packet in {sampling} for every exporter"
-    return ", ".join(f"1 packet in {rate} for {exporter}" for exporter, rate in sampling)
+    return "\n".join([*head, *low_lines(leaf, aggregation, watched), "", *high_lines(aggregation, leaf)])
