@@ -2,8 +2,8 @@
 
     SELECT exprs FROM a [UNION b …] [RANGE …, SLIDE …, WA ts] WHERE … GROUP BY … HAVING …
 
-Groups of links are one plan (`queries.plans.grouping`); rows, joins, unions and queries that read queries are graphs
-of nodes (`queries.plans.compiler`). `docs/guide/sql.md` describes the language.
+`queries.plans.compiler` makes the nodes of the plan, `queries.plans.grouping` the aggregations of a query with groups.
+`docs/guide/sql.md` describes the language.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""From the syntax tree of a query to a block: groups of links are a plan, everything else is a graph of nodes.
+"""From the syntax tree of a query to the nodes of its plan.
 
-    FROM links, with groups                    a plan, whose partials come from next to the packets
+    FROM links, with groups                    Leaf of partials ► Windowed
     FROM links, without                        Leaf of rows ► Apply
     FROM a query, a union, a join, with        … ► [Select] ► Windowed, or PairGroups
     FROM a query, a union, a join, without     … ► [Select] ► Apply
     DISTINCT                                   … ► Distinct
 
-Which times a join or a query that is read promises is chosen by who reads it (Li 2008, §7.2): by the window of groups,
-by the pair of times they hold, by the window of a join above.
+The reader of a join or of another query selects its time columns (Li 2008, §7.2): the window of an aggregation, the
+times in its groups, or the window of a join.
 """
 
 from __future__ import annotations
