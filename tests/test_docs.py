@@ -32,6 +32,23 @@ def broken(document: Path, text: str) -> list[str]:
     return lost + [path for path in named if not any((at / path).exists() for at in (ROOT, document.parent))]
 
 
+def anchors(page: Path) -> set[str]:
+    """Anchors of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_anchor_is_a_heading_of_its_page() -> None:
+    lost = []
+    for document in documents():
+        for target in LINK.findall(document.read_text("utf-8")):
+            path, _, anchor = target.partition("#")
+            page = document.parent / path if path else document
+            if anchor and page.suffix == ".md" and page.exists() and anchor not in anchors(page):
+                lost.append(f"{document.relative_to(ROOT)}: {target}")
+    assert lost == []
+
+
 def test_every_link_and_every_named_file_exists() -> None:
     assert {
         document.relative_to(ROOT).as_posix(): lost
