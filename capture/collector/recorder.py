@@ -1,4 +1,4 @@
-"""Recording of batches into chunks: the recording kernel with its tables and state."""
+"""Recording of batches into chunks: the recording kernel with its exporter table, allow-list and state."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""States of the walk over the headers of a frame: the type of the next header.
+"""States of the walk over the headers of a frame, and the steps over wide area and wireless link headers.
 
-A state of 0..0xFFFF is an EtherType whose payload is next. Larger states are listed below. A negative state ends the
-walk.
+A state is the type of the next header. A state of 0..0xFFFF is an EtherType whose payload is next. Larger states are
+listed below. A negative state ends the walk.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The layouts are those of the LINKTYPE_ documents of tcpdump.org. PPI and PKTAP headers contain the link type of the next
 header: any type of the list, except PPI and PKTAP.
+
+`outermost_layer` walks from the first byte of a frame to its outermost IP header, with fast paths for most frames.
 """
 
 from __future__ import annotations
