@@ -356,7 +356,7 @@ def test_a_damaged_commit_deletes_nothing_and_a_new_one_mends_it(tmp_path: Path)
     path.write_bytes(path.read_bytes().replace(b"1", b"2"))
     writer.tick(1)
     assert reader.segments() == [0, 1, 2]
-    with pytest.raises(SpoolError, match="damaged: nobody can say what has been read"):
+    with pytest.raises(SpoolError, match="damaged: the progress of the reader is unknown"):
         _ = reader.committed
     reader.commit(0)
     assert reader.committed == 0

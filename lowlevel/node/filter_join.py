@@ -1,10 +1,9 @@
-"""What one filter join remembers of one stream of rows: keys and when each was last seen, in fixed memory.
+"""Filter joins (`seen_within`): the keys of earlier rows and the time of each, in fixed memory.
 
-Exact as long as no key was given up: then a row has seen a key if, and only if, a row that came before it told it with
-a time not below its own less the duration. A key may be given up where more than WAYS keys meet in a bucket; the oldest
-of them is. `alive` counts those that were within the duration of the newest time then: each may be missed by
-rows to come, which then take as unseen what was seen, never the other way about. `over` counts those that were not:
-only a row that comes late can miss them.
+A row has seen its key if an earlier row with that key has a time not below its own time less the duration. The result
+is exact as long as no key is evicted. If more than WAYS keys have one bucket, the oldest is evicted. `alive` counts
+evicted keys that were within the duration of the newest time: later rows may miss them, so `seen_within` may be false
+where it should be true, never the other way round. `over` counts other evicted keys: only a late row can miss them.
 """
 
 from __future__ import annotations
@@ -29,32 +28,29 @@ from lowlevel.plan import LowLevelPlan
 from lowlevel.rows.readers import Rows
 from lowlevel.subaggregates import INT_MIN
 
-# The kernel of the filter join: one pass over rows in the order in which they came, asking and remembering.
-#
-# Memory is buckets of WAYS entries, each a time and the words of a key. A key has one bucket, chosen by its hash, and
-# is there with the newest time at which it was seen. Entries of a bucket are filled from its first on and never
-# emptied,
-# so the first empty one ends a search.
+# Memory consists of buckets of WAYS entries; an entry is a time and the words of a key. The hash of a key selects its
+# bucket, which has the newest time of the key. Entries of a bucket are filled in order and never cleared, so the first
+# empty entry ends a search.
 
 
 WAYS = 8
 """Entries of a bucket."""
 
 AHEAD = 32
-"""Rows whose buckets are asked for together, two of them each."""
+"""Number of rows whose buckets are prefetched together, two each."""
 
 EMPTY = INT_MIN
-"""The time of an entry that holds nothing."""
+"""The time of an empty entry."""
 
 NEWEST, HELD, ALIVE, OVER = range(4)
-"""What is kept beside: the newest time remembered; entries; evictions of keys within the duration of it, and others."""
+"""Counters: the newest stored time; entries; evictions of keys within the duration of it, and other evictions."""
 
 TALLIES = 4
 
 
 @helper
 def bucket_of(words, rows, row, count, mask):  # type: ignore[no-untyped-def]
-    """Return the bucket of the key of a row, the words of which lie `rows` apart."""
+    """Return the bucket of the key of a row; its words are `rows` apart."""
     mixed = np.uint64(0x9E3779B97F4A7C15)
     for word in range(count):
         mixed = (mixed ^ np.uint64(words[word * rows + row])) * np.uint64(0xFF51AFD7ED558CCD)
@@ -64,7 +60,7 @@ def bucket_of(words, rows, row, count, mask):  # type: ignore[no-untyped-def]
 
 @helper
 def find_key(entries, home, width, words, rows, row):  # type: ignore[no-untyped-def]
-    """Return where the key of a row stands in the bucket at `home`, else where it is empty, else -1."""
+    """Return the entry with the key of a row in the bucket at `home`, else the first empty entry, else -1."""
     for way in range(WAYS):
         at = home + way * width
         if entries[at] == EMPTY:
@@ -81,7 +77,7 @@ def find_key(entries, home, width, words, rows, row):  # type: ignore[no-untyped
 
 @helper
 def oldest_entry(entries, home, width):  # type: ignore[no-untyped-def]
-    """Return where the entry with the smallest time stands in a full bucket."""
+    """Return the entry with the smallest time in a full bucket."""
     oldest = home
     for way in range(1, WAYS):
         if entries[home + way * width] < entries[oldest]:
@@ -93,12 +89,14 @@ def oldest_entry(entries, home, width):  # type: ignore[no-untyped-def]
 def recall(  # type: ignore[no-untyped-def]
     entries, mask, width, asked, ask, told, tell, times, rows, duration, homes, seen, tally
 ):  # fmt: skip
-    """Say in `seen` of each of `rows` whether its key was told before, at a time not below its own less `duration`.
+    """Write to `seen` whether the key of each row was stored before, at a time not below its own less `duration`.
 
-    `entries` is (mask + 1) * WAYS entries of `width` words, the first of which is a time. `asked` and `told` are the
-    words (width - 1 times `rows`) of the key that a row asks for and of the one that it tells; rows without `ask`
-    have seen nothing, rows without `tell` tell nothing. A row tells after it has asked. `homes` has room for 2 * AHEAD,
-    `tally` for TALLIES. Where a bucket is full, the oldest of its keys and the new one is given up. Returns `rows`.
+    * `entries`: (mask + 1) * WAYS entries of `width` words; the first word is a time.
+    * `asked`, `told`: words (width - 1 times `rows`) of the key that a row looks up, and of the key that it stores.
+    * `ask`, `tell`: rows without `ask` have seen no key; rows without `tell` store none. The look-up is first.
+    * `homes`: scratch, 2 * AHEAD words. `tally`: TALLIES words.
+
+    In a full bucket the oldest key is evicted, or the new one if it is older. Returns `rows`.
     """
     newest = tally[NEWEST]
     words = width - 1

@@ -1,8 +1,7 @@
-"""What the C library does with memory that has been freed.
+"""A setting of the C library: freed memory stays with the process.
 
-The columns of a batch of partials are megabytes that live for a moment. glibc gives such pages back to the system and
-asks for them again, and the first touch of each takes as long as a few packets take a table, many where the system is
-itself a guest. Here they stay with the process.
+The columns of a batch of partials are megabytes that are soon freed. glibc returns such pages to the system and
+requests them again. The first access to a new page takes as long as a few packets, or many packets on a virtual machine.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import functools
 from capture.units import MEBIBYTE
 
 KEPT = 64 * MEBIBYTE
-"""Free bytes at the end of a heap above which they are given back. A thread may have one of its own."""
+"""Free bytes at the end of a heap that are not returned to the system. Each thread may have a heap."""
 
 ON_THE_HEAP = 32 * MEBIBYTE
-"""Bytes of one piece from which it is mapped by itself, and unmapped when it is freed: the largest that glibc takes."""
+"""Size in bytes from which an allocation is mapped separately: the largest value that glibc accepts."""
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
@@ -24,7 +23,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Let this process keep freed memory, up to KEPT on each heap; return whether its C library can: glibc alone."""
+    """Keep freed memory, up to KEPT bytes on each heap; return whether the C library (glibc) supports it."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False

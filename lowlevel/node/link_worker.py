@@ -1,14 +1,13 @@
 """One link of a low-level node: blocks of a capture in, partials and punctuation into its spool.
 
-Nothing here waits for whoever reads the spool. What a full spool does not take waits in a list, which holds no more
-than the tables did; until it is empty no block is reduced. A link that is on a wire sheds meanwhile, and where its ring
-fills (`lowlevel.node.shedding`). One whose packets stay where they are, a file or a folder that is followed, is left
-unread.
+The link never waits for the reader of the spool. Items that do not fit into a full spool wait in a list, which holds at
+most the content of the tables. While it is not empty, no block is processed: a live link sheds load meanwhile, and also
+if its ring fills (`lowlevel.node.shedding`); a file or a followed folder is not read.
 
-Such an input can be read again, and is, from where it was left: whenever a segment is due, the tables are emptied and
-the segment is cut, with the place that the input has been reduced to in its head. All rows before that place are then
-in segments up to this one, and none behind it is; a node that is killed at any moment goes on from the newest segment
-as if nothing had been. Of a wire what is in the tables and in the segment being written is lost with the process.
+A file or a followed folder can be read again from a stored position. When a segment is due, the tables are flushed into
+it and it is closed; its header holds the input position. Then all rows before that position are in segments up to this
+one, and no later row is. A node that is killed at any moment continues from the newest segment without loss. A live
+link loses the table entries and the unfinished segment with the process.
 """
 
 from __future__ import annotations
@@ -48,22 +47,22 @@ from lowlevel.spool.limits import WhenFull
 from lowlevel.spool.writer import SpoolWriter
 
 COUNTED_EVERY = SECOND // 4
-"""Nanoseconds after which the counters are made anew for other threads, and the room in the spool is looked at."""
+"""Time in ns between updates of the counters for other threads, and between reads of the room in the spool."""
 
 RETRY = 0.05
-"""Seconds after which a link that can wait looks again whether its spool has room."""
+"""Seconds between retries of a link that can wait for room in its spool."""
 
 LAST_TRIES = 20
-"""Times that it looks again where it is to stop: a second."""
+"""Number of retries after a stop request: 20 retries of 0.05 s are one second."""
 
 MOST_ROWS = 1 << 16
-"""Rows of an item at most: what leaves a whole table at once is many."""
+"""Largest number of rows of an item. A flush of a whole table is split into several items."""
 
 
 class Capturing:
-    """Reads one link until it ends or is stopped. One thread runs it; any may ask for `samples`.
+    """Reads one link until it ends or is stopped. One thread calls `run`; any thread may read `samples`.
 
-    `ended` says after `run` whether the input has ended by itself and all of it is in the spool.
+    After `run`, `ended` tells whether the input has ended and all of it is in the spool.
     """
 
     def __init__(
@@ -74,11 +73,11 @@ class Capturing:
         spool: SpoolWriter,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Reduce `capture` by `node`, which serves `plans`, in that order, each with its query's name.
+        """Set the input and its node. `plans`: name and plan of each query of the node, in its order.
 
-        `clock` tells ns since the epoch; it is asked after each block and at each empty poll. The `spool` is one that
-        `cuts` where the input can be read again (`positions` is not None). Raises InputError where the spool holds a
-        part of another input.
+        `clock` returns ns since the epoch; it is called after each block and each empty poll. `spool` must be opened
+        with `cuts=True` if the input can be read again (`positions` is not None). Raises InputError if the spool
+        contains a part of another input.
         """
         self.capture = capture
         self.node = node
@@ -90,7 +89,7 @@ class Capturing:
         if self.positions is not None and spool.position is not None:
             self.positions.resume(spool.position)
         self.sets_lost = 0 if spool.position is None else sets_waiting(spool.position)
-        """Sets of flow records that waited for their template when the node before ended; they were in memory only."""
+        """Number of sets of flow records that waited for a template when the last node ended; they are lost."""
         self.shedding = Shedding()
         self.pressure = RingPressure()
         self.waiting: deque[tuple[int, Item]] = deque()
@@ -99,16 +98,16 @@ class Capturing:
         self.lows = [BEGINNING] * len(plans)
         self.newest = BEGINNING
         self.damage: str | None = None
-        """How the input has ended, if badly."""
+        """The damage at the end of the input, if any."""
         self._now = self._looked = clock()
         self._turns = 1
-        self._passed = False  # whether a block of an input that can be read again was not taken: it is over then
+        self._passed = False  # True after the first block that was not processed: the next node reads it again
         self._samples = self._count()
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        """Read until the input ends, or `stopping` says so; then leave the spool so that it can be gone on with.
+        """Read until the input ends or `stopping` returns True; then close the spool so that a node can continue it.
 
-        Raises InputError where the input fails, SpoolError and OSError where the spool does.
+        Raises InputError if the input fails, SpoolError or OSError if the spool fails.
         """
         failure: InputError | None = None
         try:
@@ -117,12 +116,12 @@ class Capturing:
                     for block in blocks:
                         self._step(block, stopping)
             except InputError as error:
-                failure = error  # what was read before counts all the same
-            # What is in the tables belongs to rows that were read; END only where no more can come.
+                failure = error  # the rows before the failure are kept
+            # The tables contain rows that were read. END only if no more rows can arrive.
             self._leave(self.node.progress(END) if self.ended else self.node.flush())
             self._close(stopping)
         finally:
-            self.spool.abandon()  # where it is not closed
+            self.spool.abandon()  # has no effect if the spool was closed normally
             if isinstance(self.capture, StreamedCapture):
                 self.capture.close()
             self._samples = self._count()
@@ -130,7 +129,7 @@ class Capturing:
             raise failure
 
     def _blocks(self, stopping: Callable[[], bool]) -> Generator[Block | None, None, None]:
-        """Yield what there is to read; `ended` says afterwards whether the input has ended by itself."""
+        """Yield blocks, and None for an empty poll; set `ended` if the input has ended by itself."""
         if isinstance(self.capture, Capture):
             done = self.positions.records if isinstance(self.positions, FilePosition) else 0
             blocks, damage = blocks_after(self.capture, done)
@@ -143,15 +142,15 @@ class Capturing:
             with closing(blocks_until_stopped(self.capture, stopping, BLOCK_RECORDS)) as live:
                 yield from live
             self.damage = self.capture.damage
-        # The writer of a stream may go on behind what is no record.
+        # The writer of a pipe may continue after a corrupt record, so this is a failure, not the end.
         broken = self.damage not in (None, *CUTS, CUT_IN_COMPRESSION)
         if broken and self.positions is None and not is_interface(self.capture.path):
-            raise InputError(f"{self.damage_told}; nothing behind it can be read: begin the stream again")
-        # An interface that is gone may come back.
+            raise InputError(f"{self.damage_told}; later records cannot be read: start the stream again")
+        # An interface that disappeared may come back.
         self.ended = not stopping() and not is_interface(self.capture.path)
 
     def _step(self, block: Block | None, stopping: Callable[[], bool]) -> None:
-        """Do what there is to do for a block, or for nothing having come."""
+        """Process a block, or an empty poll."""
         polled, now = self._now, self.clock()
         silent = block is None and isinstance(self.capture, StreamedCapture) and self.capture.silent
         if silent or block is not None:
@@ -181,13 +180,13 @@ class Capturing:
         self._look(now)
 
     def _look(self, now: int) -> None:
-        """Make the counters anew for other threads, where that was some time ago."""
+        """Update the counters for other threads, if the last update is long enough ago."""
         if now - self._looked >= COUNTED_EVERY:
             self._looked = now
             self._samples = self._count()
 
     def _sample(self, now: int, *, look: bool) -> None:
-        """Let the sampling of a wire follow its ring and, where it is to `look`, the room in the spool."""
+        """Update the sampling rate of a live link from its ring and, if `look`, from the room in the spool."""
         spool, limits = self.shedding.spool_k, self.spool.limits
         if look and limits.when_full is WhenFull.STOP:
             spool = self.shedding.next_spool_k(self.spool.used, limits.spool_bytes)
@@ -197,7 +196,7 @@ class Capturing:
         self.shedding.spool_k, self.shedding.ring_k = spool, ring
 
     def _take(self, block: Block) -> None:
-        """Reduce a block."""
+        """Pass a block to the node."""
         if isinstance(self.capture, FollowedCapture) and self.capture.files_opened != self._turns:
             self._turns = self.capture.files_opened
             self._leave(self.node.end_block())
@@ -205,7 +204,7 @@ class Capturing:
         self._leave(self.node.process(block))
 
     def _leave(self, items: Iterable[tuple[int, Item]]) -> None:
-        """Give items to the spool, behind those that wait; what it has no room for waits."""
+        """Write the waiting items, then `items`, to the spool; items that do not fit wait."""
         while self.waiting and self._append(*self.waiting[0]):
             self.waiting.popleft()
         for number, item in items:
@@ -214,18 +213,18 @@ class Capturing:
                     self.waiting.append((number, part))
 
     def _parts(self, number: int, item: Item) -> Iterator[Item]:
-        """Cut what is long, and let partials stand for the rows that were not looked at."""
+        """Split a long item; multiply counts and sums if blocks were sampled."""
         if isinstance(item, Punctuation):
             yield item
             return
         whole = standing_for(item, self.plans[number], self.shedding.factor)
         few = whole.num_rows * (self.spool.limits.spool_bytes // 8) // max(1, whole.nbytes)
-        rows = min(MOST_ROWS, max(1, few))  # a spool takes a quarter of itself at once
+        rows = min(MOST_ROWS, max(1, few))  # at most 1/8 of the spool: one append may take 1/4
         for first in range(0, whole.num_rows, rows):
             yield whole.slice(first, rows)
 
     def _append(self, number: int, item: Item) -> bool:
-        """Give one item to the spool; False where it has no room."""
+        """Append one item to the spool; return False if it has no room."""
         try:
             self.spool.append(number, item)
         except SpoolFullError:
@@ -237,7 +236,7 @@ class Capturing:
         return True
 
     def _wait(self, stopping: Callable[[], bool]) -> None:
-        """Wait until nothing waits for room any more, or until it is to stop and has tried a while longer, once."""
+        """Wait until no item waits. After a stop request, give up after LAST_TRIES retries; later calls do not wait."""
         pause, tries = Event(), 0 if self._passed else LAST_TRIES
         while self.waiting and tries:
             tries -= stopping()
@@ -248,9 +247,9 @@ class Capturing:
             self._look(now)
 
     def _cut(self) -> bool:
-        """End a segment with all that has been reduced, and the place of the input up to which that is.
+        """End a segment, with all rows processed so far and the position in the input.
 
-        False where there is no room for that: nothing is lost then, and a later cut goes up to where that one is.
+        Returns False if the spool has no room. No data is lost: a later cut stores a later position.
         """
         assert self.positions is not None, "only inputs that can be read again are cut"
         self._leave(self.node.flush())
@@ -263,9 +262,9 @@ class Capturing:
         return True
 
     def _close(self, stopping: Callable[[], bool]) -> None:
-        """Close the spool, ended where the input did.
+        """Close the spool, as ended if the input has ended.
 
-        What it has no room for even then is shed, or, of an input that can be read again, read again by the next node.
+        Items without room are shed; if the input can be read again, the next node reads their rows again.
         """
         self._wait(stopping)
         if self.positions is None:
@@ -279,15 +278,15 @@ class Capturing:
 
     @property
     def damage_told(self) -> str:
-        """How the input has ended badly, for people."""
+        """The damage at the end of the input, as text."""
         records = self.node.records + sum(self.shedding.shed.values())
         if isinstance(self.positions, FilePosition):
-            records = self.positions.records  # with those of the nodes before
+            records = self.positions.records  # includes the records of earlier nodes
         return f"{self.capture.path}: {(self.damage or '').replace('_', ' ')}, after {records:,} whole records"
 
     @property
     def samples(self) -> Samples:
-        """The counters, as they were a moment ago; whole once it has run."""
+        """The counters at the last update; exact after `run`."""
         return self._samples
 
     def _count(self) -> Samples:

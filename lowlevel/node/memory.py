@@ -1,8 +1,7 @@
-"""How many slots tables may have, so that all of them together stay within a budget of memory.
+"""The memory of tables: the number of slots with which all tables stay within a budget.
 
-A plan has a table for each tuple of IP versions of its address keys that occurs (`lowlevel.table.keys`). The budget
-holds for all that can occur: addresses of one header have one version, 4 or 6, and where there may be no such header,
-none.
+A plan has a table for each tuple of IP versions of its address keys (`lowlevel.table.keys`). The budget includes all
+tuples that can occur: addresses of one header have one version, 4 or 6, or none if the header can be missing.
 
     source and destination of a packet          4 4 | 6 6                      2 tables
     source of the outer and of the inner one    4 0 | 4 4 | 4 6 | 6 0 | …      6 tables
@@ -25,16 +24,16 @@ from lowlevel.table.sharing import SharedPlan, share
 from lowlevel.table.spread import PIECE_WORDS
 
 FEWEST = 1 << 10
-"""Slots below which a table is of no use: the budget is refused."""
+"""Smallest useful number of slots; a smaller budget is an error."""
 
 MOST = 1 << 26
-"""Slots above which more would not be asked for, whatever the budget."""
+"""Largest number of slots, for any budget."""
 
 
 def slots_within(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
-    """Return the slots of each table, the largest power of two with which all tables of `plans` fit `memory` bytes.
+    """Return the slots of each table: the largest power of two with which all tables of `plans` fit `memory` bytes.
 
-    ValueError, which says how much is needed, where not even FEWEST do.
+    Raises ValueError, with the memory that is needed, if FEWEST slots do not fit.
     """
     tables, fixed, per_slot = _taken(plans, flushing)
     if fixed + per_slot * FEWEST > memory:
@@ -50,15 +49,15 @@ def slots_within(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing)
 
 
 def bytes_at_most(slots: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
-    """Return the memory of all tables that `plans` can have."""
+    """Return the memory in bytes of all tables that `plans` can have."""
     _, fixed, per_slot = _taken(plans, flushing)
     return fixed + per_slot * slots
 
 
 def _taken(plans: Sequence[LowLevelPlan], flushing: Flushing) -> tuple[int, int, int]:
-    """Return how many tables can be made, and the bytes of all together: in any case, and for each slot they have.
+    """Return the number of possible tables, their fixed bytes, and their bytes per slot, all together.
 
-    Plans that share a table are counted once, those without one not at all.
+    A shared table counts once. Plans without tables do not count.
     """
     shared = share([plan for plan in plans if plan.reduced], feeding=flushing.policy is Policy.AT_ONCE)
     costs = [
@@ -71,14 +70,14 @@ def _taken(plans: Sequence[LowLevelPlan], flushing: Flushing) -> tuple[int, int,
 
 
 def _laid_out(shared: SharedPlan) -> int:
-    """Return what is there beside a table, bytes: panes of what feeds it, or pieces of cut rows."""
+    """Return the bytes of the buffers of a table: panes of its feeder's entries, or pieces of rows."""
     if shared.feeder is not None:
         return 8 * BLOCK_RECORDS
     return PIECE_WORDS * 8 * BLOCK_RECORDS if shared.plan.spread else 0
 
 
 def possible_versions(plan: LowLevelPlan) -> list[tuple[int, ...]]:
-    """Return every tuple of versions that the address keys of one row may have."""
+    """Return all tuples of IP versions that the address keys of a row can have."""
     addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
     headers = [_header(plan.kind, address) for address in addresses]
     distinct = list(dict.fromkeys(headers))
@@ -87,7 +86,7 @@ def possible_versions(plan: LowLevelPlan) -> list[tuple[int, ...]]:
 
 
 def _header(kind: str, address: Expression) -> str:
-    """Name what an address is read from: those of one header have one version, others are on their own."""
+    """Return a name of the source of an address: addresses of one header have one version."""
     names = sorted(column.name for column in columns_of(address))
     if len(names) == 1 and kind in ("packets", "frames", "samples"):
         if names[0] in ("srcIP", "destIP"):
@@ -98,7 +97,7 @@ def _header(kind: str, address: Expression) -> str:
 
 
 def _cost(layout: KeyLayout, plan: LowLevelPlan, flushing: Flushing) -> tuple[int, int]:
-    """Return what a table takes in any case, and what for each slot, in bytes: told by two small ones."""
+    """Return the fixed bytes of a table and its bytes per slot, measured on two small tables."""
     tables = (make_table(layout.words, plan.subaggregates, slots, BLOCK_RECORDS, flushing) for slots in (1024, 2048))
     small, large = (table.bytes for table in tables)
     each = (large - small) // 1024

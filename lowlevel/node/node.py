@@ -48,14 +48,14 @@ from lowlevel.table.sharing import SharedPlan, share, share_conditions
 from lowlevel.table.table import Tally
 
 TABLE_SLOTS = 1 << 18
-"""Slots of each table unless told otherwise: 11 MB with buffers for a pair of IPv4 addresses and two sub-aggregates."""
+"""Default slots of each table: 11 MB with buffers for a pair of IPv4 addresses and two sub-aggregates."""
 
 
 @dataclass(slots=True)
 class Stream:
-    """The rows of one kind on a link: who reads and who remembers them, the tables they feed, and what they promise.
+    """The rows of one kind on a link: their reader, their filter joins, their tables and their watermark.
 
-    A promise below `due` ends no pane of any table that has not ended yet.
+    A watermark below `due` closes no further pane of any table.
     """
 
     kind: str
@@ -66,13 +66,13 @@ class Stream:
     due: int = BEGINNING + 1
 
     def declare(self, block: Block) -> None:
-        """Promise what is declared behind a block: a file's scan, where a row's ts is its record's, and the end."""
+        """Declare the watermark of a block: from a file's scan if the ts of a row is that of its record, or END."""
         if self.reader.exact_low or block.watermark == END:
             self.promise.declare(block.watermark)
 
 
 class Node:
-    """Turns blocks of a capture into partials and punctuation, for each of several plans.
+    """Converts blocks of a capture into partials and punctuation, for several plans.
 
     Memory is fixed by `slots`, the widths of the plans' entries and `capacity` (records in a block). Not thread safe.
     """
@@ -90,14 +90,14 @@ class Node:
     ) -> None:
         """Serve `plans` on one link; `capacity` is the largest number of records in a block.
 
-        `promise` is what is known of the order of each kind of rows; rows that come later than that are late.
-        `files` are all files of the link, if it has several: flows look for templates in them.
-        `flushing` says how entries of old panes leave the tables. The process keeps memory that it frees from then on.
+        `promise` is the watermark rule for each kind of rows. `files` are all files of the link, if it has several:
+        readers of flows look for templates in them. `flushing` is the flush policy of the tables. The process keeps
+        freed memory from now on.
         """
         keep_freed_memory()
         self.link = link
         self.at_once = flushing.policy is Policy.AT_ONCE
-        self.follows = promise.by_rows or not self.at_once  # how far the link has come is not told by any one row
+        self.follows = promise.by_rows or not self.at_once  # then each row can change the newest time
         tables: list[tuple[QueryReducer, SharedPlan]] = []
         for shared in share(plans, feeding=self.at_once):
             query = make_reducer(link, shared.plan, slots, capacity, flushing)
@@ -109,7 +109,7 @@ class Node:
             tables.append((query, shared))
         share_conditions(query for query, _ in tables)
         of_number = {sharer.number: query for query, shared in tables for sharer in shared.sharers}
-        self.queries = [of_number[number] for number in range(len(plans))]  # one that is shared is there several times
+        self.queries = [of_number[number] for number in range(len(plans))]  # a shared table occurs several times
         self.streams = []
         for kind, sampling in dict.fromkeys((plan.kind, plan.sampling) for plan in plans) or [("packets", None)]:
             fed = [each for each in tables if (each[0].plan.kind, each[0].plan.sampling) == (kind, sampling)]
@@ -124,7 +124,7 @@ class Node:
         self.bytes = 0
 
     def process(self, block: Block) -> Iterator[tuple[int, Item]]:
-        """Take in one block; yields (number of the plan, item). Punctuation comes after the partials it covers."""
+        """Process one block; yield (number of the plan, item). Punctuation is after the partials that it covers."""
         self.records += block.records
         self.bytes += block.end - block.start
         with self.watching.block():
@@ -136,17 +136,17 @@ class Node:
                 yield from self._progress(stream)
 
     def finish(self) -> Iterator[tuple[int, Item]]:
-        """Take in the records that wait for templates of the link's other files: to be called at the capture's end."""
+        """Process records that wait for templates of the link's other files; call it at the end of the capture."""
         with self.watching.block():
             for stream in self.streams:
                 yield from self._add(stream, stream.reader.finish())
 
     def _add(self, stream: Stream, read: Iterator[Rows]) -> Iterator[tuple[int, Item]]:
-        """Feed rows to the tables of their stream."""
+        """Add rows to the tables of their stream."""
         for each in read:
             rows = stream.recalling.add(each)
             if rows.earliest < stream.promise.low:
-                stream.due = BEGINNING + 1  # what is late leaves at once
+                stream.due = BEGINNING + 1  # late rows leave at once
             if self.follows:
                 stream.promise.advance(rows)
             newest = END if self.at_once else stream.promise.newest
@@ -155,9 +155,9 @@ class Node:
                     yield from shared.handed_out(batch)
 
     def tick(self, now: int) -> Iterator[tuple[int, Item]]:
-        """Take it that at `now` (ns) nothing was there to be read; yields what then becomes known and due.
+        """Record that a poll at `now` (ns) found no data; yield the partials and punctuation that follow from it.
 
-        To be called on an empty poll alone, with the time at which it began (`lowlevel.promises.lull`).
+        Call it on empty polls only, with the time at which the poll began (`lowlevel.promises.lull`).
         """
         for stream in self.streams:
             stream.promise.tick(now)
@@ -170,14 +170,14 @@ class Node:
             yield from self._progress(stream)
 
     def progress(self, low: int) -> Iterator[tuple[int, Item]]:
-        """Pass on the promise that no later row of any kind has a ts below `low`, rounded down to each plan's panes."""
+        """Declare the watermark `low` for all kinds of rows, rounded down to the panes of each plan."""
         for stream in self.streams:
             stream.promise.declare(low)
             yield from self._progress(stream)
 
     @property
     def newest(self) -> int:
-        """The newest time, ns, that is believed of the link's rows; BEGINNING where none is, or nobody needs it."""
+        """The newest accepted time of the link's rows, ns; BEGINNING if there is none, or if it is not needed."""
         return max(stream.promise.newest for stream in self.streams)
 
     def _progress(self, stream: Stream, idle: bool = False) -> Iterator[tuple[int, Item]]:
@@ -196,13 +196,13 @@ class Node:
         stream.due = min((self._due(shared) for _, shared in stream.tables), default=END)
 
     def _due(self, shared: SharedPlan) -> int:
-        """Return the next promise by which something leaves: any, where pieces of rows are of panes that have ended."""
+        """Return the next watermark that flushes entries: any watermark, if rows are spread over closed panes."""
         if shared.plan.spread:
             return BEGINNING + 1
         return min(self.described[sharer.number].due for sharer in shared.sharers)
 
     def flush(self) -> Iterator[tuple[int, Item]]:
-        """Empty the tables without a promise: the end of a byte range, not of the link."""
+        """Flush the tables without a watermark: at the end of a byte range, not of the link."""
         for stream in self.streams:
             for query, shared in stream.tables:
                 for batch in query.empty():
@@ -210,12 +210,12 @@ class Node:
 
     @property
     def sets_waiting(self) -> int:
-        """Sets of flow records that wait in memory for their template; readers of one link hold the same ones."""
+        """Number of sets of flow records that wait for their template; readers of one link hold the same sets."""
         readers = [stream.reader for stream in self.streams]
         return max((len(reader.decoder.waiting) for reader in readers if isinstance(reader, FlowReader)), default=0)
 
     def samples(self, names: Sequence[str], damage: str | None = None) -> Samples:
-        """Return the counters so far; `names` are the plans' queries, `damage` how the file ended if badly."""
+        """Return the counters. `names`: queries of the plans. `damage`: the damage at the end of the file, if any."""
         samples = Samples()
         samples.add(RECORDS_READ, self.records, self.link)
         samples.add(BYTES_READ, self.bytes, self.link)

@@ -1,21 +1,21 @@
-"""What a node does not look at when it cannot leave what would come of it: the rule, and the correction.
+"""Load shedding: the blocks that a node skips when it is overloaded, and the correction of counts and sums.
 
-A spool that nobody reads fills up, and so does the ring of a wire that brings more than the node can reduce. The node
-then neither waits, which would lose packets unseen, nor grows: it reduces one block of records out of 2**k, and what it
-reduces stands for 2**k times as much. k is the larger of what spool and ring ask for (`lowlevel.node.shedding`).
+A spool without an active reader fills up, and so does the ring of an interface with more packets than the node can
+process. Waiting would lose packets uncounted, and memory is fixed. So the node processes one block of records out of
+2**k, and each of its rows counts 2**k times. k is the larger of the two that spool and ring require.
 
-    bytes left in the spool    more than 1/8    to 1/16    to 1/32    …    to 1/8192 or less    none
-    k                                      0          1          2                        10    no block at all
+    free bytes of the spool    more than 1/8    to 1/16    to 1/32    …    to 1/8192 or less    none
+    k                                      0          1          2                        10    no block is processed
 
-So a spool that is filled at a steady rate takes the longer the fuller it is, until somebody reads it. Its k rises at
-once, and falls when there is an eighth more room than its step needs, one step or several; the tables are emptied
-whenever k changes, so that no partial is of two rates. Of each run of 2**k blocks one is reduced, which one is a hash
-of the run's number: a traffic that repeats itself is not met at the same place again and again. Of blocks that are shed
-only the records' headers are walked over; nothing is decoded. Each is counted with its records, by cause.
+So the fuller a spool is, the slower it fills. Its k rises at once. It falls, by one step or several, when there is 1/8
+more room than the step needs. The tables are flushed whenever k changes, so that each partial has one sampling rate. Of
+each 2**k consecutive blocks one is processed; a hash of their number selects it, so that periodic traffic is not
+sampled at the same phase each time. The node reads only the record headers of skipped blocks, and counts their records
+by cause.
 
-Counts and sums of partials that leave are multiplied by 2**k: they estimate what all packets would have given. Least
-and greatest, first and last values and bits are those of the packets looked at, and so are the rows of a window that is
-of a number of rows. The factor stands in the metadata of the partials (SAMPLED).
+Counts and sums of partials are multiplied by 2**k, as estimates for all packets. Minima, maxima, first and last values
+and bits are those of the processed packets, and so are the rows of windows of a number of rows. The metadata of the
+partials contain the factor (SAMPLED).
 """
 
 from __future__ import annotations
@@ -30,52 +30,52 @@ from capture.units import SECOND
 from lowlevel.plan import LowLevelPlan
 from lowlevel.subaggregates import Kind
 
-# How a ring that fills raises the sampling rate, and how the rate falls again: the rule, step by step.
+# How a ring changes k:
 #
-#     share of the ring's bytes that wait                        k
-#     over 200 ms more than 1/2 in the mean, and not falling     1 more, whenever that is so
-#     neither                                                    stays
-#     up to 1/8 for as long as `patience`                        1 less, whenever that is so
+#     share of the ring's bytes that wait to be read             change of k
+#     mean of 200 ms above 1/2, and not falling                  +1
+#     up to 1/8 for `patience`                                   -1
+#     otherwise                                                  none
 #
-# A ring is there for bursts: what it takes in and gives back within 100 ms is none of this rule's business. Nor is one
-# that is being emptied, however slowly: its mean is below that of the 200 ms before.
+# A ring buffers bursts, so bursts of up to 100 ms do not change k. Neither does a ring that is being emptied, even
+# slowly: its mean is below that of the 200 ms before.
 #
-# A node that k relieves has an empty ring, and would be overloaded again with less: how much comes can be seen in no
-# other way than by trying. So patience is 1 s at first, and doubles, up to 64 s, whenever k must rise again within 64 s
-# of having fallen. Under a steady overload the rate then changes about twice in a minute.
+# With a sufficient k the ring is empty, and with a smaller k the node may be overloaded again. Only a trial can show
+# it. So patience is 1 s at first, and doubles, up to 64 s, if k must rise within 64 s after a fall. Under a constant
+# overload the rate then changes about twice a minute.
 
 
 STEEPEST = 10
 """The largest k."""
 
 HIGH, LOW = 1 / 2, 1 / 8
-"""Shares of a ring: the mean above which k rises, and the share up to which it falls."""
+"""Shares of a ring: k rises above the mean HIGH, and falls up to the share LOW."""
 
 WINDOW = SECOND // 5
-"""Nanoseconds that a mean is of, at least."""
+"""Shortest time of a mean, ns."""
 
 SHORTEST, LONGEST = SECOND, 64 * SECOND
-"""Nanoseconds of patience."""
+"""Limits of `patience`, ns."""
 
 
 class RingPressure:
-    """Follows one ring, whose occupancy it is told with the time; no clock and no I/O of its own.
+    """The k that one ring requires, from its occupancy at given times. No clock, no I/O.
 
-    `k` is what the ring asks for, `patience` (ns) how long it must have been nearly empty for less.
+    `patience`: time in ns that the ring must be nearly empty before k falls.
     """
 
     def __init__(self) -> None:
         """Begin with an empty ring."""
         self.k = 0
         self.patience = SHORTEST
-        self._fell: int | None = None  # when k last fell, unless it has risen since
-        self._seen: int | None = None  # the last look; None begins anew
+        self._fell: int | None = None  # time of the last fall of k, None if k has risen since
+        self._seen: int | None = None  # time of the last call; None starts a new mean
         self._calm_since = self._window_since = 0
-        self._filled = 0.0  # the window's ns, times the share
-        self._before = 0.0  # mean of the window before, where it was above HIGH
+        self._filled = 0.0  # integral of the share over the window, ns
+        self._before = 0.0  # mean of the window before if above HIGH, else 0
 
     def follow(self, share: float, now: int) -> int:
-        """Follow a ring of which a `share` of the bytes waited since the last call, until `now` (ns); return k."""
+        """Record that a `share` of the bytes has waited since the last call, until `now` (ns); return k."""
         if self._seen is None or now < self._seen:
             self._seen = self._calm_since = self._window_since = now
             self._filled = 0.0
@@ -92,9 +92,9 @@ class RingPressure:
         return self.k
 
     def pass_over(self) -> None:
-        """Take it that nothing is known of the time since the last call: blocks were refused, whatever the ring held.
+        """Discard the time since the last call, in which all blocks were skipped because the spool was full.
 
-        What `follow` is told next begins anew. Neither a mean nor a calm reaches over such a time.
+        The next call of `follow` starts a new mean and a new calm period.
         """
         self._seen = None
 
@@ -105,22 +105,22 @@ class RingPressure:
         if rising and self.k < STEEPEST:
             if self._fell is not None:
                 self.patience = min(2 * self.patience, LONGEST) if now - self._fell <= LONGEST else SHORTEST
-            # The tables are emptied now: that is not time in which the new rate has failed.
+            # The tables are flushed now; this time does not count against the new rate.
             self.k, self._fell, self._seen = self.k + 1, None, None
 
 
 SAMPLED = b"wiretide.sampled"
-"""Metadata of partials: one row in so many was looked at, as a decimal number; left out where all were."""
+"""Metadata of partials: the sampling factor as a decimal number; missing if all rows were processed."""
 
 FIRST = 8
-"""Sampling begins when less than one in so many of the bytes is left."""
+"""Sampling begins when less than 1/FIRST of the bytes is free."""
 
 FULL, SPOOL_FILLING, RING_FILLING = "spool_full", "spool_filling", "ring_filling"
-"""Causes for which a record is shed: no room at all, or sampling, for the one that asks for the larger k."""
+"""Causes of shedding: no room at all, or sampling because of the spool or the ring, whichever has the larger k."""
 
 
 def steps(used: int, bound: int) -> int:
-    """Return the k for a spool of `used` out of `bound` bytes.
+    """Return the k for a spool that uses `used` of `bound` bytes.
 
     >>> [steps(used, 1024) for used in (0, 895, 896, 897, 960, 961, 1023, 1024)]
     [0, 0, 0, 1, 1, 2, 7, 10]
@@ -134,9 +134,9 @@ def steps(used: int, bound: int) -> int:
 
 @dataclass
 class Shedding:
-    """Says which blocks of one link are reduced. No clock, no I/O; `shed` are the records that were not, by cause.
+    """Selects the blocks of one link that are processed. No clock, no I/O.
 
-    `spool_k` and `ring_k` are what the room in the spool and the ring ask for.
+    `shed`: number of skipped records by cause. `spool_k`, `ring_k`: the k that spool and ring require.
     """
 
     spool_k: int = 0
@@ -146,21 +146,21 @@ class Shedding:
 
     @property
     def k(self) -> int:
-        """What is in force."""
+        """The k that is used."""
         return max(self.spool_k, self.ring_k)
 
     @property
     def factor(self) -> int:
-        """What a row that is looked at stands for."""
+        """The sampling factor: the number of rows that a processed row represents."""
         return 1 << self.k
 
     def next_spool_k(self, used: int, bound: int) -> int:
-        """Return the k that the room in the spool asks for; the tables are to be emptied before `k` changes."""
+        """Return the k that the spool requires. The caller must flush the tables before it changes `k`."""
         wanted = steps(used, bound)
         return wanted if wanted > self.spool_k else min(self.spool_k, steps(used + used // 8, bound))
 
     def takes(self, records: int) -> bool:
-        """Whether the next block, of so many records, is reduced; counted where it is not."""
+        """Return whether the next block is processed; count its `records` if not."""
         run, place = divmod(self._blocks, self.factor)
         self._blocks += 1
         taken = place == _mixed(run) & (self.factor - 1)
@@ -169,7 +169,7 @@ class Shedding:
         return taken
 
     def refuse(self, records: int) -> None:
-        """Count a block that is not reduced because there is no room at all."""
+        """Count a block that is skipped because there is no room at all."""
         self.shed[FULL] += records
 
 
@@ -181,7 +181,7 @@ def _mixed(number: int) -> int:
 
 
 def standing_for(batch: pa.RecordBatch, plan: LowLevelPlan, factor: int) -> pa.RecordBatch:
-    """Return partials of rows each of which stands for `factor`: counts and sums multiplied, the factor noted."""
+    """Return sampled partials: counts and sums multiplied by `factor`, and the factor in the metadata."""
     if factor == 1:
         return batch
     columns = batch.columns

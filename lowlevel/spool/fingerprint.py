@@ -1,4 +1,4 @@
-"""What a low-level plan's partials are, in a few characters, so that another plan's are never taken for them."""
+"""Fingerprints of low-level plans, so that partials of one plan are never used as those of another."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from lowlevel.expressions.types import Type
 from lowlevel.plan import LowLevelPlan
 
 MEANING = 1
-"""Raised whenever equal plans begin to mean other partials: other panes, other sub-aggregates, other columns."""
+"""Increased when equal plans begin to give other partials: other panes, sub-aggregates or columns."""
 
 
 def fingerprint(plan: LowLevelPlan) -> str:
-    """Return 32 hexadecimal digits, the same in every process, for plans that are equal; the query's name is not in it.
+    """Return 32 hexadecimal digits, the same in every process, for equal plans; the name of the query has no effect.
 
-    Plans are equal where their predicate, keys, sub-aggregates, pane, origin, kind of rows and all the rest are, as
-    trees: `a AND b` is not `b AND a`. What has its default value is left out, so that a further field of a plan
+    Plans are equal if predicate, keys, sub-aggregates, pane, origin, kind of rows and all other fields are equal, as
+    trees: `a AND b` is not `b AND a`. Fields with their default value are left out, so that a new field of plans
     changes only the plans that use it.
     """
     return hashlib.blake2b(f"{MEANING} {_text(plan)}".encode(), digest_size=16).hexdigest()
 
 
 def _text(value: object) -> str:
-    """Write a tree of plain values down, so that different ones are different texts.
+    """Return a text of a tree of plain values; different trees have different texts.
 
     >>> _text((1, True, "a", 0.5))
     "tuple(int 1,bool True,str 'a',float 0x1.0000000000000p-1)"
@@ -51,5 +51,5 @@ def _text(value: object) -> str:
 
 
 def _said(field: Field[object], value: object) -> bool:
-    """Whether a field has another value than its default."""
+    """Return whether a field has another value than its default."""
     return field.default is MISSING or getattr(value, field.name) != field.default

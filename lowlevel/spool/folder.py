@@ -1,4 +1,4 @@
-"""The names in a spool's folder."""
+"""The folder of a spool: names of its files, durable writes, errors, and the commits of the reader."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from capture.errors import WiretideError
 from capture.private_files import open_private
 
 BLOCK = 4096
-"""Bytes that a file takes on the disk come in blocks of so many, on all usual file systems."""
+"""Bytes of a disk block, on all usual file systems."""
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a disk that is full, or of which no more is granted."""
+"""Errors of a full disk and of an exhausted quota."""
 
 
 def disk_bytes(size: int) -> int:
-    """Bytes that a file of a size takes on the disk.
+    """Return the bytes that a file of a size takes on the disk.
 
     >>> disk_bytes(1), disk_bytes(4096), disk_bytes(4097)
     (4096, 4096, 8192)
@@ -34,10 +34,10 @@ def disk_bytes(size: int) -> int:
 
 
 def write_durably(part: Path, path: Path, content: Iterable[bytes | memoryview]) -> int:
-    """Write a file so that `path` names all of it or what it named before; return its size.
+    """Replace the file `path` as a whole, safely against crashes; return its size.
 
-    The content goes to `part`, and through to the disk before it gets its name; then the name goes through as well. A
-    `part` that was left behind is overwritten. Raises OSError, with `part` removed.
+    The content is written to `part` and synced to the disk before `part` is renamed to `path`; then the folder is
+    synced. An old `part` is overwritten. Raises OSError, after removing `part`.
     """
     size = 0
     try:
@@ -58,7 +58,7 @@ def write_durably(part: Path, path: Path, content: Iterable[bytes | memoryview])
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder through to the disk."""
+    """Sync the names in a folder to the disk."""
     entry = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(entry)
@@ -71,15 +71,15 @@ class SpoolError(WiretideError):
 
 
 class SpoolFullError(SpoolError):
-    """There is no room for an item, and nothing of it was taken: append it again later, or shed it."""
+    """There is no room for an item, and no part of it was stored: append it again later, or shed it."""
 
 
 class SegmentFormatError(SpoolError):
-    """A segment is whole and of another version of Wiretide: read it with that one, or name another folder."""
+    """A whole segment of another version of Wiretide: read it with that version, or name another folder."""
 
 
 class SegmentLostError(SpoolError):
-    """A segment is not there or not whole: go on with the next, whose head says how much was lost."""
+    """A segment is missing or damaged: continue with the next one, whose header tells how much was lost."""
 
 
 NAME = re.compile(r"(\d{12}|[1-9]\d{12,17})\.segment", re.ASCII)
@@ -88,7 +88,7 @@ LOCK = ".writer.lock"
 
 
 def segment_path(folder: Path, number: int) -> Path:
-    """Path of the segment of a number.
+    """Return the path of a segment.
 
     >>> segment_path(Path("eth0"), 7).name
     '000000000007.segment'
@@ -97,34 +97,34 @@ def segment_path(folder: Path, number: int) -> Path:
 
 
 def part_of(path: Path) -> Path:
-    """Path under which a file is written before it has its name."""
+    """Return the path of a file while it is written."""
     return path.with_name(path.name + PART)
 
 
 def numbers(folder: Path) -> list[int]:
-    """Numbers of all files that are named as segments, ascending; whether they are whole is another question."""
+    """Return the numbers of all files with the name of a segment, ascending, whole or not."""
     with os.scandir(folder) as entries:
         return sorted(int(match[1]) for entry in entries if (match := NAME.fullmatch(entry.name)) and entry.is_file())
 
 
-# How far the reader has got: one small file that is replaced as a whole.
-#
-# Replacing takes a block of the disk, and a full disk has none, though it waits for just this to get room. So the
-# writer keeps a block in a file of its own, for the reader to let go.
+# Commits: the reader's progress is in a small file, which is replaced as a whole. The new file takes a disk block. A
+# full disk has none, and only a commit can free one. So the writer keeps a file of one block, which the reader may
+# delete.
 
 
 COMMITTED_NAME = "committed"
 RESERVE = ".reserve"
 
 ATTEMPTS, PAUSE = 20, 0.05
-"""A writer that finds the disk full tries now and then whether a segment fits, and takes for a moment what there is."""
+"""Attempts of a commit, and seconds between them: a writer that retries on a full disk can use the block briefly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Segments up to and with `number` may be deleted, -1 is none; `rows` are all rows ever through it, if known.
+    """The progress of the reader. Segments up to `number`, inclusive, may be deleted; -1 means none.
 
-    Segments up to and with `planned` may be in results already; their numbers must not be used again.
+    `rows`: all rows ever in segments up to `number`, if known. Segments up to `planned`, inclusive, may be in results
+    already; their numbers must not be used again.
     """
 
     number: int = -1
@@ -133,7 +133,7 @@ class Committed:
 
 
 def read_committed(folder: Path) -> Committed:
-    """Read how far the reader has got; the beginning where it never said. Raises SpoolError for a damaged file."""
+    """Read the progress of the reader; Committed() if there is none. Raises SpoolError for a damaged file."""
     path = folder / COMMITTED_NAME
     try:
         text = path.read_bytes()
@@ -142,13 +142,13 @@ def read_committed(folder: Path) -> Committed:
     said, _, checksum = text.rpartition(b"\n")
     if checksum != b"%08x" % zlib.crc32(said):
         raise SpoolError(
-            f"{path}: damaged: nobody can say what has been read; delete the file to read again all that is there"
+            f"{path}: damaged: the progress of the reader is unknown; delete the file to read all segments again"
         )
     return Committed(**json.loads(said))
 
 
 def write_committed(folder: Path, committed: Committed) -> None:
-    """Replace it, through to the disk.
+    """Replace the file of commits, and sync it to the disk.
 
     Raises SpoolFullError if the disk is full and the reserve is not enough, or no file descriptor becomes free.
     """
@@ -174,7 +174,7 @@ def write_committed(folder: Path, committed: Committed) -> None:
 
 
 def keep_reserve(folder: Path) -> None:
-    """Put a block aside for the next commit, where there is one."""
+    """Reserve a disk block for the next commit, if there is a free block."""
     path = folder / RESERVE
     if not path.exists():
         try:

@@ -1,4 +1,4 @@
-"""What is in a spool, for people: nothing is changed, and a writer and a reader may be at work."""
+"""A summary of a spool for people. It changes nothing; a writer and a reader may be active."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lowlevel.spool.reader import Gap, SpoolReader
 class SpoolInspection:
     """A spool at one moment.
 
-    `segments` are the numbers of whole ones, `damaged` those of other files; `committed` is None where the reader's
-    file is damaged. `items`, `rows` and `bytes` (of the disk) are of what is there, `uncommitted` are the rows that are
-    still to be read. `first` and `last` are instants (ns) at which items came, 0 where that is not known. `lows` has
-    the last promise for each plan's name.
+    `segments`: numbers of whole segments; `damaged`: numbers of other files. `committed`: None if the reader's file is
+    damaged. `items`, `rows` and `bytes` (on the disk) of these segments; `uncommitted`: rows that are still to be read.
+    `first`, `last`: instants (ns) of the first and last item, 0 if unknown. `lows`: the last watermark by the name of
+    each plan.
     """
 
     folder: Path
@@ -42,7 +42,7 @@ class SpoolInspection:
     shed: int
 
     def lines(self) -> Iterator[str]:
-        """Say it."""
+        """Return the summary as lines of text."""
         yield f"{self.folder}: link {self.link or 'not known yet'}{', ended' if self.ended else ''}"
         if self.segments:
             span = f"{self.segments[0]} to {self.segments[-1]}"
@@ -66,7 +66,7 @@ class SpoolInspection:
 
 
 def inspect(folder: Path) -> SpoolInspection:
-    """Look at a spool. Raises SpoolError where there is no such folder."""
+    """Inspect the spool in a folder. Raises SpoolError if there is no such folder."""
     reader = SpoolReader(folder)
     whole = reader.segments()
     try:

@@ -1,4 +1,4 @@
-"""The bounds of a spool, and what happens where they are reached."""
+"""Bounds of a spool, the policy when they are reached, and the counters of its writer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lowlevel.metrics import (
 )
 
 SHED = "shed"
-"""Cause: the spool was full, and its caller gave up."""
+"""Cause: the spool was full and the caller dropped the item."""
 
 OLDEST = "oldest"
 """Cause: a full spool dropped its oldest segments."""
@@ -34,7 +34,7 @@ DISK, DESCRIPTORS = "disk", "descriptors"
 
 @dataclass(slots=True)
 class SpoolCounts:
-    """Counters of one writer since its start; items are counted as they stand in segments, dropped ones by cause."""
+    """Counters of one writer since its start: items in segments, and dropped items by cause."""
 
     segments: int = 0
     bytes: int = 0
@@ -46,7 +46,7 @@ class SpoolCounts:
     retries: Counter[str] = field(default_factory=Counter)
 
     def samples(self, link: str, held: int, disk: int, age: int) -> Samples:
-        """Return them as metrics, with segments and bytes on the disk and the oldest uncommitted one's age (ns)."""
+        """Return the metrics, with segments and bytes on the disk, and the oldest uncommitted segment's age (ns)."""
         samples = Samples()
         samples.add(SPOOL_SEGMENTS_WRITTEN, self.segments, link)
         samples.add(SPOOL_BYTES_WRITTEN, self.bytes, link)
@@ -68,11 +68,11 @@ class SpoolCounts:
 
 LARGEST_SEGMENT = 1 << 30
 LEAST = 1 << 16
-"""Bytes for what is in a spool beside items: headers, what the reader has committed, unfinished blocks."""
+"""Bytes of a spool that are not items: headers, the file of commits, unfinished blocks."""
 
 
 class WhenFull(StrEnum):
-    """What a full spool does: `STOP` takes no more partials, `OLDEST` drops the oldest segments that were not read."""
+    """Policy of a full spool: `STOP` accepts no more partials, `OLDEST` drops the oldest segments, read or not."""
 
     STOP = "stop"
     OLDEST = "oldest"
@@ -80,11 +80,11 @@ class WhenFull(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpoolLimits:
-    """Bounds of one spool, checked when they are made (ValueError).
+    """Bounds of one spool. Raises ValueError for bounds that no spool can keep.
 
-    A segment is written when its items take `segment_bytes` of memory, or `segment_time` ns after its first item; its
-    file is smaller, about a third. `spool_bytes` bounds what the files take on the disk, in whole blocks, what waits to
-    be written included.
+    A segment is written when its items take `segment_bytes` of memory, or `segment_time` ns after its first item. Its
+    file is smaller, about a third. `spool_bytes` bounds the disk space of all files, in whole blocks, with the data
+    that waits to be written.
     """
 
     segment_bytes: int = 16 * MEBIBYTE

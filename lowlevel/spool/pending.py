@@ -1,4 +1,4 @@
-"""Items that wait for their segment, in memory."""
+"""Items in memory that wait for their segment, their sizes, and their form on the disk."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lowlevel.punctuation import Item, Punctuation
 
 # Partials as bytes: an Arrow IPC stream, in the narrowest types that hold the values.
 #
-# Of a partial by a pair of IPv4 addresses the 24 bytes of offsets and texts say nothing: all addresses are of 4 bytes,
-# and all rows of one link. What is left is compressed with the segment, which holds many.
+# In a partial by a pair of IPv4 addresses, 24 bytes of offsets and texts are redundant: all addresses have 4 bytes and
+# all rows have one link. The rest is compressed with the segment, which contains many batches.
 
 
 LINK = b"wiretide.link"
-"""Metadata: the text that every row has in the first column, which is left out."""
+"""Metadata: the text of the first column, which is left out because it is equal in every row."""
 
 
 def pack(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
-    """Serialize batches of one schema as one; none of the columns is a dictionary."""
+    """Serialize batches of one schema, without dictionary columns, as one batch."""
     table = pa.Table.from_batches(batches)
     metadata = {TYPES: table.schema.serialize().to_pybytes()}
     link = _only_text(table)
@@ -40,7 +40,7 @@ def pack(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
 
 
 def unpack(payload: pa.Buffer) -> pa.RecordBatch:
-    """Read back what `pack` made, as one batch."""
+    """Deserialize the result of `pack`, as one batch."""
     with pa.ipc.open_stream(payload) as reader:
         batch = reader.read_next_batch()
     metadata = batch.schema.metadata
@@ -53,21 +53,21 @@ def unpack(payload: pa.Buffer) -> pa.RecordBatch:
 
 
 def binary_columns(schema: pa.Schema) -> tuple[int, ...]:
-    """Places of the columns of bytes."""
+    """Return the positions of columns of bytes."""
     return tuple(place for place, kind in enumerate(schema.types) if kind == pa.binary())
 
 
 def widths(batch: pa.RecordBatch, binary: tuple[int, ...]) -> tuple[int, ...]:
-    """Mean bytes of a row in each of these columns: batches that differ are better not packed together.
+    """Return the mean bytes of a row in each of these columns. Only batches of equal widths are packed together.
 
-    That of a slice is taken for greater than it is. A guess is good enough: `pack` looks at every row.
+    The width of a slice is overestimated. An estimate is enough: `pack` reads every row.
     """
     buffers = [batch.column(place).buffers()[2] for place in binary]
     return tuple(0 if buffer is None else buffer.size // batch.num_rows for buffer in buffers)
 
 
 def _only_text(table: pa.Table) -> str | None:
-    """Return the text that the first column has in every row, if it is one."""
+    """Return the text of the first column if it is equal in every row, else None."""
     if table.num_columns < 2 or table.num_rows == 0 or table.schema[0].type != pa.string():
         return None
     column = table.column(0)
@@ -78,15 +78,15 @@ def _only_text(table: pa.Table) -> str | None:
 
 
 PUNCTUATION = 64
-"""Bytes that a punctuation takes at most beside its plan's name: its row of the batch, uncompressed."""
+"""Largest size of a punctuation without the name of its plan: its row of the batch, uncompressed."""
 
 SMALL = 1 << 16
-"""Bytes up to which a batch is not looked at more closely."""
+"""Batches up to this size in bytes are not measured exactly."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """The items of the segment to come. `bytes` is never less than they take in the file; `lows` are those before."""
+    """The items of the next segment. `bytes` is at least their size in the file; `lows` are the watermarks before."""
 
     lows: tuple[int, ...]
     items: list[tuple[int, Item]] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Pending:
     last: int | None = None
 
     def add(self, number: int, item: Item, size: int, now: int | None) -> None:
-        """Take in an item of a plan, at the instant `now` where that is known."""
+        """Add an item of a plan, at the instant `now` if that is known."""
         self.items.append((number, item))
         self.bytes += size
         if not isinstance(item, Punctuation):
@@ -107,25 +107,25 @@ class Pending:
 
 
 class ItemSizes:
-    """How many bytes of a file items take at most; what does not depend on the rows is measured once for each plan."""
+    """Upper bounds of the sizes of items in a file. The part that rows do not change is measured once per plan."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Nothing is measured yet of the plans of these names."""
+        """Begin for plans with these names."""
         self._punctuation = [PUNCTUATION + len(name.encode()) for name in names]
         self._fixed: dict[int, int] = {}
 
     @property
     def punctuations(self) -> int:
-        """Bytes of a punctuation of every plan."""
+        """Bytes of one punctuation for each plan."""
         return sum(self._punctuation)
 
     def of(self, number: int, item: Item) -> int:
-        """Bytes of an item of a plan, compression that makes it longer included."""
+        """Return the largest size of an item, including compression that makes it longer."""
         if isinstance(item, Punctuation):
             return self._punctuation[number]
         if number not in self._fixed:
             self._fixed[number] = pack([item.slice(0, 1)]).size + self._punctuation[number]
-        # What a slice needs of its buffers takes ten times as long to find out: only where it matters.
+        # The exact size of a slice takes ten times as long to compute, so only if it matters.
         size = item.get_total_buffer_size()
         if size > SMALL:
             size = item.nbytes
@@ -133,10 +133,10 @@ class ItemSizes:
 
 
 def merged(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
-    """Make one batch of the partials that a plan has between two of its punctuations, of one form and metadata each.
+    """Merge the partials of a plan between two of its punctuations into one batch per width and metadata.
 
-    A plan's punctuation stays behind the partials that it covers and before those that came later. Between them
-    partials may change places, as they merge in any order; those that are ORDERED stay as they came, of any form.
+    A punctuation stays after the partials that were before it, and before later ones. Between punctuations the order of
+    partials may change, because they merge in any order. ORDERED partials keep their order.
     """
     done: list[tuple[int, Item]] = []
     open_batches: dict[int, dict[object, list[pa.RecordBatch]]] = {}

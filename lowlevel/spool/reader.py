@@ -1,4 +1,4 @@
-"""Reading a spool, by one reader, while a writer may be writing it."""
+"""The reader of a spool; a writer may be active at the same time."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ LOCK = ".reader.lock"
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Segments `first` to `last`, both included, that were not committed and are gone or not whole.
+    """Segments `first` to `last`, inclusive, that were not committed and are missing or damaged.
 
-    `rows` are the rows of partials that were in them; None where no whole segment on both sides says it.
+    `rows`: their rows of partials; None unless whole segments on both sides tell the number.
     """
 
     first: int
@@ -39,10 +39,10 @@ class Gap:
 
 
 class SpoolReader:
-    """A spool's whole segments, and how far they have been read. Cheap to make; not thread safe."""
+    """The whole segments of a spool, and the progress of reading. Cheap to create; not thread safe."""
 
     def __init__(self, folder: Path) -> None:
-        """Read the spool in `folder`; SpoolError where there is no such folder."""
+        """Open the spool in `folder`. Raises SpoolError if there is no such folder."""
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise SpoolError(f"{folder}: no folder, expected a spool: the folder that a low-level node writes")
@@ -50,7 +50,7 @@ class SpoolReader:
 
     @property
     def link(self) -> str:
-        """The link whose spool this is. Raises SegmentLostError while there is no whole segment."""
+        """The link of this spool. Raises SegmentLostError while there is no whole segment."""
         for number in reversed(numbers(self.folder)):
             if self._trailer(number) is not None:
                 return segment.read_header(segment_path(self.folder, number)).link
@@ -58,13 +58,13 @@ class SpoolReader:
 
     @property
     def committed(self) -> int:
-        """The number up to which, and with it, everything has been committed; -1 before the first commit."""
+        """The number of the last committed segment; -1 before the first commit."""
         return read_committed(self.folder).number
 
     def segments(self) -> list[int]:
-        """Numbers of the whole segments that are there, ascending, those that are committed already included.
+        """Return the numbers of all whole segments, ascending, also of committed ones.
 
-        Every file is read once to prove its checksum, and again only when it changed.
+        Each file is read once to verify its checksum, and again only if it has changed.
         """
         return self._whole(numbers(self.folder))
 
@@ -73,7 +73,7 @@ class SpoolReader:
         return [number for number in there if self._trailer(number) is not None]
 
     def read(self, number: int) -> Segment:
-        """Read one segment. Raises SegmentLostError where it is gone or not whole."""
+        """Read one segment. Raises SegmentLostError if it is missing or damaged."""
         path = segment_path(self.folder, number)
         try:
             found = segment.decode(path)
@@ -84,7 +84,7 @@ class SpoolReader:
         return found
 
     def __iter__(self) -> Iterator[Segment]:
-        """Read all whole segments that are not committed, in order; those that vanish meanwhile are passed over."""
+        """Read all whole segments that are not committed, in order; skip segments that disappear meanwhile."""
         committed = self.committed
         for number in self.segments():
             if number > committed:
@@ -94,7 +94,7 @@ class SpoolReader:
                     continue
 
     def gaps(self, after: int | None = None) -> list[Gap]:
-        """Return what is missing between number `after`, by default the committed one, and the newest one written."""
+        """Return the gaps between number `after`, by default the last committed one, and the newest number written."""
         written = self._written()  # before the folder is listed: all segments up to this one had their names by then
         start = read_committed(self.folder)
         if after is not None and after != start.number:
@@ -119,9 +119,9 @@ class SpoolReader:
         return Gap(first, last, None if before is None or through is None or broken else through - before)
 
     def record_plan(self, number: int) -> None:
-        """Record that segments up to and with `number` are about to be read into results, before they are.
+        """Record that segments up to `number`, inclusive, are about to be read into results.
 
-        It is on the disk when this returns. A writer that starts later never repeats their rows under another number.
+        The record is on the disk when this returns. A later writer never repeats their rows under another number.
         Raises SpoolError if the file of commits is damaged.
         """
         with self._locked():
@@ -130,10 +130,10 @@ class SpoolReader:
                 write_committed(self.folder, replace(known, planned=number))
 
     def commit(self, number: int) -> None:
-        """Say that everything up to and with segment `number` has been dealt with: it may be deleted.
+        """Commit all segments up to `number`, inclusive: they may be deleted.
 
-        It is on the disk when this returns. A number below the committed one changes nothing. Raises SpoolError for a
-        number beyond the newest segment.
+        The commit is on the disk when this returns. A number below the last commit has no effect. Raises SpoolError for
+        a number above the newest segment.
         """
         newest = self.newest
         if number > newest:
@@ -142,17 +142,17 @@ class SpoolReader:
             try:
                 known = read_committed(self.folder)
             except SpoolError:
-                known = Committed()  # this commit mends it
+                known = Committed()  # this commit repairs it
             if number > known.number:
                 write_committed(self.folder, Committed(number, self._rows_through(number), known.planned))
 
     @property
     def newest(self) -> int:
-        """The newest number ever written, whether its segment is still there or not; -1 for none."""
+        """The newest number ever written, even if its segment is missing; -1 for none."""
         return max([self._written().number, *numbers(self.folder)[-1:]])
 
     def _written(self) -> Written:
-        """The writer's record of its newest segment; none if it is damaged, which only the next writer reports."""
+        """Return the writer's record of its newest segment; an empty one if damaged, which the next writer reports."""
         try:
             return read_written(self.folder)
         except SpoolError:
@@ -160,7 +160,7 @@ class SpoolReader:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other processes from changing the file of commits."""
+        """Lock the file of commits against other processes."""
         lock = open_private(self.folder / LOCK, os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -169,7 +169,7 @@ class SpoolReader:
             os.close(lock)
 
     def _rows_through(self, number: int) -> int | None:
-        """All rows ever up to and with a segment; None where neither it nor the next is there to say."""
+        """Return all rows ever up to a segment, inclusive; None if both it and the next one are missing."""
         if number < 0:
             return 0
         trailer = self._trailer(number)
@@ -180,7 +180,7 @@ class SpoolReader:
         return written.rows if written.number == number else self._rows_before(number + 1)
 
     def _rows_before(self, number: int) -> int | None:
-        """All rows ever before a segment; None where it is not there or not whole."""
+        """Return all rows ever before a segment; None if it is missing or damaged."""
         if self._trailer(number) is None:
             return None
         try:
@@ -189,7 +189,7 @@ class SpoolReader:
             return None
 
     def _trailer(self, number: int) -> Trailer | None:
-        """The trailer of a segment that is whole, None of one that is not, or not there."""
+        """Return the trailer of a segment; None if it is missing or damaged."""
         path = segment_path(self.folder, number)
         try:
             held = path.stat()

@@ -1,11 +1,11 @@
-"""One segment: a file that is whole, or is none.
+"""The format of segments: files with checksums.
 
-    Arrow IPC stream   schema with a header of its own in the metadata, one batch, end of stream
-    trailer            64 bytes: what and how much the stream is, its checksum, and a checksum of the trailer
+    Arrow IPC stream   schema with the header in its metadata, one batch, end of stream
+    trailer            64 bytes: kind and size of the stream, its checksum, and a checksum of the trailer
 
-The batch has the columns `query: string, low: int64, partials: binary`, one row for each item in order: punctuation has
-a `low` and no `partials`, partials the other way round. The stream is what any Arrow reader reads, who ignores what
-comes after its end; the trailer is at the end of the file, so that a file that was cut has none.
+The batch has the columns `query: string, low: int64, partials: binary` and one row for each item, in order. Punctuation
+has a `low` and no `partials`; partials have no `low`. Any Arrow reader reads the stream and ignores the rest of the
+file. The trailer is at the end of the file, so a file that was cut has none.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ PlanNames = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """What the end of a file says of it: bytes of the stream, items and rows of partials in it, when they came.
+    """The end of a file: bytes of the stream, items and rows of partials in it, and their times.
 
-    `first` and `last` are the instants (ns, of the writer's clock) between which items were appended; 0 where none was
-    told. `checksum` is the CRC-32 of the stream.
+    `first` and `last` are the instants (ns, of the writer's clock) of the first and last item; 0 if unknown. `checksum`
+    is the CRC-32 of the stream.
     """
 
     number: int
@@ -62,7 +62,7 @@ class Trailer:
 
     @staticmethod
     def decode(data: bytes, size: int) -> Trailer | None:
-        """Read the trailer of a file of `size` bytes; None where it is no whole file's."""
+        """Decode the trailer of a file of `size` bytes; None if the file is not whole."""
         if len(data) != TRAILER or CHECK.unpack(data[FIELDS.size :])[0] != zlib.crc32(data[: FIELDS.size]):
             return None
         magic, *said = FIELDS.unpack(data[: FIELDS.size])
@@ -72,12 +72,14 @@ class Trailer:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a segment says before its items.
+    """The header of a segment.
 
-    `epoch` counts the starts of writers in this folder, from 0. `lows` are the last punctuations of each plan before
-    this segment (`BEGINNING` where there was none). `rows_before` are the rows of all segments ever before this one,
-    whether they are still there or not; `shed_before` those that were appended and never came into a segment. `ended`
-    says that the link has ended with this segment. `position` is what the writer's caller said of its input.
+    * `epoch`: number of starts of writers in this folder, from 0.
+    * `lows`: the watermark of each plan before this segment; BEGINNING if there was none.
+    * `rows_before`: rows of all segments ever before this one, including deleted ones.
+    * `shed_before`: rows that were shed before this segment.
+    * `ended`: whether the link has ended with this segment.
+    * `position`: the position in the input, as the caller of the writer gave it.
     """
 
     link: str
@@ -91,12 +93,12 @@ class Header:
     position: str | None = None
 
     def encode(self) -> bytes:
-        """Return the text that is kept in the schema's metadata."""
+        """Return the text for the metadata of the schema."""
         return json.dumps({"format": FORMAT, **asdict(self)}).encode()
 
     @staticmethod
     def decode(text: bytes) -> Header:
-        """Read it back. Raises SegmentFormatError for another format."""
+        """Decode the text. Raises SegmentFormatError for another format."""
         said = json.loads(text)
         found = said.pop("format", None)
         if found != FORMAT:
@@ -110,7 +112,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment as it is read. `new` are its own items in order, each with its plan's name and fingerprint."""
+    """A decoded segment. `new`: its items in order, each with the name and fingerprint of its plan."""
 
     header: Header
     trailer: Trailer
@@ -118,32 +120,32 @@ class Segment:
 
     @property
     def number(self) -> int:
-        """Its number; the next one written has the next number."""
+        """The number of the segment; the next one has the next number."""
         return self.header.number
 
     @property
     def link(self) -> str:
-        """The link whose partials these are."""
+        """The link of the partials."""
         return self.header.link
 
     @property
     def plans(self) -> PlanNames:
-        """Name and fingerprint of every plan that the writer has, with items here or without."""
+        """Name and fingerprint of every plan of the writer, also of plans without items here."""
         return self.header.plans
 
     @property
     def ended(self) -> bool:
-        """Whether nothing follows on this link: it was said, or every plan's promise is END."""
+        """Whether the link has ended: the header says so, or the watermark of every plan is END."""
         return self.header.ended or (bool(self.plans) and all(low == END for low in self.lows))
 
     @property
     def rows(self) -> int:
-        """Rows of partials in it."""
+        """Rows of partials in the segment."""
         return self.trailer.rows
 
     @cached_property
     def repeated(self) -> list[tuple[str, str, Item]]:
-        """The last punctuation of each plan before this segment, so that a reader may begin here."""
+        """The last punctuation of each plan before this segment, so that a reader can begin here."""
         return [
             (name, print_of, Punctuation(self.link, low))
             for (name, print_of), low in zip(self.plans, self.header.lows, strict=True)
@@ -152,12 +154,12 @@ class Segment:
 
     @cached_property
     def items(self) -> list[tuple[str, str, Item]]:
-        """All there is to read: the punctuations before it once more, then its own items."""
+        """The repeated punctuations, then the items of the segment."""
         return self.repeated + self.new
 
     @property
     def lows(self) -> tuple[int, ...]:
-        """The last punctuation of each plan with this segment."""
+        """The watermark of each plan after this segment."""
         found = dict(zip(self.plans, self.header.lows, strict=True))
         for name, print_of, item in self.new:
             if isinstance(item, Punctuation):
@@ -166,7 +168,7 @@ class Segment:
 
 
 def encode(header: Header, items: Sequence[tuple[int, Item]], first: int, last: int) -> tuple[pa.Buffer, Trailer]:
-    """Return the stream of a segment, and its trailer; items are numbered by their plan's place in the header."""
+    """Return the stream of a segment and its trailer. The number of an item is the index of its plan in the header."""
     names = pa.array([header.plans[number][0] for number, _ in items], pa.string())
     lows = pa.array([item.low if isinstance(item, Punctuation) else None for _, item in items], pa.int64())
     packed = [None if isinstance(item, Punctuation) else pack([item]).to_pybytes() for _, item in items]
@@ -183,8 +185,8 @@ def encode(header: Header, items: Sequence[tuple[int, Item]], first: int, last: 
 def decode(path: Path) -> Segment:
     """Read a segment.
 
-    Raises SegmentLostError where it is not whole, SegmentFormatError where it is of another version, FileNotFoundError
-    where it is not there.
+    Raises SegmentLostError if it is damaged, SegmentFormatError if it has another version, FileNotFoundError if it is
+    missing.
     """
     data = path.read_bytes()
     trailer = Trailer.decode(data[-TRAILER:], len(data))
@@ -207,13 +209,13 @@ def decode(path: Path) -> Segment:
 
 
 def read_header(path: Path) -> Header:
-    """Read what a whole segment says before its items, and no more of the file."""
+    """Read only the header of a whole segment."""
     with path.open("rb") as file, pa.ipc.open_stream(file) as reader:
         return Header.decode(reader.schema.metadata[HEADER])
 
 
 def read_trailer(path: Path) -> Trailer | None:
-    """Read a file's end alone; None where it is not a whole file's."""
+    """Read only the trailer of a file; None if the file is not whole."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(size - TRAILER, 0))
@@ -221,7 +223,7 @@ def read_trailer(path: Path) -> Trailer | None:
 
 
 def check(path: Path) -> Trailer | None:
-    """Read a whole file in small steps; its trailer if it is a whole segment, else None."""
+    """Verify the checksum of a file, in small steps; return its trailer, or None if it is damaged."""
     trailer = read_trailer(path)
     if trailer is None:
         return None

@@ -1,7 +1,7 @@
-"""The thread that writes segments, one after the other, so that whoever appends need not wait for the disk.
+"""The thread that writes segments, one after the other, so that the writer's caller does not wait for the disk.
 
-Segments come to be in the order of their numbers. Where one cannot be written, those behind it are not tried: a reader
-that saw a later number first would take the earlier one for lost.
+Segments are written in the order of their numbers. If one cannot be written, later ones are not tried: a reader that
+found a later number first would count the earlier segment as lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lowlevel.spool.written import Written, update_written
 
 @dataclass(slots=True)
 class _Job:
-    """A segment on its way to the disk; `size` is what it takes there at most."""
+    """A segment to be written; `size` is the most that it takes on the disk."""
 
     header: Header
     pending: Pending
@@ -31,13 +31,13 @@ class _Job:
 
 
 class SegmentThread:
-    """Writes the segments of one folder. All but the writing happens in the caller's thread."""
+    """Writes the segments of one folder. Only the writing takes place in the other thread."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin with nothing to do."""
+        """Start the thread."""
         self.folder = folder
         self.bytes = self.disk = self.rows = 0
-        """Memory of what waits, disk that it will take at most, and its rows."""
+        """Memory of the waiting segments, the most that they take on the disk, and their rows."""
         self._thread = ThreadPoolExecutor(1, "spool")
         self._jobs: deque[_Job] = deque()
         self._stuck: Exception | None = None
@@ -51,14 +51,14 @@ class SegmentThread:
         return self._stuck if isinstance(self._stuck, OSError) and is_transient(self._stuck) else None
 
     def submit(self, header: Header, pending: Pending, size: int) -> None:
-        """Let a segment be written that takes up to `size` bytes of the disk."""
+        """Queue a segment that takes up to `size` bytes of the disk."""
         self.bytes += pending.bytes
         self.disk += size
         self.rows += pending.rows
         self._jobs.append(_Job(header, pending, size, self._thread.submit(self._write, header, pending)))
 
     def written(self) -> Iterator[tuple[Trailer, int]]:
-        """Yield trailer and size of each segment that is on the disk by now. Raises SpoolError where the disk fails."""
+        """Yield trailer and size of each segment that is on the disk now. Raises SpoolError if the disk fails."""
         while self._jobs and self._jobs[0].done.done():
             job = self._jobs[0]
             error = job.done.exception()
@@ -75,15 +75,15 @@ class SegmentThread:
             yield result
 
     def retry(self) -> None:
-        """Try again what was blocked."""
+        """Write the blocked segments again."""
         for job in self._jobs:
-            job.done.exception()  # those behind it were not tried
+            job.done.exception()  # later ones were not tried
         self._stuck = None
         for job in self._jobs:
             job.done = self._thread.submit(self._write, job.header, job.pending)
 
     def wait(self) -> None:
-        """Wait until nothing is being written."""
+        """Wait until all segments are written or blocked."""
         if self._jobs:
             self._jobs[-1].done.exception()
 
@@ -112,5 +112,5 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Return whether what failed should be tried again later."""
+    """Return whether a write should be tried again later."""
     return is_full(error) or is_shortage(error)

@@ -1,4 +1,4 @@
-"""Taking a spool's folder over from the writer before: one writer at a time, and what the last one left.
+"""Takeover of a spool's folder by a new writer: one writer at a time, and the state that the last one left.
 
 The newest segments may be damaged, or deleted by hand. Their numbers are known from three places: the names of the
 files, the record of the writer (`lowlevel.spool.written`) and the file of the reader (`lowlevel.spool.folder`). The
@@ -35,10 +35,10 @@ from lowlevel.spool.written import Written, read_written, replace_written
 
 
 class HeldSegments:
-    """Numbers of the files and the disk they take, oldest first. Raises SpoolError where one cannot be deleted."""
+    """The files of segments and their disk space, oldest first. Raises SpoolError if one cannot be deleted."""
 
     def __init__(self, folder: Path) -> None:
-        """Look at what is there."""
+        """List the folder."""
         self.folder = folder
         self.bytes = 0
         self._bytes: dict[int, int] = {}
@@ -62,12 +62,12 @@ class HeldSegments:
         return list(reversed(self._bytes))
 
     def add(self, number: int, size: int) -> None:
-        """Take note of a new file, of a greater number than all others."""
+        """Add a new file with the largest number."""
         self._bytes[number] = disk_bytes(size)
         self.bytes += disk_bytes(size)
 
     def delete(self, number: int) -> None:
-        """Delete a file, if it still is there."""
+        """Delete a file, if it still exists."""
         path = segment_path(self.folder, number)
         try:
             path.unlink(missing_ok=True)
@@ -76,16 +76,16 @@ class HeldSegments:
         self.bytes -= self._bytes.pop(number)
 
     def delete_committed(self, committed: int) -> None:
-        """Delete all up to and with a number, but never the newest: the next writer goes on from it."""
+        """Delete all files up to a number, inclusive, except the newest file: the next writer needs it."""
         while len(self._bytes) > 1 and (number := next(iter(self._bytes))) <= committed:
             self.delete(number)
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A folder that is ours until `lock`, a file descriptor, is closed.
+    """A folder that belongs to this writer until `lock`, a file descriptor, is closed.
 
-    `newest` is the newest whole segment, `written` the account up to the newest number ever used, whose segment may be
+    `newest`: the newest whole segment. `written`: the record up to the newest number ever used, whose segment may be
     lost.
     """
 
@@ -96,11 +96,11 @@ class Takeover:
 
 
 def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
-    """Make a folder, or take it with what is in it; files that were never finished are removed.
+    """Create a folder, or take over an existing one; remove unfinished files.
 
-    `again`: the input is read again from the position of the newest whole segment. Raises SpoolError where another
-    writer is at work, where it is another link's, where a segment is of another version, where nothing can be written,
-    where the record of the newest segment is damaged, and where reading `again` would repeat what the reader has read;
+    `again`: the input is read again from the position of the newest whole segment. Raises SpoolError if another writer
+    is active, the folder belongs to another link, a segment has another version, the folder cannot be written, the
+    record of the newest segment is damaged, or reading `again` would repeat rows that the reader has read. Raises
     UnsafeFolderError if another user can write to the folder.
     """
     with contextlib.ExitStack() as undo:
@@ -136,13 +136,13 @@ def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
 
 
 def committed_number(folder: Path) -> int:
-    """What the reader has committed; where its file is damaged, nothing, so that nothing is deleted."""
+    """Return the last commit; -1 if its file is damaged, so that no segment is deleted."""
     committed = _committed(folder)
     return -1 if committed is None else committed.number
 
 
 def _committed(folder: Path) -> Committed | None:
-    """Return how far the reader has got; None if its file is damaged."""
+    """Return the progress of the reader; None if its file is damaged."""
     try:
         return read_committed(folder)
     except SpoolError:

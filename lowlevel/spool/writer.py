@@ -1,7 +1,7 @@
-"""Writing a spool: items are collected in memory, and a thread beside the caller's makes segments of them.
+"""The writer of a spool: it collects items in memory; another thread writes them as segments.
 
-Nothing here waits for the disk but `cut`, `flush` and `close`. What waits for it is bounded; beyond that the spool is
-full, whatever the disk holds.
+Only `cut`, `flush` and `close` wait for the disk. The data that waits for the disk is bounded. Beyond the bound the
+spool is full, even if the disk is not.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from lowlevel.spool.segment_thread import SegmentThread, is_full
 from lowlevel.spool.takeover import committed_number, take_over
 
 FRAME = 2048
-"""Bytes of a segment's file that are neither items nor header, at most: schema, messages, trailer."""
+"""Largest size of schema, messages and trailer of a segment, in bytes."""
 
 OTHER_FILES = 7 * BLOCK
-"""Disk of the files that are not segments: locks, two files with their successors, and the reserve."""
+"""Disk space of other files: locks, two files with their successors, and the reserve."""
 
 LEAST_WAITING = 1 << 23
-"""Bytes that may wait for the disk however small segments are; else it is two segments."""
+"""Bytes that may wait for the disk, if two segments are smaller."""
 
 LOOK = 10**8
-"""Time (ns) between two looks at what the reader has committed, and whether a full disk has room again."""
+"""Time (ns) between two reads of the commits, and between two retries on a full disk."""
 
 SHORTAGE_PATIENCE = 10.0
 """Seconds that `cut`, `flush` and `close` wait for a free file descriptor before they report a full spool."""
@@ -43,9 +43,9 @@ SHORTAGE_PATIENCE = 10.0
 class SpoolWriter:
     """The one writer of a spool. One thread uses it, and closes it.
 
-    Memory: two segments or 8 MiB, and what one item is longer; once more while a segment is encoded. The numbers of
-    segments go on where the last writer stopped, and so do promises: a punctuation that says no more than an earlier
-    one is not written again.
+    Memory: two segments or 8 MiB, or more for a longer item; twice that while a segment is encoded. The numbers of
+    segments continue those of the last writer. Watermarks continue too: a punctuation that is not above the last one is
+    not written again.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class SpoolWriter:
         limits: SpoolLimits | None = None,
         cuts: bool = False,
     ) -> None:
-        """Make the folder, take it for this writer, and find where the last one stopped.
+        """Create or take over the folder, and continue after the last writer.
 
-        `plans` are names, all different, and fingerprints; items are numbered by their place. With `cuts` segments end
-        where `cut` says and nowhere else. Where the link has `ended` in this folder, nothing but `close` can be done.
-        Raises SpoolError where another writer is at work, or the spool is another link's, and with `cuts` where the
-        newest segment is damaged or missing and reading again from an older one could repeat what was read.
+        `plans`: different names, with fingerprints; the number of an item is the index of its plan. With `cuts`,
+        segments end only at calls of `cut`. If the link has `ended` in this folder, only `close` is allowed. Raises
+        SpoolError if another writer is active, or the spool belongs to another link. With `cuts` also if the newest
+        segment is damaged or missing and reading again could repeat rows.
         """
         self.folder = Path(folder)
         self.link = link
@@ -89,7 +89,7 @@ class SpoolWriter:
         self._thread = SegmentThread(self.folder)
 
     def _resume(self, newest: Segment | None) -> dict[tuple[str, str], int]:
-        """Take over the position from the newest segment that is whole; return the last promises."""
+        """Take the position from the newest whole segment; return the last watermarks."""
         if newest is None:
             return {}
         self.position = newest.header.position
@@ -98,29 +98,29 @@ class SpoolWriter:
 
     @property
     def used(self) -> int:
-        """Bytes of disk that the spool takes at most, with what waits to be written; up to `limits.spool_bytes`."""
+        """Disk space of the spool with the waiting data, at most; up to `limits.spool_bytes`."""
         waiting = self._disk_of(self._pending.bytes) if self._pending.items else 0
         return OTHER_FILES + self._held.bytes + self._thread.disk + waiting
 
     @property
     def waiting(self) -> int:
-        """Rows that were appended and are not on the disk yet; a crash loses them."""
+        """Number of rows that were appended and are not on the disk yet; a crash loses them."""
         return self._pending.rows + self._thread.rows
 
     @property
     def due(self) -> bool:
-        """Whether what waits makes a segment, by its size or by its time; for those who `cut`."""
+        """Whether the waiting items should become a segment, by size or time; for callers of `cut`."""
         first, now = self._pending.first, self._now
-        # A clock that was set back must not make a segment wait for it.
+        # A clock that was set back must not delay a segment.
         late = first is not None and now is not None and not 0 <= now - first < self.limits.segment_time
         return bool(self._pending.items) and (late or self._pending.bytes >= self.limits.segment_bytes)
 
     def append(self, number: int, item: Item) -> None:
-        """Take in an item of a plan. Partials without rows, and promises that were made before, say nothing.
+        """Append an item of a plan. Partials without rows and repeated watermarks are ignored.
 
-        Raises SpoolFullError where there is no room for partials, of which then nothing was taken: on the disk, which
-        happens with the policy `stop` alone, or in memory, because the disk is slow. Punctuation always has room: where
-        the segment has none, a later one says it.
+        Raises SpoolFullError, without storing any part of the item, if there is no room for partials: on the disk (only
+        with the policy `stop`), or in memory because the disk is slow. Punctuation is always accepted: if the segment
+        has no room, a later segment contains it.
         """
         self._check_open()
         self._settle()
@@ -145,7 +145,7 @@ class SpoolWriter:
             self._rotate_unless_cut()
 
     def shed(self, number: int, item: Item) -> None:
-        """Count partials that found no room and will not be appended again. Punctuation is appended all the same."""
+        """Count partials that found no room and are dropped. Punctuation is appended."""
         if isinstance(item, Punctuation):
             self.append(number, item)
         else:
@@ -154,7 +154,7 @@ class SpoolWriter:
             self._shed += item.num_rows
 
     def tick(self, now: int) -> None:
-        """Say what time it is (ns since the epoch); segments that are due are written, committed ones deleted."""
+        """Advance the time (ns since the epoch): write segments that are due, delete committed ones."""
         self._check_open()
         self._now = now
         self._settle()
@@ -171,9 +171,9 @@ class SpoolWriter:
             self._rotate_unless_cut()
 
     def cut(self, position: str) -> None:
-        """End the segment here, and note what place of the input it goes up to; `position` of the next writer.
+        """End the segment, and store the `position` in the input up to which it is complete.
 
-        Waits until the segment before is on the disk. Nothing happens where no item came since the last one.
+        Waits until the segment before is on the disk. Has no effect without a new item.
         """
         self._check_open()
         self._wait()
@@ -184,9 +184,9 @@ class SpoolWriter:
             self._rotate()
 
     def flush(self) -> None:
-        """Write what waits, with `cuts` up to the last one, and wait until it is on the disk.
+        """Write the waiting items, with `cuts` up to the last cut, and wait until they are on the disk.
 
-        Raises SpoolFullError where the disk is full.
+        Raises SpoolFullError if the disk is full.
         """
         self._check_open()
         self._say_what_fits()
@@ -195,10 +195,10 @@ class SpoolWriter:
         self._wait()
 
     def close(self, ended: bool = False) -> None:
-        """Write what waits, with the end of the link where it has `ended`, and let go of the folder; twice is once.
+        """Write the waiting items, and the end of the link if it has `ended`; release the folder. May be called twice.
 
-        With `cuts` what came since the last one is left out, unless the link has ended: it is read again. Raises
-        SpoolFullError where the disk has no room even for that; the folder is free all the same.
+        With `cuts`, items since the last cut are dropped, unless the link has ended: they are read again. Raises
+        SpoolFullError if the disk has no room; the folder is released even then.
         """
         if self._lock < 0:
             return
@@ -208,7 +208,7 @@ class SpoolWriter:
                 self._ending = True
                 self._unsaid.update(number for number, low in enumerate(self._lows) if low != END)
                 self._lows = (END,) * len(self.plans)
-                self._say_all()  # room was kept for it
+                self._say_all()  # there is always room for it
             self._say_what_fits()
             if self._ending or (self._pending.items and not self._cuts):
                 self._rotate()
@@ -219,7 +219,7 @@ class SpoolWriter:
             self._let_go()
 
     def abandon(self) -> None:
-        """Let go of the folder without what waits, as a crash would; with `cuts` it will be read again."""
+        """Release the folder without the waiting items, as after a crash; with `cuts` they are read again."""
         if self._lock >= 0:
             self._let_go()
 
@@ -229,7 +229,7 @@ class SpoolWriter:
         self._lock = -1
 
     def samples(self) -> Samples:
-        """Return the counters; the age of the oldest uncommitted segment is that at the last `tick`."""
+        """Return the counters, and the age of the oldest uncommitted segment at the last `tick`."""
         number = self._held.oldest_after(self._committed_number())
         trailer = None
         if number is not None:
@@ -240,7 +240,7 @@ class SpoolWriter:
         return self.counts.samples(self.link, len(self._held), self.used, age)
 
     def _committed_number(self) -> int:
-        """Return what the reader has committed, or the last known number if there is no free file descriptor."""
+        """Return the last commit, or the last known one if there is no free file descriptor."""
         try:
             self._committed = committed_number(self.folder)
         except OSError as error:
@@ -256,7 +256,7 @@ class SpoolWriter:
             raise SpoolError(f"{self.folder}: link {self.link} has ended here; name another folder, or delete this one")
 
     def _make_room(self, size: int) -> None:
-        """Delete what was committed, and drop the oldest where that is the policy, until `size` bytes have room."""
+        """Delete committed segments, and drop the oldest if that is the policy, until `size` bytes fit."""
         if len(self._thread) and self._thread.bytes + self._pending.bytes + size > self._most_waiting:
             raise SpoolFullError(f"{self.folder}: the disk is slower than what comes for link {self.link}")
         if self._fits(size):
@@ -271,16 +271,16 @@ class SpoolWriter:
             self._drop_oldest()
 
     def _fits(self, size: int) -> bool:
-        """Whether there is room for further bytes, and after them for one segment of nothing but punctuation."""
+        """Return whether `size` more bytes fit, and a segment of punctuation after them."""
         others = OTHER_FILES + self._held.bytes + self._thread.disk
         return others + self._disk_of(self._pending.bytes + size) + self._disk_of(0) <= self.limits.spool_bytes
 
     def _disk_of(self, items: int) -> int:
-        """Disk that a segment takes at most with so many bytes of items."""
+        """Return the largest disk space of a segment with this many bytes of items."""
         return disk_bytes(items + self._frame)
 
     def _drop_oldest(self) -> None:
-        """Delete the oldest segment, though nobody has committed it."""
+        """Delete the oldest segment, though it is not committed."""
         number = self._held.oldest
         assert number is not None
         try:
@@ -312,18 +312,18 @@ class SpoolWriter:
         )
 
     def _promise(self, number: int) -> None:
-        """Write down the last punctuation of a plan."""
+        """Add the last punctuation of a plan to the segment."""
         self._unsaid.discard(number)
         item = Punctuation(self.link, self._lows[number])
         self._pending.add(number, item, self._sizes.of(number, item), self._now)
 
     def _say_all(self) -> None:
-        """Write down the punctuations that found no room."""
+        """Add the punctuations that found no room before."""
         for number in sorted(self._unsaid):
             self._promise(number)
 
     def _say_what_fits(self) -> None:
-        """Write them down if there is room by now."""
+        """Add them if there is room now."""
         if self._unsaid and self._fits(self._sizes.punctuations):
             self._say_all()
 
@@ -332,7 +332,7 @@ class SpoolWriter:
             self._rotate()
 
     def _rotate(self) -> None:
-        """Give what is pending to the thread that writes."""
+        """Pass the pending segment to the thread."""
         pending = self._pending
         self._thread.submit(self._header(pending), pending, self._disk_of(pending.bytes))
         self._next += 1
@@ -340,7 +340,7 @@ class SpoolWriter:
         self._pending = Pending(self._lows)
 
     def _settle(self) -> None:
-        """Take note of segments that have been written."""
+        """Account for segments that have been written."""
         for trailer, size in self._thread.written():
             self._held.add(trailer.number, size)
             self.counts.segments += 1
@@ -349,7 +349,7 @@ class SpoolWriter:
             self.counts.rows += trailer.rows
 
     def _retry(self) -> None:
-        """Try again to write what was blocked; if the disk was full, delete what can be deleted before."""
+        """Write blocked segments again; if the disk was full, first delete segments that may be deleted."""
         full = is_full(self._thread.blocked)
         self.counts.retries[DISK if full else DESCRIPTORS] += 1
         self._held.delete_committed(self._committed_number())
@@ -359,7 +359,7 @@ class SpoolWriter:
         self._thread.retry()
 
     def _wait(self) -> None:
-        """Wait until nothing is being written.
+        """Wait until all segments are written.
 
         Raises SpoolFullError if the disk is full, or if no file descriptor was free for SHORTAGE_PATIENCE seconds.
         """

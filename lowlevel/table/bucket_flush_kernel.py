@@ -1,8 +1,8 @@
-"""The kernel of a table with tags whose old entries leave bit by bit, out of order (`lowlevel.table.flush_kernels`).
+"""The kernel of a bucket table whose old entries are flushed gradually, in any order (`lowlevel.table.flush_kernels`).
 
-An entry stands in any slot of its group's bucket, whatever its pane. A group that recurs finds its own old entry by its
-tag, and takes its place. One that does not takes an empty slot; where there is none, its home: to look for an old entry
-in the other slots takes longer than what it saves.
+An entry is in any slot of its group's bucket, whatever its pane. A group that occurs again finds its own old entry by
+the tag and replaces it. Another group takes an empty slot or, if there is none, its home slot: a search for an old
+entry in the other slots would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def update_tagged_flushing(  # type: ignore[no-untyped-def]
     arg_at, times, chosen, choose, rows, pane_length, origin, hashes, homes, out, out_rows, limit, policy, every,
     counts, panes, mask, state,
 ):  # fmt: skip
-    """Add packets to the table, and let old entries leave; return how many rows `out` holds.
+    """Add packets to the table and move old entries to `out`; return the number of rows in `out`.
 
-    As `lowlevel.table.flush_kernels.update_flushing` does, with `tags` and `hashes` as in
+    Same contract as `lowlevel.table.flush_kernels.update_flushing`; `tags` and `hashes` as in
     `lowlevel.table.bucket_table`.
     """
     first = 1 + key_words

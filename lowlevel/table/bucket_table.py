@@ -1,8 +1,8 @@
-"""The table whose entries of a pane leave together, when it is asked for: buckets of eight slots with tags.
+"""The bucket table: buckets of eight slots with tags; `flush` writes all entries of closed panes at once.
 
-An entry stands in any of the eight slots of its group's bucket. Another one that finds them full evicts the entry in
-its own home slot. Which slot it is, a word of tags says (`lowlevel.table.entries`): of the table, which is larger
-than the processor's own caches, a packet needs the one line of its entry.
+An entry is in any of the eight slots of its group's bucket. If all are full, a new entry evicts the entry in its own
+home slot. A word of tags (`lowlevel.table.entries`) tells the slot. So a packet reads one cache line of the
+table, which is larger than the processor caches.
 """
 
 from __future__ import annotations
@@ -44,14 +44,16 @@ def update_table(  # type: ignore[no-untyped-def]
     slots, slots_float, tags, slot_count, width, key_words, ops, starts, op_count, words, word_at, args, args_float,
     arg_at, times, chosen, choose, rows, pane_length, origin, hashes, homes, out, out_rows, tally,
 ):  # fmt: skip
-    """Add packets to the table; return how many rows `out` holds then.
+    """Add packets to the table; return the number of rows in `out` afterwards.
 
-    `slots` is slot_count (a power of two, at least BUCKET) x width, `tags` a word for each bucket. The column of key
-    word w begins at `words[word_at[w]]`, that of an argument at `args[arg_at[op]]`, wherever that is; `times` are ts in
-    ns; all of them have `rows` values. Where `choose`, only packets with `chosen` = 1 count. Evicted entries are
-    appended to `out`, which has room for out_rows + rows. `starts` are the words of a new entry before its first
-    packet. `hashes` has room for AHEAD, `homes` for 3 x AHEAD. `tally` counts entries that began where their home slot
-    was taken, and entries that filled an empty slot. The `_float` pointers are the same memory seen as float64.
+    * `slots`: slot_count (a power of two, at least BUCKET) x width words. `tags`: one word for each bucket.
+    * The column of key word w begins at `words[word_at[w]]`, the column of an argument at `args[arg_at[op]]`.
+    * `times`: ts in ns. Columns and times have `rows` values. If `choose`, only packets with `chosen` = 1 are added.
+    * `out`: receives evicted entries, after the `out_rows` that it contains; has room for out_rows + rows.
+    * `starts`: the words of a new entry before its first packet.
+    * `hashes`: scratch, AHEAD words. `homes`: scratch, 3 x AHEAD words.
+    * `tally`: counters of entries whose home slot was full when they began, and of entries in slots that were empty.
+    * Pointers with `_float` point to the same memory, as float64.
     """
     if rows == 0:
         return out_rows
@@ -128,10 +130,11 @@ def update_table(  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, u64*, i64, i64, i64, i64*, i64, i64*)")
 def flush_table(slots, tags, slot_count, width, before, out, room, hand):  # type: ignore[no-untyped-def]
-    """Move entries whose pane is below `before` to `out`, whose `room` is BUCKET of them at least; return how many.
+    """Move entries whose pane is below `before` to `out`; return their number.
 
-    It is done bucket by bucket from `hand[0]` on, which becomes the next bucket: that behind the last where all is
-    done. `hand[1]` becomes the smallest pane that stayed, if that is smaller.
+    `room` is the number of entries that fit into `out`, at least BUCKET. The kernel continues at bucket `hand[0]` and
+    writes the next bucket there, or the number of buckets at the end. `hand[1]` becomes the smallest pane that stayed,
+    if that is smaller.
     """
     rows = 0
     bucket = hand[0]
@@ -156,17 +159,17 @@ def flush_table(slots, tags, slot_count, width, before, out, room, hand):  # typ
 
 
 class TaggedTable(Table):
-    """As its base. Memory is `slots * (width * 8 + 1)` bytes, plus room for what is evicted or leaves at a time."""
+    """The bucket table. Memory: `slots * (width * 8 + 1)` bytes, and buffers for evicted and flushed entries."""
 
     def __init__(self, key_words: int, subaggregates: Sequence[SubAggregate], slots: int, capacity: int) -> None:
         """Make a table of `slots` (a power of two, at least BUCKET) for batches of up to `capacity` packets."""
         super().__init__(key_words, subaggregates, slots, capacity, BUCKET, max(capacity, BUCKET))
-        self.evicted_before = 0  # entries that were evicted and have been taken
+        self.evicted_before = 0  # evicted entries that the caller has taken
         self.flushed = 0
         self.burst = 0
-        self.oldest = INT_MAX  # no entry that the last flush left has a smaller pane
+        self.oldest = INT_MAX  # lower bound of the panes of entries that the last flush left
         self.counted = np.zeros(2, np.int64)  # collisions, and entries that filled an empty slot
-        self.hand = np.zeros(2, np.int64)  # of a flush: the next bucket, the smallest pane that stayed
+        self.hand = np.zeros(2, np.int64)  # of a flush: the next bucket, and the smallest pane that stayed
         self._counted = pointer(self.counted, "i64")
 
     def update(
@@ -177,9 +180,9 @@ class TaggedTable(Table):
         origin: int,
         limit: int = INT_MAX,
     ) -> None:
-        """Add the packets whose key words and arguments stand in `words` and `args`. `evictions_due` first.
+        """Add the packets in the columns `words` and `args`. Call `evictions_due` before.
 
-        No packet says which pane is current: `limit` is for others.
+        `limit` has no effect here: this table has no current pane.
         """
         self.evicted_rows = update_table.at(
             self._slots, self._slots, self._tags, len(self.slots), self.width, self.key_words, self._ops, self._starts,
@@ -189,15 +192,15 @@ class TaggedTable(Table):
         )  # fmt: skip
 
     def take_evicted(self) -> npt.NDArray[np.int64]:
-        """Hand out the evicted entries, rows of the table's words; valid until the next update or flush."""
+        """Return the evicted entries, a row of words each; valid until the next update or flush."""
         taken = super().take_evicted()
         self.evicted_before += len(taken)
         return taken
 
     def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Hand out every entry of a pane below `before`, some at a time; each valid until the next is asked for.
+        """Yield the entries of all panes below `before`, some at a time. Call `take_evicted` before.
 
-        `take_evicted` first. When the last one has been asked for, `oldest` is the smallest pane that stays.
+        Each array is valid until the next is requested. After the last one, `oldest` is the smallest pane that stays.
         """
         self.hand[:] = 0, INT_MAX
         left = 0
@@ -215,12 +218,12 @@ class TaggedTable(Table):
 
     @property
     def residents(self) -> npt.NDArray[np.int64]:
-        """A copy of the entries that are in the table."""
+        """Return a copy of the entries in the table."""
         return self.slots[self.tags.view(np.uint8) != 0]
 
     @property
     def tally(self) -> Tally:
-        """The counters so far; it looks at all slots, to tell the panes that they are of."""
+        """Return the counters. This reads all slots, to find their panes."""
         collisions, inserted = self.counted.tolist()
         panes = self.slots[:, 0][self.tags.view(np.uint8) != 0]
         several = len(panes) > 0 and panes.min() != panes.max()

@@ -1,7 +1,7 @@
-"""The entries of the fixed-size tables, as their kernels see them: where they are, what they hold, how they begin.
+"""The entries of the fixed-size tables, for their kernels: slots, tags, hashes, and updates of sub-aggregates.
 
-The tables are larger than the processor's own caches, so packets are taken AHEAD at a time: the memory of all their
-slots is asked for, then their entries are found, then each sub-aggregate is brought up to date in all of them.
+The tables do not fit into the processor caches. So packets are processed in groups of AHEAD: prefetch all their slots,
+then find all their entries, then update each sub-aggregate for the whole group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COUNT, SUM, MIN, MAX, SUM_FLOAT, MIN_FLOAT, MAX_FLOAT, BIT_AND, BIT_OR, BIT_XOR 
 EARLIEST, FIRST, FIRST_FLOAT, LATEST, LAST, LAST_FLOAT = range(10, 16)
 
 OPCODES: dict[tuple[Kind, Type], int] = {
-    (Kind.COUNT, Type.INT): SUM,  # over the 0/1 column that says where the argument is present
+    (Kind.COUNT, Type.INT): SUM,  # over the 0/1 column of non-NULL arguments
     (Kind.SUM, Type.INT): SUM,
     (Kind.MIN, Type.INT): MIN,
     (Kind.MAX, Type.INT): MAX,
@@ -34,7 +34,7 @@ OPCODES: dict[tuple[Kind, Type], int] = {
     (Kind.LAST, Type.INT): LAST,
     (Kind.LAST, Type.FLOAT): LAST_FLOAT,
 }
-"""How a slot's word takes in an argument; `count(*)` alone takes none and is COUNT."""
+"""The operation that updates a word of an entry with an argument; `count(*)` has no argument and is COUNT."""
 
 IDENTITIES: dict[int, int | float] = {
     SUM: 0,
@@ -53,30 +53,30 @@ IDENTITIES: dict[int, int | float] = {
     LAST: INT_MIN,
     LAST_FLOAT: float("-inf"),
 }
-"""What an absent (NULL) argument is replaced by: the value that changes nothing."""
+"""The value that replaces a NULL argument: the identity of the operation."""
 
 
 def start(kind: int) -> int:
-    """Return the word, as an integer, of a sub-aggregate that has taken in nothing."""
+    """Return the initial word of a sub-aggregate, as an integer."""
     identity = IDENTITIES.get(kind, 0)
     return int(np.array(identity, np.float64).view(np.int64)) if isinstance(identity, float) else identity
 
 
 def opcode(sub: SubAggregate) -> int:
-    """Return how the kernel updates this sub-aggregate."""
+    """Return the operation with which kernels update this sub-aggregate."""
     return COUNT if sub.argument is None else OPCODES[sub.kind, sub.type]
 
 
-# Tags: one byte for each slot of a table, which says whether the slot is full and, nearly always, whose it is.
+# Tags: one byte for each slot of a table. It tells whether the slot is full and, nearly always, of which group.
 #
-# Eight slots are a bucket, and their tags one word, so that one look at a word that is likely in a cache of the
-# processor's own finds the one slot of eight to look at, without a branch (as in Google's Swiss tables, with a word in
-# place of a vector). A full slot's tag is 0x80 and seven bits of its group's hash; an empty one's is 0.
+# Eight slots are a bucket, and their tags are one word. One read of that word, which is likely in a processor cache,
+# finds the slot to compare, without a branch (as in Google's Swiss tables, with a word instead of a vector). The tag of
+# a full slot is 0x80 and seven bits of its group's hash; the tag of an empty slot is 0.
 #
 #     word    00 00 9c 00 81 d2 00 9c        tag 9c: slots 0 and 5 may be it        slots 1, 4, 6 and 7 are empty
 #     slot     7  6  5  4  3  2  1  0
 #
-# Marks are words with 0x80 in the byte of each slot that is meant.
+# Marks are words with 0x80 in the bytes of the slots that they select.
 
 
 BUCKET = 8
@@ -91,7 +91,7 @@ EACH = 0x0101010101010101
 OTHERS = 0x7F7F7F7F7F7F7F7F
 
 PLACES = 0x0001020304050607
-"""Times a power of 256, with exponent n, its highest byte is n."""
+"""Multiplied by 256**n, its highest byte is n."""
 
 
 @helper
@@ -102,7 +102,7 @@ def tag_of(mixed):  # type: ignore[no-untyped-def]
 
 @helper
 def home_of(mixed):  # type: ignore[no-untyped-def]
-    """Return the slot of its bucket, 0..7, that a group prefers."""
+    """Return the home slot of a group in its bucket, 0..7."""
     return (mixed >> np.uint64(40)) & np.uint64(7)
 
 
@@ -121,7 +121,7 @@ def tagged(held, tag):  # type: ignore[no-untyped-def]
 
 @helper
 def free(held, home):  # type: ignore[no-untyped-def]
-    """Mark where a group that is not in a bucket goes: its home where that is empty, or no slot is, else the empty."""
+    """Mark the slots for a new group: its home if that is empty or no slot is empty, otherwise all empty slots."""
     empty = ~held & np.uint64(ANY)
     mark = mark_of(home)
     return mark if (empty & mark) != np.uint64(0) or empty == np.uint64(0) else empty
@@ -129,13 +129,13 @@ def free(held, home):  # type: ignore[no-untyped-def]
 
 @helper
 def first_of(marks):  # type: ignore[no-untyped-def]
-    """Return the lowest slot, 0..7, that is marked; 0 where none is."""
+    """Return the lowest marked slot, 0..7; 0 if no slot is marked."""
     lowest = marks & (~marks + np.uint64(1))
     return ((lowest >> np.uint64(7)) * np.uint64(PLACES)) >> np.uint64(56)
 
 
 AHEAD = 64
-"""Packets whose slots are asked for together; their cache lines fit into any cache."""
+"""Packets whose slots are prefetched together; their cache lines fit into every cache."""
 
 
 @helper
@@ -147,7 +147,11 @@ def mix(mixed, word):  # type: ignore[no-untyped-def]
 
 @helper
 def take_in_at(slots, slots_float, kind, at, time, value, value_float):  # type: ignore[no-untyped-def]
-    """Keep a value with its time, in the word before it, where they come before what is kept, or after."""
+    """Store a value and its time if the time is earlier than the stored one (FIRST) or later (LAST).
+
+    The value is in word `at`, its time in word `at - 1`. For equal times FIRST keeps the smaller value, LAST the
+    larger.
+    """
     precedes = time < slots[at - 1] if kind in (FIRST, FIRST_FLOAT) else time > slots[at - 1]
     if time == slots[at - 1]:
         if kind == FIRST:
@@ -169,7 +173,7 @@ def take_in(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Update the entries at `homes[2 * AHEAD + number]`, for numbers in `[begin, end)`, with their rows' arguments.
 
-    An entry's sub-aggregates stand from its word `first` on.
+    The sub-aggregates of an entry begin at its word `first`.
     """
     for op in range(op_count):
         kind = ops[op]
@@ -218,7 +222,7 @@ def take_in(  # type: ignore[no-untyped-def]
 
 @helper
 def holds_key(slots, at, key_words, words, word_at, row):  # type: ignore[no-untyped-def]
-    """Whether the key of the entry at word `at` is that of a row; its pane is for the caller to compare."""
+    """Return whether the entry at word `at` has the key of `row`. The caller compares the pane."""
     if key_words == 1:
         return slots[at + 1] == words[word_at[0] + row]
     if key_words == 2:
@@ -235,7 +239,7 @@ def holds_key(slots, at, key_words, words, word_at, row):  # type: ignore[no-unt
 def begin_entry(  # type: ignore[no-untyped-def]
     slots, at, pane, key_words, words, word_at, row, starts, op_count
 ):  # fmt: skip
-    """Write an entry of a pane with the key of a row at word `at`, as it is before its first packet."""
+    """Write a new entry at word `at`, with a pane and the key of a row, as it is before its first packet."""
     slots[at] = pane
     for word in range(key_words):
         slots[at + 1 + word] = words[word_at[word] + row]
@@ -245,7 +249,7 @@ def begin_entry(  # type: ignore[no-untyped-def]
 
 @helper
 def append_entry(slots, width, at, out, out_rows):  # type: ignore[no-untyped-def]
-    """Append the entry at word `at` to `out`; returns the rows of `out` then."""
+    """Append the entry at word `at` to `out`; return the number of rows in `out`."""
     for word in range(width):
         out[out_rows * width + word] = slots[at + word]
     return out_rows + 1
@@ -253,7 +257,7 @@ def append_entry(slots, width, at, out, out_rows):  # type: ignore[no-untyped-de
 
 @helper
 def next_rows(homes, chosen, choose, begin, rows):  # type: ignore[no-untyped-def]
-    """Write the next AHEAD rows from `begin` on that are `chosen` to `homes`; return how many, and where to go on."""
+    """Write the next AHEAD chosen rows from `begin` on to `homes`; return their number and the next row."""
     end = min(rows, begin + AHEAD)
     found = np.int64(end - begin)
     if choose:
@@ -271,7 +275,7 @@ def next_rows(homes, chosen, choose, begin, rows):  # type: ignore[no-untyped-de
 
 @helper
 def hash_keys(hashes, homes, found, key_words, words, word_at, begin, choose):  # type: ignore[no-untyped-def]
-    """Mix the key of each of `found` rows in `homes` into its hash; they are those from `begin` on unless `choose`."""
+    """Hash the keys of the `found` rows in `homes`, or of the rows from `begin` on if not `choose`."""
     for word in range(key_words):
         if choose:
             for number in range(found):
@@ -283,9 +287,9 @@ def hash_keys(hashes, homes, found, key_words, words, word_at, begin, choose):  
 
 @helper
 def find_tagged(slots, tags, buckets, width, hashes, homes, found):  # type: ignore[no-untyped-def]
-    """Write where each entry may be to `homes[2 * AHEAD + number]`: a word of `slots`, or -1 where no tag is its own.
+    """Write the likely word of each entry in `slots` to `homes[2 * AHEAD + number]`; -1 if no tag matches.
 
-    The memory is asked for, of a new entry's slot as well. `buckets` is their number less one.
+    The memory is prefetched, also the slot of a new entry. `buckets` is the number of buckets minus one.
     """
     straddles = (width & (width - 1)) != 0  # an entry may lie in two cache lines
     for number in range(found):
@@ -300,11 +304,13 @@ def find_tagged(slots, tags, buckets, width, hashes, homes, found):  # type: ign
         prefetch(slots, at)
         if straddles:
             prefetch(slots, at + width - 1)
-        homes[2 * AHEAD + number] = at if same != np.uint64(0) else -1  # an empty slot may hold what has left
+        homes[2 * AHEAD + number] = (
+            at if same != np.uint64(0) else -1
+        )  # an empty slot may contain an entry that was flushed
 
 
 @helper
 def write_tag(tags, bucket, place, tag):  # type: ignore[no-untyped-def]
-    """Make `tag` that of the slot `place` (uint64) of a bucket; 0 says that it is empty."""
+    """Set the tag of the slot `place` (uint64) of a bucket; 0 means empty."""
     shift = place << np.uint64(3)
     tags[bucket] = (tags[bucket] & ~(np.uint64(0xFF) << shift)) | (tag << shift)

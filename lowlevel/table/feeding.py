@@ -19,51 +19,49 @@ from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
 from lowlevel.table.keys import TILE, KeyLayout
 from lowlevel.table.table import Table
 
-# Tables that are fed from finer ones: what leaves the finer table is booked instead of the packets.
+# The entries that leave the finer table update the coarser one, instead of the packets.
 #
-#     finer      GROUP BY srcIP, destIP, srcPort, destPort, protocol   panes of 10 s   takes in every packet
-#     coarser    GROUP BY srcIP, destIP                                panes of 60 s   every entry that leaves the finer
-#     coarsest   GROUP BY destIP                                       panes of 60 s   every entry that leaves the
-# coarser
+#     finer      GROUP BY srcIP, destIP, srcPort, destPort, protocol   panes of 10 s   updated by every packet
+#     coarser    GROUP BY srcIP, destIP                                panes of 60 s   by entries that leave the finer
+#     coarsest   GROUP BY destIP                                       panes of 60 s   by entries that leave the coarser
 #
-# Gigascope's authors feed queries from *phantoms* in the same way (Zhang, Koudas, Ooi, Srivastava 2005). A table can be
-# fed from another one of the same rows (kind, predicate, sampling) whose keys contain its own, in any order, whose
-# panes its own are made of, and that keeps its sub-aggregates; they merge as between the levels, counts by addition.
-# Where
-# rows are spread over panes, pieces are counted, so panes must be the same.
+# Gigascope's authors feed queries from *phantoms* in the same way (Zhang, Koudas, Ooi, Srivastava 2005). One table can
+# feed another if both have the same rows (kind, predicate, sampling), its keys contain the other's keys, the other's
+# panes consist of its panes, and it has the other's sub-aggregates. They merge as between the levels: counts by
+# addition. If rows are spread over panes, pieces are counted, so the panes must be equal.
 #
-# A table that packets feed **keeps a sub-aggregate for another's sake** (`widened`) as long as it has MOST_KEPT of them
-# at the most: every packet pays for a longer entry, but less than for finding its entry in one more table.
+# A table that packets feed **also keeps a sub-aggregate for another table** (`widened`), up to MOST_KEPT of them: a
+# longer entry costs each packet less than a search in one more table.
 #
-# Tables whose entries leave bit by bit are not fed: an entry that leaves the finer one at the bound would stay in the
-# coarser one for as long again.
+# Tables that are flushed gradually are not fed: an entry that leaves the finer table at the bound would stay in the
+# coarser one for the same time again.
 #
-# Among several the one with the fewest keys feeds, as fewest entries leave it. Two plans that could feed each other
-# keep the same groups: the first feeds. So no table ever feeds itself.
+# Of several possible feeders the one with the fewest keys is used, because the fewest entries leave it. Two plans that
+# could feed each other have the same groups: the first one feeds. So no table feeds itself.
 
 
 ALONE = frozenset({Kind.COUNT, Kind.SUM, Kind.MIN, Kind.MAX})
-"""Sub-aggregates whose word is all that is needed to merge them."""
+"""Sub-aggregates that merge without any other word."""
 
 MOST_KEPT = 4
-"""Sub-aggregates up to which a table keeps some for another's sake."""
+"""Largest number of sub-aggregates of a table that keeps some for another table."""
 
 Word = tuple[Kind, Expression | None]
-"""What a sub-aggregate keeps, whatever it is called."""
+"""The content of a sub-aggregate, without its name: kind and argument."""
 
 
 def word_of(sub: SubAggregate) -> Word:
-    """Return what a sub-aggregate keeps."""
+    """Return the content of a sub-aggregate."""
     return sub.kind, sub.argument
 
 
 def can_feed(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
-    """Whether every entry of `coarser` is made of whole entries of `finer`, and of nothing else."""
+    """Return whether the table of `finer` can feed the table of `coarser`."""
     return has_groups_of(finer, coarser) and lacking(finer, coarser) == []
 
 
 def has_groups_of(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
-    """Whether every group of `coarser` in a pane is made of whole groups of `finer`."""
+    """Return whether each group of `coarser` in a pane consists of whole groups of `finer`."""
     if not (finer.reduced and coarser.reduced):
         return False
     if (finer.kind, finer.where, finer.sampling, finer.spread) != (
@@ -78,14 +76,14 @@ def has_groups_of(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
 
 
 def lacking(finer: LowLevelPlan, coarser: LowLevelPlan) -> list[Word] | None:
-    """Return what `coarser` keeps and `finer` does not; None where words alone cannot be merged."""
+    """Return the sub-aggregates of `coarser` that `finer` lacks; None if some cannot be merged word by word."""
     kept = {word_of(sub) for sub in finer.subaggregates}
     wanted = dict.fromkeys(word_of(sub) for sub in coarser.subaggregates)
     return None if any(kind not in ALONE for kind, _ in wanted) else [word for word in wanted if word not in kept]
 
 
 def widened(plans: Sequence[LowLevelPlan]) -> list[LowLevelPlan]:
-    """Return the plans, some with what others lack there to be fed: those with the fewest keys are seen to first."""
+    """Return the plans, some with additional sub-aggregates for tables that they feed; fewest keys first."""
     wide = list(plans)
     feeder_of = feeders(wide)
     for place in sorted(range(len(wide)), key=lambda place: len(wide[place].keys)):
@@ -104,25 +102,25 @@ def widened(plans: Sequence[LowLevelPlan]) -> list[LowLevelPlan]:
 
 
 def _may_keep(finer: LowLevelPlan, coarser: LowLevelPlan) -> bool:
-    """Whether `finer` can feed `coarser` with what it lacks, and the longer entries are worth it."""
+    """Return whether `finer` should keep what it lacks to feed `coarser`."""
     more = lacking(finer, coarser)
     return more is not None and len(finer.subaggregates) + len(more) <= MOST_KEPT and has_groups_of(finer, coarser)
 
 
 def _keeping(finer: LowLevelPlan, coarser: LowLevelPlan) -> LowLevelPlan:
-    """Return `finer` with what it lacks for `coarser`."""
+    """Return `finer` with the sub-aggregates that it lacks to feed `coarser`."""
     first = len(finer.subaggregates)
     more = [SubAggregate(f"other{number}", *word) for number, word in enumerate(lacking(finer, coarser) or (), first)]
     return replace(finer, subaggregates=(*finer.subaggregates, *more))
 
 
 def _preference(place: int, plans: Sequence[LowLevelPlan]) -> tuple[int, int, int]:
-    """Rank the plan at `place` among those that can feed another: of few keys and long panes, few entries leave."""
+    """Rank a plan among possible feeders: with few keys and long panes, few entries leave its table."""
     return len(plans[place].keys), -plans[place].pane, place
 
 
 def feeders(plans: Sequence[LowLevelPlan]) -> list[int | None]:
-    """Return of each plan the place of the one that can feed its table, None where only packets can."""
+    """Return for each plan the index of the plan that feeds its table; None if packets do."""
     return [_feeder(place, plans) for place in range(len(plans))]
 
 
@@ -137,7 +135,7 @@ def _feeder(place: int, plans: Sequence[LowLevelPlan]) -> int | None:
 
 
 def depth(place: int, feeder_of: Sequence[int | None]) -> int:
-    """Return how many tables stand between the packets and a plan's own."""
+    """Return the number of tables between the packets and the table of a plan."""
     feeder = feeder_of[place]
     return 0 if feeder is None else 1 + depth(feeder, feeder_of)
 
@@ -146,11 +144,13 @@ def depth(place: int, feeder_of: Sequence[int | None]) -> int:
 def project(  # type: ignore[no-untyped-def]
     entries, rows, width, shift, panes_of_one, moves, move_count, taken, taken_count, words, args, capacity, panes
 ):  # fmt: skip
-    """Turn `rows` entries of `width` words into key words, arguments and panes of rows; return the smallest pane.
+    """Convert `rows` entries of `width` words into key words, arguments and panes of rows; return the smallest pane.
 
-    Entry pane p becomes `(p + shift) // panes_of_one`. `moves` has five numbers for each piece of a key: the entry's
-    word, its shift there, the mask of its bits, and the key word and shift it goes to; pieces of a word follow each
-    other upwards. `taken` are the entry's words that become arguments. `words` and `args` have `capacity` columns.
+    * Entry pane p becomes `(p + shift) // panes_of_one`.
+    * `moves`: five numbers for each piece of a key: word and shift in the entry, mask of its bits, and word and shift
+      in the key. Pieces of one word are in ascending order.
+    * `taken`: the words of the entry that become arguments.
+    * `words`, `args`: `capacity` columns.
     """
     smallest = np.int64(INT_MAX)
     last = np.int64(0)
@@ -187,7 +187,7 @@ def project(  # type: ignore[no-untyped-def]
 
 
 class Projection:
-    """From the entries of one table to the rows of another."""
+    """The conversion of one table's entries into the rows of another table."""
 
     def __init__(
         self, finer: LowLevelPlan, entries: KeyLayout, coarser: LowLevelPlan, rows: KeyLayout, table: Table
@@ -206,9 +206,9 @@ class Projection:
         self.taken = np.array([first + words.index(word_of(sub)) for sub in coarser.subaggregates], np.int64)
 
     def fill(self, entries: npt.NDArray[np.int64], panes: npt.NDArray[np.int64]) -> int:
-        """Put up to a batch of entries where the table takes its rows from, and their panes into `panes`.
+        """Write up to a batch of entries into the columns of the table, and their panes to `panes`.
 
-        Returns the smallest of these.
+        Returns the smallest pane.
         """
         for key, source in zip(self.rows.keys, self.sources, strict=True):
             name = self.entries.keys[source].name
@@ -222,7 +222,7 @@ class Projection:
 
 
 def _moves(entries: KeyLayout, rows: KeyLayout, sources: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
-    """Return the pieces of keys that `project` lays out anew; neighbours that stay neighbours are one piece."""
+    """Return the pieces of keys that `project` moves; pieces that stay neighbours are one piece."""
     pieces: list[tuple[int, int, int, int, int]] = []  # word, shift, bits, word and shift they go to
     targets = [place for each in rows.slices for place in each]
     origins = [place for source in sources for place in entries.slices[source]]

@@ -1,19 +1,19 @@
-"""The kernels of a table whose old entries leave bit by bit (`lowlevel.table.flushing`); the table itself is as ever.
+"""The kernels of a table whose old entries are flushed gradually (`lowlevel.table.flushing`).
 
     oldest kept            current
-       | pane c-M … c-1 |  pane c  |        residents are of these panes only, each with a counter
-    ---+----------------+----------+--->    old panes: what the hand, other groups and the bound move out
+       | pane c-M … c-1 |  pane c  |        resident entries have these panes only, each with a counter
+    ---+----------------+----------+--->    old panes: the hand, other groups and the bound flush their entries
        direct             limit ^  direct
 
-A packet's own pane decides (Li 2008, §8.2, corrected): it never meets an entry of another pane, and a late one is
-booked where it belongs. A packet of a later pane *opens* it, if it is not beyond the limit; then entries M panes behind
-must leave, if any are left. A packet that is older than that, or beyond the limit, leaves **directly**, a partial of
-its own: it neither waits in the table nor moves what does. So residents are always of M + 1 panes, whatever clocks
-say; and since each pane's are counted, the smallest resident pane is known without looking.
+The pane of the packet decides (Li 2008, §8.2, corrected): a packet never updates an entry of another pane, and a late
+packet updates the entry of its own pane. A packet of a later pane *opens* it, unless the pane is beyond the limit; then
+entries more than M panes old must leave. A packet that is older, or beyond the limit, leaves **directly**, as a partial
+of its own, and does not change the table. So resident entries always have M + 1 panes, even with wrong clocks. Because
+the entries of each pane are counted, the smallest resident pane is known without a search.
 
-A group has the same home in every pane: one that recurs finds its own old entry there and takes its place, so that old
-entries of recurring groups leave one by one, whatever the policy. Here a packet looks at slots one by one from home on
-(`lowlevel.table.flush_kernels`), as in Gigascope; tables out of order have tags (`lowlevel.table.bucket_flush_kernel`).
+A group has the same home slot in every pane. A group that occurs again finds its own old entry there and replaces it.
+So old entries of such groups leave one by one, with every policy. These kernels test slots one after the other from the
+home slot on, as in Gigascope; policies without order use tags (`lowlevel.table.bucket_flush_kernel`).
 """
 
 from __future__ import annotations
@@ -26,27 +26,26 @@ from capture.prefetch import prefetch
 from lowlevel.subaggregates import INT_MIN
 from lowlevel.table.entries import AHEAD, append_entry, begin_entry, holds_key, mix, take_in, write_tag
 
-# What a table whose old entries leave bit by bit (`lowlevel.table.flushing`) knows of itself: words that its kernels
-# share.
+# The state of such a table: words that its kernels share.
 #
-# | word | is |
+# | word | content |
 # | --- | --- |
 # | CURRENT | the current pane, EMPTY before the first |
 # | PACKETS | packets since it was opened |
-# | TARGET | packets of it by which PACED's hand is over all slots |
-# | HAND | the slot that the hand looks at next |
-# | CREDIT | packets that SLOW has not yet paid for with an entry |
-# | OLD, RESIDENT | entries of panes before the current one, and of all |
-# | COLLISIONS | packets that found their home slot taken |
-# | EVICTED, SWEPT | entries that left for another group, and by the hand |
-# | FORCED | entries that left by the bound, or for the sake of order |
-# | FLUSHED | entries that left because their pane was complete |
+# | TARGET | packets of the pane after which PACED's hand has visited all slots |
+# | HAND | the next slot of the hand |
+# | CREDIT | packets for which SLOW has not yet flushed an entry |
+# | OLD, RESIDENT | entries of panes before the current one, and all entries |
+# | COLLISIONS | packets whose home slot had another entry |
+# | EVICTED, SWEPT | entries replaced by another group, and flushed by the hand |
+# | FORCED | entries flushed by the bound, or to keep the order |
+# | FLUSHED | entries flushed because their pane was closed |
 # | DIRECT | packets that left directly |
-# | BURST | the most that left for AHEAD packets, or for a pane that a promise opened |
+# | BURST | the most entries that left for AHEAD packets, or for a pane that a watermark opened |
 
 
 IOP_SLOW, IOP_TWO_SLOT, SLOW, LAZY, PACED = range(5)
-"""How the kernels know the policies: two in order, then those out of order; up to SLOW the hand counts packets."""
+"""Codes of the policies: two that keep the order, then the others. Up to SLOW the hand counts packets."""
 
 CURRENT, PACKETS, TARGET, HAND, CREDIT, OLD, RESIDENT = range(7)
 COLLISIONS, EVICTED, SWEPT, FORCED, FLUSHED, DIRECT, BURST = range(7, 14)
@@ -55,19 +54,19 @@ WORDS = 14
 
 
 EMPTY = INT_MIN
-"""The pane of a slot that holds nothing."""
+"""The pane of an empty slot."""
 
 NEAR = 2
-"""Slots whose memory is asked for."""
+"""Number of slots that are prefetched."""
 
 
 @helper
 def find_homes(  # type: ignore[no-untyped-def]
     slots, slot_count, width, key_words, words, word_at, times, chosen, choose, begin, end, pane_length, origin, homes,
 ):  # fmt: skip
-    """Write rows, panes and home slots of the chosen rows in `[begin, end)` to `homes`; return how many there are.
+    """Write rows, panes and home slots of the chosen rows in `[begin, end)` to `homes`; return their number.
 
-    The memory of the slots is asked for. A group's home is the same in all panes.
+    The slots are prefetched. The home slot of a group is the same in all panes.
     """
     mask = np.uint64(slot_count - 1)
     pane = np.int64(0)
@@ -99,18 +98,17 @@ def find_homes(  # type: ignore[no-untyped-def]
     return found
 
 
-# How entries of old panes leave a table together, by the bound: helpers of `lowlevel.table.flush_kernels`.
-#
-# Each pane's residents are counted, so what must leave is known without looking, and nothing is looked at once it has.
+# The bound: entries of panes that are too old leave together. The entries of each pane are counted, so a scan stops
+# when the last of them has left.
 
 
 EARLY = 2
-"""PACED's hand is over all slots after the last pane's packets divided by this: fewer may come this time."""
+"""PACED's hand visits all slots in 1/EARLY of the last pane's packets: this pane may have fewer packets."""
 
 
 @helper
 def move_out(slots, tags, width, slot, current, counts, mask, state, out, out_rows):  # type: ignore[no-untyped-def]
-    """Append the entry in a slot to `out` and empty the slot; returns the rows of `out` then."""
+    """Append the entry in a slot to `out` and clear the slot; return the number of rows in `out`."""
     at = slot * width
     pane = slots[at]
     counts[pane & mask] -= 1
@@ -127,7 +125,7 @@ def move_out(slots, tags, width, slot, current, counts, mask, state, out, out_ro
 def move_out_before(  # type: ignore[no-untyped-def]
     slots, tags, slot_count, width, before, current, counts, panes, mask, state, out, out_rows
 ):  # fmt: skip
-    """Move every entry out whose pane is below `before`; looks at no slot more than it must."""
+    """Flush the entries of all panes below `before`; stop the scan after the last of them."""
     left = np.int64(0)
     for pane in range(panes):
         place = current - pane
@@ -147,7 +145,7 @@ def move_out_before(  # type: ignore[no-untyped-def]
 def force_out(  # type: ignore[no-untyped-def]
     slots, tags, slot_count, width, before, counts, panes, mask, state, out, out_rows
 ):  # fmt: skip
-    """Move every entry out whose pane is below `before`, because it may stay no longer."""
+    """Flush the entries of all panes below `before`, and count them as forced."""
     rows = out_rows
     out_rows = move_out_before(
         slots, tags, slot_count, width, before, state[CURRENT], counts, panes, mask, state, out, out_rows
@@ -160,14 +158,14 @@ def force_out(  # type: ignore[no-untyped-def]
 def open_pane(  # type: ignore[no-untyped-def]
     slots, tags, slot_count, width, pane, policy, counts, panes, mask, state, out, out_rows
 ):  # fmt: skip
-    """Make `pane`, later than the current one, the current one. What would be older than the bound leaves before."""
+    """Make a later `pane` the current one, after flushing entries that would be older than the bound."""
     if policy <= IOP_TWO_SLOT and state[OLD] > 0:
         out_rows = force_out(slots, tags, slot_count, width, state[CURRENT], counts, panes, mask, state, out, out_rows)
     if state[RESIDENT] > 0:
         out_rows = force_out(
             slots, tags, slot_count, width, pane - panes + 1, counts, panes, mask, state, out, out_rows
         )
-    if state[PACKETS] > 0:  # a pane that a promise opened and another one closed says nothing of the next
+    if state[PACKETS] > 0:  # a pane without packets does not predict the next
         state[TARGET] = state[PACKETS] // EARLY
     state[OLD] = state[RESIDENT]
     state[CURRENT] = pane
@@ -176,29 +174,28 @@ def open_pane(  # type: ignore[no-untyped-def]
     return out_rows
 
 
-# The hand that goes over the slots of a table once in each pane: helpers of `lowlevel.table.flush_kernels`.
-#
-# PACED, of the packets that a pane is expected to have (those of the last one):
+# The hand visits the slots of a table once in each pane. PACED divides the expected packets of a pane (those of the
+# last pane) as follows:
 #
 #     0            1/4            1/2                          1
 #     +-------------+--------------+---------------------------+
-#       the hand waits   it goes over the slots    rest, lest fewer packets come
+#       the hand waits   it visits the slots       reserve, if fewer packets arrive
 #
-# At first nearly every packet's group recurs and takes its own old entry's place: what the hand did then it would do
-# beside the packets at their slowest, and for entries that leave anyway. So it waits while one slot for each packet is
-# still enough. Then it goes in equal steps, and leaves to the packets what they move out themselves: together they move
-# out no more entries than there are packets, unless the old ones would not be out in time.
+# At first nearly every packet's group occurs again and replaces its own old entry. Packets are slowest then, and the
+# hand would flush entries that leave anyway. So it waits while one slot per packet is still enough. Then it moves in
+# equal steps, less the entries that packets flush themselves. Together they flush at most one entry per packet, unless
+# old entries would then stay too long.
 
 
 WAIT = 2
-"""The hand waits at most until TARGET divided by this."""
+"""The hand waits at most until TARGET divided by WAIT."""
 
 
 @outlined
 def sweep(  # type: ignore[no-untyped-def]
     slots, tags, slot_count, width, visits, entries, counts, mask, state, out, out_rows
 ):  # fmt: skip
-    """Let the hand go on until it has visited `visits` slots or moved `entries` old ones out, or is over all slots."""
+    """Move the hand until it has visited `visits` slots or flushed `entries` old entries, or has visited all slots."""
     rows = out_rows
     slot = state[HAND]
     end = min(slot_count, slot + visits)
@@ -217,7 +214,7 @@ def sweep(  # type: ignore[no-untyped-def]
 def sweep_by_count(  # type: ignore[no-untyped-def]
     slots, tags, slot_count, width, packets, policy, every, counts, mask, state, out, out_rows
 ):  # fmt: skip
-    """Let the hand move out what the in-order policies and SLOW owe for so many packets, before these."""
+    """Flush the entries that the ordered policies and SLOW must flush before the next packets."""
     if policy <= IOP_TWO_SLOT:
         entries = packets
     else:
@@ -231,18 +228,18 @@ def sweep_by_count(  # type: ignore[no-untyped-def]
 def sweep_in_time(  # type: ignore[no-untyped-def]
     slots, tags, slot_count, width, packets, left, old_before, counts, mask, state, out, out_rows
 ):  # fmt: skip
-    """Let the hand do PACED's part beside so many packets, after these.
+    """Flush PACED's share of entries after some packets.
 
-    `left` entries have left for them already, some of those that were old before them.
+    `left` entries have left for these packets already, some of them old before.
     """
-    ahead = state[TARGET] - state[PACKETS] + packets  # until the hand is to be over all slots, these among them
+    ahead = state[TARGET] - state[PACKETS] + packets  # packets until the hand must have visited all slots, with these
     visits = slot_count - state[HAND]
     entries = state[OLD]
     if ahead > packets:
         if ahead > visits and state[PACKETS] < state[TARGET] // WAIT:
             return out_rows
         visits = (visits * packets + ahead - 1) // ahead
-        entries -= old_before * (ahead - packets) // ahead  # what may stay, old ones by equal steps
+        entries -= old_before * (ahead - packets) // ahead  # entries that may stay: old entries leave in equal steps
     return sweep(
         slots, tags, slot_count, width, visits, max(entries, packets - left), counts, mask, state, out, out_rows
     )  # fmt: skip
@@ -257,14 +254,16 @@ def update_flushing(  # type: ignore[no-untyped-def]
     arg_at, times, chosen, choose, rows, pane_length, origin, probes, homes, out, out_rows, limit, policy, every,
     counts, panes, mask, state,
 ):  # fmt: skip
-    """Add packets to the table, as `update_table` does, and let old entries leave; return how many rows `out` holds.
+    """Add packets to the table, as `update_table` does, and flush old entries; return the number of rows in `out`.
 
-    `slots` has one row more than slot_count, scratch for packets that leave directly. `out` has room for out_rows +
-    slot_count + rows. A packet's pane is opened if it is not above `limit`. `counts` are the residents of each of the
-    `panes` (M + 1) kept, at the pane's lowest bits, which `mask` keeps; `state` are WORDS words. `every` is SLOW's.
+    * `slots`: one row more than slot_count, as scratch for packets that leave directly.
+    * `out`: room for out_rows + slot_count + rows.
+    * `limit`: the largest pane that a packet can open.
+    * `counts`: entries of each of the `panes` (M + 1) resident panes, at index pane & `mask`.
+    * `state`: WORDS words. `every`: packets per entry, for SLOW.
 
-    Out of order, a packet of the current pane takes the place of the first old entry that it meets: in most cases its
-    own group's, at home.
+    With policies that keep no order, a packet of the current pane replaces the first old entry on its way: mostly that
+    of its own group, at home.
     """
     first = 1 + key_words
     for begin in range(0, rows, AHEAD):
@@ -326,7 +325,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
                     if resident < current:
                         old = slot if old < 0 else old
                         if policy > IOP_TWO_SLOT and pane == current:
-                            break  # an entry of its own would be before it, unless a late packet took its place
+                            break  # its own entry would be before this slot, unless a late packet replaced it
                     state[COLLISIONS] += probe == 0
                     slot = (slot + 1) & (slot_count - 1)
                 if state_of_slot == 0:
@@ -376,10 +375,10 @@ def update_flushing(  # type: ignore[no-untyped-def]
 def settle_table(  # type: ignore[no-untyped-def]
     slots, tags, slot_count, width, pane, before, visits, policy, counts, panes, mask, state, out, out_rows
 ):  # fmt: skip
-    """Let entries leave without packets; return how many rows `out` holds then.
+    """Flush entries without packets; return the number of rows in `out`.
 
-    `pane` is opened if it is later than the current one, the hand visits up to `visits` slots, and AHEAD entries leave
-    there at most; entries of panes below `before` leave. `out` has room for out_rows + slot_count; the rest is as in
+    `pane` becomes the current pane if it is later. The hand visits up to `visits` slots and flushes at most AHEAD
+    entries. Entries of panes below `before` leave. `out` has room for out_rows + slot_count. Other parameters as in
     `update_flushing`.
     """
     rows = out_rows

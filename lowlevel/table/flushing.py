@@ -1,19 +1,20 @@
-"""When entries of old panes leave a table (Li 2008, §8.2): at once, or bit by bit beside the packets.
+"""Flush policies: when entries of old panes leave a table (Li 2008, §8.2), at once or gradually.
 
-A pane is *old* when a later one has been opened. Whatever the policy, partials sum to the same; what differs is the
-order in which they leave, how long they stay, and how many leave together, while packets wait in a ring:
+A pane is *old* when a later one has been opened. The sum of the partials is the same with every policy. The policies
+differ in the order of partials, in the time that entries stay, and in the number that leave together while packets
+wait in a ring:
 
 | policy | an old entry leaves when | most that leave together |
 | --- | --- | --- |
-| AT_ONCE | the promise passes the end of its pane | all of a pane |
-| IOP_SLOW | one for each packet; *all* before two groups of the new pane may collide, and before the next pane | all |
+| AT_ONCE | the watermark passes the end of its pane | all of a pane |
+| IOP_SLOW | one per packet; *all* before two groups of the new pane can collide, and before the next pane | all |
 | IOP_TWO_SLOT | the same, with a second slot before it is a collision (deployed Gigascope) | all, less often |
-| LAZY | another group needs its slot | all of a pane that no group followed |
-| SLOW | the same, and one for every `every` packets | what `every` left for the bound |
-| PACED | a hand passes it, which is over the table after half as many packets as the last pane had | few |
+| LAZY | another group needs its slot | all of a pane whose groups did not occur again |
+| SLOW | the same, and one for every `every` packets | entries that `every` left for the bound |
+| PACED | the hand visits it; it visits all slots in half the packets of the last pane | few |
 
-The in-order policies (IOP) give up their freedom for an output that is ordered on ordered input. The others bound the
-stay: an entry of pane w leaves at the latest when pane w + `disorder` + 1 is opened, by a packet or by a promise.
+With the ordered policies (IOP) partials are in order if packets are. The others bound the time in the table: an entry
+of pane w leaves at the latest when pane w + `disorder` + 1 is opened, by a packet or a watermark.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 MOST_DISORDER = 1 << 10
-"""Panes that a table keeps at most behind the current one: each has a counter that is looked at when a pane opens."""
+"""Largest number of old panes in a table. Each has a counter, which is read when a pane opens."""
 
 MOST_EVERY = 1 << 30
-"""Packets for one entry, at most: beyond it nothing would leave before the bound."""
+"""Largest number of packets per flushed entry: with more, no entry would leave before the bound."""
 
 
 class Policy(StrEnum):
-    """How entries of old panes leave a table."""
+    """A flush policy."""
 
     AT_ONCE = "at_once"
     IOP_SLOW = "iop_slow"
@@ -40,15 +41,15 @@ class Policy(StrEnum):
 
     @property
     def ordered(self) -> bool:
-        """Whether partials leave in the order of their panes, where packets come in theirs."""
+        """Whether partials are in the order of their panes if packets are in order."""
         return self in (Policy.IOP_SLOW, Policy.IOP_TWO_SLOT)
 
 
 @dataclass(frozen=True, slots=True)
 class Flushing:
-    """A policy and its bounds: `disorder` in panes behind the current one (M), `every` in packets for an entry (i).
+    """A policy and its bounds: `disorder`, the number of old panes (M), and `every`, packets per entry (i).
 
-    AT_ONCE heeds neither, and `every` is SLOW's alone.
+    AT_ONCE uses neither; only SLOW uses `every`.
 
     >>> Flushing("paced", disorder=2)
     Flushing(policy=<Policy.PACED: 'paced'>, disorder=2, every=1)
@@ -59,7 +60,7 @@ class Flushing:
     every: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what no table can keep to; a policy may be given by its name."""
+        """Check the bounds; convert the name of a policy."""
         try:
             object.__setattr__(self, "policy", Policy(self.policy))
         except ValueError:
@@ -76,4 +77,4 @@ class Flushing:
 
 
 AT_ONCE = Flushing()
-"""What flushes a table that nobody said how to flush."""
+"""The default policy."""

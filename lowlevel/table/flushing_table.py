@@ -1,4 +1,4 @@
-"""A table whose old entries leave bit by bit, beside the packets and at promises (`lowlevel.table.flushing`)."""
+"""A table whose old entries are flushed gradually, between packets and at watermarks (`lowlevel.table.flushing`)."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ CODES = {
     Policy.SLOW: SLOW,
     Policy.PACED: PACED,
 }
-"""How the kernels know the policies; AT_ONCE is a table without them."""
+"""Codes of the policies in kernels. AT_ONCE has another kind of table."""
 
 IOP_PROBES = {Policy.IOP_SLOW: 1, Policy.IOP_TWO_SLOT: 2}
-"""Slots that a packet looks at, where the policy says so itself."""
+"""Slots that a packet tests, for policies that define their number."""
 
 SETTLING = 64
-"""Promises without packets after which PACED's hand is over all slots."""
+"""Watermarks without packets after which PACED's hand has visited all slots."""
 
 
 class FlushingTable(Table):
-    """As its base, but `take_evicted` hands out whatever has left, in its order. Not thread safe."""
+    """A table with gradual flushes. `take_evicted` returns all entries that left, in their order. Not thread safe."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class FlushingTable(Table):
     ) -> None:
         """Make a table of `slots` (a power of two) for batches of up to `capacity` packets.
 
-        `probes` are the slots that a packet looks at one by one; left out, as many as the policy says itself, else
-        those of a bucket, by their tags. ValueError for AT_ONCE.
+        `probes` is the number of slots that a packet tests one by one. By default the policy defines it; policies that
+        do not, test a bucket by its tags. Raises ValueError for AT_ONCE.
         """
         if flushing.policy not in CODES:
             raise ValueError(f"got {flushing.policy}, expected any of {', '.join(CODES)}: no entry leaves bit by bit")
@@ -93,7 +93,7 @@ class FlushingTable(Table):
         origin: int,
         limit: int = INT_MAX,
     ) -> None:
-        """Add packets, as the base does; those of panes above `limit` open none. `evictions_due` first."""
+        """Add packets. Packets of panes above `limit` open no pane. Call `evictions_due` before."""
         kernel, found_by = (update_tagged_flushing, self._hashes_at) if self.tagged else (update_flushing, self.probes)
         self.evicted_rows = kernel.at(
             self._slots, self._slots, self._tags, len(self.slots), self.width, self.key_words, self._ops, self._starts,
@@ -104,10 +104,10 @@ class FlushingTable(Table):
         )  # fmt: skip
 
     def settle(self, pane: int, before: int = INT_MIN) -> None:
-        """Open `pane` without a packet, unless a later one is open; what the bound asks for leaves.
+        """Open `pane` without a packet, unless a later one is open, and flush entries beyond the bound.
 
-        So does what the hand finds in some slots, where the policy is PACED, and every entry of a pane below `before`.
-        `evictions_due` first.
+        Entries of panes below `before` leave, and with PACED those that the hand finds in some slots. Call
+        `evictions_due` before.
         """
         visits = max(1, len(self.slots) // SETTLING) if self.code == PACED else 0
         self.evicted_rows = settle_table.at(
@@ -116,25 +116,25 @@ class FlushingTable(Table):
         )  # fmt: skip
 
     def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Hand out what has left, and then every entry of a pane below `before`: all together."""
+        """Yield the entries that left, then all entries of panes below `before`."""
         self.settle(INT_MIN, before)
         yield self.take_evicted()
 
     @property
     def residents(self) -> npt.NDArray[np.int64]:
-        """A copy of the entries that are in the table."""
+        """Return a copy of the entries in the table."""
         return self.slots[self.slots[:, 0] != EMPTY]
 
     @property
     def smallest(self) -> int:
-        """The smallest pane of a resident entry, INT_MAX without one."""
+        """Return the smallest pane of an entry in the table; INT_MAX if it is empty."""
         current = int(self.state[CURRENT])
         panes = range(current - self.panes + 1, current + 1)
         return next((pane for pane in panes if self.counts[pane & self.mask]), INT_MAX)
 
     @property
     def tally(self) -> Tally:
-        """The counters so far."""
+        """Return the counters."""
         word = self.state.tolist()
         return Tally(
             collisions=word[COLLISIONS],
@@ -150,14 +150,14 @@ class FlushingTable(Table):
 
     @property
     def old(self) -> int:
-        """Entries of panes before the current one."""
+        """Number of entries of panes before the current one."""
         return int(self.state[OLD])
 
 
 def make_table(
     key_words: int, subaggregates: Sequence[SubAggregate], slots: int, capacity: int, flushing: Flushing
 ) -> TaggedTable | FlushingTable:
-    """Make the table that a policy asks for."""
+    """Return a table for a policy."""
     if flushing.policy is Policy.AT_ONCE:
         return TaggedTable(key_words, subaggregates, slots, capacity)
     return FlushingTable(key_words, subaggregates, slots, capacity, flushing)

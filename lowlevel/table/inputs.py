@@ -1,11 +1,11 @@
-"""From the columns of rows to the key words and arguments of a table.
+"""Inputs of a table: key words and arguments from the columns of rows.
 
-    destIP     is a key word of its own: the table reads the column where it lies
-    srcPort    and other narrow ones are packed into words beside the table
-    len        is an argument as it is: the table reads the column
-    2 * len    is evaluated into a column beside the table
+    destIP     is one key word: the table reads the column in place
+    srcPort    and other narrow columns are packed into words
+    len        is an argument: the table reads the column in place
+    2 * len    is evaluated into a column
 
-Where columns are settled (`lowlevel.expressions.columns`) all that is found out once.
+If columns keep their addresses (`lowlevel.expressions.columns`) this is decided only once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lowlevel.table.table import Table
 
 
 def argument_values(sub: SubAggregate, columns: Columns, out: npt.NDArray[np.int64]) -> None:
-    """Write one word for each of the rows to `out`: 1 or 0 for a count, bits of a float64 where the type is FLOAT."""
+    """Write one word per row to `out`: 1 or 0 for a count, the bits of a float64 if the type is FLOAT."""
     if sub.argument is None:
         out[:] = 1
         return
@@ -41,38 +41,38 @@ def argument_values(sub: SubAggregate, columns: Columns, out: npt.NDArray[np.int
         return
     if sub.kind in (Kind.EARLIEST, Kind.LATEST):
         vector = replace(columns["ts"], valid=vector.valid)
-    argument[:] = vector.data  # type: ignore[union-attr]  # the compiler admits no address here
+    argument[:] = vector.data  # type: ignore[union-attr]  # never an address: the compiler of queries excludes it
     if vector.valid is not None:
         argument[~np.broadcast_to(vector.valid, rows)] = IDENTITIES[opcode(sub)]
 
 
 AS_THEY_ARE = frozenset({Kind.SUM, Kind.MIN, Kind.MAX, Kind.BIT_AND, Kind.BIT_OR, Kind.BIT_XOR})
-"""Sub-aggregates that take in what a column holds."""
+"""Sub-aggregates whose argument is the value of a column."""
 
 Piece = tuple[int, int, int]
-"""A column to be laid into a word: its address, the bit where it begins, what is added to its values."""
+"""A column to be packed into a word: its address, its first bit, and the number added to its values."""
 
 
 def is_plain(plan: LowLevelPlan) -> bool:
-    """Whether all that a plan's rows give to a table is in columns, none of which need be evaluated."""
+    """Return whether all keys and arguments of a plan are columns, so that none must be evaluated."""
     keys = all(isinstance(key.expression, Column) and key.expression.type is not Type.TEXT for key in plan.keys)
     return keys and all(sub.argument is None or _is_column(sub) for sub in plan.subaggregates)
 
 
 class Inlet:
-    """Lays the rows of a plan out for one table, whose versions of addresses they have. Not thread safe."""
+    """Writes the rows of a plan into the inputs of one table, for its IP versions. Not thread safe."""
 
     def __init__(self, plan: LowLevelPlan, layout: KeyLayout, table: Table) -> None:
         """Prepare for any columns."""
         self.layout = layout
         self.table = table
         self.subaggregates = list(enumerate(plan.subaggregates))
-        self._memory: Numbers | None = None  # where columns are settled
-        self._packs: list[tuple[int, ...]] | None = None  # what lays all keys into words, None where they must be asked
-        self._computed = self.subaggregates  # those whose arguments are evaluated
+        self._memory: Numbers | None = None  # addresses of the columns, if these are fixed
+        self._packs: list[tuple[int, ...]] | None = None  # how keys are packed; None if they must be evaluated
+        self._computed = self.subaggregates  # sub-aggregates whose arguments are evaluated
 
     def lay_out(self, columns: Columns, rows: int) -> None:
-        """Make the next `rows` rows those that the table takes in when it is updated."""
+        """Prepare the next `rows` rows as inputs of the table."""
         if isinstance(columns, SettledColumns):
             if columns.memory is not self._memory:
                 self._settle(columns)
@@ -88,13 +88,13 @@ class Inlet:
                 argument_values(sub, columns, self.table.args[number, :rows])
 
     def _unsettle(self) -> None:
-        """Let the table read its own words and arguments again."""
+        """Make the table read its own buffers again."""
         self._memory, self._packs, self._computed = None, None, self.subaggregates
         for places in (self.table.word_at, self.table.arg_at):
             places[:] = np.arange(len(places)) * self.table.stride
 
     def _settle(self, columns: SettledColumns) -> None:
-        """Find out where columns lie."""
+        """Look up the addresses of the columns."""
         self._unsettle()
         self._memory = columns.memory
         pieces = self._pieces(columns)
@@ -111,7 +111,7 @@ class Inlet:
                 self.table.arg_at[number] = _away(pointer(argument, "i64"), self.table.args)
 
     def _pieces(self, columns: SettledColumns) -> list[list[Piece]] | None:
-        """Return of which columns each word of the keys is made, None where a key is not in columns."""
+        """Return the columns of each key word; None if a key is not a column."""
         words: list[list[Piece]] = [[] for _ in range(self.layout.words)]
         for key, version, slices in zip(self.layout.keys, self.layout.versions, self.layout.slices, strict=True):
             found = _key_columns(key, version, columns)
@@ -135,7 +135,7 @@ class Inlet:
 
 
 def _key_columns(key: Key, version: int, columns: SettledColumns) -> list[tuple[Numbers, int]] | None:
-    """Return the columns that are the codes of a key, each with what is added to it; None where they are none."""
+    """Return the columns with the codes of a key, each with the number added to it; None if there are none."""
     expression = key.expression
     if not isinstance(expression, Column):
         return None
@@ -153,7 +153,7 @@ def _key_columns(key: Key, version: int, columns: SettledColumns) -> list[tuple[
 
 
 def _argument_column(sub: SubAggregate, columns: SettledColumns) -> Numbers | None:
-    """Return the column that a sub-aggregate takes in as it is, None where there is none."""
+    """Return the column that is the argument of a sub-aggregate; None if there is none."""
     if not isinstance(sub.argument, Column) or not _is_column(sub):
         return None
     found = columns.integers(sub.argument.name)
@@ -161,10 +161,10 @@ def _argument_column(sub: SubAggregate, columns: SettledColumns) -> Numbers | No
 
 
 def _is_column(sub: SubAggregate) -> bool:
-    """Whether a sub-aggregate takes in the values of a column that has no NULL."""
+    """Return whether the argument of a sub-aggregate is a column without NULL."""
     return sub.kind in AS_THEY_ARE and isinstance(sub.argument, Column) and not sub.argument.nullable
 
 
 def _away(address: int, base: npt.NDArray[np.int64]) -> int:
-    """Return how many words behind the beginning of `base` an address is."""
+    """Return the offset of an address from the beginning of `base`, in words."""
     return (address - pointer(base, "i64")) // 8

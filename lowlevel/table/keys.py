@@ -1,9 +1,9 @@
 """Group keys as machine words: how the key columns of a plan are packed for the table, and unpacked into Arrow.
 
-Columns are laid side by side, each as wide as its values need, in as few 64-bit words as their order allows: a pair
-of IPv4 addresses is one word, the IPv4 5-tuple two. Addresses have the width of their version, none where they are
-NULL; there is a table for each tuple of versions that occurs. A NULL of another narrow column is packed as 0 and its
-values one higher; a NULL of a 64-bit column sets a bit of its own. A text is packed as its id.
+Columns are packed side by side, each with the bits that its values need, into as few 64-bit words as their order
+allows: a pair of IPv4 addresses is one word, the IPv4 5-tuple two. An address has the width of its version, and no bits
+if it is NULL; there is a table for each tuple of versions that occurs. In other narrow columns NULL is packed as 0 and
+values are one higher. A NULL of a 64-bit column sets a separate bit. A text is packed as its ID.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ ADDRESS_BITS = {0: [], 4: [32], 6: [64, 64]}
 """Bits of each code of an address by IP version; 0 is NULL."""
 
 TEXT_BITS = 32
-"""Bits of a text's id."""
+"""Bits of the ID of a text."""
 
 MAC_BITS = 48
 
 TOGETHER = 3
-"""Codes that are laid into a word in one pass."""
+"""Codes that are packed into a word in one pass."""
 
 TILE = 64
-"""Entries whose codes are read together."""
+"""Number of entries whose codes are read together."""
 
 
 @kernel("i64(i64*, i64, i64*, i64, i64, i64*, i64, i64, i64*, i64, i64, i64, i64)")
 def pack_word(  # type: ignore[no-untyped-def]
     word, keep, codes, shift, add, second, second_shift, second_add, third, third_shift, third_add, count, rows
 ):  # fmt: skip
-    """Lay `codes[i] + add` into `word[i]` from bit `shift` up; what the word held stays only if `keep`.
+    """Write `codes[i] + add` into `word[i]` from bit `shift` on; other bits keep their value only if `keep`.
 
-    Where nothing is kept and `count` is 2 or 3, so are the `second` codes, and the `third`: in one pass, as a word that
-    is written, read again and written costs as much as the column that is laid into it.
+    If not `keep` and `count` is 2 or 3, the codes of `second` and `third` are written too. One pass for all of them
+    avoids a second read and write of the word, which costs as much as the column.
     """
     if keep:
         for row in range(rows):
@@ -66,10 +66,10 @@ def pack_word(  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64, i64, i64*, i64, i64*)")
 def read_slices(entries, rows, width, slices, count, out):  # type: ignore[no-untyped-def]
-    """Put code i of each of `rows` entries of `width` words into `out[i * rows + row]`; return rows.
+    """Write code i of each of `rows` entries of `width` words to `out[i * rows + row]`; return rows.
 
-    `slices` has four numbers for each code: its word, its shift, the mask of its bits, and what to take away from it.
-    TILE entries are read code by code, as long as they are in the nearest cache.
+    `slices` has four numbers for each code: its word, its shift, the mask of its bits, and the number to subtract. The
+    codes of TILE entries are read together, while these entries are in the nearest cache.
     """
     begin = np.int64(0)
     while begin < rows:
@@ -87,7 +87,7 @@ def read_slices(entries, rows, width, slices, count, out):  # type: ignore[no-un
 
 
 def codes_of(entries: npt.NDArray[np.int64], slices: Sequence[tuple[int, int, int, int]]) -> npt.NDArray[np.int64]:
-    """Return a row for each slice (as `read_slices` takes them) with its code in each of `entries`, rows of words."""
+    """Return a row for each slice (as in `read_slices`) with its code in each of `entries`, which are rows of words."""
     codes = np.empty((len(slices), len(entries)), np.int64)
     numbers = np.array(slices, np.int64).reshape(-1)
     read_slices(entries, len(entries), entries.shape[1], numbers, len(slices), codes)
@@ -101,7 +101,7 @@ def whole_words(first: int, end: int) -> list[tuple[int, int, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Where a code stands: bits `[shift, shift + bits)` of word `word`."""
+    """The position of a code: bits `[shift, shift + bits)` of word `word`."""
 
     word: int
     shift: int
@@ -109,7 +109,7 @@ class Slice:
 
 
 def code_widths(key: Key, version: int) -> list[int]:
-    """Bits of each code a key is packed as. An address is of IP version `version`, 0 for a NULL."""
+    """Return the bits of each code of a key. `version` is the IP version of an address, 0 for NULL."""
     expression = key.expression
     match expression.type:
         case Type.ADDRESS:
@@ -129,16 +129,16 @@ def code_widths(key: Key, version: int) -> list[int]:
 
 
 class KeyLayout:
-    """The words of one table's keys. `versions` says of which IP version each address among them is, in their order."""
+    """The layout of one table's keys. `versions` has the IP version of each address key, in their order."""
 
     def __init__(self, keys: Sequence[Key], versions: Sequence[int] = ()) -> None:
-        """Lay the keys out."""
+        """Compute the layout."""
         self.keys = keys
         each = iter(versions)
         self.versions = [next(each) if key.expression.type is Type.ADDRESS else 0 for key in keys]
         self.slices: list[list[Slice]] = []
-        self.names: dict[str, Sequence[str]] = {}  # of each text key: what the ids in the table stand for
-        used: list[int] = []  # bits taken in each word
+        self.names: dict[str, Sequence[str]] = {}  # of each text key: the texts of the IDs
+        used: list[int] = []  # used bits of each word
         for key, version in zip(keys, self.versions, strict=True):
             places = []
             for bits in code_widths(key, version):
@@ -167,7 +167,7 @@ class KeyLayout:
     def _codes(
         self, key: Key, version: int, columns: Columns, rows: int, count: int
     ) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
-        """Yield a key's codes as int64 columns, each with what to add to it."""
+        """Yield the codes of a key as int64 columns, each with the number to add."""
         vector = evaluate(key.expression, columns)
         if isinstance(vector, AddressVector):
             for half in {0: [], 4: [vector.low], 6: [vector.high, vector.low]}[version]:
@@ -180,7 +180,7 @@ class KeyLayout:
         assert isinstance(vector, Vector)
         data = vector.data if vector.data.ndim else np.broadcast_to(vector.data, rows)
         if key.expression.type is Type.FLOAT:
-            data = (data + 0.0).view(np.int64)  # adding 0.0 makes the two zeros one
+            data = (data + 0.0).view(np.int64)  # 0.0 and -0.0 become one value
         data = np.ascontiguousarray(data, np.int64)
         if not key.expression.nullable:
             yield data, 0
@@ -193,7 +193,7 @@ class KeyLayout:
         yield np.ascontiguousarray(np.broadcast_to(~valid, rows), np.int64), 0
 
     def unpack(self, entries: npt.NDArray[np.int64], first: int = 0) -> list[pa.Array]:
-        """Return the key columns of `entries` (rows of words, contiguous) whose key words begin at word `first`."""
+        """Return the key columns of `entries`: contiguous rows of words, keys from word `first` on."""
         places = [
             (first + place.word, place.shift, -1 if place.bits == 64 else (1 << place.bits) - 1, self._added(key, each))
             for key, each in zip(self.keys, self.slices, strict=True)
@@ -217,7 +217,7 @@ class KeyLayout:
 
     @staticmethod
     def _added(key: Key, places: Sequence[Slice]) -> int:
-        """Return what values of a narrow column are higher by in the table, where 0 is a NULL."""
+        """Return the number added to the values of a narrow column in the table, where 0 means NULL."""
         return int(len(places) == 1 and key.expression.nullable and key.expression.type is not Type.ADDRESS)
 
     def _column(self, key: Key, codes: npt.NDArray[np.int64]) -> pa.Array:

@@ -27,23 +27,23 @@ from lowlevel.table.spread import Spreader
 from lowlevel.table.table import Table, Tally, together
 
 COUNTED = 8**5
-"""Codes up to which they are counted: those of five addresses of different headers."""
+"""Largest code that is found by counting: the codes of five addresses of different headers."""
 
 VERSIONS = (0, 4, 6)
-"""Of an address: 0 is NULL."""
+"""IP versions of an address; 0 is NULL."""
 
 Versions = tuple[int, ...]
 """IP versions of a plan's address keys, in their order."""
 
 
 class QueryTables:
-    """Reduces rows to partials for one query, in a table for each tuple of versions of the addresses among its keys.
+    """The tables of one query on one link: a table for each tuple of IP versions of the address keys.
 
-    Not thread safe. Memory: the tables, made when the first row of their versions comes; few tuples occur together.
+    Not thread safe. A table is allocated at the first row of its versions; few tuples occur together.
     """
 
     def __init__(self, link: str, plan: LowLevelPlan, slots: int, capacity: int, flushing: Flushing = AT_ONCE) -> None:
-        """Prepare for batches of up to `capacity` rows of `link`; `flushing` says how old entries leave."""
+        """Prepare for batches of up to `capacity` rows of `link`; `flushing` is the policy for entries of old panes."""
         self.link = link
         self.plan = plan
         self.slots = slots
@@ -57,34 +57,34 @@ class QueryTables:
         self.addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
         self.plain_addresses = all(isinstance(expression, Column) for expression in self.addresses)
         self.plain = is_plain(plan)
-        self.oldest = INT_MAX  # no resident entry of tables that are flushed at once has a smaller pane
+        self.oldest = INT_MAX  # lower bound of the panes in tables that are flushed at once
         self.limit = INT_MAX  # no row opens a later pane
-        self.handed_out = INT_MIN, INT_MIN  # the current pane and the smallest that could stay, when entries last left
+        self.handed_out = INT_MIN, INT_MIN  # current pane and smallest pane that could stay, at the last flush
         self.low = BEGINNING
-        self.is_fed = False  # its rows are what leaves another table
+        self.is_fed = False  # its rows are entries of another table
         self.fed: list[QueryTables] = []
         self.projections: dict[Versions, Projection] = {}  # by the versions of the feeder's tables
-        self.panes = np.empty(0, np.int64)  # of entries that are taken in from the feeder
-        self.waiting: list[pa.RecordBatch] = []  # partials that have left and are to be handed out
+        self.panes = np.empty(0, np.int64)  # of entries from the feeder
+        self.waiting: list[pa.RecordBatch] = []  # partials that the next call yields
         self.accepted = 0
         self.filtered = 0
 
     @property
     def bytes(self) -> int:
-        """Memory of the tables made so far, and of what rows and entries are laid out in for them."""
+        """Memory in bytes of the tables so far, and of the buffers for rows and entries."""
         spread = 0 if self.spreader is None or self.is_fed else self.spreader.buffers.nbytes
         return spread + self.panes.nbytes + sum(table.bytes for _, table in self.tables.values())
 
     @property
     def tally(self) -> Tally:
-        """What the tables made so far have counted."""
+        """Return the counters of the tables so far."""
         return together(table.tally for _, table in self.tables.values())
 
     def feed(self, other: QueryTables) -> None:
         """Pass the entries that leave these tables to those of `other`, which then only counts rows.
 
-        Whatever is asked of both is to be asked here first: then what is promised of these holds of what comes there.
-        ValueError where entries leave bit by bit.
+        Each later call must be made to these tables before `other`: then the watermark of these tables is also right
+        for the rows of `other`. Raises ValueError for tables that are flushed gradually.
         """
         if self.flushing.policy is not Policy.AT_ONCE or other.flushing.policy is not Policy.AT_ONCE:
             raise ValueError(
@@ -96,10 +96,10 @@ class QueryTables:
         self.fed.append(other)
 
     def add(self, rows: Rows, newest: int = END) -> Iterable[pa.RecordBatch]:
-        """Take in some rows; entries may leave, which are to be iterated over before anything else is asked.
+        """Add rows; return the partials that leave.
 
-        `newest` (ns) is how far the link is believed to have come: where entries leave bit by bit, no row beyond it
-        says that their panes are old.
+        `newest` (ns) is the newest accepted time of the link: in tables that are flushed gradually, no later row makes
+        panes old.
         """
         count = rows.count
         if count > self.capacity:
@@ -128,13 +128,13 @@ class QueryTables:
         return self._waited()
 
     def _pieces(self, spreader: Spreader, rows: Rows, chosen: Mask | None) -> Iterator[pa.RecordBatch]:
-        """Book the chosen rows, cut into pieces: there may be so many that entries have to leave in between."""
+        """Add the pieces of the chosen rows. There may be so many that entries must be taken in between."""
         for pieces in spreader.cut(rows.columns, rows.count, chosen):
             self._book(pieces.columns, pieces.times, pieces.earliest, None)
             yield from self._waited()
 
     def _book(self, columns: Columns, times: npt.NDArray[np.int64], earliest: int, chosen: Mask | None) -> None:
-        """Put rows into the panes of their `times`, none of which is below `earliest`."""
+        """Add rows to the panes of their `times`, none of which is below `earliest`."""
         self.oldest = min(self.oldest, (earliest - self.plan.origin) // self.plan.pane)
         for versions, of_versions in self._parted(columns, chosen):
             layout, table = self._table(versions)
@@ -145,7 +145,7 @@ class QueryTables:
             table.update(times, everyone, self.plan.pane, self.plan.origin, self.limit)
 
     def _parted(self, columns: Columns, chosen: Mask | None) -> Iterator[tuple[Versions, Mask | None]]:
-        """Part the chosen rows by the versions of their address keys."""
+        """Split the chosen rows by the versions of their address keys."""
         if self.plain_addresses and isinstance(columns, SettledColumns) and columns.only_ipv4:
             yield (4,) * len(self.addresses), chosen
             return
@@ -187,7 +187,7 @@ class QueryTables:
         return self.tables[versions]
 
     def take_in(self, finer: LowLevelPlan, layout: KeyLayout, leaving: npt.NDArray[np.int64]) -> None:
-        """Book what leaves a table of a finer plan; the partials for which it makes room here wait to be asked for."""
+        """Add entries of a finer table; partials that they evict wait for the next call."""
         versions = tuple(layout.versions)
         if versions not in self.projections:
             of_key = {key.expression: version for key, version in zip(layout.keys, versions, strict=True)}
@@ -205,17 +205,17 @@ class QueryTables:
             table.update(self.panes[: len(some)], None, 1, 0)  # panes of 1 from 0: a pane is its own time
 
     def _waited(self) -> Sequence[pa.RecordBatch]:
-        """Hand out what has been waiting."""
+        """Return the waiting partials."""
         if not self.waiting:
             return ()
         waited, self.waiting = self.waiting, []
         return waited
 
     def complete(self, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
-        """Take in the promise that no later row is below `low`; END empties the tables. `self.low` is then what holds.
+        """Accept the watermark `low` and return the partials of closed panes; END flushes all entries.
 
-        It is `low`, or less where entries of earlier panes stay behind. They do not where all leave at once, nor where
-        the link is `idle`: nothing waits to be read, so no packet waits for a flush.
+        `self.low` is then the watermark of the partials: `low`, or less if entries of earlier panes stay in tables that
+        are flushed gradually. If the link is `idle` all of them are flushed, because no packet waits.
         """
         yield from self._waited()
         if low == END:
@@ -230,7 +230,7 @@ class QueryTables:
         self.low = max(self.low, low)
 
     def empty(self) -> Iterator[pa.RecordBatch]:
-        """Let every entry leave, without a promise."""
+        """Flush all entries, without a watermark."""
         yield from self._waited()
         self.oldest = INT_MAX
         for layout, table in self.tables.values():
@@ -239,7 +239,7 @@ class QueryTables:
                 yield from self._partials(layout, table, entries)
 
     def _flush(self, pane: int) -> Iterator[pa.RecordBatch]:
-        """Let every entry of a pane below `pane` leave at once."""
+        """Flush all entries of panes below `pane`."""
         if pane <= self.oldest:
             return
         oldest = INT_MAX
@@ -252,7 +252,7 @@ class QueryTables:
         self.oldest = oldest
 
     def _settle(self, pane: int, idle: bool) -> Iterator[pa.RecordBatch]:
-        """Let leave what the bound, or the hand, asks for; hand it out where a promise may follow that covers it."""
+        """Flush entries beyond the bound, or at the hand, before a watermark that covers them."""
         current = pane if self.limit == INT_MAX else max(pane, self.limit)
         for layout, table in self._flushing_tables():
             if table.evictions_due:
@@ -272,11 +272,11 @@ class QueryTables:
 
     @property
     def _smallest(self) -> int:
-        """The smallest pane of an entry in tables whose entries leave bit by bit, INT_MAX without one."""
+        """Return the smallest pane of an entry in tables that are flushed gradually; INT_MAX without an entry."""
         return min((table.smallest for _, table in self._flushing_tables()), default=INT_MAX)
 
     def _partials(self, layout: KeyLayout, table: Table, entries: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-        """Turn entries of a table into one batch of partials."""
+        """Convert entries of a table into one batch of partials."""
         if len(entries) == 0:
             return
         for other in self.fed:
@@ -290,14 +290,14 @@ class QueryTables:
         yield pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 
     def _links(self, count: int) -> pa.Array:
-        """Return a column of the link's name: the beginning of the longest there has been."""
+        """Return a column with the name of the link, a slice of the longest one so far."""
         if len(self._link_column) < count:
             self._link_column = pa.repeat(pa.scalar(self.link), count)
         return self._link_column.slice(0, count)
 
 
 def _only(versions: npt.NDArray[np.int64]) -> int | None:
-    """Return the version that all are of, None where they differ."""
+    """Return the common version; None if versions differ."""
     if versions.ndim == 0:
         return int(versions)
     first = int(versions[0])
@@ -305,7 +305,7 @@ def _only(versions: npt.NDArray[np.int64]) -> int | None:
 
 
 def _occurring(codes: npt.NDArray[np.int64]) -> list[int]:
-    """Return the codes that occur; counting is ten times faster than sorting while codes are small."""
+    """Return the codes that occur. Counting is ten times faster than sorting if codes are small."""
     small = int(codes.max(initial=0)) <= COUNTED
     found = np.flatnonzero(np.bincount(codes)) if small else np.unique(codes)
     return [int(code) for code in found]

@@ -1,4 +1,4 @@
-"""What the low level has for each plan on a link: tables that reduce its rows, or, where all are needed, the rows."""
+"""The reducer of a plan on a link: tables that pre-aggregate its rows, or a pass for plans that need all rows."""
 
 from __future__ import annotations
 
@@ -23,18 +23,15 @@ from lowlevel.table.query_tables import QueryTables
 from lowlevel.table.spread import Spreader
 from lowlevel.table.table import Tally
 
-# The rows of one query on one link that no table reduces: each leaves as a partial of its own.
-#
-# Windows that depend on single rows (their number, the exact time of each) need them all. A row is then a partial of a
-# pane of 1 ns whose sub-aggregates have taken in that row alone, so that everything behind the low level takes it for
-# what it takes other partials for. Rows leave at once and in the order in which they came.
+# Windows that depend on single rows (their number, the exact time of each) need all rows. Each row is then a partial
+# of a pane of 1 ns, so the high level handles it like any other partial. Rows are written at once, in their order.
 
 
 class QueryRows:
-    """Does for a plan that is not reduced what `QueryTables` does for others. Not thread safe; it holds no row."""
+    """The reducer of a plan that needs all rows: each row is a partial. Holds no row. Not thread safe."""
 
     def __init__(self, link: str, plan: LowLevelPlan) -> None:
-        """Hand out rows of `link`; ValueError where the plan is one of tables, or cuts rows into pieces."""
+        """Set link and plan. Raises ValueError for a plan with tables, or with SPREAD."""
         if plan.reduced or plan.spread or plan.pane != 1 or plan.origin != 0:
             raise ValueError(f"expected a plan of single rows, whole and in panes of 1 ns, got {plan}")
         self.link = link
@@ -47,16 +44,16 @@ class QueryRows:
 
     @property
     def bytes(self) -> int:
-        """No memory is kept."""
+        """Memory in bytes: 0."""
         return 0
 
     @property
     def tally(self) -> Tally:
-        """Rows that left as partials of their own."""
+        """Return the counters: rows written as partials."""
         return Tally(direct=self.accepted)
 
     def add(self, rows: Rows, newest: int = END) -> Sequence[pa.RecordBatch]:
-        """Take in some rows; those that WHERE keeps leave."""
+        """Yield the rows that pass WHERE, as partials."""
         if rows.count == 0:
             return ()
         chosen = None if self.where is None else self.where.true_rows(rows.columns, rows.count)
@@ -83,19 +80,19 @@ class QueryRows:
         return pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 
     def complete(self, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
-        """Take in the promise that no later row is below `low`: nothing is held that it could be about."""
+        """Accept a watermark; there is nothing to flush."""
         self.low = max(self.low, low)
         return iter(())
 
     def empty(self) -> Iterator[pa.RecordBatch]:
-        """Let everything leave: nothing is held."""
+        """Flush: there is nothing to flush."""
         return iter(())
 
 
 class QueryReducer(Protocol):
-    """Takes the rows of one plan on one link, and lets partials leave. Not thread safe.
+    """Converts the rows of one plan on one link into partials. Not thread safe.
 
-    `low` is the promise that holds behind what has left; `accepted` and `filtered` count the rows that WHERE kept and
+    `low` is the watermark of the partials written so far. `accepted` and `filtered` count the rows that WHERE kept and
     dropped.
     """
 
@@ -108,27 +105,27 @@ class QueryReducer(Protocol):
 
     @property
     def bytes(self) -> int:
-        """Memory held."""
+        """Memory in bytes."""
         ...
 
     @property
     def tally(self) -> Tally:
-        """How partials have left."""
+        """Return the counters."""
         ...
 
     def add(self, rows: Rows, newest: int = END) -> Iterable[pa.RecordBatch]:
-        """Take in some rows, of a link whose newest believed time is `newest`."""
+        """Add rows of a link whose newest accepted time is `newest`; yield partials that are evicted."""
         ...
 
     def complete(self, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
-        """Take in the promise that no later row is below `low`."""
+        """Accept the watermark `low`; yield the partials of closed panes."""
         ...
 
     def empty(self) -> Iterator[pa.RecordBatch]:
-        """Let everything leave, without a promise."""
+        """Flush all entries, without a watermark."""
         ...
 
 
 def make_reducer(link: str, plan: LowLevelPlan, slots: int, capacity: int, flushing: Flushing) -> QueryReducer:
-    """Make what a plan needs: tables of `slots` slots for batches of up to `capacity` rows, or nothing of the kind."""
+    """Return the reducer of a plan: tables of `slots` slots for batches of up to `capacity` rows, or a pass."""
     return QueryTables(link, plan, slots, capacity, flushing) if plan.reduced else QueryRows(link, plan)

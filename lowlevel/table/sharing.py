@@ -1,19 +1,16 @@
-"""Queries that keep the same groups share one table: its entries hold the union of their sub-aggregates.
+"""Shared tables: queries with the same groups use one table, with the union of their sub-aggregates.
 
     a: … WHERE w GROUP BY x, y: count(*)          table of w, (x, y), pane p:   a: pane, x, y, s0
     b: … WHERE w GROUP BY x, y: sum(len), count(*)      count(*), sum(len)      b: pane, x, y, s1, s0
 
-A packet then finds its entry once for all of them. What leaves the table is handed to each query as its own partials:
-its columns under its names, without a copy, so that nothing behind the low level knows that a table was shared.
+A packet then finds its entry once for all these queries. Each query receives the entries that leave as its own
+partials: its columns under its names, without a copy. So the high level is not aware of sharing.
 
-Tables of the same rows whose keys are fewer, stand in another order, or whose panes are longer are fed from one that
-keeps what they ask for, or that is made to (`lowlevel.table.feeding`).
-
-Shared is a table whose rows, keys in their order, panes and cuts are equal (`identity`), whatever the columns are
-called; equal sub-aggregates, also those of one query, are one word of the entry. **Not shared** are the tables of
-queries whose keys stand in another order, whose pane is a multiple of another's, or whose predicate is written
-differently: their entries would not be the same. Plans of single rows (`lowlevel.table.reducer`), which have no table,
-share the evaluation of their keys and arguments in the same way.
+Queries share a table if rows, keys in their order, panes and spreading are equal (`identity`); names of columns do not
+matter. Equal sub-aggregates, also of one query, are one word of the entry. **Not shared** are tables of queries with
+another order of keys, with a multiple of the pane, or with a predicate that is written differently: their entries would
+differ. Tables with fewer keys, another order, or longer panes can be fed from another one (`lowlevel.table.feeding`).
+Plans of single rows (`lowlevel.table.reducer`) have no table; they share the evaluation of keys and arguments.
 """
 
 from __future__ import annotations
@@ -35,22 +32,22 @@ from lowlevel.table.reducer import QueryReducer
 
 @dataclass(frozen=True, slots=True)
 class Sharer:
-    """One query of a shared table: the number of its plan, its plan, and where its columns stand in the table's."""
+    """One query of a shared table: the number of its plan, its plan, and the positions of its columns in the table."""
 
     number: int
     plan: LowLevelPlan
     places: tuple[int, ...]
 
     def partials(self, shared: pa.RecordBatch) -> pa.RecordBatch:
-        """Return this query's view of a table's partials; the columns are the same memory."""
+        """Return this query's view of a table's partials, without a copy."""
         return pa.RecordBatch.from_arrays([shared.column(place) for place in self.places], schema=self.plan.schema)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedPlan:
-    """What one table keeps, and for whom: `plan` has the sub-aggregates of all sharers.
+    """The plan of one table and the queries that share it: `plan` has the sub-aggregates of all of them.
 
-    `feeder` is the place of the plan whose table can feed this one, None where only packets can.
+    `feeder` is the index of the plan whose table feeds this one; None if packets do.
     """
 
     plan: LowLevelPlan
@@ -58,21 +55,21 @@ class SharedPlan:
     feeder: int | None = None
 
     def handed_out(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Item]]:
-        """Yield a batch of the table's partials as those of every sharer, with the number of its plan."""
+        """Yield a batch of the table's partials for each query, with the number of its plan."""
         for sharer in self.sharers:
             yield sharer.number, batch if sharer.plan is self.plan else sharer.partials(batch)
 
 
 def identity(plan: LowLevelPlan) -> LowLevelPlan:
-    """Return what plans of one table have in common: all but the names of keys, and the sub-aggregates."""
+    """Return the parts of a plan that must be equal to share a table: all but names of keys and sub-aggregates."""
     keys = tuple(replace(key, name=str(place)) for place, key in enumerate(plan.keys))
     return replace(plan, keys=keys, subaggregates=())
 
 
 def share(plans: Sequence[LowLevelPlan], feeding: bool = True) -> list[SharedPlan]:
-    """Group plans by the table they can share, each with its number; sharers are in the order of plans.
+    """Group plans by the table that they can share, each with its number, in the order of `plans`.
 
-    Groups are in that order too, but with `feeding` all behind those that can feed them.
+    With `feeding`, a group is always after the group that feeds it.
     """
     groups: dict[LowLevelPlan, list[int]] = {}
     for number, plan in enumerate(plans):
@@ -106,7 +103,7 @@ def _union(of_table: LowLevelPlan, numbers: list[int], plans: Sequence[LowLevelP
 
 
 def share_conditions(tables: Iterable[QueryReducer]) -> None:
-    """Let tables of one link whose predicate is the same ask one condition, which tests each batch of rows once."""
+    """Share the condition of tables with an equal predicate, so that it tests each batch of rows once."""
     known: dict[tuple[str, FixedRates | None, Expression], Condition] = {}
     for query in tables:
         plan = query.plan

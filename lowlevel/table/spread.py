@@ -1,14 +1,14 @@
-"""Rows that last from start_ts to ts, cut into pieces: one for each pane that a row is in, counters divided among them.
+"""SPREAD: a row that lasts from start_ts to ts is cut into pieces, one for each pane, and its counters are divided.
 
     pane            |          p          |        p + 1        |        p + 2        |
     row                        [start ··················· end)
     offset from its start       0         lo = hi             d
 
-A row of d ns with V bytes has `V * hi // d - V * lo // d` of them in the pane that covers `[lo, hi)` of it. The terms
-of neighbouring pieces cancel, so that the shares add up to V exactly, whatever the panes; no share is off by more than
-1. A row without length, or whose start is behind its end, is one piece.
+The share of a row of d ns with V bytes in the pane that covers `[lo, hi)` of it is `V * hi // d - V * lo // d`. The
+terms of neighbouring pieces cancel, so the shares add up to V exactly, for all panes. Each share is off by at most 1. A
+row without length, or whose start is after its end, is one piece.
 
-Only sums of counters are divided. Any other aggregate sees a row once, whole, in the piece it ends in (`AtEnd`).
+Only sums of counters are divided. Other aggregates use a row once, whole, in its last piece (`AtEnd`).
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from lowlevel.expressions.columns import AnyVector, Columns, Mask, Vector, taken
 from lowlevel.expressions.tree import ENDS, SHARE
 
 MOST_PIECES = 10_000
-"""Pieces of one row, at most: a row of more panes is one piece, at its end, and counted. Such a start is a clock that
-was wrong, or a window far too short."""
+"""Largest number of pieces of one row. A row of more panes is one piece, at its end, and counted: its start comes from
+a wrong clock, or the window is far too short."""
 
 COUNTERS = re.compile(
     r"(raw_)?(packets|bytes)|\w+(Delta|Total)Count|(reverse)?(initiator|responder)(Octets|Packets)", re.IGNORECASE
 )
-"""Names of the columns that count what happened during a row."""
+"""Names of the columns that are counters over the lifetime of a row."""
 
 PIECE_WORDS = 5
 """Words of a piece."""
 
 ROW, PANE, WHOLE = range(3)
-"""Words of the state: the row to go on with, its next pane (from its first), and the rows too long to be cut."""
+"""Words of the state: the next row, its next pane (from its first), and the number of rows with too many panes."""
 
 
 def is_counter(column: str) -> bool:
-    """Whether a column counts what happened during a row, and so can be divided."""
+    """Return whether a column is a counter over the lifetime of a row, and so can be divided."""
     return COUNTERS.fullmatch(column) is not None
 
 
 @helper
 def multiply_divide(value, part, whole):  # type: ignore[no-untyped-def]
-    """Return `value * part // whole` of uint64 with part <= whole: the product is taken in 128 bits."""
+    """Return `value * part // whole` of uint64 with part <= whole; the product has 128 bits."""
     bits = np.uint64(32)
     lower = np.uint64(0xFFFFFFFF)
     one = np.uint64(1)
@@ -73,11 +73,11 @@ def multiply_divide(value, part, whole):  # type: ignore[no-untyped-def]
 def cut_rows(  # type: ignore[no-untyped-def]
     starts, ends, chosen, choose, rows, pane_length, origin, most, state, row_of, pane_of, low, high, length, capacity
 ):
-    """Cut rows into pieces until there are `capacity` or the rows end; return how many pieces.
+    """Cut rows into pieces until there are `capacity` pieces or no more rows; return the number of pieces.
 
-    Where `choose`, only rows with `chosen` = 1. Piece i is of row `row_of[i]`, in pane `pane_of[i]`, and covers the
-    offsets `[low[i], high[i])` of that row's `length[i]` ns; the last of a row has high = length. `state` (3 words)
-    says where to go on. All five have room for `capacity`.
+    If `choose`, only rows with `chosen` = 1. Piece i belongs to row `row_of[i]` and pane `pane_of[i]`, and covers the
+    offsets `[low[i], high[i])` of the row's `length[i]` ns; the last piece of a row has high = length. These five
+    arrays have room for `capacity`. `state` (3 words) is where the next call continues.
     """
     pieces = 0
     row = state[ROW]
@@ -116,7 +116,7 @@ def cut_rows(  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64*, i64*, i64*, i64*, i64, i64*)")
 def share_values(values, row_of, low, high, length, pieces, out):  # type: ignore[no-untyped-def]
-    """Put into `out` (pieces) what each piece has of its row's value; return pieces."""
+    """Write the share of each piece in its row's value to `out` (`pieces` words); return `pieces`."""
     for piece in range(pieces):
         value = values[row_of[piece]]
         if length[piece] == 0:
@@ -133,7 +133,7 @@ def share_values(values, row_of, low, high, length, pieces, out):  # type: ignor
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces of rows. `times` are the starts of their panes; `earliest` is the least of them."""
+    """Pieces of rows. `times` are the starts of their panes; `earliest` is the smallest of them."""
 
     count: int
     earliest: int
@@ -142,13 +142,13 @@ class Pieces:
 
 
 class PieceColumns(Mapping[str, AnyVector]):
-    """Columns of rows as their pieces have them: whole under their names, divided under SHARE and their names.
+    """Columns of pieces: whole values under the column's name, divided values under SHARE and the name.
 
-    ENDS says which piece is the last of its row.
+    The column ENDS tells which piece is the last of its row.
     """
 
     def __init__(self, rows: Columns, row_of: npt.NDArray[np.int64], spans: list[npt.NDArray[np.int64]]) -> None:
-        """`spans` are low, high and length of each piece."""
+        """Set the columns of the rows; `spans` are low, high and length of each piece."""
         self._rows = rows
         self._row_of = row_of
         self._spans = spans
@@ -177,15 +177,15 @@ class PieceColumns(Mapping[str, AnyVector]):
         return iter(self._rows)
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of columns."""
         return len(self._rows)
 
 
 class Spreader:
-    """Cuts the rows of one query, in slices of a fixed number of pieces. Not thread safe."""
+    """Cuts the rows of one query into pieces, a fixed number at a time. Not thread safe."""
 
     def __init__(self, pane: int, origin: int, capacity: int) -> None:
-        """Cut at the panes of `pane` ns from `origin`; up to `capacity` pieces at a time."""
+        """Set the panes of `pane` ns from `origin`, and the largest number of pieces at a time."""
         self.pane = pane
         self.origin = origin
         self.too_long = 0

@@ -1,12 +1,12 @@
-"""The fixed-size table next to the packets (Gigascope's LFTA; Li 2008, §8.2): its memory, and what leaves it.
+"""The fixed-size table that pre-aggregates packets (Gigascope's LFTA; Li 2008, §8.2): its memory and its counters.
 
-A slot is a row of int64 words: `pane, key words…, sub-aggregates…`, and one that says nothing where `entry_width` has
-it. A packet updates the entry with its pane and key, else fills an empty slot, else **evicts** an entry, which leaves
-as a partial. No memory is ever allocated for a packet. The same group may leave several times; partials merge
-(`lowlevel.subaggregates`), so results do not depend on the table's size, on evictions or on the order of packets. Only
-traffic between the levels does.
+A slot is a row of int64 words: `pane, key words…, sub-aggregates…`, and sometimes a word of padding (`entry_width`). A
+packet updates the entry with its pane and key. Otherwise it takes an empty slot, or it **evicts** an entry, which
+becomes a partial. No memory is allocated for a packet. A group may become several partials, which merge
+(`lowlevel.subaggregates`). So results do not depend on the size of the table, on evictions or on the order of packets;
+only the traffic between the levels does.
 
-Where an entry may stand, and when old ones leave: `lowlevel.table.bucket_table` and `lowlevel.table.flushing_table`.
+`lowlevel.table.bucket_table` and `lowlevel.table.flushing_table` define the slot of an entry, and when it is flushed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ from lowlevel.table.entries import AHEAD, BUCKET, COUNT, SUM, opcode, start
 class Tally:
     """Counters of one table, or of several together.
 
-    Packets that found their home slot taken by another entry (`collisions`), in a table with tags only those that began
-    one. Entries that left: for another group, or
-    for the same one in a later pane (`evicted`), because their pane was complete or the input ended (`flushed`), one by
-    one beside the packets (`swept`), because their pane was too old or an order asked for it (`forced`). Packets that
-    left as partials of their own, being too old or too far ahead (`direct`). `burst` is the most entries that left for
-    up to AHEAD packets or for one promise; on an empty poll and at the end nothing waits for them. `resident` entries
-    are in the table, of `panes` panes.
+    * `collisions`: packets whose home slot had another entry; in bucket tables only packets that began an entry.
+    * `evicted`: entries replaced by another group, or by the same group in a later pane.
+    * `flushed`: entries written because their pane was closed or the input ended.
+    * `swept`: entries written one by one between packets. `forced`: entries written together, because their pane was
+      older than the bound or the policy keeps an order.
+    * `direct`: packets that became partials themselves, because they were too old or too far ahead.
+    * `burst`: the largest number of entries written for up to AHEAD packets or one watermark, without those on empty
+      polls and at the end.
+    * `resident`: entries in the table, of `panes` panes.
     """
 
     collisions: int = 0
@@ -49,12 +51,12 @@ class Tally:
 
     @property
     def left(self) -> int:
-        """Partials that have left, in whatever way."""
+        """Number of partials written."""
         return self.evicted + self.flushed + self.swept + self.forced + self.direct
 
 
 def together(tallies: Iterable[Tally]) -> Tally:
-    """Sum up tables; of bursts and of panes the largest counts.
+    """Add the counters of tables; `burst` and `panes` are the largest.
 
     >>> together([Tally(evicted=1, burst=3), Tally(evicted=2, burst=2)])
     Tally(collisions=0, evicted=3, flushed=0, swept=0, forced=0, direct=0, burst=3, resident=0, panes=0)
@@ -68,18 +70,18 @@ def together(tallies: Iterable[Tally]) -> Tally:
 
 
 SPARE = 3
-"""Full batches all of whose packets evict, before what was evicted must be taken."""
+"""Number of full batches whose evicted entries fit into the buffer."""
 
 
 def aligned(rows: int, columns: int) -> npt.NDArray[np.int64]:
-    """Make an uninitialised matrix that begins at a cache line, so that entries of 32 bytes never straddle two."""
+    """Return an uninitialised matrix that begins at a cache line, so that no entry of 32 bytes is in two lines."""
     words = np.empty(rows * columns + CACHE_LINE // 8, np.int64)
     skipped = -words.__array_interface__["data"][0] % CACHE_LINE // 8
     return words[skipped : skipped + rows * columns].reshape(rows, columns)
 
 
 def entry_width(key_words: int, subaggregates: Sequence[SubAggregate]) -> int:
-    """Return the words of an entry. Where one more makes it a cache line it has that one, instead of parts of two."""
+    """Return the words of an entry. It has a word of padding if that makes it exactly one cache line."""
     used = 1 + key_words + len(subaggregates)
     return LINE_WORDS if used == LINE_WORDS - 1 else used
 
@@ -98,7 +100,8 @@ class Table(ABC):
     ) -> None:
         """Make a table of `slots`, a power of two, for batches of up to `capacity` packets.
 
-        `at_once` entries at most leave for one batch or one promise. ValueError where there are not `fewest` slots.
+        At most `at_once` entries are written for one batch or watermark. Raises ValueError for less than `fewest`
+        slots.
         """
         if slots < fewest or slots & (slots - 1):
             raise ValueError(f"a table needs a power of two of at least {fewest} slots, got {slots}")
@@ -116,12 +119,14 @@ class Table(ABC):
         self.words = column_matrix(max(1, key_words), capacity)
         self.args = column_matrix(max(1, len(subaggregates)), capacity)
         self.stride = self.words.shape[1]
-        self.word_at = np.arange(self.words.shape[0]) * self.stride  # where each column begins, from that of `words` on
+        self.word_at = (
+            np.arange(self.words.shape[0]) * self.stride
+        )  # offset of each column from the beginning of `words`
         self.arg_at = np.arange(self.args.shape[0]) * self.stride
         self._everyone = np.ones(1, np.uint8)
         self._homes = np.zeros(3 * AHEAD, np.int64)
         self._hashes = np.zeros(AHEAD, np.uint64)
-        # Addresses are taken once: asking numpy for them at every call costs as much as hundreds of packets.
+        # Addresses are computed once: numpy takes as long for them as hundreds of packets.
         self._slots = pointer(self.slots, "i64")
         self._tags = pointer(self.tags, "u64")
         self._hashes_at = pointer(self._hashes, "u64")
@@ -149,39 +154,40 @@ class Table(ABC):
         origin: int,
         limit: int = INT_MAX,
     ) -> None:
-        """Add the packets whose key words and arguments stand in `words` and `args`. `evictions_due` first.
+        """Add the packets in the columns `words` and `args`. Call `evictions_due` before.
 
-        Panes are `pane` ns long from `origin` on; where entries leave bit by bit, no packet opens one above `limit`.
+        Panes are `pane` ns long from `origin` on. In tables that are flushed gradually, no packet opens a pane above
+        `limit`.
         """
 
     @abstractmethod
     def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Hand out every entry of a pane below `before`, some at a time; each valid until the next is asked for.
+        """Yield the entries of all panes below `before`, some at a time. Call `take_evicted` before.
 
-        `take_evicted` first.
+        Each array is valid until the next is requested.
         """
 
     @property
     @abstractmethod
     def residents(self) -> npt.NDArray[np.int64]:
-        """A copy of the entries that are in the table."""
+        """Return a copy of the entries in the table."""
 
     @property
     @abstractmethod
     def tally(self) -> Tally:
-        """The counters so far."""
+        """Return the counters."""
 
     def take_entries(self) -> None:
-        """Say that rows will be entries of another table, not packets: what these counted is added up."""
+        """Accept entries of another table as rows, instead of packets: counts are added, not incremented."""
         self.ops = np.where(self.ops == COUNT, SUM, self.ops)
         self._ops = pointer(self.ops, "i64")
 
     @property
     def evictions_due(self) -> bool:
-        """Whether what was evicted must be taken before the next full batch, or the next promise."""
+        """Return whether evicted entries must be taken before the next full batch or watermark."""
         return self.evicted_rows + self.at_once > len(self.evicted)
 
     def take_evicted(self) -> npt.NDArray[np.int64]:
-        """Hand out the evicted entries, rows of the table's words; valid until the next update or flush."""
+        """Return the evicted entries, a row of words each; valid until the next update or flush."""
         rows, self.evicted_rows = self.evicted_rows, 0
         return self.evicted[:rows]
