@@ -1,7 +1,7 @@
 """A setting of the C library: freed memory stays with the process.
 
 The columns of a batch of partials are megabytes that are soon freed. glibc returns such pages to the system and
-requests them again. The first access to a new page takes as long as a few packets, or many packets on a virtual machine.
+requests them again. The first access to a new page takes as long as several packets, or many on a virtual machine.
 """
 
 from __future__ import annotations
