@@ -15,30 +15,30 @@ LATE_PARTIALS = Metric(
     "wiretide_late_partials_total",
     "counter",
     ("query",),
-    "Times a partial was left out of a window because that window was already final, or an operator of a graph dropped"
-    " a row.",
+    "Partials left out of a window because it was already final, counted per window, and late rows that an"
+    " operator dropped.",
 )
 LATE_ROWS = Metric(
     "wiretide_late_rows_total",
     "counter",
     ("query",),
-    "Rows left out of at least one window because it was final, or dropped by an operator of a graph; without count(*)"
-    " told in runs with a slack alone.",
+    "Rows left out of at least one window because it was final, or dropped by an operator. Without count(*) only"
+    " runs with a slack count them.",
 )
 OUTSIDE_WINDOWS = Metric(
     "wiretide_partials_outside_windows_total",
     "counter",
     ("query",),
-    "Partials that belong to no window: older than ORIGIN, or between windows where SLIDE is greater than RANGE.",
+    "Partials that belong to no window: older than ORIGIN, or between windows if SLIDE is greater than RANGE.",
 )
 PARTIALS_BEYOND_CAP = Metric(
     "wiretide_partials_beyond_cap_total",
     "counter",
     ("query",),
-    "Partials of groups that a query with RANGE ALL does not keep: as many as its CAP came before them.",
+    "Partials of groups that a query with RANGE ALL does not keep, because it has reached its CAP.",
 )
 ROWS_BEYOND_CAP = Metric(
-    "wiretide_rows_beyond_cap_total", "counter", ("query",), "Rows behind such partials; told of queries with count(*)."
+    "wiretide_rows_beyond_cap_total", "counter", ("query",), "Rows of these partials, for queries with count(*)."
 )
 WINDOWS_CLOSED = Metric(
     "wiretide_windows_closed_total", "counter", ("query",), "Windows that became final and had at least one group."
@@ -46,56 +46,55 @@ WINDOWS_CLOSED = Metric(
 RESULT_ROWS = Metric("wiretide_result_rows_total", "counter", ("query",), "Rows of results, after HAVING.")
 WINDOWS_OPEN = Metric("wiretide_windows_open", "gauge", ("query",), "Windows that hold groups and are not final yet.")
 STATE_BYTES = Metric(
-    "wiretide_state_bytes", "gauge", ("query",), "Bytes of state: open windows, and what else a graph holds."
+    "wiretide_state_bytes", "gauge", ("query",), "Bytes of state: open windows, and rows and keys of other operators."
 )
 LOW_WATERMARK = Metric(
     "wiretide_low_watermark_seconds",
     "gauge",
     ("query", "link"),
-    "Promise of the link: no later packet is older than this (seconds since the epoch, in the capture's own time).",
+    "Watermark of the link: no later packet is older (seconds since the epoch, in the time of the capture).",
 )
 PUNCTUATION_LAG = Metric(
     "wiretide_punctuation_lag_seconds",
     "gauge",
     ("query", "link"),
-    "How far the link's low watermark lies behind the newest packet time seen on any link of the query.",
+    "Difference between the newest packet time of all links of the query and the link's watermark.",
 )
 OPERATOR_ROWS_RECEIVED = Metric(
     "wiretide_operator_rows_received_total",
     "counter",
     ("query", "operator"),
-    "Rows that reached an operator of a query with several: a join, DISTINCT, windows or groups; partials of a link,"
-    " where windows are directly over it.",
+    "Rows that reached an operator of a query with several operators. Windows directly over a link count its partials.",
 )
 OPERATOR_RESULT_ROWS = Metric(
-    "wiretide_operator_result_rows_total", "counter", ("query", "operator"), "Rows that left such an operator."
+    "wiretide_operator_result_rows_total", "counter", ("query", "operator"), "Rows that the operator returned."
 )
 OPERATOR_LATE_ROWS = Metric(
     "wiretide_operator_late_rows_total",
     "counter",
     ("query", "operator"),
-    "Rows that such an operator dropped, or left out of a window, since it had promised that none would follow.",
+    "Rows that the operator dropped, or left out of a window, because they were below the watermark.",
 )
 OPERATOR_ROWS_HELD = Metric(
     "wiretide_operator_rows_held",
     "gauge",
     ("query", "operator"),
-    "Rows of both sides that a join keeps, keys that DISTINCT does, or open groups that hold times of rows.",
+    "Rows of both sides that a join stores, keys that DISTINCT stores, or open groups with times of rows.",
 )
 OPERATOR_STATE_BYTES = Metric(
-    "wiretide_operator_state_bytes", "gauge", ("query", "operator"), "Bytes of the state of such an operator."
+    "wiretide_operator_state_bytes", "gauge", ("query", "operator"), "Bytes of the state of the operator."
 )
 JOIN_ROWS_STORED = Metric(
     "wiretide_join_rows_stored_total",
     "counter",
     ("query", "operator"),
-    "Rows that a join kept for a while; the others could meet no later row.",
+    "Rows that a join stored because a later row could match them.",
 )
 JOIN_PAIRS = Metric(
     "wiretide_join_pairs_total",
     "counter",
     ("query", "operator"),
-    "Pairs of rows in each other's windows and with equal keys, before the rest of the join's condition is tested.",
+    "Pairs of rows in each other's windows with equal keys, before the rest of the join's condition is evaluated.",
 )
 
 SPOOL_SEGMENTS_READ = Metric(
@@ -105,58 +104,62 @@ SPOOL_SEGMENTS_LOST = Metric(
     "wiretide_spool_segments_lost_total",
     "counter",
     ("link", "cause"),
-    "Segments of the link's spool that could not be read, by cause: missing (dropped by the node when the spool was"
-    " full, or deleted by somebody) or damaged.",
+    "Segments of the link's spool that could not be read, by cause: missing (deleted, or dropped because the"
+    " spool was full) or damaged.",
 )
 SPOOL_PARTIALS_READ = Metric(
     "wiretide_spool_partials_read_total",
     "counter",
     ("query", "link"),
-    "Partials of the query that were read from the link's spool; they are all received.",
+    "Partials of the query that were read from the link's spool. All are received.",
 )
 SPOOL_PARTIALS_SAMPLED = Metric(
     "wiretide_spool_partials_sampled_total",
     "counter",
     ("query", "link"),
-    "Such partials that are estimates: the node reduced a part of the packets, as its spool or its ring was filling.",
+    "Partials from the link's spool that are estimates: the node sampled the packets because its spool or its"
+    " ring was filling.",
 )
 SPOOL_PARTIALS_PASSED_OVER = Metric(
     "wiretide_spool_partials_passed_over_total",
     "counter",
     ("link",),
-    "Partials in the link's spool that no query here takes: of other queries, or the same ones by another name.",
+    "Partials in the link's spool that no query of this run reads: they belong to other queries, or to other"
+    " names of the same query.",
 )
 SPOOL_SEGMENTS_WITHOUT_QUERY = Metric(
     "wiretide_spool_segments_without_query_total",
     "counter",
     ("query", "link"),
-    "Segments of the link's spool that were read, and whose node was started without the query.",
+    "Segments of the link's spool that were read, but whose node was started without the query.",
 )
 SPOOL_PARTIALS_LOST = Metric(
     "wiretide_spool_partials_lost_total",
     "counter",
     ("link",),
-    "Partials, of all the node's queries, in lost segments, as far as the segments around them say how many.",
+    "Partials of all the node's queries in lost segments, as far as the neighbouring segments contain their number.",
 )
 SPOOL_PARTIALS_SHED = Metric(
     "wiretide_spool_partials_shed",
     "gauge",
     ("link",),
-    "Partials that the link's node ever threw away because its spool was full, as the newest segment read says.",
+    "Partials that the link's node has discarded because its spool was full, as recorded in the newest segment"
+    " that was read.",
 )
 SPOOL_NEWEST = Metric(
     "wiretide_spool_newest_segment_seconds",
     "gauge",
     ("link",),
-    "When the newest segment read of the link's spool was written, by the node's clock (seconds since the epoch).",
+    "Time at which the newest segment read from the link's spool was written, by the node's clock (seconds since"
+    " the epoch).",
 )
 
 SPARK_RESTARTS = Metric(
     "wiretide_spark_restarts_total",
     "counter",
     ("reason",),
-    "Restarts of the query on Spark from its checkpoint, and repeated jobs of a finite query, by reason: worker_start"
-    " (a Python worker did not start in time), worker_end (a Python worker ended) or executor_lost.",
+    "Restarts of a query on Spark from its checkpoint, and repeated jobs of a finite query. Reasons: worker_start"
+    " (a Python worker did not start in time), worker_end (a Python worker ended), executor_lost.",
 )
 
 PIPELINE_METRICS = (

@@ -229,7 +229,7 @@ def test_a_micro_batch_done_again_reads_and_writes_the_same_versions(tmp_path: P
 
 def test_a_version_that_is_gone_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(
-        FolderError, match=r"7\.json: missing: the checkpoint goes on after micro-batch 7.*another folder"
+        FolderError, match=r"7\.json: missing: the checkpoint continues after micro-batch 7.*another folder"
     ):
         PartState(tmp_path, 0).load(7, 1)
 

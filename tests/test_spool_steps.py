@@ -250,7 +250,7 @@ def test_a_damaged_segment_is_told_by_its_name_and_the_rest_is_read(captures: li
     assert engine.totals.samples.total(SPOOL_SEGMENTS_LOST) == 1
     (told,) = engine.warnings
     assert told.startswith(f"{path}: not whole: ")
-    assert told.endswith("; what was in it is not in any result")
+    assert told.endswith("; its rows are missing in the results")
 
 
 def test_a_damaged_last_segment_is_told_too(captures: list[Input], tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_damaged_last_segment_is_told_too(captures: list[Input], tmp_path: Pat
     assert not engine.finished
     (told,) = engine.warnings
     assert told.startswith(f"{path}: not whole: ")
-    assert told.endswith("; what was in it is not in any result")
+    assert told.endswith("; its rows are missing in the results")
 
 
 PER_LINK = "SELECT link, count(*) AS n FROM packets [RANGE {0} seconds, SLIDE {0} seconds, WA ts] GROUP BY link"

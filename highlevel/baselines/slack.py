@@ -49,7 +49,7 @@ class SlackAggregate:
     ) -> None:
         """Close each window `slack` units of the column `time` after its end."""
         if slack < 0:
-            raise ValueError(f"slack is how long to wait, got {slack}")
+            raise ValueError(f"slack must not be negative, got {slack}")
         self.window, self.slack, self.lateness, self.time = window, slack, lateness, time
         self.aggregate = Aggregate(groups, subaggregates)
         self.high = BEGINNING

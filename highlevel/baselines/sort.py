@@ -26,7 +26,7 @@ class SlackSort:
     def __init__(self, slack: int | None, time: str = "ts") -> None:
         """Wait `slack` units of the column `time`. With None wait for punctuations only."""
         if slack is not None and slack < 0:
-            raise ValueError(f"slack is how long to wait, got {slack}")
+            raise ValueError(f"slack must not be negative, got {slack}")
         self.slack, self.time = slack, time
         self.buffer = SortBuffer(time)
         self.high = BEGINNING

@@ -100,7 +100,7 @@ def arrange(
     """
     whole = np.sort(np.concatenate([np.empty(0, np.int64), *arrivals]))
     if len(whole) == 0:
-        raise InputError("there is no row in the input, expected some to compare with")
+        raise InputError("got no row in the input, expected at least one")
     length, ticks = _ticks(whole, settle, tick)
     sources: list[Source] = []
     lows, highs = [], []

@@ -91,13 +91,13 @@ def question_of(plan: Plan) -> Question:
 def _check_windows(aggregation: Aggregation) -> None:
     window = aggregation.window
     if window == WHOLE_INPUT:
-        raise NotComparedError("a query without a window, which is answered when all input is read,")
+        raise NotComparedError("a query without a window")
     if not isinstance(window, SlidingWindow):
         raise NotComparedError(f"a window of this kind ({type(window).__name__})")
     if window.origin or aggregation.low.origin:
-        raise NotComparedError("a window with an origin of its own")
+        raise NotComparedError("a window with another origin")
     if aggregation.foldings or aggregation.low.spread:
-        raise NotComparedError("a query that keeps sketches, or spreads rows over the time they last,")
+        raise NotComparedError("a query with sketches, or with rows that are spread over time,")
     if aggregation.emit_late:
         raise NotComparedError("a query that reports late rows")
 
@@ -148,7 +148,7 @@ def _timed(join: Join) -> Join:
     if spec.kind is not JoinKind.INNER:
         raise NotComparedError(f"a {spec.kind} join")
     if len(join.left.progress) != 1 or len(join.right.progress) != 1:
-        raise NotComparedError("a join of rows without a time of their own")
+        raise NotComparedError("a join of rows without a time")
     left, right = _with_time(spec.left, LEFT_TIME), _with_time(spec.right, RIGHT_TIME)
     return replace(join, spec=replace(spec, left=left, right=right))
 

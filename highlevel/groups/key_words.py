@@ -4,7 +4,7 @@
     NUMBER     64 bits: integers, BOOL, FLOAT                1: the value
     NULLABLE   the same, with NULLs                          2: the value or 0, whether it is NULL
     SHORT      strings of up to 7 bytes: IPv4, MACs, names   1: the bytes, above them the length + 1; 0 is NULL
-    WIDE       strings of up to 16 bytes: IPv6               3: two of bytes, one of the length + 1; 0 is NULL
+    WIDE       strings of up to 16 bytes: IPv6               3: the bytes in two words, the length + 1 (0: NULL)
     LONG       strings of any length                         1: its number (`long_strings`); -1 is NULL
 
 A column has the smallest form for its values, so IPv4 addresses need no room for IPv6. All NaN have the same words, and

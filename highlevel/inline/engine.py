@@ -43,7 +43,7 @@ WHAT = "one capture: merge captures first (mergecap -w all.pcap a.pcap b.pcap), 
 
 
 def check_one_input(leaves: Iterable[Leaf], inputs: Iterable[Input]) -> None:
-    """Raise InputError where a leaf of such a query reads several inputs, or a folder whose files come in any order."""
+    """Raise InputError if a leaf of such a query reads several inputs, or a folder whose files have no order."""
     inputs = list(inputs)
     for leaf in leaves:
         fed = [each for each in inputs if each.feeds(leaf)] if leaf.low.in_arrival_order else []
@@ -60,40 +60,42 @@ def check_one_input(leaves: Iterable[Leaf], inputs: Iterable[Input]) -> None:
 ALL_METRICS = by_name(CAPTURE_METRICS, LOW_METRICS, HIGH_METRICS)
 
 QUEUED = 2
-"""Items between the levels, for each thread of the low level and as many more; each holds at most as many partials as
-a table has slots."""
+"""Factor of the queue between the levels, per thread of the low level.
+
+An item has at most one partial per table slot.
+"""
 
 MOST_THREADS = 8
-"""Threads that are used without being asked for."""
+"""Maximum number of threads by default."""
 
 LIVE_SLACK = 10_000_000_000
-"""How far, ns, the rows of a live input may be behind its newest unless told otherwise."""
+"""Default of the allowed disorder of live inputs, in ns."""
 
 EXACT = -1
-"""The slack of an input that promises nothing until its end, so that no row of it can be late."""
+"""Allowed disorder of an input without watermark before its end, so that no row of it can be late."""
 
 LARGE_STATE = 1 << 30
-"""Bytes of operator state from which on a run says that its windows and joins need much memory."""
+"""Bytes of operator state above which a run reports that its windows and joins need much memory."""
 
 ROWS_BETWEEN_LOOKS = 1 << 20
-"""Rows of the low level after which the state is measured again: that takes a while where many windows are open."""
+"""Rows of the low level between two measurements of the state, which take time if many windows are open."""
 
 OF_EACH_FILE = (FLOW_SESSIONS.name, FLOW_SETS_WAITING.name)
-"""Gauges that add up over the files of a link: each has sessions of its own."""
+"""Gauges that are added over the files of a link, because each file has separate sender sessions."""
 
 
 class UnwantedError(Exception):
-    """Ends a thread of the low level when nobody takes its results any more."""
+    """Ends a thread of the low level after the consumer of its results has stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One capture and the link it belongs to; several may be one link. A path `-` is standard input.
+    """One capture and its link. Several captures may belong to one link. A path `-` is standard input.
 
-    `stream` is the name in FROM that reads it (without regard to case); None where every name does. With `follow` what
-    is appended to the file, or comes into the folder or under the names of the glob, is part of it. With `spool` the
-    path is the folder of a spool (`lowlevel.spool`), which `highlevel.spark` reads and the inline engine does not.
-    `bound_kinds` are the kinds of rows that name a link of the run: `FROM packets` then reads that link alone.
+    `stream` is the name in FROM that reads it, in any case; None for every name. With `follow` the input includes data
+    appended later, and new files in the folder or matching the glob. With `spool` the path is the folder of a spool
+    (`lowlevel.spool`). Only `highlevel.spark` reads spools. `bound_kinds` are the kinds of rows that name a link of the
+    run: `FROM packets` then reads only that link.
     """
 
     link: str
@@ -105,7 +107,7 @@ class Input:
 
     @property
     def name(self) -> str:
-        """What the capture is called in messages."""
+        """Name of the capture in messages."""
         return "standard input" if str(self.path) == STANDARD_INPUT else str(self.path)
 
     def feeds(self, leaf: Leaf) -> bool:
@@ -123,7 +125,7 @@ def files_of(link: str, inputs: Sequence[Input]) -> tuple[Path, ...]:
 
 
 def available_threads() -> int:
-    """As many threads as this process may use cores, up to MOST_THREADS."""
+    """Return the number of cores that this process may use, at most MAX_THREADS."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, MOST_THREADS)
 
@@ -131,9 +133,9 @@ def available_threads() -> int:
 class InlineRun:
     """One pass over inputs for any number of queries.
 
-    The low level runs in `threads` threads, and one more for each live input; the operators in whoever takes the
-    results. With one thread, and no live input, everything does. The answer is the same for every number of threads,
-    save the last bits of sums of FLOAT, and the order of the rows of one window.
+    The low level runs in `threads` threads, and one more for each live input. The operators run in the thread that
+    reads the results. With one thread and no live input, everything runs in that thread. The answer does not depend on
+    the number of threads, except for the last bits of FLOAT sums and the order of the rows of one window.
     """
 
     def __init__(
@@ -148,10 +150,10 @@ class InlineRun:
     ) -> None:
         """Open and check every input.
 
-        `slack`, ns, is what rows may be behind the newest of their input, where that cannot tell exactly: in streams,
-        and for flows. None means LIVE_SLACK for live inputs, and EXACT for others. By `lull` live inputs that are
-        silent go by its clock (`lowlevel.promises.lull`); without it their windows wait. `threads` None means
-        `available_threads()`. Raises InputError for a file that is no capture, ValueError for no threads.
+        `slack` is the allowed disorder in ns, for inputs without exact watermarks: streams and flows. None means
+        LIVE_SLACK for live inputs and EXACT for others. With `lull` an idle live input advances by its clock
+        (`lowlevel.promises.lull`); otherwise its windows wait. `threads` None means `available_threads()`. Raises
+        InputError for a file that is no capture, ValueError for no threads.
         """
         leaves = [leaf for plan in plans for leaf in plan.leaves]
         self.inputs = [each for each in inputs if any(each.feeds(leaf) for leaf in leaves)]
@@ -182,7 +184,7 @@ class InlineRun:
         exact = all(each is None for each in self.slacks) and (lull is None or not self.live)
         self.plans = list(plans) if exact else [plan.counting_rows() for plan in plans]
         self._leaves = [(reader, leaf) for reader, plan in enumerate(self.plans) for leaf in plan.leaves]
-        """Every leaf with the number of its plan; the number of a leaf in the run is its place here."""
+        """Every leaf with the number of its plan. The number of a leaf in the run is its position here."""
         self.total = 0
         self.lanes: list[Lane] = []
         tables = TableShares(slots)
@@ -224,9 +226,9 @@ class InlineRun:
         ]
 
     def results(self) -> Generator[tuple[int, pa.RecordBatch], None, None]:
-        """Run; yields (number of the plan, rows of closed windows in order of their end) as they become final.
+        """Run, and yield (number of the plan, rows of final windows in the order of their ends).
 
-        The low level is a few items ahead of the operators and of whoever takes the results.
+        The low level is a few items ahead of the operators and of the consumer.
         """
         unmeasured = 0
         for place, lane, item in self._low_level():
@@ -243,7 +245,7 @@ class InlineRun:
 
     @property
     def pairs(self) -> int:
-        """Pairs of rows that the joins of all queries have found so far; any thread may ask."""
+        """Number of pairs that the joins of all queries have found so far. Thread-safe."""
         return sum(pipeline.pairs for pipeline in self.pipelines)
 
     def _look_at_state(self) -> None:
@@ -255,7 +257,7 @@ class InlineRun:
             self.on_large_state = None
 
     def _low_level(self) -> Iterator[Sent]:
-        """Run the lanes: in threads, or, where one thread was asked for and no input is live, in this one."""
+        """Run the lanes in threads, or in this thread with one thread and no live input."""
         producers = [self._schedule.work() for _ in range(min(self.threads, len(self._schedule.lanes)))]
         producers += [self._listen(lane) for lane in self.lanes if isinstance(lane, LiveLane)]
         if self.threads == 1 and not self.live:
@@ -263,7 +265,7 @@ class InlineRun:
         return ahead(producers, QUEUED * (1 + len(producers)), self._unwanted)
 
     def stop(self) -> None:
-        """Make live inputs end with what has been read. Returns at once; a handler of signals may call it."""
+        """End live inputs after the data read so far. Returns at once; a signal handler may call this method."""
         self._stopping = True
 
     def _listen(self, lane: LiveLane) -> Iterator[Sent]:
@@ -272,7 +274,7 @@ class InlineRun:
 
     @property
     def done(self) -> int:
-        """Bytes that have been read; a byte that is scanned but not yet decoded is half done."""
+        """Bytes that have been read. A byte that is scanned but not yet decoded counts half."""
         return self._passed // PASSES
 
     def _advance(self, amount: int) -> None:
@@ -285,7 +287,7 @@ class InlineRun:
                 self.progress(self.done, self.total)
 
     def readings(self) -> list[Reading]:
-        """Tell what became of each input, in their order; it is whole once all results have been taken."""
+        """Return the outcome of each input, in their order. It is complete after the last result."""
         lanes: dict[int, list[Lane]] = {}
         for lane in self.lanes:
             lanes.setdefault(lane.port.number, []).append(lane)
@@ -295,9 +297,10 @@ class InlineRun:
         ]
 
     def samples(self) -> Samples:
-        """Return every counter and gauge; they are whole once all results have been taken."""
+        """Return every counter and gauge. They are complete after the last result."""
         samples = Samples()
-        # A link may have tables in several lanes: those of one input were there together, those that are there are.
+        # A link may have tables in several lanes. Lanes of one input have tables at the same time, and the existing
+        # ones count.
         tables: dict[int | None, Samples] = {}
         for lane in self.lanes:
             counted = Samples(lane.samples())
@@ -317,7 +320,7 @@ class InlineRun:
         return samples
 
     def _slack(self, slack: int | None, capture: AnyCapture, leaves: Sequence[Leaf]) -> int | None:
-        """Return the slack of one input's nodes; None is exact."""
+        """Return the allowed disorder of one input's nodes, None for exact watermarks."""
         if isinstance(capture, Capture) and any(leaf.low.exact_low for leaf in leaves):
             return None  # its scan knows better
         live = isinstance(capture, StreamedCapture) and capture.live

@@ -1,10 +1,10 @@
-"""Lanes: the shares in which inputs go through the low level, each with tables of its own.
+"""Lanes: shares of the inputs in the low level, each with separate tables.
 
-An input is one lane. Only a big mapped file is several: its blocks are dealt to them, one after the other, to whichever
-is free. A lane is a port of every pipeline that reads the input, and what it promises holds for its own later rows; so
-Meld, which takes the minimum over all ports, is all that lanes have to do with each other.
+An input is one lane. Only a large mapped file has several lanes: its blocks are distributed over them, one after the
+other, to the next free lane. A lane is a port of every pipeline that reads the input, and its watermark is about its
+own later rows. Lanes are connected only by `Meld`, which uses the minimum over all ports.
 
-A block's `low` looks at all later blocks of its file. Those that its lane will take are among them.
+The watermark of a block is about all later blocks of its file, which include the later blocks of its lane.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ FEWEST_SLOTS = 1024
 
 
 def most_at_once(spans: Iterable[tuple[int, int]]) -> int:
-    """How many of the spans of time, first and last instant, overlap at most: so many lanes have tables at once."""
+    """Return the maximum number of spans (first and last instant) that overlap: the number of lanes with tables."""
     edges = [edge for first, last in spans for edge in ((first, 1), (last + 1, -1))]
     return max(itertools.accumulate(step for _, step in sorted(edges)), default=0)
 
 
 def shared_slots(slots: int, lanes: int) -> int:
-    """Slots of each table where `lanes` lanes have tables at once: the memory of TABLES_IN_FULL whole ones, shared."""
+    """Return the slots of each table if `lanes` lanes share the memory of TABLES_IN_FULL full tables."""
     while lanes > TABLES_IN_FULL and slots > FEWEST_SLOTS:
         slots //= 2
         lanes = (lanes + 1) // 2
@@ -52,11 +52,11 @@ def shared_slots(slots: int, lanes: int) -> int:
 
 
 class TableShares:
-    """Says how large the tables of each lane are, as lanes begin and end; any threads may call it.
+    """Sizes of the tables of lanes, as lanes begin and end. Thread-safe.
 
-    Lanes whose overlap is known beforehand (`expected`) share the memory of TABLES_IN_FULL whole tables. Of others,
-    which begin when they do, the first TABLES_IN_FULL have whole ones, as many more have halves, twice as many
-    quarters, and so on: whenever their number doubles, half the memory of the whole ones is added.
+    Lanes whose overlap is known beforehand (`expected`) share the memory of TABLES_IN_FULL whole tables. For other
+    lanes the first TABLES_IN_FULL have full tables, the same number of further lanes half tables, twice that number
+    quarter tables, and so on. Doubling the number of lanes adds half the memory of the full tables.
     """
 
     def __init__(self, slots: int) -> None:
@@ -67,7 +67,7 @@ class TableShares:
         self._lock = Lock()
 
     def take(self) -> int:
-        """Begin a lane; returns the slots of each of its tables."""
+        """Begin a lane. Return the slots of each of its tables."""
         with self._lock:
             self._open += 1
             return shared_slots(self.slots, max(self.expected, self._open))
@@ -82,7 +82,10 @@ Numbered = tuple[int, Item]
 """An item, and the number of the leaf it is for."""
 
 PASSES = 2
-"""Times that each byte of a mapped file is read: scanned and decoded. A byte of a stream counts as much, read once."""
+"""Times that each byte of a mapped file is read: scanned and decoded.
+
+A byte of a stream is read once, but counts twice.
+"""
 
 Progress = Callable[[int], None]
 """Called with the bytes done since its last call."""
@@ -90,10 +93,10 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Port:
-    """What a lane is for: the number of its input and its link, the leaves it feeds with their numbers, and its tables.
+    """Input of a lane: the numbers of its input and link, the leaves that read it with their numbers, and its tables.
 
-    `files` are all files of the link, if it has several. `slack` is that of `Node`. `lull` says when live inputs are
-    silent, where that is to be known.
+    `files` are all files of the link, if it has several. `slack` is the parameter of `Node`. `lull` detects idle live
+    inputs, if they are to advance.
     """
 
     number: int
@@ -107,22 +110,22 @@ class Port:
 
     @property
     def knowledge(self) -> Knowledge:
-        """What is known of the order of the input's rows."""
+        """Known order of the input's rows."""
         kind = Kind.EXACT if self.slack is None else Kind.LATE_BY_TIME
         return Knowledge(kind, self.slack, None if self.lull is None else self.lull.threshold)
 
 
 class Lane:
-    """One port of the low level: its tables, its counters and how far it has come. One thread at a time."""
+    """One port of the low level: its tables, its counters and its position. Used by one thread at a time."""
 
     def __init__(self, port: Port, capture: AnyCapture) -> None:
         """Read `capture`, or a share of it."""
         self.port = port
         self.capture = capture
         self.key = BEGINNING
-        """Time, ns, by which lanes that wait go on: the smallest first."""
+        """Time in ns by which waiting lanes continue, the smallest first."""
         self.lead = END
-        """How much greater, ns, the key may be than those of lanes that are being read."""
+        """Maximum difference in ns between this key and the keys of the lanes that are being read."""
         self.newest = BEGINNING
         """Largest record time so far, ns."""
         self.node: Node | None = None
@@ -130,7 +133,7 @@ class Lane:
         self._counted: Samples | None = None
 
     def promise(self, low: int) -> Iterator[Numbered]:
-        """Promise that no later record of the lane has a ts below `low`, where that says something about its rows."""
+        """Raise the watermark of the lane to `low`, if it is new for its rows."""
         for reader, leaf in self.port.leaves:
             if leaf.low.exact_low or low == END:
                 yield reader, Punctuation(self.port.link, low)
@@ -142,7 +145,7 @@ class Lane:
         yield from self._numbered(node.process(block))
 
     def end(self, damage: str | None) -> Iterator[Numbered]:
-        """Let everything leave that is in the tables; keep the counters and give the memory back."""
+        """Flush the tables, keep the counters and release the memory."""
         if self.node is not None:
             yield from self._numbered(self.node.finish())
             yield from self._numbered(self.node.progress(END))
@@ -155,11 +158,11 @@ class Lane:
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing left to do."""
+        """Return True if no work is left."""
         return self._counted is not None
 
     def samples(self) -> Samples:
-        """Return the counters; they are whole once the lane has ended."""
+        """Return the counters. They are complete when the lane has ended."""
         if self._counted is not None:
             return self._counted
         node = self.node or self._make_node([], 0)
@@ -192,16 +195,16 @@ class Deal:
         self.capture = capture
         self.scan = PiecewiseScan(capture, pieces, block_records)
         self.low = BEGINNING
-        """Smallest record time of the file, ns; END where it has none."""
+        """Smallest record time of the file, ns; END without records."""
         self.newest = BEGINNING
-        """Largest record time of the file, ns; BEGINNING where it has none."""
+        """Largest record time of the file, ns; BEGINNING without records."""
         self.damage: str | None = None
         self._unwalked = self.scan.pieces
         self._left: deque[Block] = deque()
         self._lock = Lock()
 
     def walk(self, piece: int, progress: Progress) -> None:
-        """Scan one piece; the thread that ends the last one makes ready to deal."""
+        """Scan one piece. The thread that scans the last piece prepares the distribution of blocks."""
         self.scan.walk(piece, progress)
         with self._lock:
             self._unwalked -= 1
@@ -213,7 +216,7 @@ class Deal:
         self._left.extend(index.blocks)
 
     def take(self) -> Block | None:
-        """Take the next block; None where none is left."""
+        """Return the next block, or None after the last."""
         try:
             return self._left.popleft()
         except IndexError:
@@ -221,7 +224,7 @@ class Deal:
 
     @property
     def over(self) -> bool:
-        """Whether no block is left."""
+        """Return True after the last block."""
         return not self._left
 
 
@@ -229,18 +232,18 @@ class MappedLane(Lane):
     """A lane that takes blocks of a mapped file."""
 
     def __init__(self, port: Port, deal: Deal, first: bool) -> None:
-        """Take blocks from `deal`; of its lanes the `first` tells how the file ended."""
+        """Read blocks from `deal`. The `first` of its lanes reports the damage at the end of the file."""
         super().__init__(port, deal.capture)
         self.deal = deal
         self.first = first
 
     def begin(self) -> Iterator[Numbered]:
-        """Promise before the first row what the scan has found."""
+        """Emit the watermark of the scan before the first row."""
         self.key = self.deal.low
         yield from self.promise(self.deal.low)
 
     def step(self, progress: Progress) -> Iterator[Numbered]:
-        """Reduce the next block, where one is left; end where none is."""
+        """Process the next block, or end after the last."""
         block = self.deal.take()
         if block is not None:
             yield from self.take_in(block)
@@ -251,11 +254,11 @@ class MappedLane(Lane):
 
 
 class StreamLane(Lane):
-    """A lane over a finite stream: steps of a block each, as those of mapped files.
+    """Lane over a finite stream. A step processes one block, as for mapped files.
 
-    Its key is the least time of its last block, so that several streams advance together; a record that is dated wrong
-    moves it by a block at most. Before the first it is the least of the first AGREEING records, which a look at the
-    beginning of the stream tells: of many files that follow each other few are open at a time.
+    Its key is the smallest time of its last block, so several streams advance together. A record with a wrong time
+    moves the key for one block only. Before the first block the key is the smallest time of the first AGREEING records
+    at the beginning of the stream. So few of many consecutive files are open at a time.
     """
 
     def __init__(self, port: Port, capture: StreamedCapture) -> None:
@@ -274,12 +277,12 @@ class StreamLane(Lane):
         self.key = BEGINNING if first is None else first.min_ts
 
     def begin(self) -> Iterator[Numbered]:
-        """Promise before the first row what its beginning allows: as much as its rows will (`lowlevel.promises`)."""
+        """Emit the first watermark, computed from the beginning of the stream (`lowlevel.promises`)."""
         if self.port.slack is not None and self.key != BEGINNING:
             yield from self.promise(max(BEGINNING + 1, self.key - self.port.slack))
 
     def step(self, progress: Progress) -> Iterator[Numbered]:
-        """Reduce the next block; end where the stream does."""
+        """Process the next block, or end at the end of the stream."""
         if self._blocks is None:
             self._blocks = self.stream.blocks(self.port.block_records)
         try:
@@ -299,10 +302,12 @@ class StreamLane(Lane):
 
 
 class LiveLane(Lane):
-    """A lane over a live input, in a thread of its own: it waits for what comes, and in lulls it goes by the clock.
+    """Lane over a live input in a separate thread.
 
-    A silent input is told with the time since which it was. While the lane waits for whoever takes its items it does
-    not ask, and an input with something to be read is not silent: back-pressure promises nothing.
+    It waits for data, and advances by the clock while the input is idle.
+
+    An idle input is reported with the time since which it is idle. While the lane waits for its consumer it does not
+    poll, and an input with unread data is not idle. So back-pressure causes no watermark.
     """
 
     def __init__(self, port: Port, capture: StreamedCapture) -> None:
@@ -313,7 +318,7 @@ class LiveLane(Lane):
         self._described = [Described(leaf.low.pane, leaf.low.origin) for _, leaf in port.leaves]
 
     def run(self, stopping: Callable[[], bool], unwanted: Event) -> Iterator[Numbered]:
-        """Reduce blocks as they come, until the input ends or, soon after `stopping` says so, with what has been read.
+        """Process blocks as they arrive, until the input ends or `stopping` returns True.
 
         Ends without a result once `unwanted` is set.
         """
@@ -346,15 +351,15 @@ class LiveLane(Lane):
         return BEGINNING if self.port.lull is None else self.port.lull.clock()
 
     def _heard(self, block: Block) -> Iterator[Numbered]:
-        """Take in what came."""
+        """Process a block."""
         if self.node is None and self._polled is not None:
-            deque(self._opened().tick(self._polled), 0)  # it has been said, and the node is to stand by it
+            deque(self._opened().tick(self._polled), 0)  # the watermark has been emitted, so the node must apply it
         yield from self.take_in(block)
         if self.port.lull is not None and isinstance(self.port.lull.clock, TraceClock):
             self.port.lull.clock.advance(self._opened().newest)
 
     def _silent(self, polled: int) -> Iterator[Numbered]:
-        """Let the clock go on, where the input is to be taken as silent: nothing had come at `polled`."""
+        """Advance by the clock if the input is idle: no data had arrived at `polled`."""
         if self.port.lull is None or polled == BEGINNING:
             return
         if self.node is not None:

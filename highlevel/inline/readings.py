@@ -1,4 +1,4 @@
-"""What became of each input, for those who want to know whether the answer is about all of it."""
+"""Outcome of each input: it shows if the answer is about all of the input."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ UNSUPPORTED = "unsupported_link_type"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One input after a run: its whole records, and how many files of it ended badly, by cause of FILES_DAMAGED.
+    """One input after a run: its complete records, and the number of damaged files by cause of FILES_DAMAGED.
 
-    `several` says that it may be many files. `unsupported` of the records are of link types that are not supported;
-    `link_types` are those, where they are known. `refused` files are no captures and were passed over.
-    Of a live interface `dropped` packets were lost in the system, `unreadable` ones in the ring; `down` is how often it
-    was. `unread_sets` are sets of flow records whose template was never said.
+    `several` is True if it may consist of many files. `unsupported` counts records of unsupported link types;
+    `link_types` contains these types, if known. `refused` counts files that are no captures and were skipped. For a
+    live interface `dropped` counts packets lost in the system, `unreadable` packets unreadable in the ring, and `down`
+    the times it was down. `unread_sets` counts sets of flow records without a template.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Reading:
 
 
 def reading_of(name: str, counted: Iterable[Mapping[LabelledName, float]], capture: AnyCapture) -> Reading:
-    """Tell of one input, called `name`: what all its readers counted, and the `capture` that it is."""
+    """Return the outcome of the input `name`, from the counters of all its readers and its `capture`."""
     samples = Samples()
     for each in counted:
         samples.merge(each, METRICS_BY_NAME)

@@ -1,7 +1,7 @@
-"""What the threads of the low level do: first they scan all files, then each takes a step of the lane least far.
+"""Work of the low-level threads: scan all files, then repeatedly process a step of the lane with the smallest key.
 
-So links advance together and as few windows as possible are open, with one thread as with many. A thread that finds no
-lane to go on with ends: those that are left are all in other threads' hands, and stay there.
+So links advance together and as few windows as possible are open, with one thread as with many. A thread without an
+available lane ends, because all other lanes are in use by other threads and stay with them.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ AHEAD_POLL = 0.05
 """Seconds after which a thread that waits at the queue looks whether it is still wanted."""
 
 Entry = tuple[list[T], BaseException | None]
-"""What waits in the queue: one item, or none at an iterator's end, and what it raised."""
+"""Entry of the queue: one item (none at the end of an iterator), and the exception of the iterator."""
 
 
 def ahead(producers: Sequence[Iterator[T]], depth: int, unwanted: Event) -> Iterator[T]:
     """Yield the items of all `producers`, each one's in their order, up to `depth` of them computed ahead.
 
-    It pays where the work behind the items releases the GIL, as kernels do. What a producer raises is raised here,
-    after its items before it. When the consumer stops early or a producer fails, `unwanted` is set, and each thread
-    ends at its next item, or sooner where its producer looks at `unwanted` itself and raises.
+    This is useful if the producers release the GIL, as kernels do. An exception of a producer is raised here, after its
+    earlier items. When the consumer stops early or a producer fails, `unwanted` is set. Each thread then ends at its
+    next item, or sooner if its producer checks `unwanted` and raises.
     """
     queue: Queue[Entry[T]] = Queue(depth)
     threads = [
@@ -99,11 +99,11 @@ PIECE_BYTES = 64 << 20
 """Bytes that a thread scans at a time."""
 
 Sent = tuple[int, Lane, Item]
-"""Number of the leaf, lane, and what the lane has for the leaf."""
+"""Number of the leaf, lane, and an item of the lane for the leaf."""
 
 
 def make_lanes(port: Port, capture: AnyCapture, threads: int) -> list[Lane]:
-    """Make the lanes of one input, as many as `threads` threads may use. All have the same port."""
+    """Make the lanes of one input, for at most `threads` threads. All have the same port."""
     if isinstance(capture, StreamedCapture):
         return [LiveLane(port, capture) if capture.live else StreamLane(port, capture)]
     size = len(capture.data)
@@ -115,10 +115,10 @@ def make_lanes(port: Port, capture: AnyCapture, threads: int) -> list[Lane]:
 
 
 class Schedule:
-    """Deals scans and steps to any number of threads, each of which iterates over a `work` of its own."""
+    """Distribution of scans and steps over threads. Each thread iterates over its own `work`."""
 
     def __init__(self, lanes: Sequence[Lane], tables: TableShares, progress: Progress, unwanted: Event) -> None:
-        """Go through all finite ones of `lanes`, until they end or are `unwanted`."""
+        """Process all finite `lanes` until they end or are `unwanted`."""
         self.lanes = [lane for lane in lanes if isinstance(lane, MappedLane | StreamLane)]
         self.tables = tables
         self.progress = progress
@@ -137,7 +137,7 @@ class Schedule:
         self._moved = Condition()
 
     def work(self) -> Iterator[Sent]:
-        """Do one thread's share of everything; yields what the lanes have for the operators."""
+        """Do one thread's share of the work. Yield the items of the lanes for the operators."""
         yield from self._scan()
         while not self._scanned.wait(POLL):
             if self.unwanted.is_set():
@@ -148,7 +148,7 @@ class Schedule:
             self._put(lane)
 
     def _scan(self) -> Iterator[Sent]:
-        """Scan what nobody else does; the thread that ends the last scan makes ready for steps."""
+        """Scan the remaining pieces. The thread that ends the last scan prepares the steps."""
         while True:
             try:
                 scan = self._scans.popleft()
@@ -169,7 +169,10 @@ class Schedule:
             yield from promises
 
     def _next(self) -> MappedLane | StreamLane | None:
-        """Take the lane that is least far, once it may go on; None where all are in other threads' hands, or over."""
+        """Return the lane with the smallest key, when it may continue.
+
+        Return None if all lanes are in use or have ended.
+        """
         with self._moved:
             while self._waiting and not self.unwanted.is_set():
                 lane = self._waiting[0][-1]

@@ -98,7 +98,7 @@ class JoinSpec:
         names = self.pairs.names
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"two columns of a join leave as {', '.join(twice)}; rename one")
+            raise ValueError(f"two columns of a join have the name {', '.join(twice)}; rename one")
         for left, right in self.keys:
             if key_type(left.type, right.type) is None:
                 raise ValueError(f"a join's keys must be of one type, got {left.type} and {right.type}")
@@ -129,14 +129,14 @@ class JoinSpec:
     def progress_columns(self, progress: Progress) -> tuple[str, ...]:
         """Return the names of the columns that promises are of: one, or two for a box."""
         if self.kind.of_left_alone and progress is not Progress.LEFT:
-            raise ValueError(f"a {self.kind} join has rows of the left alone: it cannot promise {progress} of pairs")
+            raise ValueError(f"a {self.kind} join has rows of the left only: it has no watermarks of {progress} of pairs")
         if progress in (Progress.MAX, Progress.MIN):
             name = MAX_TS if progress is Progress.MAX else MIN_TS
             if name in self.schema.names:
-                raise ValueError(f"a column of a join leaves as {name}, which is made of the times; rename it")
+                raise ValueError(f"a column of a join has the name {name}, which is computed from the times; rename it")
             return (name,)
         sides = {Progress.LEFT: (self.left,), Progress.RIGHT: (self.right,), Progress.JOINT: (self.left, self.right)}
         found = tuple(side.time_output for side in sides[progress])
         if None in found:
-            raise ValueError(f"a join that promises {progress} must let those times leave, got {self.schema.names}")
+            raise ValueError(f"a join with watermarks of {progress} must return those times, got {self.schema.names}")
         return tuple(name for name in found if name is not None)

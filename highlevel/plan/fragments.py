@@ -6,8 +6,8 @@ an aggregation the rows of a group. An edge is cut if no partition key of the in
     leaf ──(keys)──► join ──► apply ──┊(group)──► windowed          ┊ rows are repartitioned
 
 A *fragment* is the plan between two cuts. Its leaves are the sources of its rows. Every partition runs every fragment.
-A fragment of level n reads links, and fragments of levels below n in all partitions, and unites their watermarks: a
-partition waits only for what its fragments read.
+A fragment of level n reads links, and fragments of lower levels in all partitions. It unites their watermarks, so a
+partition waits only for the inputs of its fragments.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Fragments:
-    """A query in fragments; each comes after the fragments that it reads. The last returns the results."""
+    """Query in fragments. Each follows the fragments that it reads. The last returns the results."""
 
     plan: Plan
     sources: tuple[Source, ...]
@@ -70,7 +70,7 @@ class Fragments:
 
     @property
     def partitioned(self) -> bool:
-        """Whether rows are sent to several partitions; if not, one partition does all the work."""
+        """Return True if rows are sent to several partitions, False if one partition does all the work."""
         return any(source.key for source in self.sources)
 
     def last_level(self, source: int) -> int:

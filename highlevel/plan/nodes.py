@@ -48,7 +48,7 @@ class Node(ABC):
     @property
     @abstractmethod
     def progress(self) -> tuple[str, ...]:
-        """The time columns that its watermarks are about: none, one or two."""
+        """Return the time columns of its watermarks: none, one or two."""
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
@@ -82,8 +82,8 @@ class Leaf(Node):
     """The rows or partials of the links of `streams`, as `low` describes them.
 
     Single rows (`low.reduced` is False) have keys with the names of their columns, and `pane` is their ts. `name` is
-    the name of the query, the label of the low level's counters; leaves of different queries that differ only in it
-    are equal. `layer` is the IP layer of plain column names.
+    the name of the query, the label of the low level's counters. Leaves of different queries that differ only in it are
+    equal. `layer` is the IP layer of plain column names.
     """
 
     name: str = field(compare=False)
@@ -93,7 +93,7 @@ class Leaf(Node):
 
     @property
     def of_every_link(self) -> bool:
-        """Whether FROM names only a kind of rows: the leaf reads all links."""
+        """Return True if FROM contains only a kind of rows, so that the leaf reads all links."""
         return [stream.lower() for stream in self.streams] == [self.low.kind]
 
     @property
@@ -112,7 +112,7 @@ class Leaf(Node):
 
 @dataclass(frozen=True)
 class Union(Node):
-    """All rows of `branches`, which have the same columns and the same time columns or none."""
+    """Rows of all `branches`, which have the same columns and the same time columns or none."""
 
     branches: tuple[Node, ...]
 
@@ -120,14 +120,14 @@ class Union(Node):
         """Refuse branches with different columns."""
         first, *others = ([(column.name, column.type) for column in branch.columns] for branch in self.branches)
         if any(columns != first for columns in others):
-            raise ValueError(f"a union of different columns: {first} and {', '.join(map(str, others))}")
+            raise ValueError(f"a union needs equal columns, got {first} and {', '.join(map(str, others))}")
         progress = {branch.progress for branch in self.branches} - {()}
         if len(progress) > 1:
-            raise ValueError(f"a union of inputs that progress by different columns: {sorted(progress)}")
+            raise ValueError(f"a union needs inputs with the same time columns, got {sorted(progress)}")
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of the branches; nullable if one of them is."""
+        """Return the columns of the branches, nullable if a branch has the column nullable."""
         first, *others = (branch.columns for branch in self.branches)
         return tuple(
             replace(column, nullable=any(columns[position].nullable for columns in (first, *others)), bits=64)
@@ -136,7 +136,7 @@ class Union(Node):
 
     @property
     def progress(self) -> tuple[str, ...]:
-        """The time columns of the branches; none if a branch has none."""
+        """Return the time columns of the branches, empty if a branch has none."""
         return min((branch.progress for branch in self.branches), key=len)
 
 
@@ -175,7 +175,7 @@ class Distinct(RowFilter):
 class Progressing:
     """A time column `name` of Apply: `(of - shift) // length` of the input's time column `of`.
 
-    The function is monotone, so a watermark of `of` gives one of `name`.
+    The function is monotone, so a watermark of `of` implies a watermark of `name`.
     """
 
     name: str
@@ -184,7 +184,7 @@ class Progressing:
     length: int = 1
 
     def watermark(self, low: int) -> int:
-        """Return the watermark of this column for the watermark `low` of the input's; not for BEGINNING and END."""
+        """Return the watermark of this column for the input's watermark `low`, except BEGINNING and END."""
         return (low - self.shift) // self.length
 
 
@@ -212,7 +212,7 @@ class Apply(Node):
 
 @dataclass(frozen=True)
 class Join(Node):
-    """The rows of `left` and `right` that match and are in each other's windows; `form` selects the time columns."""
+    """Rows of `left` and `right` that match and are in each other's windows. `form` selects the time columns."""
 
     left: Node
     right: Node
@@ -221,7 +221,7 @@ class Join(Node):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns that the sides keep, left and then right; nullable if a row may have no partner.
+        """Return the columns of the sides, left and then right, nullable if a row may have no partner.
 
         SEMI and ANTI joins have only the columns of the left. The later or earlier time is the last column if the
         watermarks are about it.
@@ -259,7 +259,7 @@ class Windowed(Node):
 
     @property
     def merges_partials(self) -> bool:
-        """Whether the input provides the partials of the aggregation: a leaf with the same `low`."""
+        """Return True if the input provides the partials of the aggregation: a leaf with the same `low`."""
         return isinstance(self.input, Leaf) and self.input.low == self.aggregation.low
 
     @property
@@ -273,7 +273,7 @@ class Windowed(Node):
 
     @property
     def progress(self) -> tuple[str, ...]:
-        """The end of the window; none if the whole input is one window."""
+        """Return the end of the window, or () if the whole input is one window."""
         return (WINDOW_END,) if self.aggregation.windowed else ()
 
 
@@ -282,8 +282,8 @@ class PairGroups(Node):
     """Groups that contain time columns of `input`, plain or by intervals. A group is final below a watermark.
 
     `times`: (time column of the input, interval in ns, name of the interval's number among the groups).
-    `aggregation.low` defines how rows become partials, `aggregation.group_by` names the groups, those of `times`
-    included.
+    `aggregation.low` defines the conversion of rows to partials. `aggregation.group_by` names the groups, including the
+    groups of `times`.
     """
 
     input: Node
@@ -297,7 +297,7 @@ class PairGroups(Node):
 
     @property
     def progress(self) -> tuple[str, ...]:
-        """The output names of `times`, if the select list contains all of them unchanged; otherwise none."""
+        """Return the output names of `times`, or () if the select list does not contain all of them unchanged."""
         outputs = {
             out.expression.name: out.name for out in self.aggregation.select if isinstance(out.expression, Column)
         }
@@ -306,7 +306,7 @@ class PairGroups(Node):
 
 
 def width_of(node: Node) -> int:
-    """Return the number of bounds in a watermark of a node: at least 1; without a time column only END raises it."""
+    """Return the number of bounds in a watermark of a node, at least 1. Without a time column only END raises it."""
     return max(1, len(node.progress))
 
 
@@ -316,7 +316,7 @@ def macs_of(node: Node) -> frozenset[str]:
 
 
 def nodes_of(*roots: Node) -> tuple[Node, ...]:
-    """Return the nodes of plans with the given roots, each once, inputs before the nodes that read them.
+    """Return each node of the plans with the given roots once. Inputs precede the nodes that read them.
 
     >>> leaf = Leaf("q", ("a",), LowLevelPlan(None, (), (), 1, reduced=False))
     >>> [type(node).__name__ for node in nodes_of(leaf, Union((leaf, leaf)))]

@@ -1,8 +1,8 @@
 """The partition keys of rows, and how each node type keeps, needs or changes them.
 
 Rows with equal values of a key are in one partition. Each node type needs its input partitioned in some way: a join by
-the sides' keys, an aggregation by the group. And it provides keys for its output: what its rows are partitioned by when
-its input is. `highlevel.plan.fragments` cuts a plan where no key of the input serves.
+the sides' keys, an aggregation by the group. It also provides keys for its output: the partitioning of its rows, given
+the partitioning of its input. `highlevel.plan.fragments` divides a plan at each edge without a usable key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Partitioning(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Whether the inputs must be partitioned by exactly the required keys; otherwise a part of a key serves."""
+        """True if inputs must be partitioned by exactly the required keys, False if a part is sufficient."""
         ...
 
     def required(self, node: Any, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
@@ -37,7 +37,7 @@ class Partitioning(Protocol):
     def provided(
         self, node: Any, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
     ) -> Sequence[PartitionKey]:
-        """Return the keys of the node's rows, given the keys of each input; the first is preferred."""
+        """Return the keys of the node's rows, given the keys of each input. The first is preferred."""
         ...
 
 
@@ -54,7 +54,7 @@ class SameRows:
     def provided(
         self, node: Node, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
     ) -> Sequence[PartitionKey]:
-        """The keys that all inputs have; only the wanted one if it is among them."""
+        """Return the keys that all inputs have, or only the wanted key if it is among them."""
         first, *others = inputs
         common = tuple(key for key in first if all(key in keys for keys in others))
         return (wanted,) if others and wanted is not None and wanted in common else common
@@ -130,7 +130,7 @@ def serves(actual: PartitionKey, wanted: PartitionKey) -> bool:
 
 
 def in_outputs(key: PartitionKey, outputs: Sequence[Output]) -> PartitionKey | None:
-    """Return a key over the outputs' names; None if the outputs do not contain it."""
+    """Return a key over the outputs' names, or None if the outputs do not contain it."""
     names = dict(zip(plain(out.expression for out in outputs), outputs, strict=True))
     parts = [names.get(part) for part in key]
     if None in parts:
@@ -139,7 +139,7 @@ def in_outputs(key: PartitionKey, outputs: Sequence[Output]) -> PartitionKey | N
 
 
 def in_join(key: PartitionKey, side: Side) -> PartitionKey | None:
-    """Return a key of a join's side over the join's columns; None if a column is not kept."""
+    """Return a key of a join's side over the join's columns, or None if a column is not kept."""
     names = dict(side.columns)
     if any(column.name not in names for part in key for column in columns_of(part)):
         return None

@@ -30,7 +30,7 @@ MakeOperator = Callable[[Node, int], NodeOperator]
 
 
 class LinkUnion(Meld):
-    """Meld over the links of a leaf; counts their rows. Watermarks of links are about ts, never joint."""
+    """Meld over the links of a leaf, with counters of their rows."""
 
     bytes = 0
     received = 0
@@ -48,8 +48,8 @@ class LinkUnion(Meld):
 class Pipeline:
     """Runs one query's plan over any number of links. Itself an operator. Not thread safe.
 
-    Ports are numbered over the leaves in their order and the links of each: rows of link i of the second leaf go to the
-    port len(links[0]) + i. Results leave as they become final.
+    Ports are numbered over the leaves in their order and the links of each leaf. Rows of link i of the second leaf go
+    to the port len(links[0]) + i. Results leave as they become final.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class Pipeline:
         make: MakeOperator | None = None,
         count_operators: bool | None = None,
     ) -> None:
-        """Unite the `links` of each leaf of the plan; two may have the same name (several files of one link).
+        """Unite the `links` of each leaf of the plan. Names may repeat (several files of one link).
 
-        `make` makes the operators, by default `make_operator`. `count_operators`: count what each operator does; by
+        `make` makes the operators, by default `make_operator`. `count_operators`: count the work of each operator, by
         default if the plan has several. Raises ValueError for a leaf without links, whose windows would never be final.
         """
         for leaf, names in zip(plan.leaves, links, strict=True):
@@ -118,12 +118,12 @@ class Pipeline:
         return self._forward(position, self.operators[position].rows(port, batch))
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
-        """Take a watermark of a link for a leaf; a joint one if the leaf has two time columns."""
+        """Process a watermark of a link for a leaf, a joint watermark if the leaf has two time columns."""
         position, port = self._entries[port]
         return self._forward(position, self.operators[position].punctuate(port, mark))
 
     def _forward(self, position: int, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
-        """Send the items of an operator to the operators that read it; return what leaves the root."""
+        """Send the items of an operator to the operators that read it. Return the items of the root."""
         readers = self._readers[position]
         for item in items:
             if not readers:
@@ -150,10 +150,7 @@ class Pipeline:
         restore_to(self.operators, tables)
 
     def samples(self, newest: int) -> Samples:
-        """Return counters and gauges; `newest` is the largest packet time of any link, in ns.
-
-        Windows that were closed since the last call are added to those before.
-        """
+        """Return counters and gauges. `newest` is the largest packet time of any link, in ns."""
         query, samples = self.plan.name, Samples()
         for node, name, operator in zip(self.plan.nodes, self.plan.node_names, self.operators, strict=True):
             if isinstance(operator, LinkUnion):
@@ -176,9 +173,9 @@ class Pipeline:
 
 
 def make_operator(node: Node, ports: int = 1, *, finite: bool = False) -> NodeOperator:
-    """Make the operator of a node; `finite` if all rows arrive before the first watermark.
+    """Make the operator of a node, `finite` if all rows arrive before the first watermark.
 
-    The operator of a leaf unites the `ports`. Joint watermarks come from other fragments of the query.
+    The operator of a leaf unites the `ports`. Joint watermarks are emitted by other fragments of the query.
     """
     if isinstance(node, Leaf):
         return LinkUnion(ports) if width_of(node) == 1 else UnionOperator(Union((node,) * ports))

@@ -74,7 +74,7 @@ class Plan:
 
     @property
     def aggregation(self) -> Aggregation | None:
-        """The aggregation whose windows are the results; None if the results are rows without a window."""
+        """Return the aggregation whose windows are the results, or None if the results are rows without a window."""
         return self.root.aggregation if isinstance(self.root, Windowed) else None
 
     @property
@@ -84,17 +84,17 @@ class Plan:
 
     @property
     def windowed(self) -> bool:
-        """Whether results contain `window_start, window_end`."""
+        """Return True if results contain `window_start, window_end`."""
         return self.aggregation is not None and self.aggregation.windowed
 
     @property
     def window(self) -> AnyWindow:
-        """The window of the results; the whole input if they have none."""
+        """Return the window of the results, by default the whole input."""
         return WHOLE_INPUT if self.aggregation is None else self.aggregation.window
 
     @property
     def waits_for_the_end(self) -> bool:
-        """Whether results are final only at the end of the input: a node aggregates the whole input as one window."""
+        """Return True if results are final only at the end of the input, because a node aggregates it as one window."""
         return any(isinstance(node, Windowed) and not node.aggregation.windowed for node in self.nodes)
 
     @property
@@ -118,10 +118,7 @@ def leaves_of(plans: Iterable[Plan]) -> list[Leaf]:
 
 
 def named_leaves(plan: Plan) -> list[Leaf]:
-    """Return the leaves of a plan with names of their own: the name of the query, with a number if there are several.
-
-    A low-level node, which knows no queries, and the reader of its spool identify a leaf by this name.
-    """
+    """Return the leaves of a plan with unique names: the name of the query, with a number if there are several."""
     if len(plan.leaves) == 1:
         return [*plan.leaves]
     return [replace(leaf, name=f"{leaf.name} {number}") for number, leaf in enumerate(plan.leaves, 1)]

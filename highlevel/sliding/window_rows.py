@@ -38,7 +38,7 @@ class Strategy(StrEnum):
 
     MERGE = "each window is merged from its panes"
     RUNNING_TOTALS = "running totals: panes that come in are added, panes that go out subtracted"
-    TWO_STACKS = "two stacks of panes: of those going out, what is left is merged ahead"
+    TWO_STACKS = "two stacks of panes: the older panes are merged in advance"
 
 
 def incremental(subaggregates: Sequence[SubAggregate]) -> Strategy:

@@ -1,11 +1,11 @@
 """The batch engine: a finite answer over archives of captures, on every core of a machine or a cluster.
 
     byte ranges ──► decode + low-level table ──► partials ──► one partition per hash of the group ──► windows ──► rows
-      guessed          in the source's tasks       packed          every group meets itself           by definition
+      guessed          in the source's tasks       packed          all partials of a group            by definition
 
-Ranges are guessed and verified: what each task walked comes back with the results, and where the walks do not join,
-the answer is thrown away and computed again over ranges proved beforehand (`capture.files.split`). No pass over a
-classic pcap goes before the first task.
+Ranges are guessed and verified: each task returns the bounds of its walk with the results. If the walks do not join,
+the answer is discarded and computed again over proved ranges (`capture.files.split`). No pass over a classic pcap goes
+before the first task.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ from lowlevel.node.node import TABLE_SLOTS
 class BatchRun:
     """One finite answer. Raises InputError for an input. `say` receives warnings.
 
-    `run` once; afterwards `samples` contains the counters and `readings` the outcome of each input. If `run` fails,
-    `samples` contains the restarts.
+    Call `run` once. Afterwards `samples` contains the counters and `readings` the outcome of each input. If `run`
+    fails, `samples` contains the restarts.
     """
 
     spark: SparkSession
@@ -81,7 +81,7 @@ class BatchRun:
             compile_kernels(leaf.low.kind)
 
     def run(self) -> pa.Table:
-        """Compute the answer; rows in no particular order."""
+        """Compute the answer. The order of the rows is not defined."""
         if self._dealt:
             answer = self._collect(guessed_tasks(self.files, self.spark.sparkContext.defaultParallelism))
             if answer is not None:
@@ -92,12 +92,15 @@ class BatchRun:
         return answer
 
     def frame(self) -> DataFrame:
-        """The answer as a lazy DataFrame with real columns; its ranges are proved now, its rows computed when asked."""
+        """Return the answer as a lazy DataFrame with real columns.
+
+        Its ranges are proved now, its rows computed later.
+        """
         tasks = self._proved_tasks()
         return self._stages(tasks, packed=False)
 
     def _proved_tasks(self) -> list[Task]:
-        """Cut the inputs at boundaries that are proved, or not at all where rows hang together."""
+        """Divide the inputs at proved boundaries, or not at all if rows depend on earlier records."""
         if not self._dealt:
             return whole_tasks(self.files)
         return exact_tasks(self.files, self.spark.sparkContext.defaultParallelism)
@@ -107,7 +110,7 @@ class BatchRun:
         return all(leaf.low.dealt for leaf in self.plan.leaves)
 
     def _stages(self, tasks: Sequence[Task], *, packed: bool) -> DataFrame:
-        """Return what leaves the last stage: PACKED rows and counters, or the rows of the query."""
+        """Return the output of the last stage: PACKED rows and counters, or the rows of the query."""
         of_rows = columns_of(self.plan.schema)
         parts = self.spark.sparkContext.defaultParallelism if cut(self.plan).partitioned else 1
         feeds = Feeds.of([self.plan], self.inputs, parts)
@@ -119,7 +122,7 @@ class BatchRun:
         return rows
 
     def _collect(self, tasks: Sequence[Task]) -> pa.Table | None:
-        """Run over ranges; None where their walks do not join, which makes the answer void."""
+        """Run over ranges. Return None if their walks do not join, because the answer is then wrong."""
         if not tasks:
             return self.plan.schema.empty_table()
         answers = self._answers(tasks)
@@ -173,5 +176,5 @@ def run_batch(spark: SparkSession, plan: Plan, inputs: Sequence[Input], slots: i
 
 
 def batch_dataframe(spark: SparkSession, plan: Plan, inputs: Sequence[Input], slots: int = TABLE_SLOTS) -> DataFrame:
-    """Return the same answer as a lazy DataFrame; addresses are binary, times bigint ns."""
+    """Return the same answer as a lazy DataFrame. Addresses are binary, times bigint ns."""
     return BatchRun(spark, plan, inputs, slots).frame()

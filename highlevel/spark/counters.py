@@ -67,7 +67,7 @@ def _of_links(task: FragmentTask) -> tuple[list[tuple[int, int]], int]:
 
 
 def add_counts(samples: Samples, query: str, parts: Sequence[Counts]) -> None:
-    """Add the counters of all partitions of a query; its gauges are the sums over the partitions.
+    """Add the counters of all partitions of a query. Its gauges are sums over the partitions.
 
     Several partitions may have the same window. It is counted once.
     """

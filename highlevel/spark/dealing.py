@@ -21,14 +21,14 @@ from lowlevel.expressions.tree import Column
 
 @dataclass(frozen=True)
 class Repartition:
-    """Sends rows to partitions by `key`, with only the `columns` that are read; `macs` are columns of MACs."""
+    """Send rows to partitions by `key`, with only the `columns` that are needed. `macs` are columns of MACs."""
 
     columns: tuple[str, ...]
     key: PartitionKey
     macs: frozenset[str]
 
     def packed(self, batches: Sequence[pa.RecordBatch], parts: int) -> list[bytes | None]:
-        """Return the rows for each of `parts` partitions, in the order of the batches; None for no rows."""
+        """Return the rows for each of `parts` partitions, in the order of the batches, None without rows."""
         batches = [batch for batch in batches if batch.num_rows]
         if not batches:
             return [None] * parts
@@ -54,7 +54,7 @@ class Repartition:
 
 
 def repartition_of(fragments: Fragments, source: int) -> Repartition:
-    """Return how the rows of a source are sent to partitions; only columns that fragments read are sent."""
+    """Return the repartitioning of a source's rows. Only columns that fragments read are sent."""
     of = fragments.sources[source]
     node = fragments.plan.leaves[of.leaf or 0] if of.fragment is None else fragments.fragments[of.fragment].root
     return Repartition(fragments.columns_read(source), of.key, macs_of(node))

@@ -1,6 +1,6 @@
 """Graphs over a finite input in Spark's tasks: one level of fragments, given all rows and then the end.
 
-    byte ranges ──► level 0 ──► level 1 ──► …        each edge: rows dealt to partitions, packed
+    byte ranges ──► level 0 ──► level 1 ──► …        each edge: rows repartitioned, packed
 
 All rows are present at once, so no watermark is sent between levels: every partition ends with its task. Until then a
 fragment stores the finite state of its operators; a join stores both of its sides.

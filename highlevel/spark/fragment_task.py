@@ -70,7 +70,7 @@ class FragmentTask:
 
     @property
     def last(self) -> bool:
-        """Whether the output is the result of the query."""
+        """Return True if the output is the result of the query."""
         return self.number == len(self.fragments.fragments) - 1
 
     @cached_property
@@ -87,7 +87,7 @@ class FragmentTask:
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """A new pipeline. It counts what each operator does if the query has several."""
+        """A new pipeline. It counts the work of each operator if the query has several."""
         links = [[self.feeds.link(self.query, port) for port in ports] for _, ports in self.sources]
         plan = self.fragments.plan
         several = len(plan.nodes) - len(plan.leaves) > 1

@@ -1,11 +1,11 @@
 """Operators in Spark's tasks: one operator partition of every query, one micro-batch at a time.
 
-The task of a partition takes the state of the micro-batch before, feeds the operators, saves their state under this
-micro-batch's id and hands back the results. Rows of all ports go in first, then the promises of all ports: windows
-close once per micro-batch, and what closed is the difference between the open windows before and after.
+The task of a partition loads the state of the previous micro-batch, runs the operators, saves their state under this
+micro-batch's ID and returns the results. Rows of all ports are processed first, then the watermarks of all ports. So
+windows close once per micro-batch.
 
-A query in several fragments (`highlevel.plan.fragments`) is run level by level: what leaves a fragment that is not the
-last is dealt anew, as rows of the form in which the source hands out its own, and the next level's tasks take them.
+A query in several fragments (`highlevel.plan.fragments`) runs level by level. The output of all fragments except the
+last is repartitioned, in the form of the source's rows, and processed by the tasks of the next level.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SPARK_SCHEMA = "part int, query int, payload binary"
 ARROW_SCHEMA = pa.schema({"part": pa.int32(), "query": pa.int32(), "payload": pa.binary()})
 
 RESULTS = -2
-"""Stands for the port in rows between levels that are results already."""
+"""Port number of rows between levels that are results already."""
 
 ARRIVAL_COLUMNS = ("part", "query", "port", "sequence", "low", "second")
 
 
 @dataclass(frozen=True)
 class Host:
-    """The function of the tasks of micro-batch `batch_id` at one level; picklable. State lies below `state`."""
+    """Task function of micro-batch `batch_id` at one level. Picklable. The state is in the folder `state`."""
 
     feeds: Feeds
     state: Path
@@ -47,7 +47,7 @@ class Host:
 
     @property
     def schema(self) -> str:
-        """Schema of what it yields, as Spark spells it."""
+        """Output schema in Spark's notation."""
         return SPARK_SCHEMA if self._last else BETWEEN_LEVELS
 
     @property
@@ -59,9 +59,9 @@ class Host:
         return self.state if self.level == 0 else self.state / f"level {self.level}"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take the rows of the partitions of one task.
+        """Process the rows of the partitions of one task.
 
-        Yields (part, query, payload): packed results, and counters; before the last level also what is dealt anew.
+        Yield (part, query, payload): packed results and counters; before the last level also repartitioned rows.
         """
         arrivals: dict[int, list[Arrival]] = {}
         out: list[ArrivalRow] = []

@@ -1,7 +1,8 @@
-"""What a run's folder was made for, so that a checkpoint is never continued with something else.
+"""Identity of a run's folder, so that a checkpoint is never continued with other queries or inputs.
 
 Offsets count blocks of certain files and segments of certain spools, and state belongs to certain queries in a certain
-number of partitions. All of it is written to `run.json` when a folder is first used, and compared ever after.
+number of partitions. This identity is written to `run.json` when a folder is first used, and compared at each later
+start.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from highlevel.spark.feeds import Feeds
 from lowlevel.layers import Layer
 
 STATE_FORMAT = 6
-"""How operators lay out their state and their results. A version that cannot continue older folders raises it."""
+"""Version of the layout of operator states and results. A version that cannot continue older folders raises it."""
 
 
 def fingerprint(file: Capture) -> str:
-    """Tell files apart by all their bytes; a touched, renamed or copied file stays the same."""
+    """Return a digest of all bytes of a file. A touched, renamed or copied file has the same digest."""
     digest = hashlib.blake2b(digest_size=16)
     for start in range(0, len(file.data), CHUNK):
         digest.update(memoryview(file.data[start : start + CHUNK]))  # type: ignore[arg-type]
@@ -56,7 +57,7 @@ def claim(folder: Path, described: dict[str, Any]) -> None:
     path = folder / "run.json"
     if not path.exists():
         if (folder / "checkpoint").exists():
-            raise FolderError(f"{path}: missing beside a checkpoint; take another folder, or delete {folder}")
+            raise FolderError(f"{path}: missing, but there is a checkpoint; use another folder, or delete {folder}")
         write_document(path, described, indent=1)
         return
     before = read_document(path)

@@ -165,13 +165,13 @@ class _Reading:
         missing = segments.end - segments.first - read - len(damaged)
         if damaged:
             self.samples.add(SPOOL_SEGMENTS_LOST, len(damaged), link, "damaged")
-            self.warnings |= dict.fromkeys(f"{wrong}; what was in it is not in any result" for wrong in damaged)
+            self.warnings |= dict.fromkeys(f"{wrong}; its rows are missing in the results" for wrong in damaged)
         if missing:
             self.samples.add(SPOOL_SEGMENTS_LOST, missing, link, "missing")
             what = "segment is" if missing == 1 else "segments are"
             told = (
                 f"{path}: {missing:,} {what} missing between {segments.first} and {segments.end - 1}, dropped by a "
-                "full spool or deleted; what was in them is not in any result"
+                "full spool or deleted; their rows are missing in the results"
             )
             self.warnings[told] = None
         if self.run.partials_lost:

@@ -62,7 +62,7 @@ class PartState:
             manifest = read_document(path)
         except FileNotFoundError:
             raise FolderError(
-                f"{path}: missing: the checkpoint goes on after micro-batch {batch_id}, but its state is gone; "
+                f"{path}: missing: the checkpoint continues after micro-batch {batch_id}, but its state is gone; "
                 "put it back, or start again with another folder"
             ) from None
         if len(manifest) != queries:

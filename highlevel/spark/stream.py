@@ -107,7 +107,7 @@ class StreamRun:
                 raise ValueError(f"{option} must be positive, got {value}")
         names = [plan.name for plan in plans]
         if len(set(names)) < len(names):
-            raise ValueError(f"queries of one run need names of their own, got {', '.join(names)}")
+            raise ValueError(f"queries of one run need different names, got {', '.join(names)}")
         self._session = spark
         leaves = leaves_of(plans)
         read = [each for each in inputs if any(each.feeds(leaf) for leaf in leaves)]

@@ -1,8 +1,8 @@
 """The counters of a run over all its micro-batches, kept by batch id so that a restart neither loses nor doubles any.
 
-What a micro-batch counted comes with its rows: of a task that was repeated only one answer arrives. The totals after
-micro-batch n are those after n - 1 and what n counted, one file each, written like state. Counters add up; gauges are
-as the last micro-batch left them. Windows are counted over all partitions of a query, each once.
+The counters of a micro-batch arrive with its rows, once, even if a task was repeated. The totals after micro-batch n
+are the totals after n - 1 plus the counters of n. Each version is one file, written like state. Counters are added;
+gauges have the values of the last micro-batch. Windows are counted over all partitions of a query, each once.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from lowlevel.punctuation import BEGINNING, END
 class Totals:
     """Counters and progress after some micro-batch.
 
-    `newest` is the largest packet time seen of each input, ns, of a spool the begin of its newest pane; `progress` has
-    for each input that was begun how far it was read, in blocks or segments, and how far there is something to read; of
-    a spool that is written that is always further. `warnings` are what the tasks of the last micro-batch said. `lows`
-    has the low watermark of each query, ns: what ends at or below it is final. The memory of tables is that of the last
-    micro-batch's tasks, which have tables of their own. `offsets` is the checksum of the offsets of the micro-batch.
-    `sampled` has the times of each query for which a node read a sample of the packets.
+    `newest` is the largest packet time of each input in ns, for a spool the start of its newest pane. `progress`
+    contains for each started input its position and its size, in blocks or segments. The size of a spool that is still
+    written is always larger. `warnings` are the warnings of the last micro-batch's tasks. `lows` contains the watermark
+    of each query in ns: results that end at or below it are final. The memory of tables is counted for the last
+    micro-batch's tasks, because each task has separate tables. `offsets` is the checksum of the offsets of the
+    micro-batch. `sampled` contains the times of each query for which a node sampled the packets.
     """
 
     samples: Samples = field(default_factory=Samples)
@@ -49,14 +49,14 @@ class Totals:
     sampled: dict[str, Ranges] = field(default_factory=dict)
 
     def finished(self, inputs: int) -> bool:
-        """Whether each of `inputs` inputs has been read to its end."""
+        """Return True if each of `inputs` inputs has been read to its end."""
         return len(self.progress) == inputs and all(done == total for done, total in self.progress.values())
 
     def add(self, feeds: Feeds, told_by_tasks: Sequence[bytes], told_by_hosts: Sequence[bytes]) -> None:
-        """Take in what the tasks of the source and the hosts of the operators counted in one micro-batch."""
-        tables = Samples()  # of the tasks of this micro-batch: each has tables of its own
+        """Add the counters of one micro-batch, from the tasks of the source and of the operators."""
+        tables = Samples()  # of this micro-batch, because each task has separate tables
         self.warnings = []
-        # In order: of gauges of one input the last task's stand.
+        # Sorted, because the last task of an input determines its gauges.
         for told in sorted(map(json.loads, told_by_tasks), key=lambda told: (told["input"], told["done"])):
             self.warnings += [line for line in told["warnings"] if line not in self.warnings]
             counted = Samples({(name, tuple(labels)): value for name, labels, value in told["samples"]})
@@ -89,7 +89,7 @@ class Totals:
         self._add_progress(feeds, query, bounds)
 
     def _add_progress(self, feeds: Feeds, query: int, bounds: list[tuple[int, int]]) -> None:
-        """Say how far each link of a query has come, by (number of an input, its bound)."""
+        """Set the progress of each link of a query, from (number of an input, its watermark)."""
         newest = max(
             (self.newest[number] for number in feeds.fed_by(query) if number in self.newest), default=BEGINNING
         )
@@ -98,18 +98,18 @@ class Totals:
 
 
 class TotalsFiles:
-    """Totals by batch id, one JSON file each; the last KEEP stay."""
+    """Totals by batch ID, one JSON file each. The last KEEP files are kept."""
 
     def __init__(self, folder: Path) -> None:
         """Keep them in `folder`."""
         self.folder = folder
 
     def last(self) -> int:
-        """The last batch id there are totals of; -1 for none."""
+        """Last batch ID with totals, or -1."""
         return max((int(path.stem) for path in self.folder.glob("*.json")), default=-1)
 
     def load(self, batch_id: int) -> Totals:
-        """Return the totals after micro-batch `batch_id`; empty before the first.
+        """Return the totals after micro-batch `batch_id`, empty before the first.
 
         Raises FolderError if they are missing or damaged.
         """
@@ -119,7 +119,7 @@ class TotalsFiles:
         try:
             stored = read_document(path)
         except FileNotFoundError:
-            raise FolderError(f"{path}: missing, but the checkpoint goes on after it; {REMEDY}") from None
+            raise FolderError(f"{path}: missing, but the checkpoint continues after it; {REMEDY}") from None
         samples: dict[LabelledName, float] = {(name, tuple(labels)): value for name, labels, value in stored["samples"]}
         progress = {int(number): (done, total) for number, (done, total) in stored["progress"].items()}
         newest = {int(number): time for number, time in stored["newest"].items()}
@@ -127,7 +127,7 @@ class TotalsFiles:
         return Totals(Samples(samples), newest, progress, stored["lows"], offsets=stored["offsets"], sampled=sampled)
 
     def save(self, batch_id: int, totals: Totals) -> None:
-        """Write the totals after micro-batch `batch_id`; remove those that are too old."""
+        """Write the totals after micro-batch `batch_id`, and remove older versions."""
         samples = [[name, labels, value] for (name, labels), value in totals.samples.items()]
         stored = {
             "samples": samples,

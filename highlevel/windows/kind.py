@@ -387,7 +387,7 @@ class TupleWindow:
         if self.range <= 0 or self.slide_rows <= 0:
             raise ValueError(f"RANGE and SLIDE must be positive, got {self.range} rows, {self.slide_rows} rows")
         if self.idle is not None and (self.idle <= 0 or not self.partitioned):
-            raise ValueError(f"got {self.idle} ns, expected a length of time after which a partition is forgotten")
+            raise ValueError(f"got {self.idle} ns, expected a positive time of inactivity")
 
     @property
     def numbers(self) -> SlidingWindow:

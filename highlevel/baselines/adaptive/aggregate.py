@@ -81,7 +81,7 @@ class AdaptiveAggregate:
         strange = [name for name, operation in known.items() if operation is None]
         if strange:
             raise ValueError(
-                f"AdaptWID keeps numbers that merge by sum, min or max; got {', '.join(strange)}, which Aggregate keeps"
+                f"AdaptWID supports sums, MIN and MAX of numbers, got {', '.join(strange)}"
             )
         self.operations = np.array(list(known.values()), np.int64)
         self.range, self.slide, self.time = window_range, slide, time

@@ -73,7 +73,7 @@ class MemoryModel:
     def __post_init__(self) -> None:
         """Raise an error if the hysteresis is not a share."""
         if not 0 < self.hysteresis <= 1:
-            raise ValueError(f"hysteresis is a part of the threshold, above 0 and up to 1, got {self.hysteresis}")
+            raise ValueError(f"hysteresis must be above 0 and at most 1, got {self.hysteresis}")
 
     def of(self, open_windows: float, partial_bytes: int, tuple_bytes: int) -> Thresholds:
         """Return Cond. 6.9 as a number of tuples, and its part for the way back."""

@@ -25,7 +25,10 @@ from highlevel.metrics import (
 from highlevel.sliding.wid_ranges import Ranges, count
 
 Count = Callable[[Samples, Any, str, str | None], None]
-"""Add the counters of an operator to samples, for (query, operator); operator is None if the query has only one."""
+"""Function that adds the counters of an operator to samples, for (query, operator).
+
+Operator is None if it is the only one.
+"""
 
 
 class Holding(Protocol):

@@ -11,7 +11,10 @@ from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 
 class JoinOperator(OAJoin):
-    """Uses the watermark of the joined time. A joint watermark has none until its other bound is END."""
+    """Uses the watermark of the joined time.
+
+    A joint watermark has no watermark of one time before its other bound is END.
+    """
 
     def __init__(self, node: Join) -> None:
         """Join the inputs of `node`, left and right."""

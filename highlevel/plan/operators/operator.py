@@ -34,11 +34,11 @@ class NodeOperator(Protocol):
         ...
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Take the rows that arrived on input `port`; return the items that follow."""
+        """Process rows of input `port`. Return the items that follow."""
         ...
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
-        """Take a watermark of input `port`; return results that are final, and the new watermark."""
+        """Process a watermark of input `port`. Return results that are final, and the new watermark."""
         ...
 
     def snapshot(self) -> dict[str, pa.Table]:
@@ -46,12 +46,12 @@ class NodeOperator(Protocol):
         ...
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Load the state of a snapshot; called before the first row."""
+        """Load the state of a snapshot. The caller does this before the first row."""
         ...
 
 
 class Stateless:
-    """The state of an operator that has none."""
+    """Empty state of an operator without state."""
 
     bytes = 0
 
@@ -60,11 +60,11 @@ class Stateless:
         return {}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Do nothing."""
+        """Do nothing, because there is no state."""
 
 
 def lows_of(mark: Mark, width: int) -> Lows:
-    """Return a watermark as `width` bounds. At the end of a stream all are END, whatever their number was before."""
+    """Return a watermark as `width` bounds. At the end of a stream all bounds are END."""
     if isinstance(mark, JointPunctuation):
         assert width == 2 or set(mark.lows) == {END}, f"{mark} where {width} bounds are expected"
         return mark.lows if width == 2 else (END,)
@@ -97,7 +97,10 @@ def times_of(column: pa.Array) -> Times:
 
 
 def covered(times: Sequence[Times | None], lows: Lows) -> npt.NDArray[np.bool_] | bool:
-    """Return which rows a watermark covers, or one bool for all. `times`: per time column, None if not known."""
+    """Return a mask of the rows that a watermark covers, or one bool for all.
+
+    `times`: per time column, None if not known.
+    """
     if BEGINNING in lows:
         return False
     rows: npt.NDArray[np.bool_] | bool = True

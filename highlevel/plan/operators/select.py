@@ -13,7 +13,7 @@ from lowlevel.expressions.predicate import Condition
 
 
 class SelectOperator(Stateless):
-    """Filters rows; watermarks are true for fewer rows too. Stateless, except that the condition learns its costs."""
+    """Filter rows. Watermarks remain valid for fewer rows. Stateless, except that the condition learns its costs."""
 
     def __init__(self, node: Select) -> None:
         """Filter by the condition of `node`."""

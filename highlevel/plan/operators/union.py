@@ -40,7 +40,7 @@ class UnionOperator:
         yield batch
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
-        """Raise the input's bounds; return the new watermark if it has grown."""
+        """Raise the input's bounds. Return the new watermark if it has grown."""
         bounds = lows_of(mark, self.widths[port])
         if not self.progresses:  # an input has no time column, so the only watermark of all is the end
             bounds = (END if set(bounds) == {END} else BEGINNING,)
