@@ -342,7 +342,7 @@ def test_keys_of_all_types_come_back_as_they_were() -> None:
 
 def test_a_subaggregate_that_is_no_number_is_refused() -> None:
     strange = replace(SUMMED[0], kind="sketch")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="numbers that merge by sum, min or max; got s1"):
+    with pytest.raises(ValueError, match="sums, MIN and MAX of numbers, got s1"):
         AdaptiveAggregate(["k0"], [strange], 10, 10)
 
 

@@ -219,7 +219,7 @@ def test_times_are_read_as_they_are_written() -> None:
 
 def test_unknown_links_and_too_many_rows_are_refused(links: dict[str, list[str]]) -> None:
     files = [path for paths in links.values() for path in paths]
-    with pytest.raises(InputError, match="no link is called c; there are a, b"):
+    with pytest.raises(InputError, match="unknown link c; links are a, b"):
         run_comparison(COUNT, files, settings=Settings(Injection({"c": 1}), (0,)))
     with pytest.raises(InputError, match="more than 100 rows"):
         run_comparison(COUNT, files, settings=Settings(limit=100))

@@ -118,9 +118,9 @@ def test_a_union_promises_no_more_than_the_least_of_its_inputs_can() -> None:
 
 
 def test_what_is_no_union_is_refused() -> None:
-    with pytest.raises(ValueError, match="a union of different columns"):
+    with pytest.raises(ValueError, match="a union needs equal columns"):
         Union((ROWS, Apply(ROWS, ROWS.outputs[1:], ())))
-    with pytest.raises(ValueError, match="progress by different columns"):
+    with pytest.raises(ValueError, match="the same time columns"):
         Union((ROWS, PAIRS))
 
 

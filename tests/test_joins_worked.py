@@ -247,7 +247,7 @@ def matches(left: tuple[pa.RecordBatch, Expression], right: tuple[pa.RecordBatch
     """Values of the keys of the pairs."""
     sides = [Side(batch.schema, "ts", (("k", name),)) for (batch, _), name in zip((left, right), "ab", strict=True)]
     spec = JoinSpec(sides[0], sides[1], Band(0, 0), ((left[1], right[1]),))
-    with pytest.raises(ValueError, match="must let those times leave"):
+    with pytest.raises(ValueError, match="must return those times"):
         OAJoin(spec)
     sides = [
         Side(each.schema, "ts", (("ts", f"{name}_ts"), *each.columns)) for each, name in zip(sides, "ab", strict=True)
@@ -351,11 +351,11 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Tumbling(0), "must be from 1"),
     (lambda: Side(TIMES, "time", ()), "no column 'time' in a join's input, which has ts, n"),
     (lambda: Side(pa.schema([("ts", pa.string())]), "ts", ()), "must be int64 ns"),
-    (lambda: JoinSpec(side_of("a"), side_of("a"), Band(1, 1)), "leave as a; rename one"),
+    (lambda: JoinSpec(side_of("a"), side_of("a"), Band(1, 1)), "have the name a; rename one"),
     (lambda: JoinSpec(side_of("a"), side_of("b"), Band(1, 1), ((K_INT, Column("n", Type.TEXT)),)), "of one type"),
     (lambda: JoinSpec(side_of("a"), side_of("b"), Band(1, 1), residual=Column("c", Type.BOOL)), "condition names c"),
-    (lambda: OAJoin(spec_of(Band(1, 1), JoinKind.SEMI), Progress.JOINT), "rows of the left alone"),
-    (lambda: OAJoin(JoinSpec(side_of("max_ts"), side_of("b"), Band(1, 1)), Progress.MAX), "made of the times"),
+    (lambda: OAJoin(spec_of(Band(1, 1), JoinKind.SEMI), Progress.JOINT), "join returns left rows"),
+    (lambda: OAJoin(JoinSpec(side_of("max_ts"), side_of("b"), Band(1, 1)), Progress.MAX), "computed from the times"),
 ]
 
 

@@ -171,7 +171,7 @@ def test_options_that_make_no_sense_are_refused(spark, inputs, tmp_path: Path) -
 
 
 def test_queries_of_one_name_are_refused(spark, inputs, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="names of their own, got pairs, pairs"):
+    with pytest.raises(ValueError, match="different names, got pairs, pairs"):
         make(spark, inputs, tmp_path / "run", plans=[PLANS[0], PLANS[0]])
 
 

@@ -13,7 +13,7 @@ WAITING = "waiting"
 
 
 class BufferedJoin:
-    """An OA-Join that promises of the left's time, and a buffer of rows in the order of `buffered`."""
+    """OA-Join with watermarks of the left time, and a buffer of rows in the order of `buffered`."""
 
     def __init__(self, spec: JoinSpec, buffered: str) -> None:
         """Join by `spec`."""

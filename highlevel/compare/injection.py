@@ -33,7 +33,7 @@ class Injection:
         links = {each.link.lower() for each in recordings}
         for name in (*self.skews, *self.lulls):
             if name.lower() not in links:
-                raise InputError(f"unknown link {name}; there are {', '.join(sorted(links))}")
+                raise InputError(f"unknown link {name}; links are {', '.join(sorted(links))}")
         skews = {name.lower(): skew for name, skew in self.skews.items()}
         lulls = {name.lower(): lull for name, lull in self.lulls.items()}
         begin = first_arrival(recordings)

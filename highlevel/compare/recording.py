@@ -71,7 +71,7 @@ def record(
                     taking.take(part)
                 if rows + taking.count > limit:
                     raise InputError(
-                        f"{each.name}: more than {limit:,} rows; all rows are kept in memory: raise --limit, or use a part of the input"
+                        f"{each.name}: more than {limit:,} rows; all are in memory: raise --limit, or use less input"
                     )
                 if progress is not None:
                     progress(min(done + block.end, sum(sizes)), sum(sizes))

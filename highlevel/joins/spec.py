@@ -127,9 +127,9 @@ class JoinSpec:
         return self.schema.append(pa.field(MAX_TS if progress is Progress.MAX else MIN_TS, pa.int64()))
 
     def progress_columns(self, progress: Progress) -> tuple[str, ...]:
-        """Return the names of the columns that promises are of: one, or two for a box."""
+        """Return the names of the columns of the watermarks, two for a joint watermark."""
         if self.kind.of_left_alone and progress is not Progress.LEFT:
-            raise ValueError(f"a {self.kind} join has rows of the left only: it has no watermarks of {progress} of pairs")
+            raise ValueError(f"a {self.kind} join returns left rows: it has no watermarks of {progress}")
         if progress in (Progress.MAX, Progress.MIN):
             name = MAX_TS if progress is Progress.MAX else MIN_TS
             if name in self.schema.names:

@@ -80,9 +80,7 @@ class AdaptiveAggregate:
         known = {sub.name: OPERATIONS.get((MERGE.get(sub.kind, ""), sub.type)) for sub in subaggregates}
         strange = [name for name, operation in known.items() if operation is None]
         if strange:
-            raise ValueError(
-                f"AdaptWID supports sums, MIN and MAX of numbers, got {', '.join(strange)}"
-            )
+            raise ValueError(f"AdaptWID supports sums, MIN and MAX of numbers, got {', '.join(strange)}")
         self.operations = np.array(list(known.values()), np.int64)
         self.range, self.slide, self.time = window_range, slide, time
         self.policy = MemoryModel() if policy is None else policy
