@@ -17,7 +17,7 @@ from dashboards.stop_signals import stopping
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.inline.readings import Reading
 from highlevel.plan.plan import Plan
-from lowlevel.promises.lull import LullRule
+from lowlevel.watermarks.idle import IdleRule
 
 
 @dataclass
@@ -85,7 +85,7 @@ def answer(
     slots: int | None = None,
     threads: int | None = None,
     slack: int | None = None,
-    lull: LullRule | None = None,
+    lull: IdleRule | None = None,
 ) -> Iterator[Answer]:
     """Open the inputs and begin. Raises InputError for a wrong input.
 

@@ -46,7 +46,7 @@ class IdleKernels:
             import lowlevel.rows.flows  # declares its kernels
         if "samples" in self.kinds:
             import lowlevel.rows.samples  # noqa: F401
-        self.unused = set() if any(lane.port.knowledge.by_rows for lane in run.lanes) else {"lowlevel.promises.guard"}
+        self.unused = set() if any(lane.port.knowledge.by_rows for lane in run.lanes) else {"lowlevel.watermarks.jumps"}
         self.unused.add("lowlevel.table.flush_kernels")  # nothing waits in a ring: entries leave at once
         if not any(column.endswith("payload") for leaf in leaves for column in leaf.low.columns):
             self.unused.add("lowlevel.expressions.byte_functions")

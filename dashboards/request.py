@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from capture.flows.sampling import FixedRates
     from highlevel.inline.engine import Input
     from highlevel.plan.plan import Plan
-    from lowlevel.promises.lull import LullRule
+    from lowlevel.watermarks.idle import IdleRule
 
 INLINE = "inline"
 """The engine in this process. Other engines: `local`, Spark in this process, and the URLs of Spark masters."""
@@ -54,7 +54,7 @@ def allowed_disorder(text: str | None) -> int | None:
     return None if text is None else parse_slack(text)
 
 
-def idle_rule(text: str | None) -> LullRule | None:
+def idle_rule(text: str | None) -> IdleRule | None:
     """Parse `--lull`; None if it was not given. Raises ValueError for text that is not a duration."""
     from queries.pipeline.input_options import parse_lull
 

@@ -44,7 +44,7 @@ GraphItem = Item | JointPunctuation
 """A message between the operators of a plan: rows, a watermark, or a joint watermark."""
 
 
-class Described:
+class WatermarkRounder:
     """Rounds watermarks down to the pane boundaries of one consumer, `origin + k * pane`, each at most once.
 
     Windows close at pane boundaries only. Each consumer has its own boundaries: with the smallest slide of all
@@ -58,7 +58,7 @@ class Described:
         self.due = BEGINNING + 1
         """The smallest watermark that is a new boundary for this consumer."""
 
-    def news(self, low: int) -> int | None:
+    def next_boundary(self, low: int) -> int | None:
         """Round `low` down to a boundary. Return it if it is new for this consumer, otherwise None."""
         if low < self.due:
             return None

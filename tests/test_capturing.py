@@ -40,7 +40,6 @@ from lowlevel.metrics import (
 from lowlevel.node.link_worker import COUNTED_EVERY, LAST_TRIES, Capturing
 from lowlevel.node.node import Node
 from lowlevel.node.shedding import SAMPLED
-from lowlevel.promises.knowledge import parse_knowledge
 from lowlevel.punctuation import Item, Punctuation
 from lowlevel.spool import segment_thread
 from lowlevel.spool.fingerprint import fingerprint
@@ -48,6 +47,7 @@ from lowlevel.spool.folder import SpoolError, SpoolFullError, write_durably
 from lowlevel.spool.limits import SpoolLimits
 from lowlevel.spool.writer import SpoolWriter
 from lowlevel.table.flushing import Flushing
+from lowlevel.watermarks.rule import parse_rule
 from queries.gsql import compile_query
 from tests.spool_items import random_batch
 from tests.spool_twin import inline, segments, through_spools
@@ -89,9 +89,7 @@ def capturing(
     """A node on `path`; its clock moves on by a nanosecond whenever it is asked."""
     opened = open_capture(path, **more)
     low = [(plan.name, plan.leaves[0].low) for plan in PLANS]
-    node = Node(
-        "A", opened, [plan for _, plan in low], slots, promise=parse_knowledge(promise), flushing=Flushing("paced")
-    )
+    node = Node("A", opened, [plan for _, plan in low], slots, promise=parse_rule(promise), flushing=Flushing("paced"))
     named = [(name, fingerprint(plan)) for name, plan in low]
     writer = SpoolWriter(spool, "A", named, limits, cuts=positions(opened) is not None)
     return Capturing(opened, node, low, writer, count(10**18).__next__)

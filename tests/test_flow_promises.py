@@ -13,11 +13,11 @@ import pytest
 from capture.files.capture import Capture
 from capture.files.scan import scan
 from capture.open import open_capture
-from lowlevel.promises.guard import AGREEING
-from lowlevel.promises.knowledge import parse_knowledge
-from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING
 from lowlevel.rows.flows import FlowReader
+from lowlevel.watermarks.generators import WatermarkGenerator
+from lowlevel.watermarks.jumps import AGREEING
+from lowlevel.watermarks.rule import parse_rule
 from tests.netflow_bytes import v5, v5_record
 from tests.pcap_bytes import NS
 from tests.small_captures import UDP, ip, write
@@ -54,11 +54,11 @@ def exports(path: Path, ahead: int | None, wrong_first: bool = True) -> Path:
     return path
 
 
-def lows(path: Path, knowledge: str, block: int) -> tuple[list[int], Promise]:
+def lows(path: Path, knowledge: str, block: int) -> tuple[list[int], WatermarkGenerator]:
     """What is promised behind each block, and by whom."""
     capture = open_capture(path)
     assert isinstance(capture, Capture)
-    reader, promise = FlowReader("link", capture, ["ts"], 16_384), parse_knowledge(knowledge).make()
+    reader, promise = FlowReader("link", capture, ["ts"], 16_384), parse_rule(knowledge).make()
     found = []
     for each in scan(capture, block).blocks:
         for rows in reader.read(each):

@@ -18,7 +18,7 @@ from highlevel.plan.nodes import Leaf, Node, Union, Windowed
 from highlevel.plan.plan import Plan
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.plan import Key
-from lowlevel.promises.lull import LullRule, TraceClock
+from lowlevel.watermarks.idle import IdleRule, ReplayClock
 from tests.graph_plans import LEN, SRC, join, longer, packets, totals
 from tests.pcap_bytes import NS
 from tests.small_captures import udp, write
@@ -89,7 +89,7 @@ def test_a_lull_lets_windows_over_a_union_close(pipes: tuple[Pipe, Pipe]) -> Non
     a, b = pipes
     union = Windowed(Union((packets("a"), packets("b"))), totals(SlidingWindow(10 * NS, 10 * NS), (), LEN), "ts")
     inputs = [Input("a", a.path, "a"), Input("b", b.path, "b")]
-    run = InlineRun([graph(union)], inputs, slack=0, lull=LullRule(5 * NS, TraceClock()))
+    run = InlineRun([graph(union)], inputs, slack=0, lull=IdleRule(5 * NS, ReplayClock()))
     results = run.results()
     a.write(*[1] * AGREED, 30, 50)  # by the clock of what was read, b is no further behind than 45
     closed: list[int] = []

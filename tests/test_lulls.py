@@ -25,8 +25,8 @@ from highlevel.inline.engine import EXACT, InlineRun, Input
 from highlevel.inline.lanes import LiveLane, Port, TableShares
 from highlevel.metrics import LATE_ROWS
 from lowlevel.metrics import LULL_PROMISES, PROMISE_LAG, ROWS_ACCEPTED, ROWS_BELOW_PROMISE
-from lowlevel.promises.lull import LullRule, TraceClock
 from lowlevel.punctuation import END, Punctuation
+from lowlevel.watermarks.idle import IdleRule, ReplayClock
 from queries.gsql import compile_query
 from tests import in_ns
 from tests.pcap_bytes import NS, pcap_bytes
@@ -84,7 +84,7 @@ def promised(
 ) -> tuple[list[float], LiveLane]:
     """What a lane promises, in seconds after START, and the lane; its threshold is 5 s, its windows are of 10 s."""
     capture: Any = Scripted(tmp_path / "link.pcap.gz", script)
-    port = Port(0, "link", [(0, plan.leaves[0])], TableShares(64), slack, lull=LullRule(5 * NS, clock))
+    port = Port(0, "link", [(0, plan.leaves[0])], TableShares(64), slack, lull=IdleRule(5 * NS, clock))
     lane = LiveLane(port, capture)
     items = [item for _, item in lane.run(lambda: False, Event())]
     assert sum(item.num_rows for item in items if isinstance(item, pa.RecordBatch)) > 0
@@ -249,7 +249,7 @@ def test_an_idle_link_does_not_hold_back_a_busy_one_for_longer_than_the_threshol
 ) -> None:
     clock = FakeClock(2)
     inputs = [Input("busy", pipe.path), Input("idle", idle.path)]
-    run = InlineRun([COUNT], inputs, slack=0, lull=LullRule(5 * NS, clock))
+    run = InlineRun([COUNT], inputs, slack=0, lull=IdleRule(5 * NS, clock))
     results = run.results()
     idle.write(*[1] * spoken)
     pipe.write(*[1] * AGREED, 12, 23, 34)
@@ -280,7 +280,7 @@ def test_without_a_lull_the_idle_link_is_waited_for(pipe: Pipe, idle: Pipe) -> N
 
 def test_in_a_replay_the_other_links_are_the_clock(pipe: Pipe, idle: Pipe) -> None:
     inputs = [Input("busy", pipe.path), Input("idle", idle.path)]
-    run = InlineRun([COUNT], inputs, slack=0, lull=LullRule(5 * NS, TraceClock()))
+    run = InlineRun([COUNT], inputs, slack=0, lull=IdleRule(5 * NS, ReplayClock()))
     results = run.results()
     pipe.write(*[1] * AGREED, 14.999)
     idle.write(2)
@@ -295,7 +295,7 @@ def test_in_a_replay_the_other_links_are_the_clock(pipe: Pipe, idle: Pipe) -> No
 def test_back_pressure_closes_no_window_though_the_clock_goes_on(pipe: Pipe) -> None:
     """The lane waits for whoever takes results while hours pass and more is written; nothing of that is late."""
     clock = FakeClock(1)
-    run = InlineRun([COUNT], [Input("link", pipe.path)], slack=0, lull=LullRule(5 * NS, clock), block_records=1)
+    run = InlineRun([COUNT], [Input("link", pipe.path)], slack=0, lull=IdleRule(5 * NS, clock), block_records=1)
     results = run.results()
     steps = range(10, 500, 10)
     pipe.write(*[1] * AGREED, *steps)
@@ -309,7 +309,7 @@ def test_back_pressure_closes_no_window_though_the_clock_goes_on(pipe: Pipe) -> 
 
 def test_late_rows_after_a_lull_promise_that_was_wrong_are_counted(pipe: Pipe) -> None:
     clock = FakeClock(2)
-    run = InlineRun([COUNT], [Input("link", pipe.path)], slack=EXACT, lull=LullRule(5 * NS, clock))
+    run = InlineRun([COUNT], [Input("link", pipe.path)], slack=EXACT, lull=IdleRule(5 * NS, clock))
     results = run.results()
     pipe.write(*[1] * AGREED)
     clock.put(15)

@@ -17,9 +17,9 @@ from capture.files.scan import scan
 from capture.open import open_mapped
 from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan
-from lowlevel.promises.knowledge import parse_knowledge
 from lowlevel.punctuation import BEGINNING, END, Item
 from lowlevel.table.query_tables import QueryTables
+from lowlevel.watermarks.rule import parse_rule
 from tests.pcap_bytes import NS
 from tests.random_plans import keys_of, random_plan
 from tests.test_node import write_capture
@@ -57,7 +57,7 @@ def test_blocks_in_which_no_pane_ends_change_nothing(
         plans = plans_of(random)
         slots, block = random.choice([8, 64]), random.choice([1, 7, 30])
         file = open_mapped(path, "a test")
-        hasty, patient = (Node("main1", file, plans, slots, block, parse_knowledge(promise)) for _ in "12")
+        hasty, patient = (Node("main1", file, plans, slots, block, parse_rule(promise)) for _ in "12")
         for each in scan(file, block).blocks:
             found = [(plan, spoken(item)) for plan, item in hasty.process(each)]
             for stream in patient.streams:

@@ -21,8 +21,6 @@ from lowlevel.metrics import ROWS_ACCEPTED, TABLE_BYTES, TABLE_DIRECT, TABLE_EVI
 from lowlevel.node.memory import bytes_at_most, slots_within
 from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan
-from lowlevel.promises.knowledge import Kind as KnowledgeKind
-from lowlevel.promises.knowledge import Knowledge
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.table.feeding import can_feed
@@ -30,6 +28,8 @@ from lowlevel.table.flushing import Flushing, Policy
 from lowlevel.table.query_tables import QueryTables
 from lowlevel.table.reducer import QueryRows
 from lowlevel.table.sharing import share
+from lowlevel.watermarks.rule import Kind as KnowledgeKind
+from lowlevel.watermarks.rule import WatermarkRule
 from tests import lowlevel_oracle
 from tests.random_plans import KEY_SHAPES, random_plan
 from tests.spool_node import write_spools
@@ -97,7 +97,7 @@ def test_a_node_that_flushes_bit_by_bit_holds_back_no_row(policy: Policy, tmp_pa
     write_capture(path, 5, 100)
     plan = rows_plan(Random(5), ("srcIP",))
     _, index = node_of(path, [plan], 8, 7)
-    knowledge = Knowledge(KnowledgeKind.LATE_BY_TIME, 2**62)
+    knowledge = WatermarkRule(KnowledgeKind.LATE_BY_TIME, 2**62)
     node = Node("main1", open_capture(path), [plan], 8, 7, promise=knowledge, flushing=Flushing(policy))
     for block in index.blocks:
         before = node.queries[0].accepted

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from capture.errors import InputError
-from lowlevel.promises.guard import JUMP
-from lowlevel.promises.knowledge import Kind, Knowledge
 from lowlevel.table.flushing import Flushing
+from lowlevel.watermarks.jumps import JUMP
+from lowlevel.watermarks.rule import Kind, WatermarkRule
 from queries.pipeline.file import QueryText, parse_pipeline, read_pipeline
 from queries.pipeline.node_settings import NodeSettings, SpooledLink
 from queries.pipeline.sections import PipelineError
@@ -96,7 +96,9 @@ when_full = "oldest"
     }
     assert file.node == NodeSettings("slow", 2, 16, 64 << 20, 10**6, 2 * 10**9, 1 << 30, "oldest")
     assert file.node.flushing() == Flushing("slow", 2, 16)
-    assert file.spooled["Wire"].knowledge(live=True) == Knowledge(Kind.LATE_BY_TIME, 2 * 10**9, 5 * 10**9, 600 * 10**9)
+    assert file.spooled["Wire"].knowledge(live=True) == WatermarkRule(
+        Kind.LATE_BY_TIME, 2 * 10**9, 5 * 10**9, 600 * 10**9
+    )
     assert file.spooled["Pipe"].knowledge(live=True).jump == JUMP
     (tmp_path / "p.pcap").touch()
     (tmp_path / "same.pcap").touch()

@@ -21,10 +21,10 @@ from capture.open import open_mapped
 from highlevel.plan.pipeline import Pipeline
 from lowlevel.metrics import ROWS_FROM_THE_FUTURE, ROWS_FROM_THE_PAST
 from lowlevel.node.node import Node
-from lowlevel.promises.guard import AGREEING, FUTURE, JUMP, PAST, Guard, follow
-from lowlevel.promises.knowledge import EXACT, Kind, Knowledge, parse_jump, parse_knowledge
-from lowlevel.promises.promise import LateByTime
 from lowlevel.punctuation import BEGINNING, END, Punctuation
+from lowlevel.watermarks.generators import LateByTime
+from lowlevel.watermarks.jumps import AGREEING, FUTURE, JUMP, PAST, JumpGuard, follow
+from lowlevel.watermarks.rule import EXACT, Kind, WatermarkRule, parse_jump, parse_rule
 from queries.gsql import compile_query
 from tests.pcap_bytes import NS, pcap_bytes
 from tests.plain_kernels import plain
@@ -36,9 +36,9 @@ YEAR = 365 * 86400 * NS
 MINUTE = 60 * NS
 
 
-def begun(agreeing: int = 1) -> Guard:
+def begun(agreeing: int = 1) -> JumpGuard:
     """A guard whose newest row is START."""
-    guard = Guard(agreeing=agreeing)
+    guard = JumpGuard(agreeing=agreeing)
     guard.follow(np.array([START] * agreeing), BEGINNING)
     assert guard.newest == START
     return guard
@@ -215,7 +215,7 @@ def test_how_far_ahead_a_row_is_believed_can_be_set(knowledge: str) -> None:
     for jump in ("1s", "10s", "1d"):
         distance = parse_jump(jump)
         for ahead, believed in ((distance, True), (distance + 1, False)):
-            promise = parse_knowledge(knowledge, None, jump).make()
+            promise = parse_rule(knowledge, None, jump).make()
             promise.advance(MadeRows([START] * AGREEING))
             promise.advance(MadeRows([START + ahead]))
             promise.advance(MadeRows([START]))
@@ -225,7 +225,7 @@ def test_how_far_ahead_a_row_is_believed_can_be_set(knowledge: str) -> None:
 
 def test_a_clock_that_leaps_further_than_is_believed_must_say_so_again_and_again() -> None:
     for jump, believed in (("10s", False), ("11s", True)):
-        promise = parse_knowledge("late 2s", "0", jump).make()
+        promise = parse_rule("late 2s", "0", jump).make()
         promise.tick(START)
         promise.tick(START + 11 * NS)
         assert promise.low == START + 11 * NS * believed
@@ -236,7 +236,7 @@ def test_a_clock_that_leaps_further_than_is_believed_must_say_so_again_and_again
 
 def test_a_jump_is_at_least_a_second() -> None:
     with pytest.raises(ValueError, match="got a clock jump of 999999999 ns, expected at least 1000000000"):
-        Guard(NS - 1)
+        JumpGuard(NS - 1)
 
 
 def test_a_slack_is_not_negative() -> None:
@@ -252,7 +252,7 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: py
     def run() -> list[tuple[list[int], list[int]]]:
         found = []
         for told in (False, True):
-            guard = Guard(agreeing=8)
+            guard = JumpGuard(agreeing=8)
             kept: list[int] = []
             for first in range(0, len(times), 7):
                 arrived = np.array(arrivals[first : first + 7]) if told else None
@@ -261,7 +261,7 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: py
         return found
 
     fast = run()
-    monkeypatch.setattr("lowlevel.promises.guard.follow", plain(follow))
+    monkeypatch.setattr("lowlevel.watermarks.jumps.follow", plain(follow))
     assert run() == fast
     assert all(len(kept) > 100 for _, kept in fast)
     assert fast[0] != fast[1]
@@ -271,14 +271,14 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: py
 @pytest.mark.parametrize("knowledge", KINDS)
 def test_one_row_from_the_future_or_the_past_changes_no_promise_of_any_kind(knowledge: str, lull: str | None) -> None:
     times = [START + number * NS for number in range(3 * AGREEING)]
-    undisturbed = parse_knowledge(knowledge, lull).make()
+    undisturbed = parse_rule(knowledge, lull).make()
     lows = []
     for time in times:
         undisturbed.advance(MadeRows([time]))
         lows.append(undisturbed.low)
     for wrong in (START + YEAR, START - YEAR, 2**63 - 1, -(2**63)):
         for place in (AGREEING, AGREEING + 1, 2 * AGREEING, len(times) - 1):
-            promise = parse_knowledge(knowledge, lull).make()
+            promise = parse_rule(knowledge, lull).make()
             for number, time in enumerate(times):
                 if number == place:
                     promise.advance(MadeRows([wrong]))
@@ -297,7 +297,7 @@ def stream(path: Path, times: list[int], slack: int | None) -> tuple[list[list],
     path.write_bytes(pcap_bytes([(ts, frame) for ts in times], 101))
     file = open_mapped(path, "a test")
     plan = compile_query(SQL)
-    promise = EXACT if slack is None else Knowledge(Kind.LATE_BY_TIME, slack)
+    promise = EXACT if slack is None else WatermarkRule(Kind.LATE_BY_TIME, slack)
     node, pipeline = Node("link", file, [plan.leaves[0].low], 16, 16, promise), Pipeline(plan, [["link"]])
     came: list[list] = []
     marks: list[int] = []

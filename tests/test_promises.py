@@ -15,11 +15,11 @@ from random import Random
 import pytest
 
 from lowlevel.durations import parse_duration
-from lowlevel.promises.guard import JUMP
-from lowlevel.promises.knowledge import CHOICES, Kind, Knowledge, parse_knowledge
-from lowlevel.promises.lull import Lull, TraceClock
-from lowlevel.promises.promise import MOST_ROWS, Blocks, Exact, LateByRows, LateByTime, Ordered, Promise
-from lowlevel.punctuation import BEGINNING, END, Described
+from lowlevel.punctuation import BEGINNING, END, WatermarkRounder
+from lowlevel.watermarks.generators import MOST_ROWS, Blocks, Exact, LateByRows, LateByTime, Ordered, WatermarkGenerator
+from lowlevel.watermarks.idle import IdleWatermark, ReplayClock
+from lowlevel.watermarks.jumps import JUMP
+from lowlevel.watermarks.rule import CHOICES, Kind, WatermarkRule, parse_rule
 from tests.promised import MadeRows
 
 STREAMS = 60
@@ -32,7 +32,7 @@ def disordered(random: Random, most: int = 60) -> list[int]:
     return sorted(times, key=lambda time: time + random.randrange(delay))
 
 
-def broken(promise: Promise, times: list[int], random: Random, most: int = 4) -> int:
+def broken(promise: WatermarkGenerator, times: list[int], random: Random, most: int = 4) -> int:
     """Rows below what had been promised when their batch came; it is fed in batches of up to `most`."""
     found = place = 0
     while place < len(times):
@@ -46,7 +46,9 @@ def broken(promise: Promise, times: list[int], random: Random, most: int = 4) ->
     return found
 
 
-def agrees(promise: Promise, times: list[int], definition: Callable[[list[int]], int], random: Random) -> None:
+def agrees(
+    promise: WatermarkGenerator, times: list[int], definition: Callable[[list[int]], int], random: Random
+) -> None:
     """After every batch the promise is what the definition says of all rows so far."""
     place = 0
     while place < len(times):
@@ -183,14 +185,14 @@ def test_what_a_source_declares_holds_beside_what_its_rows_say() -> None:
 
 def test_the_timer_says_in_a_lull_what_the_worked_example_says() -> None:
     """Threshold 5, slide 2, a timer each second; times arrive as 1@1, 2@2, 3@3, 6@12."""
-    promise, slides = Lull(Ordered(agreeing=1), 5), Described(2)
+    promise, slides = IdleWatermark(Ordered(agreeing=1), 5), WatermarkRounder(2)
     arrivals = {1: 1, 2: 2, 3: 3, 12: 6}
     said = {}
     for now in range(1, 16):
         if now in arrivals:
             promise.advance(MadeRows([arrivals[now]]))
         promise.tick(now)
-        mark = slides.news(promise.low)
+        mark = slides.next_boundary(promise.low)
         if mark is not None:
             said[now] = mark
     assert said == {1: 0, 2: 2, 9: 4, 11: 6, 13: 8, 15: 10}
@@ -224,7 +226,7 @@ def test_a_lull_is_safe_if_and_only_if_delay_and_offset_are_within_its_threshold
             "ordered": LateByTime(latest, agreeing=1), "late": LateByTime(latest + 3, agreeing=1),
             "rows": LateByRows(len(rows), agreeing=1), "blocks": Blocks(agreeing=1), "exact": Exact(),
         }[inner]  # fmt: skip
-        promise = Lull(made, threshold)
+        promise = IdleWatermark(made, threshold)
         waiting = list(rows)
         begin = rows[0][0] if speaks_at_once else rows[0][0] - 20
         for now in range(begin, rows[-1][0] + 30):
@@ -241,7 +243,7 @@ def test_a_lull_is_safe_if_and_only_if_delay_and_offset_are_within_its_threshold
 
 
 def test_a_source_that_has_never_spoken_is_covered_by_the_clock() -> None:
-    for promise in (Lull(Exact(), 5), Lull(LateByTime(10), 5), Lull(LateByRows(3), 5)):
+    for promise in (IdleWatermark(Exact(), 5), IdleWatermark(LateByTime(10), 5), IdleWatermark(LateByRows(3), 5)):
         promise.tick(BEGINNING)  # a clock that has not begun
         assert (promise.low, promise.newest) == (BEGINNING, BEGINNING)
         promise.tick(100)
@@ -250,14 +252,14 @@ def test_a_source_that_has_never_spoken_is_covered_by_the_clock() -> None:
         assert promise.low == 95
         promise.advance(MadeRows([96, 94]))
         assert (promise.newest, promise.below) == (96, 1)
-    silent = parse_knowledge("late 10s").make()
+    silent = parse_rule("late 10s").make()
     silent.tick(100)
     assert silent.low == BEGINNING
 
 
 def test_rows_after_a_long_lull_are_believed_at_once_and_those_that_waited_are_not_from_the_future() -> None:
     hour = parse_duration("1h")
-    promise = Lull(LateByTime(0), 0)
+    promise = IdleWatermark(LateByTime(0), 0)
     promise.advance(MadeRows([0] * 64))
     promise.advance(MadeRows([3 * hour, 9 * hour]))
     assert (promise.newest, promise.low) == (0, 0)
@@ -268,24 +270,24 @@ def test_rows_after_a_long_lull_are_believed_at_once_and_those_that_waited_are_n
 
 def test_boundaries_of_other_slides_are_of_no_use_to_a_consumer() -> None:
     """Slides of 5 and 7: rounding to the smaller alone would tell of 14 at 15 only, and of 21 at 25."""
-    five, seven = Described(5), Described(7, origin=0)
+    five, seven = WatermarkRounder(5), WatermarkRounder(7, origin=0)
     told: dict[int, list[int]] = {5: [], 7: []}
     for low in range(36):
         for slide, described in ((5, five), (7, seven)):
-            mark = described.news(low)
+            mark = described.next_boundary(low)
             if mark is not None:
                 assert mark == low  # at once, and only at its own boundaries
                 told[slide].append(mark)
     assert told == {5: list(range(0, 36, 5)), 7: list(range(0, 36, 7))}
-    assert [five.news(low) for low in (36, 39, 30, 62, END, END)] == [None, None, None, 60, END, None]
-    assert Described(5, origin=3).news(-1) == -2
-    assert Described(5).news(BEGINNING) is None
-    near = Described(1000)
-    assert [near.news(low) for low in (END - 1, END - 1, END, END)] == [END // 1000 * 1000, None, END, None]
+    assert [five.next_boundary(low) for low in (36, 39, 30, 62, END, END)] == [None, None, None, 60, END, None]
+    assert WatermarkRounder(5, origin=3).next_boundary(-1) == -2
+    assert WatermarkRounder(5).next_boundary(BEGINNING) is None
+    near = WatermarkRounder(1000)
+    assert [near.next_boundary(low) for low in (END - 1, END - 1, END, END)] == [END // 1000 * 1000, None, END, None]
 
 
 def test_the_clock_of_a_trace_is_the_newest_time_of_its_links() -> None:
-    clock = TraceClock()
+    clock = ReplayClock()
     assert clock() == BEGINNING
     for newest, now in ((5, 5), (3, 5), (BEGINNING, 5), (9, 9)):
         clock.advance(newest)
@@ -293,26 +295,26 @@ def test_the_clock_of_a_trace_is_the_newest_time_of_its_links() -> None:
 
 
 READ = [
-    ("exact", None, Knowledge()),
-    (" Ordered ", None, Knowledge(Kind.ORDERED)),
-    ("late 2s", None, Knowledge(Kind.LATE_BY_TIME, 2 * 10**9)),
-    ("late 1.5 minutes", "5s", Knowledge(Kind.LATE_BY_TIME, 90 * 10**9, 5 * 10**9)),
-    ("late 0", 7, Knowledge(Kind.LATE_BY_TIME, 0, 7)),
-    ("late 100 rows", None, Knowledge(Kind.LATE_BY_ROWS, 100)),
-    ("late 1 row", None, Knowledge(Kind.LATE_BY_ROWS, 1)),
-    ("blocks", "0", Knowledge(Kind.BLOCKS, None, 0)),
-    ("blocks 1m", None, Knowledge(Kind.BLOCKS, 60 * 10**9)),
+    ("exact", None, WatermarkRule()),
+    (" Ordered ", None, WatermarkRule(Kind.ORDERED)),
+    ("late 2s", None, WatermarkRule(Kind.LATE_BY_TIME, 2 * 10**9)),
+    ("late 1.5 minutes", "5s", WatermarkRule(Kind.LATE_BY_TIME, 90 * 10**9, 5 * 10**9)),
+    ("late 0", 7, WatermarkRule(Kind.LATE_BY_TIME, 0, 7)),
+    ("late 100 rows", None, WatermarkRule(Kind.LATE_BY_ROWS, 100)),
+    ("late 1 row", None, WatermarkRule(Kind.LATE_BY_ROWS, 1)),
+    ("blocks", "0", WatermarkRule(Kind.BLOCKS, None, 0)),
+    ("blocks 1m", None, WatermarkRule(Kind.BLOCKS, 60 * 10**9)),
 ]
 
 
 @pytest.mark.parametrize(("text", "lull", "knowledge"), READ, ids=[text for text, *_ in READ])
-def test_what_is_written_is_what_is_known(text: str, lull: str | int | None, knowledge: Knowledge) -> None:
-    assert parse_knowledge(text, lull) == knowledge
-    promise = parse_knowledge(text, lull).make()
-    assert isinstance(promise, Lull) == (lull is not None)
-    assert parse_knowledge(text, lull, "10m") == replace(knowledge, jump=600 * 10**9)
-    assert parse_knowledge(text, lull).make().guard.jump == JUMP
-    assert parse_knowledge(text, lull, "10m").make().guard.jump == 600 * 10**9
+def test_what_is_written_is_what_is_known(text: str, lull: str | int | None, knowledge: WatermarkRule) -> None:
+    assert parse_rule(text, lull) == knowledge
+    promise = parse_rule(text, lull).make()
+    assert isinstance(promise, IdleWatermark) == (lull is not None)
+    assert parse_rule(text, lull, "10m") == replace(knowledge, jump=600 * 10**9)
+    assert parse_rule(text, lull).make().guard.jump == JUMP
+    assert parse_rule(text, lull, "10m").make().guard.jump == 600 * 10**9
 
 
 UNREADABLE = [
@@ -341,11 +343,11 @@ def test_what_nothing_can_be_made_of_is_refused_with_the_choices(
     text: str, lull: str | int | None, message: str
 ) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011  # the message is compared
-        parse_knowledge(text, lull)
+        parse_rule(text, lull)
     assert message in str(error.value)
 
 
 @pytest.mark.parametrize(("kind", "amount"), [(Kind.LATE_BY_TIME, None), (Kind.ORDERED, 5), (Kind.EXACT, 0)])
 def test_an_amount_is_for_the_kinds_that_have_one(kind: Kind, amount: int | None) -> None:
     with pytest.raises(ValueError, match=f"as the amount of {kind}, expected"):
-        Knowledge(kind, amount)
+        WatermarkRule(kind, amount)

@@ -24,12 +24,12 @@ from lowlevel.metrics import RECORDS_SHED
 from lowlevel.node.link_worker import Capturing
 from lowlevel.node.node import Node
 from lowlevel.node.shedding import RING_FILLING, SAMPLED, RingPressure
-from lowlevel.promises.knowledge import parse_knowledge
 from lowlevel.punctuation import Item
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
 from lowlevel.table.flushing import Flushing
+from lowlevel.watermarks.rule import parse_rule
 from queries.gsql import compile_query
 
 pytestmark = [
@@ -59,7 +59,7 @@ def flooded(pair: Pair, spool: Path) -> Samples:
     with inside(pair.receiving):
         capture = open_capture(f"interface:{pair.receiver}?ring=16MiB")
     node = SlowNode(
-        "A", capture, [PLAN.leaves[0].low], 1 << 10, promise=parse_knowledge("late 1s"), flushing=Flushing("paced")
+        "A", capture, [PLAN.leaves[0].low], 1 << 10, promise=parse_rule("late 1s"), flushing=Flushing("paced")
     )  # fmt: skip
     writer = SpoolWriter(spool, "A", [("all", fingerprint(PLAN.leaves[0].low))])
     link = Capturing(capture, node, [("all", PLAN.leaves[0].low)], writer)

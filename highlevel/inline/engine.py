@@ -31,8 +31,8 @@ from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.node.watching import follow_above
-from lowlevel.promises.lull import LullRule
 from lowlevel.punctuation import BEGINNING, Punctuation
+from lowlevel.watermarks.idle import IdleRule
 
 if TYPE_CHECKING:
     from highlevel.plan.nodes import Leaf
@@ -146,13 +146,13 @@ class InlineRun:
         threads: int | None = None,
         slack: int | None = None,
         block_records: int = BLOCK_RECORDS,
-        lull: LullRule | None = None,
+        lull: IdleRule | None = None,
     ) -> None:
         """Open and check every input.
 
         `slack` is the allowed disorder in ns, for inputs without exact watermarks: streams and flows. None means
         LIVE_SLACK for live inputs and EXACT for others. With `lull` an idle live input advances by its clock
-        (`lowlevel.promises.lull`); otherwise its windows wait. `threads` None means `available_threads()`. Raises
+        (`lowlevel.watermarks.idle`); otherwise its windows wait. `threads` None means `available_threads()`. Raises
         InputError for a file that is no capture, ValueError for no threads.
         """
         leaves = [leaf for plan in plans for leaf in plan.leaves]

@@ -26,10 +26,10 @@ from capture.metrics import Samples
 from highlevel.plan.nodes import Leaf
 from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan
-from lowlevel.promises.guard import AGREEING
-from lowlevel.promises.knowledge import Kind, Knowledge
-from lowlevel.promises.lull import LullRule, TraceClock
-from lowlevel.punctuation import BEGINNING, END, Described, Item, Punctuation
+from lowlevel.punctuation import BEGINNING, END, Item, Punctuation, WatermarkRounder
+from lowlevel.watermarks.idle import IdleRule, ReplayClock
+from lowlevel.watermarks.jumps import AGREEING
+from lowlevel.watermarks.rule import Kind, WatermarkRule
 
 TABLES_IN_FULL = 4
 """Lanes that have tables at the same time before these are made smaller."""
@@ -105,14 +105,14 @@ class Port:
     tables: TableShares
     slack: int | None = None
     block_records: int = BLOCK_RECORDS
-    lull: LullRule | None = None
+    lull: IdleRule | None = None
     files: tuple[Path, ...] = ()
 
     @property
-    def knowledge(self) -> Knowledge:
+    def knowledge(self) -> WatermarkRule:
         """Known order of the input's rows."""
         kind = Kind.EXACT if self.slack is None else Kind.LATE_BY_TIME
-        return Knowledge(kind, self.slack, None if self.lull is None else self.lull.threshold)
+        return WatermarkRule(kind, self.slack, None if self.lull is None else self.lull.threshold)
 
 
 class Lane:
@@ -277,7 +277,7 @@ class StreamLane(Lane):
         self.key = BEGINNING if first is None else first.min_ts
 
     def begin(self) -> Iterator[Numbered]:
-        """Emit the first watermark, computed from the beginning of the stream (`lowlevel.promises`)."""
+        """Emit the first watermark, computed from the beginning of the stream (`lowlevel.watermarks`)."""
         if self.port.slack is not None and self.key != BEGINNING:
             yield from self.promise(max(BEGINNING + 1, self.key - self.port.slack))
 
@@ -315,7 +315,7 @@ class LiveLane(Lane):
         super().__init__(port, capture)
         self.stream = capture
         self._polled: int | None = None  # the last poll in vain before the first row
-        self._described = [Described(leaf.low.pane, leaf.low.origin) for _, leaf in port.leaves]
+        self._described = [WatermarkRounder(leaf.low.pane, leaf.low.origin) for _, leaf in port.leaves]
 
     def run(self, stopping: Callable[[], bool], unwanted: Event) -> Iterator[Numbered]:
         """Process blocks as they arrive, until the input ends or `stopping` returns True.
@@ -355,7 +355,7 @@ class LiveLane(Lane):
         if self.node is None and self._polled is not None:
             deque(self._opened().tick(self._polled), 0)  # the watermark has been emitted, so the node must apply it
         yield from self.take_in(block)
-        if self.port.lull is not None and isinstance(self.port.lull.clock, TraceClock):
+        if self.port.lull is not None and isinstance(self.port.lull.clock, ReplayClock):
             self.port.lull.clock.advance(self._opened().newest)
 
     def _silent(self, polled: int) -> Iterator[Numbered]:
@@ -367,7 +367,7 @@ class LiveLane(Lane):
             return
         self._polled = polled
         for (reader, _), described in zip(self.port.leaves, self._described, strict=True):
-            mark = described.news(max(BEGINNING + 1, polled - self.port.lull.threshold))
+            mark = described.next_boundary(max(BEGINNING + 1, polled - self.port.lull.threshold))
             if mark is not None:
                 yield reader, Punctuation(self.port.link, mark)
 

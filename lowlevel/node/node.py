@@ -36,9 +36,7 @@ from lowlevel.node.filter_join import Recalling
 from lowlevel.node.freed_memory import keep_freed_memory
 from lowlevel.node.watching import Watching
 from lowlevel.plan import LowLevelPlan
-from lowlevel.promises.knowledge import EXACT, Knowledge
-from lowlevel.promises.promise import Promise
-from lowlevel.punctuation import BEGINNING, END, Described, Item, Punctuation
+from lowlevel.punctuation import BEGINNING, END, Item, Punctuation, WatermarkRounder
 from lowlevel.rows.flows import FlowReader
 from lowlevel.rows.readers import RowReader, Rows, make_reader
 from lowlevel.table.flushing import AT_ONCE, Flushing, Policy
@@ -46,6 +44,8 @@ from lowlevel.table.query_tables import QueryTables
 from lowlevel.table.reducer import QueryReducer, make_reducer
 from lowlevel.table.sharing import SharedPlan, share, share_conditions
 from lowlevel.table.table import Tally
+from lowlevel.watermarks.generators import WatermarkGenerator
+from lowlevel.watermarks.rule import EXACT, WatermarkRule
 
 TABLE_SLOTS = 1 << 18
 """Default slots of each table: 11 MB with buffers for a pair of IPv4 addresses and two sub-aggregates."""
@@ -62,7 +62,7 @@ class Stream:
     reader: RowReader
     recalling: Recalling
     tables: list[tuple[QueryReducer, SharedPlan]]
-    promise: Promise
+    promise: WatermarkGenerator
     due: int = BEGINNING + 1
 
     def declare(self, block: Block) -> None:
@@ -84,7 +84,7 @@ class Node:
         plans: Sequence[LowLevelPlan],
         slots: int = TABLE_SLOTS,
         capacity: int = BLOCK_RECORDS,
-        promise: Knowledge = EXACT,
+        promise: WatermarkRule = EXACT,
         flushing: Flushing = AT_ONCE,
         files: Sequence[Path] = (),
     ) -> None:
@@ -117,7 +117,7 @@ class Node:
             reader = make_reader(kind, link, file, columns, capacity, sampling, files)
             recalling = Recalling(query.plan for query, _ in fed)
             self.streams.append(Stream(kind, reader, recalling, fed, promise.make()))
-        self.described = [Described(plan.pane, plan.origin) for plan in plans]
+        self.described = [WatermarkRounder(plan.pane, plan.origin) for plan in plans]
         live = isinstance(file, StreamedCapture) and file.live
         self.watching = Watching(plans, live)
         self.records = 0
@@ -157,14 +157,14 @@ class Node:
     def tick(self, now: int) -> Iterator[tuple[int, Item]]:
         """Record that a poll at `now` (ns) found no data; yield the partials and punctuation that follow from it.
 
-        Call it on empty polls only, with the time at which the poll began (`lowlevel.promises.lull`).
+        Call it on empty polls only, with the time at which the poll began (`lowlevel.watermarks.idle`).
         """
         for stream in self.streams:
             stream.promise.tick(now)
             yield from self._progress(stream, idle=True)
 
     def end_block(self) -> Iterator[tuple[int, Item]]:
-        """Record that a block of the source has ended (`lowlevel.promises.promise`), and yield the new punctuation."""
+        """Record that a block of the source has ended, and yield the new punctuation."""
         for stream in self.streams:
             stream.promise.end_block()
             yield from self._progress(stream)
@@ -190,7 +190,7 @@ class Node:
             for batch in query.complete(low, idle):
                 yield from shared.handed_out(batch)
             for sharer in shared.sharers:
-                mark = self.described[sharer.number].news(query.low)
+                mark = self.described[sharer.number].next_boundary(query.low)
                 if mark is not None:
                     yield sharer.number, Punctuation(self.link, mark)
         stream.due = min((self._due(shared) for _, shared in stream.tables), default=END)

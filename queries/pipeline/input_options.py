@@ -8,8 +8,8 @@ from ipaddress import ip_address
 from capture.flows.sampling import LARGEST, Address, FixedRates
 from highlevel.inline.engine import EXACT
 from lowlevel.durations import parse_duration
-from lowlevel.promises.knowledge import parse_lull as parse_threshold
-from lowlevel.promises.lull import LullRule, TraceClock
+from lowlevel.watermarks.idle import IdleRule, ReplayClock
+from lowlevel.watermarks.rule import parse_lull as parse_threshold
 
 EXACTLY = "exact"
 """The word for a slack without limit: results come at the end of the input, and no row is late."""
@@ -32,18 +32,18 @@ def parse_slack(text: str) -> int:
         raise ValueError(f"got a slack of {text!r}, {error}, or {EXACTLY}: answer at the end of the input") from error
 
 
-def parse_lull(text: str) -> LullRule:
+def parse_lull(text: str) -> IdleRule:
     """Return the rule for silent inputs: a duration by the system's clock, or, before `trace`, by the trace's clock.
 
     Raises ValueError for other texts.
 
     >>> parse_lull("5s").threshold, type(parse_lull("5s trace").clock).__name__
-    (5000000000, 'TraceClock')
+    (5000000000, 'ReplayClock')
     """
     duration, _, last = text.strip().rpartition(" ")
     if last.lower() == TRACE and duration:
-        return LullRule(parse_threshold(duration), TraceClock())
-    return LullRule(parse_threshold(text))
+        return IdleRule(parse_threshold(duration), ReplayClock())
+    return IdleRule(parse_threshold(text))
 
 
 def parse_rates(texts: Iterable[str]) -> FixedRates | None:

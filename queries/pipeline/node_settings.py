@@ -31,9 +31,9 @@ from capture.files.byte_source import STANDARD_INPUT
 from capture.interface_path import is_interface
 from capture.units import MEBIBYTE, SECOND
 from lowlevel.durations import parse_duration
-from lowlevel.promises.knowledge import Knowledge, parse_knowledge
 from lowlevel.spool.limits import SpoolLimits, WhenFull
 from lowlevel.table.flushing import Flushing, Policy
+from lowlevel.watermarks.rule import WatermarkRule, parse_rule
 from queries.pipeline.sections import PipelineError, Section
 
 LIVE_PROMISE = "late 10s"
@@ -47,7 +47,7 @@ LEAST_SEGMENT = 4096
 class SpooledLink:
     """A link whose partials a node writes to `spool`; this and the input `capture` are absolute paths.
 
-    `lowlevel.promises.knowledge` defines the texts of `promise`, `lull` and `clock_jump`; they are checked here.
+    `lowlevel.watermarks.rule` defines the texts of `promise`, `lull` and `clock_jump`; they are checked here.
     """
 
     name: str
@@ -65,9 +65,9 @@ class SpooledLink:
             except ValueError as error:
                 raise PipelineError(f"links.{self.name}: {error}") from error
 
-    def knowledge(self, *, live: bool) -> Knowledge:
+    def knowledge(self, *, live: bool) -> WatermarkRule:
         """Return the promise of the order of rows; the default depends on `live`."""
-        return parse_knowledge(self.promise or (LIVE_PROMISE if live else "exact"), self.lull, self.clock_jump)
+        return parse_rule(self.promise or (LIVE_PROMISE if live else "exact"), self.lull, self.clock_jump)
 
     def knowledge_text(self, *, live: bool) -> str:
         """Return the text of the promise."""

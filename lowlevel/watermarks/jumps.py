@@ -115,7 +115,7 @@ def follow(times, arrivals, arriving, rows, state, jump, back, agreeing, low, be
     return kept
 
 
-class Guard:
+class JumpGuard:
     """The newest accepted time of one kind of rows on one link. Not thread safe.
 
     Memory: `agreeing` words and a batch.

@@ -9,7 +9,7 @@ The rule also covers a link that has had no row yet. Its first rows are then acc
 
 **Silence is an empty poll.** While rows wait to be read, no poll is empty and `tick` is not called, however long that
 takes: back-pressure closes no window. The caller passes the clock: system time for live links, the time of the trace
-(`TraceClock`) for replays.
+(`ReplayClock`) for replays.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
 
-from lowlevel.promises.guard import AGREEING
-from lowlevel.promises.promise import Promise
 from lowlevel.punctuation import BEGINNING
 from lowlevel.rows.readers import Rows
+from lowlevel.watermarks.generators import WatermarkGenerator
+from lowlevel.watermarks.jumps import AGREEING
 
 
-class TraceClock:
+class ReplayClock:
     """The clock of a replay: the newest time on any of its links; BEGINNING before the first row. Thread safe.
 
     System time has no relation to packets that were recorded last year. So the trace's own time drives the idle rule: a
@@ -48,17 +48,17 @@ class TraceClock:
 
 
 @dataclass(frozen=True, slots=True)
-class LullRule:
+class IdleRule:
     """The idle threshold of an input, ns, and its clock, which returns ns since the epoch."""
 
     threshold: int
     clock: Callable[[], int] = time.time_ns
 
 
-class Lull(Promise):
+class IdleWatermark(WatermarkGenerator):
     """The larger of another watermark and, while the link is idle, the time of the clock less `threshold` ns."""
 
-    def __init__(self, inner: Promise, threshold: int) -> None:
+    def __init__(self, inner: WatermarkGenerator, threshold: int) -> None:
         """Extend `inner`. Raises ValueError if the threshold is negative."""
         if threshold < 0:
             raise ValueError(f"got a lull of {threshold} ns, expected 0 or more")

@@ -4,7 +4,8 @@ A watermark `low` means that no later row has a ts below `low`; a row at `low` i
 by one rule. Rows below the watermark are late, and counted in `below`. For all rules:
 
 * the source can declare watermarks itself (`declare`): those of a file's scan, and END when it ends;
-* a single row from the future or the past has no effect: rules receive accepted rows only (`lowlevel.promises.guard`).
+* a single row from the future or the past has no effect: rules receive accepted rows only
+(`lowlevel.watermarks.jumps`).
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from __future__ import annotations
 import numpy as np
 
 from lowlevel.expressions.columns import Vector
-from lowlevel.promises.guard import AFTER, AGREEING, FUTURE, JUMP, PAST, Guard, Times
-from lowlevel.promises.guard import BELOW as BELOW_PROMISE
 from lowlevel.punctuation import BEGINNING
 from lowlevel.rows.readers import Rows
+from lowlevel.watermarks.jumps import AFTER, AGREEING, FUTURE, JUMP, PAST, JumpGuard, Times
+from lowlevel.watermarks.jumps import BELOW as BELOW_PROMISE
 
 
-class Promise:
+class WatermarkGenerator:
     """The low watermark of one kind of rows on one link. Memory is fixed. Not thread safe.
 
     A rule implements `_take`, which stores what it needs of the times of some rows, and `_bound`, the watermark after
     them.
     """
 
-    def __init__(self, guard: Guard | None = None) -> None:
+    def __init__(self, guard: JumpGuard | None = None) -> None:
         """Use the times that `guard` accepts; the default guard has the default distances."""
-        self.guard = guard or Guard()
+        self.guard = guard or JumpGuard()
         self.lulls = 0
         """Number of times that an idle link's watermark was advanced by the clock."""
         self._low = BEGINNING
@@ -93,7 +94,7 @@ class Promise:
         return BEGINNING
 
 
-class Blocks(Promise):
+class Blocks(WatermarkGenerator):
     """Watermark of rows that arrive in blocks: each block wholly after the one before it, in any order inside.
 
         ts   |  3 1 4 2 2  |  5 4 7 6  |  9 8 8 …        equal times where blocks touch are allowed
@@ -115,7 +116,7 @@ class Blocks(Promise):
         """Set the `length` of blocks that are equal segments of time, ns. Raises ValueError if it is less than 1."""
         if length is not None and length < 1:
             raise ValueError(f"got blocks of {length} ns, expected at least 1")
-        super().__init__(Guard(jump, max(jump, length or 0), agreeing))
+        super().__init__(JumpGuard(jump, max(jump, length or 0), agreeing))
         self.length = length
 
     def end_block(self) -> None:
@@ -130,7 +131,7 @@ class Blocks(Promise):
         return max(BEGINNING + 1, newest // self.length * self.length)
 
 
-class Exact(Promise):
+class Exact(WatermarkGenerator):
     """The watermark that the source declares; rows do not change it.
 
     The scan of a file finds the smallest time after each block (`capture.files.scan`), which is the definition of the
@@ -146,7 +147,7 @@ FEW = 8
 """If a batch has more than FEW times the rows that are kept, its last rows are searched first."""
 
 
-class LateByRows(Promise):
+class LateByRows(WatermarkGenerator):
     """Watermark of rows that are at most n rows late: the (n+1)-th largest accepted time so far.
 
     "n rows late" has four readings, and the watermark is right for each of them:
@@ -166,7 +167,7 @@ class LateByRows(Promise):
         """Set n to `rows`. Raises ValueError if it is negative or above MOST_ROWS."""
         if not 0 <= rows <= MOST_ROWS:
             raise ValueError(f"got rows that are late by {rows} rows, expected 0 to {MOST_ROWS:,}")
-        super().__init__(Guard(jump, jump, agreeing))
+        super().__init__(JumpGuard(jump, jump, agreeing))
         self.rows = rows
         self._largest = np.empty(0, np.int64)  # once it is full, the smallest time is first
 
@@ -188,14 +189,14 @@ class LateByRows(Promise):
         return int(self._largest[0]) if len(self._largest) > self.rows else BEGINNING
 
 
-class LateByTime(Promise):
+class LateByTime(WatermarkGenerator):
     """The newest time less the allowed disorder `slack`, ns."""
 
     def __init__(self, slack: int, agreeing: int = AGREEING, jump: int = JUMP) -> None:
         """Raise ValueError if `slack` is negative. Rows within the allowed disorder are not from the past."""
         if slack < 0:
             raise ValueError(f"got a slack of {slack} ns, expected 0 or more")
-        super().__init__(Guard(jump, max(jump, slack), agreeing))
+        super().__init__(JumpGuard(jump, max(jump, slack), agreeing))
         self.slack = slack
 
     def _bound(self) -> int:

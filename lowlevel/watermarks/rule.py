@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lowlevel.durations import parse_duration
-from lowlevel.promises.guard import JUMP, LEAST_JUMP, Guard
-from lowlevel.promises.lull import Lull
-from lowlevel.promises.promise import Blocks, Exact, LateByRows, LateByTime, Ordered, Promise
+from lowlevel.watermarks.generators import Blocks, Exact, LateByRows, LateByTime, Ordered, WatermarkGenerator
+from lowlevel.watermarks.idle import IdleWatermark
+from lowlevel.watermarks.jumps import JUMP, LEAST_JUMP, JumpGuard
 
 CHOICES = "exact, ordered, late TIME (late 2s), late N rows (late 100 rows), blocks, blocks TIME (blocks 1m)"
 
@@ -35,11 +35,11 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Knowledge:
+class WatermarkRule:
     """One rule: its kind, its `amount` and its idle threshold `lull` (ns, or None).
 
     `amount` is in ns or rows, and None if the kind has none.
-    A row more than `jump` ns ahead of the link is accepted only if others agree (`lowlevel.promises.guard`).
+    A row more than `jump` ns ahead of the link is accepted only if others agree (`lowlevel.watermarks.jumps`).
     Raises ValueError for values that do not fit together.
     """
 
@@ -60,12 +60,12 @@ class Knowledge:
         """Whether the watermark depends on rows, or on silence after them; otherwise rows need not be followed."""
         return self.kind is not Kind.EXACT or self.lull is not None
 
-    def make(self) -> Promise:
+    def make(self) -> WatermarkGenerator:
         """Return a new watermark of one kind of rows on one link."""
         promise = self._without_lull()
-        return promise if self.lull is None else Lull(promise, self.lull)
+        return promise if self.lull is None else IdleWatermark(promise, self.lull)
 
-    def _without_lull(self) -> Promise:
+    def _without_lull(self) -> WatermarkGenerator:
         match self.kind:
             case Kind.ORDERED:
                 return Ordered(jump=self.jump)
@@ -75,18 +75,18 @@ class Knowledge:
                 return LateByRows(self.amount or 0, jump=self.jump)
             case Kind.BLOCKS:
                 return Blocks(self.amount, jump=self.jump)
-        return Exact(Guard(self.jump, self.jump))
+        return Exact(JumpGuard(self.jump, self.jump))
 
 
-EXACT = Knowledge()
+EXACT = WatermarkRule()
 """The default rule."""
 
 
-def parse_knowledge(text: str, lull: str | int | None = None, jump: str | None = None) -> Knowledge:
+def parse_rule(text: str, lull: str | int | None = None, jump: str | None = None) -> WatermarkRule:
     """Parse a rule. `lull` is a duration or ns, `jump` a duration. Raises ValueError, which lists the choices.
 
-    >>> parse_knowledge("late 2s", lull="5s")
-    Knowledge(kind=<Kind.LATE_BY_TIME: 'late by time'>, amount=2000000000, lull=5000000000, jump=3600000000000)
+    >>> parse_rule("late 2s", lull="5s")
+    WatermarkRule(kind=<Kind.LATE_BY_TIME: 'late by time'>, amount=2000000000, lull=5000000000, jump=3600000000000)
     """
     beside = (parse_lull(lull) if isinstance(lull, str) else lull, JUMP if jump is None else parse_jump(jump))
     word, _, rest = text.strip().lower().partition(" ")
@@ -94,13 +94,13 @@ def parse_knowledge(text: str, lull: str | int | None = None, jump: str | None =
     try:
         match word:
             case "exact" | "ordered" if not rest:
-                return Knowledge(Kind(word), None, *beside)
+                return WatermarkRule(Kind(word), None, *beside)
             case "late" if rows := _ROWS.fullmatch(rest):
-                return Knowledge(Kind.LATE_BY_ROWS, int(rows[1]), *beside)
+                return WatermarkRule(Kind.LATE_BY_ROWS, int(rows[1]), *beside)
             case "late" if rest:
-                return Knowledge(Kind.LATE_BY_TIME, parse_duration(rest), *beside)
+                return WatermarkRule(Kind.LATE_BY_TIME, parse_duration(rest), *beside)
             case "blocks":
-                return Knowledge(Kind.BLOCKS, parse_duration(rest) if rest else None, *beside)
+                return WatermarkRule(Kind.BLOCKS, parse_duration(rest) if rest else None, *beside)
     except ValueError as error:
         raise ValueError(f"the promise {text!r}: {error}; the choices are {CHOICES}") from error
     raise ValueError(f"got the promise {text!r}, expected one of {CHOICES}")
