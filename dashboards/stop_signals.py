@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import functools
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -81,3 +83,18 @@ def interruptible(command: Callable[Arguments, Result]) -> Callable[Arguments, R
             return command(*arguments, **options)
 
     return run
+
+
+def redeliver_interrupts() -> None:
+    """Deliver a Ctrl-C again that Python could only print, because it arrived in a callback of the interpreter.
+
+    Such callbacks (of weak references, while modules are imported) cannot raise: without this the Ctrl-C is lost.
+    """
+
+    def report(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            threading.Timer(0.01, _thread.interrupt_main).start()  # not in the callback itself
+        else:
+            sys.__unraisablehook__(unraisable)
+
+    sys.unraisablehook = report

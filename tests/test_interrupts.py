@@ -5,11 +5,15 @@ It can catch a signal that is lost, one that breaks the block off, and handlers 
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import wiretide
 from capture.interrupts import NUMBERS, uninterrupted
 
 
@@ -70,3 +74,33 @@ def test_in_other_threads_a_block_holds_nothing(received: list[int]) -> None:
     thread.start()
     thread.join()
     assert handlers == before
+
+
+REDELIVERED = """
+import time, weakref
+from dashboards.stop_signals import redeliver_interrupts
+redeliver_interrupts()
+class Value:
+    pass
+def callback(_):
+    raise KeyboardInterrupt
+value = Value()
+reference = weakref.ref(value, callback)
+try:
+    del value  # the interpreter cannot raise what a callback raises
+    for _ in range(60_000):
+        time.sleep(0.001)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_in_a_callback_of_the_interpreter_is_delivered_again() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", REDELIVERED],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(wiretide.__file__).parent,
+    )
+    assert (run.stdout, run.stderr) == ("interrupted\n", "")

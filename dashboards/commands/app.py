@@ -20,7 +20,7 @@ from dashboards.commands.explain import explain
 from dashboards.commands.generate import generate
 from dashboards.commands.query import query
 from dashboards.commands.run import run
-from dashboards.stop_signals import TERMINATED, interruptible
+from dashboards.stop_signals import TERMINATED, interruptible, redeliver_interrupts
 from dashboards.wire_text import escaped, lines_escaped
 
 INTERRUPTED, TERMINATED_STATUS = 130, 143
@@ -76,6 +76,7 @@ def main() -> None:
     """
     # Typer describes every command that it knows, which takes 40 ms: so it knows the one that is named.
     named = [command for command in COMMANDS if [command.__name__] == sys.argv[1:2]]
+    redeliver_interrupts()
     try:
         make_app(named or COMMANDS)()
     except (KeyboardInterrupt, SystemExit) as ended:
