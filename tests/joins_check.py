@@ -17,7 +17,7 @@ from tests.operator_contract import through_ipc
 
 
 def progress_of(random: Random, run: Run) -> Progress:
-    return Progress.LEFT if run.spec.kind.of_left_alone else random.choice(list(Progress))
+    return Progress.LEFT if run.spec.kind.is_left_only else random.choice(list(Progress))
 
 
 def checked_results(items: list[GraphItem], run: Run) -> list[tuple[int | None, int | None]]:

@@ -21,7 +21,7 @@ import pytest
 from highlevel.aggregation import DetailFunction
 from highlevel.inline.engine import InlineRun
 from highlevel.plan.pipeline import Pipeline
-from highlevel.results.holistic import ValueCounts, told
+from highlevel.results.holistic import ValueCounts, compute_aggregate
 from highlevel.slide_by_tuple import extent
 from lowlevel.expressions.tree import AtEnd
 from lowlevel.punctuation import END, Punctuation
@@ -99,7 +99,7 @@ def test_each_function_says_of_every_group_what_its_values_say(kind: pa.DataType
                 continue
             if function is DetailFunction.TOP and kind == pa.float64():
                 continue  # Arrow spells floats its own way
-            got = told(function, parameter, found).to_pylist()
+            got = compute_aggregate(function, parameter, found).to_pylist()
             want = [twin(function, parameter, of_group[group]) for group in range(groups)]
             assert all(map(close, got, want)), (seed, function, parameter, got, want)
 
@@ -107,10 +107,10 @@ def test_each_function_says_of_every_group_what_its_values_say(kind: pa.DataType
 def test_nan_is_one_value_and_the_greatest_and_the_two_zeros_are_one() -> None:
     column = pa.array([np.nan, -0.0, 0.0, float("inf"), -np.nan])
     found = ValueCounts(np.zeros(5, np.int64), 1, column, np.ones(5, np.int64))
-    assert told(DetailFunction.COUNT_DISTINCT, 0, found).to_pylist() == [3]
-    assert told(DetailFunction.QUANTILE, 0.5, found).to_pylist() == [math.inf]
-    assert math.isnan(told(DetailFunction.QUANTILE, 1.0, found)[0].as_py())
-    assert told(DetailFunction.TOP, 9, found).to_pylist() == ["-0=2 nan=2 inf=1"]
+    assert compute_aggregate(DetailFunction.COUNT_DISTINCT, 0, found).to_pylist() == [3]
+    assert compute_aggregate(DetailFunction.QUANTILE, 0.5, found).to_pylist() == [math.inf]
+    assert math.isnan(compute_aggregate(DetailFunction.QUANTILE, 1.0, found)[0].as_py())
+    assert compute_aggregate(DetailFunction.TOP, 9, found).to_pylist() == ["-0=2 nan=2 inf=1"]
 
 
 def test_a_mac_is_spelled_and_stays_a_mac(tmp_path: Path) -> None:

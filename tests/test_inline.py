@@ -28,7 +28,7 @@ from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_S
 from capture.packets.link_layers import LINK_TYPES
 from highlevel.inline import engine as inline
 from highlevel.inline.engine import ALL_METRICS, InlineRun, Input
-from highlevel.inline.lanes import TableShares, most_at_once, shared_slots
+from highlevel.inline.lanes import TableShares, max_overlap, shared_slots
 from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
 from highlevel.plan.operators.counters import number_of
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
@@ -286,9 +286,9 @@ def test_a_gap_of_years_makes_two_windows(tmp_path: Path) -> None:
 
 
 def test_tables_get_smaller_where_many_lanes_overlap_and_only_there() -> None:
-    assert most_at_once([]) == 0
-    assert most_at_once([(0, 5), (5, 9), (6, 8), (10, 12)]) == 2
-    assert most_at_once([(0, 5), (0, 5), (0, 5), (6, 6)]) == 3
+    assert max_overlap([]) == 0
+    assert max_overlap([(0, 5), (5, 9), (6, 8), (10, 12)]) == 2
+    assert max_overlap([(0, 5), (0, 5), (0, 5), (6, 6)]) == 3
     assert [shared_slots(2**18, lanes) for lanes in (1, 4, 5, 8, 40, 10**6)] == [
         *(2**18, 2**18, 2**17, 2**17, 2**14),
         1024,

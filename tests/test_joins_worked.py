@@ -231,7 +231,7 @@ def test_a_hot_key_makes_many_batches_of_bounded_size(kind: JoinKind) -> None:
     items = list(join.rows(Port.RIGHT, rows(*range(HOT))))
     batches = [item.num_rows for item in items if isinstance(item, pa.RecordBatch)]
     assert max(batches, default=0) <= PAIRS
-    if kind.of_left_alone:
+    if kind.is_left_only:
         assert sum(batches) == (HOT if kind is JoinKind.SEMI else 0)
         assert join.rows_held == HOT  # the right's; the left's are done
     else:

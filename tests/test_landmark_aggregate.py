@@ -24,7 +24,7 @@ from highlevel.operators.window_operator import WINDOW_END, CappedOperator, beyo
 from highlevel.plan.pipeline import make_operator
 from highlevel.sliding.wid_ranges import count
 from highlevel.spark.state import addresses
-from highlevel.windows.kind import MOST_GROUPS, LandmarkWindow
+from highlevel.windows.kind import DEFAULT_CAP, LandmarkWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from queries.gsql import compile_query
@@ -46,7 +46,7 @@ def partials(window: LandmarkWindow, arrivals: list[Arrival]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
 
 
-def random_window(random: Random, cap: int = MOST_GROUPS) -> LandmarkWindow:
+def random_window(random: Random, cap: int = DEFAULT_CAP) -> LandmarkWindow:
     return LandmarkWindow(random.randint(1, 40), random.choice([0, 0, random.randint(-100, 100)]), cap)
 
 
@@ -94,7 +94,7 @@ def test_windows_are_those_of_the_definition_whatever_the_order(block: int, monk
     monkeypatch.setattr(landmark_aggregate, "MERGE_ROWS", [0, 4, 16_384][block % 3])
     for seed in range(100 * block, 100 * block + 100):
         random = Random(seed)
-        window = random_window(random, random.choice([MOST_GROUPS, MOST_GROUPS, 1, 2, 4]))
+        window = random_window(random, random.choice([DEFAULT_CAP, DEFAULT_CAP, 1, 2, 4]))
         stream = random_stream(random, 30)
         arrivals = [each for each in stream if not isinstance(each, int)]
         expected = definition(window, arrivals)

@@ -18,7 +18,7 @@ import pytest
 
 from highlevel.aggregation import DetailFunction, Folding
 from highlevel.plan.pipeline import Pipeline
-from highlevel.results.sketched_windows import FoldedPane, told_of_sketches
+from highlevel.results.sketched_windows import FoldedPane, merge_sketches
 from highlevel.results.sketches import MAKERS, Quantiles, values_for
 from lowlevel.punctuation import END, Punctuation
 from queries.gsql import compile_query
@@ -43,10 +43,10 @@ def merged(function: DetailFunction, parts: list[tuple[pa.Array, np.ndarray]]) -
     return pa.array(sketches, pa.binary())
 
 
-def told(function: DetailFunction, parameter: float, parts: list[tuple[pa.Array, np.ndarray]]) -> Any:
+def result(function: DetailFunction, parameter: float, parts: list[tuple[pa.Array, np.ndarray]]) -> Any:
     folding = Folding(function, "k", "h", "s")
     ids = np.zeros(len(parts), np.int64)
-    (found,) = told_of_sketches(folding, parameter, ids, 1, merged(function, parts))
+    (found,) = merge_sketches(folding, parameter, ids, 1, merged(function, parts))
     return found
 
 
@@ -68,19 +68,19 @@ def parts_of(seed: int, distinct: int) -> tuple[np.ndarray, np.ndarray, list[tup
 def test_sketches_of_many_values_keep_their_errors(seed: int) -> None:
     values, counts, parts = parts_of(seed, 30_000)
     rows = int(counts.sum())
-    about = told(DISTINCT, 0, parts)
+    about = result(DISTINCT, 0, parts)
     assert about != len(values)  # or nothing is tested here
     assert abs(about - len(values)) <= 5 * ERRORS[DISTINCT] * len(values)
     order = np.argsort(values)
     upto = np.cumsum(counts[order])
     for share in (0.01, 0.25, 0.5, 0.9, 0.99):
-        found = told(QUANTILE, share, parts)
+        found = result(QUANTILE, share, parts)
         place = np.searchsorted(values[order], found)
         assert values[order][place] == found  # one of the values
         low, high = (upto[place] - counts[order][place]) / rows, upto[place] / rows
         assert low - 2 * ERRORS[QUANTILE] <= share <= high + 2 * ERRORS[QUANTILE]
     named = dict(zip(map(str, values.tolist()), counts.tolist(), strict=True))
-    found = [each.split("=") for each in told(TOP, 1000, parts).split(" ")]
+    found = [each.split("=") for each in result(TOP, 1000, parts).split(" ")]
     for value, estimate in found:
         assert named[value] <= int(estimate) <= named[value] + ERRORS[TOP] * rows
     assert {value for value, count in named.items() if count > ERRORS[TOP] * rows} <= {value for value, _ in found}
@@ -101,7 +101,7 @@ def test_counts_are_carried_into_quantiles_whatever_their_size() -> None:
     sketch = Quantiles()
     sketch.add(np.array([1.0, 2.0, 3.0, np.nan]), np.array([1, 400_000, 100_000, 70_000]))
     assert sketch.sketch.n == 500_001
-    assert [sketch.told(share) for share in (0.5, 0.7, 0.9, 1.0)] == [2.0, 2.0, 3.0, 3.0]
+    assert [sketch.result(share) for share in (0.5, 0.7, 0.9, 1.0)] == [2.0, 2.0, 3.0, 3.0]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_values_of_every_type_are_told_apart_and_nulls_left_out(column: pa.Array
     for function, want in ((DISTINCT, 2), (TOP, [4, 1])):
         data = folded.column(str(function))
         assert data[0].as_py()[:8] == (7).to_bytes(8, "little")
-        (got,) = told_of_sketches(Folding(function, "k", "h", "s"), 9, np.zeros(1, np.int64), 1, data)
+        (got,) = merge_sketches(Folding(function, "k", "h", "s"), 9, np.zeros(1, np.int64), 1, data)
         assert got == want if function is DISTINCT else [int(each.split("=")[-1]) for each in got.split(" ")] == want
 
 

@@ -30,7 +30,7 @@ from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
 from highlevel.spark.operator_part import part_of
 from highlevel.spark.packing import unpack
-from highlevel.spark.reading import COUNTERS, Read, Taken, rows_of
+from highlevel.spark.reading import COUNTERS, LeafOutput, Read, rows_of
 from highlevel.spark.totals import Totals
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from tests.conftest import Rounds
@@ -47,11 +47,11 @@ def cut(random: Random, stream: Stream, pieces: int) -> list[Stream]:
     return [stream[first:end] for first, end in pairwise(places)]
 
 
-def taken(random: Random, query: Asked, piece: Stream) -> Taken:
+def taken(random: Random, query: Asked, piece: Stream) -> LeafOutput:
     """What a task of the source reads of a piece: its partials, and the last promise in it."""
     marks = [each for each in piece if isinstance(each, int)]
     rows = [each for each in piece if isinstance(each, Arrival)]
-    return Taken(marks[-1] if marks else BEGINNING, query.partials(rows, random.random() < 0.5))
+    return LeafOutput(marks[-1] if marks else BEGINNING, query.partials(rows, random.random() < 0.5))
 
 
 def source_batches(random: Random, feeds: Feeds, queries: list[Asked]) -> list[list[pa.RecordBatch]]:

@@ -94,7 +94,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, random: Random, way: str) -> None:
     """Make windows be merged, or kept as totals, or one or the other by chance."""
     prices = {"merged": (0, 10**9), "totals": (10**6, -(10**6)), "both": (random.choice([1, 3, 10]), 20)}
     pile_cost, totals_cost = prices[way]
-    monkeypatch.setattr(strategy, "PILE_COST", pile_cost)
+    monkeypatch.setattr(strategy, "BUFFER_COST", pile_cost)
     monkeypatch.setattr(strategy, "TOTALS_COST", totals_cost)
     monkeypatch.setattr(pile, "MERGE_ROWS", random.choice([0, 3, 16_384]))
     monkeypatch.setattr(window_rows, "CLOSE_ROWS", random.choice([1, 20, 65_536]))

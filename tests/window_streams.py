@@ -17,7 +17,7 @@ from highlevel.aggregation import Aggregation, Output
 from highlevel.operators.session import TS
 from highlevel.plan.nodes import PANE, Leaf, Windowed
 from highlevel.plan.plan import Plan
-from highlevel.windows.kind import MOST_GROUPS, AnyWindow, LandmarkWindow, SessionWindow, SlidingWindow, TupleWindow
+from highlevel.windows.kind import DEFAULT_CAP, AnyWindow, LandmarkWindow, SessionWindow, SlidingWindow, TupleWindow
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.plan import Key, LowLevelPlan
@@ -140,7 +140,7 @@ def of_panes(random: Random) -> Asked:
 
 def landmark(random: Random) -> Asked:
     streams, arrivals = two_streams(random)
-    window = LandmarkWindow(random.randint(5, 60), random.randint(-50, 50), random.choice([1, 3, MOST_GROUPS]))
+    window = LandmarkWindow(random.randint(5, 60), random.randint(-50, 50), random.choice([1, 3, DEFAULT_CAP]))
     rows = Counter(test_landmark_aggregate.definition(window, arrivals))
     return asked(window, streams, rows, len({row[:2] for row in rows}))
 

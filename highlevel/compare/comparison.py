@@ -19,7 +19,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """Cost, state and answer of one variant.
 
     Latencies are in s, NaN if no result was emitted before the end of the input.
@@ -49,7 +49,7 @@ class Comparison:
     question: Question
     arrivals: Arrivals
     exact: Answer
-    measured: Sequence[Measured]
+    measured: Sequence[Measurement]
 
 
 def compare(
@@ -92,7 +92,7 @@ def compare(
     for variant, (found, difference), taken in zip(variants, seen, times, strict=True):
         waits = np.concatenate([*found.latencies, np.empty(0, np.int64)]) / 1e9
         measured.append(
-            Measured(
+            Measurement(
                 variant,
                 median(taken),
                 arrivals.rows,

@@ -22,7 +22,7 @@ from lowlevel.punctuation import GraphItem
 
 
 @dataclass
-class Seen:
+class VariantSamples:
     """Samples of one variant: `items` and `bytes` after each tick, `latencies` of windows or pairs in ns.
 
     `calls` contains the wall time in seconds of each watermark or batch that emitted results.
@@ -36,7 +36,7 @@ class Seen:
     late: int = 0
 
 
-class SeenJoin:
+class ObservedJoin:
     """Join with a callback for its pairs."""
 
     def __init__(self, join: NodeOperator, tell: Callable[[pa.RecordBatch], None]) -> None:
@@ -71,13 +71,13 @@ class SeenJoin:
         self.join.restore(tables)
 
 
-def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Seen:
+def observe(question: Question, variant: Variant, arrivals: Arrivals) -> VariantSamples:
     """Run a variant once and sample it after each tick.
 
     A latency is the time from the end of a window, or the later time of a pair, to the tick of its emission. Results
     after the end of the input have no latency.
     """
-    seen = Seen()
+    seen = VariantSamples()
     now, over = 0, False
 
     def pairs(batch: pa.RecordBatch) -> None:
@@ -91,7 +91,7 @@ def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Seen:
     def make(node: Node, ports: int) -> NodeOperator:
         operators.append(variant.make(node, ports))
         watched = isinstance(node, Join) and not question.windowed
-        return SeenJoin(operators[-1], pairs) if watched else operators[-1]
+        return ObservedJoin(operators[-1], pairs) if watched else operators[-1]
 
     if join is not None and not question.windowed:
         times = times_of_pairs(join.spec)
@@ -133,7 +133,7 @@ def _calls(pipeline: Pipeline, arrivals: Arrivals, event: Event) -> Iterator[Ite
     yield pipeline.punctuate(event.port, promise(arrivals.sources[event.port], event.low))
 
 
-def _sample(seen: Seen, operators: Sequence[object], ticks: int) -> None:
+def _sample(seen: VariantSamples, operators: Sequence[object], ticks: int) -> None:
     """Sample the operators after a tick. Following ticks without events have the same sample."""
     seen.items += [sum(map(held, operators))] * ticks
     seen.bytes += [sum(map(held_bytes, operators))] * ticks

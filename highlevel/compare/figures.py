@@ -6,7 +6,7 @@ import math
 
 import pyarrow as pa
 
-from highlevel.compare.comparison import Comparison, Measured
+from highlevel.compare.comparison import Comparison, Measurement
 
 SCHEMA = pa.schema(
     [
@@ -42,7 +42,7 @@ def figures(comparison: Comparison) -> pa.Table:
     return pa.Table.from_pylist([_row(each) for each in comparison.measured], SCHEMA)
 
 
-def _row(each: Measured) -> dict[str, object]:
+def _row(each: Measurement) -> dict[str, object]:
     difference = each.difference
     of_results = 100 / max(1, difference.results)
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from highlevel.baselines.buffering import BufferingAggregate
 from highlevel.baselines.slack import SlackAggregate
-from highlevel.compare.ordered import OfParts
+from highlevel.compare.ordered import CompositeOperator
 from highlevel.plan.operators.windowed import WindowedOperator
 from highlevel.sliding.aggregate import Aggregate
 from highlevel.sliding.operator import SlidingAggregate
@@ -21,7 +21,7 @@ def held(operator: object) -> int:
             return held(operator.aggregate)
         case WindowedOperator():
             return held(operator.windows)
-        case OfParts():
+        case CompositeOperator():
             return sum(map(held, operator.parts))
     return int(getattr(operator, "rows_held", 0))
 
@@ -31,7 +31,7 @@ def held_bytes(operator: object) -> int:
     match operator:
         case SlackAggregate():
             return operator.aggregate.bytes
-        case OfParts():
+        case CompositeOperator():
             return sum(map(held_bytes, operator.parts))
     return int(getattr(operator, "bytes", 0))
 
@@ -43,6 +43,6 @@ def late(operator: object) -> int:
             return operator.disordered
         case WindowedOperator():
             return operator.late_rows
-        case OfParts():
+        case CompositeOperator():
             return sum(map(late, operator.parts))
     return int(getattr(operator, "late", 0))

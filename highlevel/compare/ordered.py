@@ -23,12 +23,12 @@ from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import PANE, Join, Windowed
 from highlevel.plan.operators.operator import Mark
 from highlevel.plan.operators.row_partials import RowPartials
-from highlevel.results.stages import behind_windows
+from highlevel.results.stages import make_stages
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, GraphItem, Item, JointPunctuation, Punctuation
 
 
-class OfParts:
+class CompositeOperator:
     """Operator that consists of other operators, which hold its state."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
@@ -49,7 +49,7 @@ class OfParts:
         restore_to(self.parts, tables)
 
 
-class OrderedLeaf(OfParts):
+class OrderedLeaf(CompositeOperator):
     """A sort of each link by the promises about it, and an order-preserving merge of all."""
 
     def __init__(self, ports: int) -> None:
@@ -86,7 +86,7 @@ class OrderedUnion(OrderedMerge):
         yield from super().punctuate(port, mark)
 
 
-class OtherWindows(OfParts):
+class InOrderWindows(CompositeOperator):
     """Windows by an in-order operator, with the same stages before and after it."""
 
     def __init__(self, node: Windowed, slack: tuple[int, Lateness] | None = None) -> None:
@@ -101,7 +101,7 @@ class OtherWindows(OfParts):
             if slack is None
             else SlackAggregate(aggregation.grain, subs, aggregation.window, *slack, PANE)
         )
-        stages, _ = behind_windows(aggregation)
+        stages, _ = make_stages(aggregation)
         self.stages: list[Operator] = stages
         super().__init__([self.windows, *stages])
 
@@ -134,7 +134,7 @@ class OtherWindows(OfParts):
             yield from self._staged(stage + 1, following)
 
 
-class OtherJoin(OfParts):
+class InOrderJoin(CompositeOperator):
     """Join in the order of left times, with the columns and the watermarks of its node."""
 
     def __init__(self, node: Join, join: IopJoin | OpibJoin | OpobJoin) -> None:
@@ -173,16 +173,16 @@ class OtherJoin(OfParts):
         return Punctuation(UNION, right if form is Progress.RIGHT else min(low, right))
 
 
-def in_order_join(node: Join) -> OtherJoin:
+def in_order_join(node: Join) -> InOrderJoin:
     """The join of ordered inputs."""
-    return OtherJoin(node, IopJoin(node.spec))
+    return InOrderJoin(node, IopJoin(node.spec))
 
 
-def opib_join(node: Join) -> OtherJoin:
+def opib_join(node: Join) -> InOrderJoin:
     """Order by a delay in front."""
-    return OtherJoin(node, OpibJoin(node.spec))
+    return InOrderJoin(node, OpibJoin(node.spec))
 
 
-def opob_join(node: Join) -> OtherJoin:
+def opob_join(node: Join) -> InOrderJoin:
     """Order by a sort after the join."""
-    return OtherJoin(node, OpobJoin(node.spec))
+    return InOrderJoin(node, OpobJoin(node.spec))

@@ -106,19 +106,19 @@ def _windowed(plan: Plan, root: Windowed) -> Question:
     of_windows = root.aggregation
     keys = {key.name: key.expression.type for key in of_windows.low.keys}
     columns: dict[str, Column] = {column.name: column for column in root.input.columns}
-    told: list[Output] = []
+    hidden_outputs: list[Output] = []
     for name in of_windows.group_by:
         column = Column(name, keys[name], nullable=True) if name in keys else columns[name]
-        told.append(Output(f".{name}", column))
+        hidden_outputs.append(Output(f".{name}", column))
     counted = count_of_rows(of_windows.low.subaggregates)
     assert counted is not None, "the plan counts rows"
     (rows,) = (sub for sub in of_windows.low.subaggregates if sub.name == counted)
-    hidden = (*told, Output(".rows", Column(counted, rows.type)))
+    hidden = (*hidden_outputs, Output(".rows", Column(counted, rows.type)))
     root = replace(root, aggregation=replace(of_windows, select=(*of_windows.select, *hidden)))
     graph = Plan(plan.name, plan.sql, root, plan.layer)
     if sum(isinstance(node, Join) for node in graph.nodes) > 1:
         raise NotComparedError("a query with several joins")
-    return Question(graph, tuple(plan.schema.names), (*BOUNDS, *(out.name for out in told)), ".rows")
+    return Question(graph, tuple(plan.schema.names), (*BOUNDS, *(out.name for out in hidden_outputs)), ".rows")
 
 
 def _pairs(plan: Plan, root: Node) -> Question:

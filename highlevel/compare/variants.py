@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from highlevel.baselines.slack import Lateness
 from highlevel.compare.ordered import (
+    InOrderWindows,
     OrderedLeaf,
     OrderedUnion,
-    OtherWindows,
     in_order_join,
     opib_join,
     opob_join,
@@ -79,13 +79,13 @@ def _sorted(node: Node, ports: int) -> NodeOperator | None:
         case Join():
             return in_order_join(node)
         case Windowed() if not any(isinstance(each, Join) for each in _under(node)):
-            return OtherWindows(node)
+            return InOrderWindows(node)
     return None
 
 
 def _by_slack(slack: int, lateness: Lateness) -> Replaced:
     def replaced(node: Node, _: int) -> NodeOperator | None:
-        return OtherWindows(node, (slack, lateness)) if isinstance(node, Windowed) else None
+        return InOrderWindows(node, (slack, lateness)) if isinstance(node, Windowed) else None
 
     return replaced
 

@@ -30,7 +30,7 @@ from highlevel.groups.running_totals import Key
 from highlevel.groups.table import batch_of, merged_schema
 from lowlevel.subaggregates import INT_MAX
 
-Pile = tuple[int, pa.RecordBatch]
+MergeBuffer = tuple[int, pa.RecordBatch]
 """The window id that a pile is no longer in, and its partials."""
 
 
@@ -39,7 +39,7 @@ class Block:
     """Piles of the front whose steps are not made yet: the largest end, the piles, and all that ends later, merged."""
 
     end: int
-    piles: list[Pile]
+    piles: list[MergeBuffer]
     later: Layer
 
 
@@ -53,7 +53,7 @@ class TwoStacks:
         self.what = list(what)
         self.front: list[tuple[int, Layer]] = []  # (end, all of the front that is not over before), greatest end first
         self.blocks: list[Block] = []  # greatest ends first
-        self.back_piles: list[Pile]
+        self.back_piles: list[MergeBuffer]
         self._clear()
 
     def _clear(self) -> None:

@@ -65,7 +65,7 @@ QUEUED = 2
 An item has at most one partial per table slot.
 """
 
-MOST_THREADS = 8
+MAX_THREADS = 8
 """Maximum number of threads by default."""
 
 LIVE_SLACK = 10_000_000_000
@@ -127,7 +127,7 @@ def files_of(link: str, inputs: Sequence[Input]) -> tuple[Path, ...]:
 def available_threads() -> int:
     """Return the number of cores that this process may use, at most MAX_THREADS."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST_THREADS)
+    return min(cores, MAX_THREADS)
 
 
 class InlineRun:

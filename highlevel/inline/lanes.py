@@ -37,7 +37,7 @@ TABLES_IN_FULL = 4
 FEWEST_SLOTS = 1024
 
 
-def most_at_once(spans: Iterable[tuple[int, int]]) -> int:
+def max_overlap(spans: Iterable[tuple[int, int]]) -> int:
     """Return the maximum number of spans (first and last instant) that overlap: the number of lanes with tables."""
     edges = [edge for first, last in spans for edge in ((first, 1), (last + 1, -1))]
     return max(itertools.accumulate(step for _, step in sorted(edges)), default=0)
@@ -333,9 +333,9 @@ class LiveLane(Lane):
                 silent = block is None and self.stream.silent
                 if block is not None:
                     heard = now
-                    yield from self._heard(block)
+                    yield from self._process_block(block)
                 elif silent:
-                    yield from self._silent(polled)
+                    yield from self._advance_by_clock(polled)
                 if stopping():
                     stopped = stopped or now
                     last = min(max(heard, stopped) + GRACE_SECONDS, stopped + MAX_STOP_SECONDS)
@@ -350,7 +350,7 @@ class LiveLane(Lane):
     def _clock(self) -> int:
         return BEGINNING if self.port.lull is None else self.port.lull.clock()
 
-    def _heard(self, block: Block) -> Iterator[Numbered]:
+    def _process_block(self, block: Block) -> Iterator[Numbered]:
         """Process a block."""
         if self.node is None and self._polled is not None:
             deque(self._opened().tick(self._polled), 0)  # the watermark has been emitted, so the node must apply it
@@ -358,7 +358,7 @@ class LiveLane(Lane):
         if self.port.lull is not None and isinstance(self.port.lull.clock, ReplayClock):
             self.port.lull.clock.advance(self._opened().newest)
 
-    def _silent(self, polled: int) -> Iterator[Numbered]:
+    def _advance_by_clock(self, polled: int) -> Iterator[Numbered]:
         """Advance by the clock if the input is idle: no data had arrived at `polled`."""
         if self.port.lull is None or polled == BEGINNING:
             return

@@ -25,7 +25,7 @@ from highlevel.inline.lanes import (
     Progress,
     StreamLane,
     TableShares,
-    most_at_once,
+    max_overlap,
 )
 from lowlevel.punctuation import Item
 
@@ -160,7 +160,7 @@ class Schedule:
                 if self._unscanned:
                     continue
             deals = [lane.deal for lane in self.lanes if isinstance(lane, MappedLane) and not lane.deal.over]
-            self.tables.expected = most_at_once((deal.low, deal.newest) for deal in deals)
+            self.tables.expected = max_overlap((deal.low, deal.newest) for deal in deals)
             # Before its first row a lane already promises. It may promise more before this is sent: that is no harm.
             promises = [(reader, lane, item) for lane in self.lanes for reader, item in lane.begin()]
             for lane in self.lanes:

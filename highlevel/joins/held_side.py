@@ -23,14 +23,14 @@ class HeldSide:
         self.input = JoinInput(spec, port)
         self.time = spec.side(port).time
         self.outputs = list(spec.side(port).columns)
-        if spec.kind.of_left_alone and port is Port.RIGHT:
+        if spec.kind.is_left_only and port is Port.RIGHT:
             needed = {column.name for column in columns_of(spec.residual)} if spec.residual else set()
             self.outputs = [(name, output) for name, output in self.outputs if output in needed]
         names = dict.fromkeys(name for name, _ in self.outputs)
         self.keys = {name: place for name in names if (place := self.input.is_key(name)) is not None}
         self.others = [name for name in names if name != self.time and name not in self.keys]
         kinds = [spec.side(port).schema.field(name).type for name in self.others]
-        self.state = SideState(spec.window, keys, kinds, spec.kind.of_left_alone and port is Port.LEFT)
+        self.state = SideState(spec.window, keys, kinds, spec.kind.is_left_only and port is Port.LEFT)
 
     def of_batch(self, batch: pa.RecordBatch, rows: Words | None, only: set[str] | None = None) -> Columns:
         """Return output columns of some rows of a batch."""

@@ -104,7 +104,7 @@ class OAJoin:
         words = self._key_words(arrived.keys, len(arrived.times))
         low, high = self.spec.window.meets(here, arrived.times)
         matched = np.zeros(len(arrived.times), np.bool_)
-        once = kind.of_left_alone and here is Port.LEFT and self._residual is None
+        once = kind.is_left_only and here is Port.LEFT and self._residual is None
         for probing, found in state.probe(words, low, high, once):
             self.pairs += len(probing)
             if self._residual is not None:
@@ -112,7 +112,7 @@ class OAJoin:
                 probing, found = probing[passed], found[passed]
             matched[probing] = True
             fresh = state.mark(found) if kind.keeps(there) or state.spent else found
-            if not kind.of_left_alone:
+            if not kind.is_left_only:
                 yield from self._pairs(here, arrived, probing, found)
             elif kind is JoinKind.SEMI and there is Port.LEFT:
                 yield from self._alone_held(there, fresh)
@@ -121,7 +121,7 @@ class OAJoin:
         holding = self._may_meet(here, arrived.times)
         if kind.keeps(here):
             yield from self._alone(here, arrived.batch.filter(pa.array(~(holding | matched))))
-        if kind.of_left_alone and here is Port.LEFT:
+        if kind.is_left_only and here is Port.LEFT:
             holding &= ~matched
         self._hold(here, arrived, words, matched, np.flatnonzero(holding))
 

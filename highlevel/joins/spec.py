@@ -30,7 +30,7 @@ class JoinKind(StrEnum):
     ANTI = "ANTI"
 
     @property
-    def of_left_alone(self) -> bool:
+    def is_left_only(self) -> bool:
         """True if the result has rows of the left input only, at most once each."""
         return self in (JoinKind.SEMI, JoinKind.ANTI)
 
@@ -118,7 +118,7 @@ class JoinSpec:
     @property
     def schema(self) -> pa.Schema:
         """Schema of the result rows if the watermark needs no additional column (`schema_of`)."""
-        return pa.schema(self.left.fields) if self.kind.of_left_alone else self.pairs
+        return pa.schema(self.left.fields) if self.kind.is_left_only else self.pairs
 
     def schema_of(self, progress: Progress) -> pa.Schema:
         """Return the schema of the result rows, with a last column `max_ts` or `min_ts` if the watermark needs it."""
@@ -128,7 +128,7 @@ class JoinSpec:
 
     def progress_columns(self, progress: Progress) -> tuple[str, ...]:
         """Return the names of the columns of the watermarks, two for a joint watermark."""
-        if self.kind.of_left_alone and progress is not Progress.LEFT:
+        if self.kind.is_left_only and progress is not Progress.LEFT:
             raise ValueError(f"a {self.kind} join returns left rows: it has no watermarks of {progress}")
         if progress in (Progress.MAX, Progress.MIN):
             name = MAX_TS if progress is Progress.MAX else MIN_TS

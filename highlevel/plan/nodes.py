@@ -228,7 +228,7 @@ class Join(Node):
         """
         kind = self.spec.kind
         sides = [(self.left, self.spec.left, kind.keeps(Port.RIGHT))]
-        if not kind.of_left_alone:
+        if not kind.is_left_only:
             sides.append((self.right, self.spec.right, kind.keeps(Port.LEFT)))
         kept = []
         for node, side, lacks in sides:

@@ -82,7 +82,7 @@ class ByJoinKeys:
         (left, right), keys = self.required(node, wanted), []
         if left is not None and spec.kind not in (JoinKind.RIGHT, JoinKind.FULL):
             keys.append(in_join(left, spec.left))
-        if right is not None and spec.kind not in (JoinKind.LEFT, JoinKind.FULL) and not spec.kind.of_left_alone:
+        if right is not None and spec.kind not in (JoinKind.LEFT, JoinKind.FULL) and not spec.kind.is_left_only:
             keys.append(in_join(right, spec.right))
         return tuple(key for key in keys if key is not None)
 

@@ -63,19 +63,23 @@ def results_of(column: UserColumn, batch: pa.RecordBatch) -> pa.Array:
         given = {part: array[there] for part, array in arrays.items()}
         try:
             with np.errstate(all="ignore"):
-                told = column.finish(**given)
+                returned = column.finish(**given)
         except Exception as failure:
             failure.add_note(f"in the function that finishes {column.shown}")
             raise
-        results[there] = _checked(column.shown, told, int(np.count_nonzero(there)))
+        results[there] = _checked(column.shown, returned, int(np.count_nonzero(there)))
     return pa.array(results, mask=np.isnan(results))
 
 
-def _checked(shown: str, told: Any, groups: int) -> npt.NDArray[np.float64]:
+def _checked(shown: str, returned: Any, groups: int) -> npt.NDArray[np.float64]:
     """Convert the results of a function to floats."""
-    found = np.ma.filled(np.ma.asarray(told, np.float64), np.nan) if np.ma.isMaskedArray(told) else np.asarray(told)
+    found = (
+        np.ma.filled(np.ma.asarray(returned, np.float64), np.nan)
+        if np.ma.isMaskedArray(returned)
+        else np.asarray(returned)
+    )
     if found.dtype.kind not in "biuf":
-        raise AggregateError(f"{shown}: its function returned {type(told).__name__}, expected numbers")
+        raise AggregateError(f"{shown}: its function returned {type(returned).__name__}, expected numbers")
     if found.shape != (groups,):
         got = "a single value" if found.ndim == 0 else f"an array of shape {found.shape}"
         raise AggregateError(f"{shown}: its function returned {got}, expected one value for each of {groups} groups")

@@ -111,7 +111,9 @@ def _ranks(column: pa.Array) -> Numbers:
     return ranks.astype(np.int64, copy=False)
 
 
-def told(function: DetailFunction, parameter: float, values: ValueCounts, kind: Type = Type.INT) -> pa.Array:
+def compute_aggregate(
+    function: DetailFunction, parameter: float, values: ValueCounts, kind: Type = Type.INT
+) -> pa.Array:
     """Return the result of `function` for each group, over values of the type `kind`."""
     match function:
         case DetailFunction.COUNT_DISTINCT:

@@ -84,14 +84,14 @@ def _runs(ids: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
     return list(zip(ids[begins].tolist(), begins.tolist(), ends.tolist(), strict=True))
 
 
-def told_of_sketches(
+def merge_sketches(
     folding: Folding, parameter: float, ids: npt.NDArray[np.int64], groups: int, column: pa.Array
 ) -> list[object]:
     """Merge the sketches of each group and return their results. Row i belongs to group `ids[i]`."""
     sketches = [MAKERS[folding.function]() for _ in range(groups)]
     for group, data in zip(ids.tolist(), column.to_pylist(), strict=True):
         sketches[group].merge(data[NUMBER_BYTES:])
-    return [sketch.told(parameter) for sketch in sketches]
+    return [sketch.result(parameter) for sketch in sketches]
 
 
 PROMISED, PANE, INNER = "promised", "pane ", "windows "

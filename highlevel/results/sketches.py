@@ -46,7 +46,7 @@ class Sketch(Protocol):
         """Return it as bytes."""
         ...
 
-    def told(self, parameter: float) -> Any:
+    def result(self, parameter: float) -> Any:
         """Return the result, or None without values."""
         ...
 
@@ -77,7 +77,7 @@ class Distinct:
         """Return the registers."""
         return bytes(self.sketch.serialize_compact())
 
-    def told(self, parameter: float) -> int:
+    def result(self, parameter: float) -> int:
         """Return the estimate, as a whole number."""
         return round(self.sketch.get_estimate())
 
@@ -110,7 +110,7 @@ class Quantiles:
         """Return the values that are kept."""
         return bytes(self.sketch.serialize())
 
-    def told(self, parameter: float) -> float | None:
+    def result(self, parameter: float) -> float | None:
         """Return a value whose rank is about that share of the rows."""
         return None if self.sketch.is_empty() else float(self.sketch.get_quantile(parameter, True))
 
@@ -138,7 +138,7 @@ class Frequent:
         """Return the values that are kept, with their counts."""
         return bytes(self.sketch.serialize())
 
-    def told(self, parameter: float) -> str | None:
+    def result(self, parameter: float) -> str | None:
         """Return the most frequent, the least that is sure of each first: `value=count value=count`."""
         errors = self.library.frequent_items_error_type.NO_FALSE_NEGATIVES
         found = sorted(self.sketch.get_frequent_items(errors), key=lambda each: (-each[1], each[0]))

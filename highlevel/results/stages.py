@@ -14,7 +14,7 @@ from highlevel.results.select_groups import SelectGroups
 from highlevel.results.summarise import Summarise
 
 
-def behind_windows(aggregation: Aggregation) -> tuple[list[Operator], Finish]:
+def make_stages(aggregation: Aggregation) -> tuple[list[Operator], Finish]:
     """Create the stages of an aggregation in their order. Return them and the last stage."""
     finish = Finish(aggregation)
     details = [Summarise(aggregation)] if aggregation.details else []

@@ -19,8 +19,8 @@ from highlevel.aggregation import Aggregation
 from highlevel.groups.merging import accumulated
 from highlevel.groups.table import GroupTable
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_INSTANCE, WINDOW_START
-from highlevel.results.holistic import ValueCounts, told
-from highlevel.results.sketched_windows import told_of_sketches
+from highlevel.results.holistic import ValueCounts, compute_aggregate
+from highlevel.results.sketched_windows import merge_sketches
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import Item, Punctuation
 
@@ -48,14 +48,14 @@ class Summarise:
         for detail in self.details:
             if detail.key in foldings:
                 sketches = batch.column(detail.key)
-                results = told_of_sketches(foldings[detail.key], detail.parameter, ids, found.num_rows, sketches)
+                results = merge_sketches(foldings[detail.key], detail.parameter, ids, found.num_rows, sketches)
                 found = found.append_column(detail.name, pa.array(results, ARROW_TYPES[detail.type]))
                 continue
             of = detail.key, detail.count
             if of not in sorted_values:
                 counts = batch.column(detail.count).to_numpy()
                 sorted_values[of] = ValueCounts(ids, found.num_rows, batch.column(detail.key), counts)
-            values = told(detail.function, detail.parameter, sorted_values[of], detail.kind)
+            values = compute_aggregate(detail.function, detail.parameter, sorted_values[of], detail.kind)
             found = found.append_column(detail.name, values)
         yield found
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from highlevel.sliding.piles import OpenPiles, Pile
+from highlevel.sliding.piles import MergeBuffer, MergeBuffers
 from highlevel.sliding.scattered_partials import FEW_ROWS, MANY_WINDOWS, WID, ScatteredPartials
 from highlevel.sliding.wid_ranges import END_WID, FIRST_WID, Ranges, unite
 from highlevel.sliding.window_rows import Strategy, WindowRows, with_ids
@@ -48,7 +48,7 @@ class Aggregate:
         self.subaggregates = list(subaggregates)
         self.columns = self.groups + [sub.name for sub in subaggregates]
         self.window_rows = WindowRows(groups, subaggregates)
-        self.open = OpenPiles(groups, self.window_rows.what)
+        self.open = MergeBuffers(groups, self.window_rows.what)
         self.scattered = ScatteredPartials(groups, self.window_rows.what)
         self.closed = 0  # every window with a smaller id is final
         self.received = 0
@@ -116,7 +116,7 @@ class Aggregate:
     @property
     def rows_held(self) -> int:
         """Number of partials held."""
-        return self.scattered.rows + sum(pile.rows for pile in self.open.piles.values())
+        return self.scattered.rows + sum(buffer.rows for buffer in self.open.piles.values())
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return a table per range of window IDs (`first-end`), the scattered partials, and the last closed ID."""
@@ -124,8 +124,8 @@ class Aggregate:
         scattered = self.scattered.snapshot()
         if scattered is not None:
             tables[SCATTERED] = scattered
-        for (first, end), pile in self.open.piles.items():
-            tables[f"{first}-{end}"] = pa.Table.from_batches(pile.at_rest())
+        for (first, end), buffer in self.open.piles.items():
+            tables[f"{first}-{end}"] = pa.Table.from_batches(buffer.at_rest())
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
@@ -137,4 +137,4 @@ class Aggregate:
                 self.scattered.restore(table)
             else:
                 first, end = (int(number) for number in name.split("-"))
-                self.open.put((first, end), Pile(self.groups, self.open.what, table.to_batches()))
+                self.open.put((first, end), MergeBuffer(self.groups, self.open.what, table.to_batches()))

@@ -15,7 +15,7 @@ MERGE_ROWS = 16_384
 """Partials of a pile that may wait to be merged: fewer cost more in calls than in rows."""
 
 
-class Pile:
+class MergeBuffer:
     """Partials of one range of window IDs.
 
     They are stored as received, in a table of groups if they are many, or in merged batches at rest.
@@ -74,7 +74,7 @@ class Pile:
         return self.at_rest() if self.table is not None else [*self.rest, *self.waiting]
 
 
-class OpenPiles:
+class MergeBuffers:
     """Merge buffers in a map, so gaps between them cost neither memory nor time.
 
     A buffer is `coming` before its first window is reached, and then `current` until its last window is final. Current
@@ -85,7 +85,7 @@ class OpenPiles:
         """Create an empty map."""
         self.groups = list(groups)
         self.what = list(what)
-        self.piles: dict[Key, Pile] = {}
+        self.piles: dict[Key, MergeBuffer] = {}
         self.current_rows = 0
         self._coming: list[Key] = []  # a heap
         self._current: list[tuple[int, Key]] = []  # a heap by ends
@@ -93,7 +93,7 @@ class OpenPiles:
     @property
     def bytes(self) -> int:
         """Memory of the piles."""
-        return sum(pile.bytes for pile in self.piles.values())
+        return sum(buffer.bytes for buffer in self.piles.values())
 
     @property
     def current(self) -> list[Key]:
@@ -109,12 +109,12 @@ class OpenPiles:
         """Add partials of windows that have not been reached. Ignore an empty range."""
         if key[0] < key[1] and batch.num_rows:
             if key not in self.piles:
-                self.put(key, Pile(self.groups, self.what))
+                self.put(key, MergeBuffer(self.groups, self.what))
             self.piles[key].add(batch)
 
-    def put(self, key: Key, pile: Pile) -> None:
+    def put(self, key: Key, buffer: MergeBuffer) -> None:
         """Add a buffer for a new range."""
-        self.piles[key] = pile
+        self.piles[key] = buffer
         heappush(self._coming, key)
 
     def windows(self, first: int, low: int) -> Iterator[tuple[int, list[Key]]]:

@@ -14,19 +14,19 @@ from highlevel.groups.merging import INVERTIBLE, Rule, accumulated
 from highlevel.groups.running_totals import Key, RunningTotals
 from highlevel.groups.table import merged, one_batch
 from highlevel.groups.two_stacks import TwoStacks
-from highlevel.sliding.piles import OpenPiles
+from highlevel.sliding.piles import MergeBuffers
 from highlevel.sliding.scattered_partials import WID, ids_of, in_order
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import MERGE, SubAggregate
 
 # Costs that select the way from one window to the next.
 #
-# Unit of cost: merging one row. To merge P buffers with R rows again costs `R + P * PILE_COST`. Totals cost
+# Unit of cost: merging one row. To merge P buffers with R rows again costs `R + P * BUFFER_COST`. Totals cost
 # `TOTALS_COST` per window. A buffer is merged once when it arrives and once or twice before it is removed, so totals
 # cost another `3 * R / P`. Tumbling windows, and small windows of few panes, are merged again.
 
 
-PILE_COST = 200
+BUFFER_COST = 200
 """Cost of one merge buffer of a window in addition to its rows: a batch takes some µs of Python."""
 
 TOTALS_COST = 8_000
@@ -57,7 +57,7 @@ def strategy_of(subaggregates: Sequence[SubAggregate], piles: int, rows: int) ->
     >>> strategy_of([count, least], 60, 100_000).name
     'TWO_STACKS'
     """
-    if rows + piles * PILE_COST <= TOTALS_COST + 3 * rows // max(1, piles):
+    if rows + piles * BUFFER_COST <= TOTALS_COST + 3 * rows // max(1, piles):
         return Strategy.MERGE
     return incremental(subaggregates)
 
@@ -90,7 +90,7 @@ class WindowRows:
         """Memory of the totals."""
         return 0 if self.totals is None else self.totals.bytes
 
-    def of(self, piles: OpenPiles, first: int, low: int) -> Iterator[pa.RecordBatch]:
+    def of(self, piles: MergeBuffers, first: int, low: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the windows `[first, low)` in the order of their IDs, several small windows per batch."""
         run: list[Window] = []
         size = 0
@@ -110,7 +110,7 @@ class WindowRows:
             yield self._rows(run)
 
     def with_scattered(
-        self, scattered: Sequence[pa.RecordBatch], piles: OpenPiles, first: int, low: int
+        self, scattered: Sequence[pa.RecordBatch], piles: MergeBuffers, first: int, low: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the windows `[first, low)`, which have scattered partials and may have piles too."""
         self.totals = self._last = None
@@ -128,7 +128,7 @@ class WindowRows:
             yield merged([rows.slice(start, stop - start)], [WID, *self.groups], self.what)
             start = stop
 
-    def leave(self, wid: int, piles: OpenPiles) -> None:
+    def leave(self, wid: int, piles: MergeBuffers) -> None:
         """Remove the merge buffers and totals of windows before `wid`."""
         piles.leave(wid)
         if piles.current_count == 0:
@@ -136,14 +136,14 @@ class WindowRows:
         elif self.totals is not None and self.totals.pass_on(wid):
             self._last = None
 
-    def _piled(self, wid: int, piles: OpenPiles) -> Window:
+    def _piled(self, wid: int, piles: MergeBuffers) -> Window:
         """Return the merge buffers of a window. Merge a large single buffer separately."""
         current = [piles.piles[key] for key in piles.current]
         if len(current) == 1 and piles.current_rows >= ALONE_ROWS:
             return Window(wid, current[0].at_rest(), True)
-        return Window(wid, [batch for pile in current for batch in pile.batches()], False)
+        return Window(wid, [batch for buffer in current for batch in buffer.batches()], False)
 
-    def _total(self, wid: int, reached: list[Key], piles: OpenPiles) -> pa.RecordBatch:
+    def _total(self, wid: int, reached: list[Key], piles: MergeBuffers) -> pa.RecordBatch:
         """Bring the totals to a window, and return its rows."""
         changed = self.totals is None or self.totals.pass_on(wid) or bool(reached)
         if self.totals is None:

@@ -127,24 +127,24 @@ class BatchRun:
             return self.plan.schema.empty_table()
         answers = self._answers(tasks)
         tables: list[pa.Table] = []
-        told: list[dict[str, Any]] = []  # by the tasks of the first stage
+        scans: list[dict[str, Any]] = []  # by the tasks of the first stage
         merged: list[dict[str, Any]] = []  # and of the second
         for part, payload in zip(answers.column("part").to_pylist(), answers.column("payload"), strict=True):
             if part == COUNTERS:
                 each = json.loads(payload.as_py())
-                (told if "task" in each else merged).append(each)
+                (scans if "task" in each else merged).append(each)
             else:
                 tables.append(unpack(payload.as_buffer()))
-        told.sort(key=lambda each: (each["task"]["number"], each["task"]["start"]))
+        scans.sort(key=lambda each: (each["task"]["number"], each["task"]["start"]))
         for number, file in enumerate(self.files):
-            walked = [ByteRange(**each["walked"]) for each in told if each["task"]["number"] == number]
+            walked = [ByteRange(**each["walked"]) for each in scans if each["task"]["number"] == number]
             if isinstance(file, Capture) and not ranges_are_contiguous(
                 walked, file.format.first_record, len(file.data)
             ):
                 return None
         self.samples = Samples()
         by_input: list[list[Samples]] = [[] for _ in self.files]
-        for each in told:
+        for each in scans:
             counted = Samples({(name, tuple(labels)): value for name, labels, value in each["samples"]})
             self.samples.merge(counted, ALL_METRICS)
             by_input[each["task"]["number"]].append(counted)

@@ -30,7 +30,7 @@ from capture.files.stream import StreamedCapture
 from capture.open import open_mapped
 from highlevel.inline.engine import files_of
 from highlevel.spark.feeds import Feeds
-from highlevel.spark.reading import COUNTERS, ArrivalRow, Taken, batch_of, leaf_rows
+from highlevel.spark.reading import COUNTERS, ArrivalRow, LeafOutput, batch_of, leaf_rows
 from highlevel.spark.stream_task import StreamScan, StreamTask
 from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING
@@ -200,12 +200,12 @@ class RangeReader:
             if isinstance(item, pa.RecordBatch):
                 partials[leaf].append(item)
         samples = node.samples([leaf.name for leaf in leaves], walked.damage)
-        told: dict[str, Any] = {
+        counts: dict[str, Any] = {
             "task": {"number": task.number, "start": task.start},
             "walked": asdict(walked),
             "samples": [[name, labels, value] for (name, labels), value in samples.items()],
         }
-        counted = (COUNTERS, COUNTERS, 0, place, BEGINNING, BEGINNING, json.dumps(told).encode())
+        counted = (COUNTERS, COUNTERS, 0, place, BEGINNING, BEGINNING, json.dumps(counts).encode())
         yield [*self._packed(task.number, readers, partials, place), counted]
 
     def _packed(
@@ -214,6 +214,6 @@ class RangeReader:
         """Return the partials of each leaf as rows for its ports. `place` is their position in the task's output."""
         rows = []
         for reader, batches in zip(readers, partials, strict=True):
-            taken = Taken(BEGINNING, batches)
+            taken = LeafOutput(BEGINNING, batches)
             rows += [row for row in leaf_rows(self.feeds, reader, number, place, taken) if row[-1] is not None]
         return rows

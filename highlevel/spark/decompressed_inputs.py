@@ -126,14 +126,14 @@ def _decompress(path: Path, file: FileBytes, target: Path, say: Say) -> None:
     source = Decompressed(file)
     room = memoryview(bytearray(CHUNK))
     crc = 0
-    told = begin = time.monotonic()
+    reported = begin = time.monotonic()
     try:
         with replacing(target) as (descriptor, _), open(descriptor, "wb", buffering=0, closefd=False) as out:
             while count := _read(source, room, path):
                 out.write(room[:count])
                 crc = zlib.crc32(room[:count], crc)
-                if time.monotonic() - told >= TELL_EVERY:
-                    told = time.monotonic()
+                if time.monotonic() - reported >= TELL_EVERY:
+                    reported = time.monotonic()
                     say(f"{path}: {file.consumed / max(1, file.size):.0%} decompressed")
             size = out.tell()
             write_document(_described_by(target), {"damage": source.damage, "bytes": size, "crc": crc})

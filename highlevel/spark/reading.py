@@ -99,7 +99,7 @@ def read_run(feeds: Feeds, run: Run, slots: int, capacity: int) -> Iterator[pa.R
     read = Read(
         number=run.number,
         sequence=run.first,
-        taken={reader: Taken(low, found) for reader, low, found in zip(readers, lows, partials, strict=True)},
+        taken={reader: LeafOutput(low, found) for reader, low, found in zip(readers, lows, partials, strict=True)},
         samples=node.samples([plan.name for plan in plans], run.damage),
         newest=max((block.max_ts for block in run.blocks), default=None),
         done=run.first + len(run.blocks),
@@ -109,7 +109,7 @@ def read_run(feeds: Feeds, run: Run, slots: int, capacity: int) -> Iterator[pa.R
 
 
 @dataclass(frozen=True)
-class Taken:
+class LeafOutput:
     """Input of a leaf from a block range: partials, and the watermark after them (BEGINNING for none)."""
 
     low: int
@@ -127,7 +127,7 @@ class Read:
 
     number: int
     sequence: int
-    taken: Mapping[int, Taken]
+    taken: Mapping[int, LeafOutput]
     samples: Samples
     newest: int | None
     done: int
@@ -145,7 +145,7 @@ def rows_of(feeds: Feeds, read: Read) -> pa.RecordBatch:
         # Every partition receives a row per range. A partition without rows would save no state, and the next
         # micro-batch would need it.
         rows += [(part, COUNTERS, 0, read.sequence, BEGINNING, BEGINNING, None) for part in range(feeds.parts)]
-    told = {
+    counts = {
         "samples": [[name, labels, value] for (name, labels), value in read.samples.items()],
         "newest": read.newest,
         "input": read.number,
@@ -154,11 +154,11 @@ def rows_of(feeds: Feeds, read: Read) -> pa.RecordBatch:
         "warnings": read.warnings,
         "sampled": [[feeds.leaves[reader][0], ranges] for reader, ranges in read.sampled.items()],
     }
-    rows.append((COUNTERS, COUNTERS, 0, read.sequence, BEGINNING, BEGINNING, json.dumps(told).encode()))
+    rows.append((COUNTERS, COUNTERS, 0, read.sequence, BEGINNING, BEGINNING, json.dumps(counts).encode()))
     return batch_of(rows)
 
 
-def leaf_rows(feeds: Feeds, reader: int, number: int, sequence: int, taken: Taken) -> Iterator[ArrivalRow]:
+def leaf_rows(feeds: Feeds, reader: int, number: int, sequence: int, taken: LeafOutput) -> Iterator[ArrivalRow]:
     """Yield the rows of a leaf from input `number`: one row per partition, for each source that is the leaf."""
     query, leaf = feeds.leaves[reader]
     fragments = feeds.fragments[query]

@@ -34,7 +34,7 @@ from highlevel.plan.nodes import Leaf
 from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.estimates import sampled_times, with_ranges
 from highlevel.spark.feeds import Feeds
-from highlevel.spark.reading import Read, Taken, rows_of
+from highlevel.spark.reading import LeafOutput, Read, rows_of
 from highlevel.spark.spool_backlog import SegmentRun
 from highlevel.spark.spool_plans import Match, Offered, Wanted, match, without_plan
 from lowlevel.node.shedding import SAMPLED
@@ -69,7 +69,7 @@ class _Reading:
         self.wanted = {
             reader: Wanted(feeds.node_name(reader), fingerprint(plan.low)) for reader, plan in self.plans.items()
         }
-        self.taken = {query: Taken(BEGINNING, []) for query in self.plans}
+        self.taken = {query: LeafOutput(BEGINNING, []) for query in self.plans}
         self.samples = Samples()
         self.warnings: dict[str, None] = {}
         self.sampled: dict[int, Ranges] = {}
@@ -137,7 +137,7 @@ class _Reading:
 
     def _promise(self, query: int, low: int) -> None:
         taken = self.taken[query]
-        self.taken[query] = Taken(max(taken.low, low), taken.batches)
+        self.taken[query] = LeafOutput(max(taken.low, low), taken.batches)
 
     def _partials(self, query: int, batch: pa.RecordBatch) -> None:
         plan = self.plans[query]
@@ -147,8 +147,8 @@ class _Reading:
             times = sampled_times(batch.column("pane").to_numpy(), plan.low.origin, plan.low.pane)
             self.sampled[query] = with_ranges(self.sampled.get(query, []), times)
             self.samples.add(SPOOL_PARTIALS_SAMPLED, batch.num_rows, plan.name, self.input.link)
-            told = f"{self.input.path}: its node sampled, as spool or ring was filling: some results are estimates"
-            self.warnings[told] = None
+            warning = f"{self.input.path}: its node sampled, as spool or ring was filling: some results are estimates"
+            self.warnings[warning] = None
         if batch.num_rows:
             begin = plan.low.origin + pc.max(batch.column("pane")).as_py() * plan.low.pane
             self.newest = begin if self.newest is None else max(self.newest, begin)
@@ -169,10 +169,10 @@ class _Reading:
         if missing:
             self.samples.add(SPOOL_SEGMENTS_LOST, missing, link, "missing")
             what = "segment is" if missing == 1 else "segments are"
-            told = (
+            warning = (
                 f"{path}: {missing:,} {what} missing between {segments.first} and {segments.end - 1}, dropped by a "
                 "full spool or deleted; their rows are missing in the results"
             )
-            self.warnings[told] = None
+            self.warnings[warning] = None
         if self.run.partials_lost:
             self.samples.add(SPOOL_PARTIALS_LOST, self.run.partials_lost, link)

@@ -57,23 +57,23 @@ class Totals:
         tables = Samples()  # of this micro-batch, because each task has separate tables
         self.warnings = []
         # Sorted, because the last task of an input determines its gauges.
-        for told in sorted(map(json.loads, told_by_tasks), key=lambda told: (told["input"], told["done"])):
-            self.warnings += [line for line in told["warnings"] if line not in self.warnings]
-            counted = Samples({(name, tuple(labels)): value for name, labels, value in told["samples"]})
+        for counts in sorted(map(json.loads, told_by_tasks), key=lambda counts: (counts["input"], counts["done"])):
+            self.warnings += [line for line in counts["warnings"] if line not in self.warnings]
+            counted = Samples({(name, tuple(labels)): value for name, labels, value in counts["samples"]})
             for key in [key for key in counted if key[0] == TABLE_BYTES.name]:
                 tables[key] = tables.get(key, 0) + counted.pop(key)
             self.samples.merge(counted, ALL_METRICS)
-            if told["newest"] is not None:
-                self.newest[told["input"]] = max(self.newest.get(told["input"], told["newest"]), told["newest"])
-            self.progress[told["input"]] = told["done"], told["total"]
-            for query, ranges in told["sampled"]:
+            if counts["newest"] is not None:
+                self.newest[counts["input"]] = max(self.newest.get(counts["input"], counts["newest"]), counts["newest"])
+            self.progress[counts["input"]] = counts["done"], counts["total"]
+            for query, ranges in counts["sampled"]:
                 name = feeds.plans[query].name
                 self.sampled[name] = with_ranges(self.sampled.get(name, []), [(start, end) for start, end in ranges])
         self.samples.merge(tables, ALL_METRICS)
         by_query: dict[int, list[Counts]] = {}
         for part in map(json.loads, told_by_hosts):
-            for told in part:
-                by_query.setdefault(told["query"], []).append(told)
+            for counts in part:
+                by_query.setdefault(counts["query"], []).append(counts)
         for query, parts in by_query.items():
             self._add_query(feeds, query, parts)
 

@@ -97,7 +97,7 @@ class WindowKind(Protocol):
 # Groups are never removed, so their number is limited.
 
 
-MOST_GROUPS = 1_000_000
+DEFAULT_CAP = 1_000_000
 """Default limit of groups."""
 
 
@@ -110,7 +110,7 @@ class LandmarkWindow:
 
     slide: int
     origin: int = 0
-    cap: int = MOST_GROUPS
+    cap: int = DEFAULT_CAP
 
     reduced: ClassVar[bool] = True
     in_arrival_order: ClassVar[bool] = False

@@ -161,7 +161,7 @@ class Compiler:
         for number, step in enumerate(steps):
             join = step.item.join
             if join is not None and join.on is not None:
-                seen = [each.table for each in steps[:number] if not each.kind.of_left_alone]
+                seen = [each.table for each in steps[:number] if not each.kind.is_left_only]
                 visible = TableNames(self.sql, [*seen, step.table], qualify=True)
                 tree.on(number, self._condition(join.on, visible))
                 places |= visible.places
@@ -173,9 +173,9 @@ class Compiler:
         tables = [
             replace(step.table, nullable=tree.lacks(step), time=step.time)
             for step in steps
-            if not step.kind.of_left_alone
+            if not step.kind.is_left_only
         ]
-        tested = [step.table.name for step in steps if step.kind.of_left_alone]
+        tested = [step.table.name for step in steps if step.kind.is_left_only]
         names = TableNames(self.sql, tables, qualify=True, tested=tested)
         if query.where is not None:
             kept = []

@@ -126,7 +126,7 @@ class JoinTree:
     @property
     def visible(self) -> list[Step]:
         """The items whose columns leave."""
-        return [step for step in self.steps if not step.kind.of_left_alone]
+        return [step for step in self.steps if not step.kind.is_left_only]
 
     def place(self, needed: Iterable[str], times: Sequence[str]) -> Node:
         """Return the node of the last join, with the columns needed; promises are of `times`, one or two of them."""
@@ -187,7 +187,7 @@ class JoinTree:
             else:
                 keys.append(pair)
         if not step.window.tumbling:
-            others = [other for other in self.steps[:number] if not other.kind.of_left_alone]
+            others = [other for other in self.steps[:number] if not other.kind.is_left_only]
             rest += [self._in_band(other, number) for other in others if other.time_column.name != left_time]
         return keys, conjunction(rest)
 
@@ -212,7 +212,7 @@ class JoinTree:
     def _default_time(self, number: int) -> str:
         """Return a time that every row of the first items up to `number` has."""
         for step in self.steps[: number + 1]:
-            if not step.kind.of_left_alone and not self.lacks(step, number):
+            if not step.kind.is_left_only and not self.lacks(step, number):
                 return step.time_column.name
         start = self.steps[number + 1].item.start
         expected = "the FULL join last, as its rows have no time that is never missing"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from capture.units import SECOND
 from highlevel.windows.kind import (
-    MOST_GROUPS,
+    DEFAULT_CAP,
     WHOLE_INPUT,
     AnyWindow,
     LandmarkWindow,
@@ -224,7 +224,7 @@ class _ClauseBinder:
             raise self._error("RANGE ALL without a SLIDE of time", start, "for example [RANGE ALL, SLIDE 1 minute]")
         slide, origin = self._amount("SLIDE"), self._origin()
         self._within_int64(origin, slide)
-        return LandmarkWindow(slide, origin, self._amount("CAP") if "CAP" in self._given else MOST_GROUPS)
+        return LandmarkWindow(slide, origin, self._amount("CAP") if "CAP" in self._given else DEFAULT_CAP)
 
     def _tuples(self) -> TupleWindow:
         self._only("RANGE of rows", "RANGE", "SLIDE", "WA", "PA", "IDLE")

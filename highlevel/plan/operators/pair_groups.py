@@ -31,7 +31,7 @@ from highlevel.plan.operators.operator import (
 )
 from highlevel.plan.operators.row_partials import RowPartials
 from highlevel.results.sketched_windows import FoldedPane
-from highlevel.results.stages import behind_windows, through
+from highlevel.results.stages import make_stages, through
 from lowlevel.punctuation import BEGINNING, END
 
 GROUPS, LOWS = "groups", "lows"
@@ -58,7 +58,7 @@ class PairGroupsOperator:
         self.width = width_of(node.input)
         self._merge_functions = accumulated(node.aggregation.low.subaggregates)
         self.watermark: Lows = (BEGINNING,) * self.width
-        self.stages, self.finish = behind_windows(node.aggregation)
+        self.stages, self.finish = make_stages(node.aggregation)
         self.late = 0
         self._clear()
 

@@ -18,7 +18,7 @@ from highlevel.plan.nodes import Windowed, width_of
 from highlevel.plan.operators.operator import GraphItem, Mark, low_of_one, lows_of
 from highlevel.plan.operators.row_partials import RowPartials
 from highlevel.results.sketched_windows import FoldingWindows
-from highlevel.results.stages import behind_windows
+from highlevel.results.stages import make_stages
 from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
 from highlevel.sliding.operator import SlidingAggregate
 from highlevel.sliding.wid_ranges import Ranges
@@ -66,7 +66,7 @@ class WindowedOperator:
         progress = node.input.progress
         self._time = progress.index(node.time) if node.time in progress else None
         self.windows = make_window_operator(node.aggregation, finite=finite and node.merges_partials)
-        self._steps, self.finish = behind_windows(node.aggregation)
+        self._steps, self.finish = make_stages(node.aggregation)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Take rows, or partials of a leaf; only late rows return at once."""
