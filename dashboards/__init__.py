@@ -1,1 +1,1 @@
-"""Results and counters for people: Prometheus, pages, tables."""
+"""The command line, the output of results and counters, and the long-running commands."""

@@ -1,4 +1,4 @@
-"""One query answered by whichever engine: result batches as they become final, and what there is to say afterwards."""
+"""Answer one query with the inline engine or with Spark: result batches as they become final, then the counters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from capture.errors import InputError
 from capture.metrics import Samples
-from dashboards.output.run_warnings import nothing_readable, run_warnings
+from dashboards.output.run_warnings import all_unsupported, run_warnings
 from dashboards.request import INLINE
 from dashboards.stop_signals import stopping
 from highlevel.inline.engine import InlineRun, Input
@@ -22,7 +22,7 @@ from lowlevel.watermarks.idle import IdleRule
 
 @dataclass
 class Answer:
-    """The `batches` are to be taken first; then `samples` and `readings` are whole."""
+    """The answer of one query. `samples` and `readings` are complete after the last of the `batches`."""
 
     batches: Iterator[pa.RecordBatch]
     samples: Callable[[], Samples]
@@ -31,37 +31,37 @@ class Answer:
 
     @property
     def live(self) -> bool:
-        """Whether the answer ends only when its live inputs do, or somebody stops them."""
+        """True if the query reads live inputs: it ends when they end, or when the user stops it."""
         return self.run is not None and self.run.live
 
     @property
     def shows_progress(self) -> bool:
-        """Whether it is known how much there is to read, and how much has been."""
+        """True if the size of the input is known, so that a progress bar can be shown."""
         return self.run is not None and not self.run.live
 
-    def pairs(self) -> str:
-        """Return how many pairs of rows the joins have found so far, empty if there are none."""
+    def joined_pairs(self) -> str:
+        """Return the number of row pairs that the joins have found so far, as text; empty if there are none."""
         pairs = 0 if self.run is None else self.run.pairs
         return f"{pairs:,} pairs joined" if pairs else ""
 
-    def warn_of_state(self, warn: Callable[[str], None]) -> None:
-        """Call `warn` once if open windows and joins come to hold much memory while batches are taken."""
+    def warn_of_large_state(self, warn: Callable[[str], None]) -> None:
+        """Call `warn` once if open windows and joins need much memory."""
         if self.run is not None:
             self.run.on_large_state = lambda held: warn(
                 f"open windows and joins hold {held / 1e9:,.1f} GB and may need more: each group and each joinable row "
-                "needs memory until its window is final; shorter windows, fewer groups or sketches need less"
+                "needs memory until its window is final. Shorter windows, fewer groups or sketches need less."
             )
 
-    def show(self, progress: Callable[[int, int], None] | None) -> None:
-        """Call `progress` with (bytes done, bytes in all) while batches are taken."""
+    def report_progress(self, progress: Callable[[int, int], None] | None) -> None:
+        """Call `progress` with (bytes read, bytes in total) while the caller reads the batches."""
         if self.run is not None:
             self.run.progress = progress
 
     @contextlib.contextmanager
     def until_stopped(self) -> Iterator[None]:
-        """Let the first Ctrl-C or SIGTERM end live inputs, and so the answer with what has been read.
+        """End live inputs at the first Ctrl-C or SIGTERM; the answer then covers the rows read until then.
 
-        Signals come to the main thread: in others nothing stops the inputs but their end.
+        Python handles signals in the main thread. In other threads this has no effect.
         """
         with contextlib.ExitStack() as stack:
             if self.run is not None and self.run.live and threading.current_thread() is threading.main_thread():
@@ -69,11 +69,14 @@ class Answer:
             yield
 
     def warnings(self) -> list[str]:
-        """Say what is not in the answer. Raises InputError where nothing could be: no link type is supported."""
+        """Return warnings about data that is missing from the answer.
+
+        Raises InputError if no record could be read, because all of them have unsupported link types.
+        """
         samples, readings = self.samples(), self.readings()
-        nothing = nothing_readable(samples, readings)
-        if nothing is not None:
-            raise InputError(nothing)
+        error = all_unsupported(samples, readings)
+        if error is not None:
+            raise InputError(error)
         return list(run_warnings(samples, readings))
 
 
@@ -87,9 +90,10 @@ def answer(
     slack: int | None = None,
     lull: IdleRule | None = None,
 ) -> Iterator[Answer]:
-    """Open the inputs and begin. Raises InputError for a wrong input.
+    """Open the inputs and start the query. Raises InputError for an input that cannot be read.
 
-    `threads`, `slack`, `lull` and inputs that are followed are for the inline engine: ValueError with another.
+    `on`: the engine. `slots`: slots of each low-level table. `slack`: allowed disorder in ns.
+    Raises ValueError if `threads`, `slack`, `lull` or a followed input is given and the engine is not inline.
     """
     from lowlevel.node.node import TABLE_SLOTS
 
@@ -99,22 +103,20 @@ def answer(
         with contextlib.closing(run.results()) as results:
             yield Answer((batch for _, batch in results), run.samples, run.readings, run)
         return
-    if threads is not None or slack is not None or lull is not None or any(each.follow for each in inputs):
-        raise ValueError(
-            f"got threads, a slack, a lull or something to follow with the engine {on}, expected them with {INLINE}"
-        )
+    if threads is not None or slack is not None or lull is not None or any(source.follow for source in inputs):
+        raise ValueError(f"threads, slack, lull and follow need the engine {INLINE}; got the engine {on}")
     from capture.open import open_finite
     from highlevel.spark.batch import BatchRun
     from highlevel.spark.java import require_java
     from highlevel.spark.session import close, session
 
     require_java()
-    for each in inputs:
-        open_finite(each.path, "Spark")  # what is wrong with an input is said before a JVM is started
+    for source in inputs:
+        open_finite(source.path, "Spark")  # report a wrong input before a JVM is started
     spark = session("local[*]" if on == "local" else on)
     try:
         batch = BatchRun(spark, plan, list(inputs), slots)
-        found = batch.run().to_batches()
-        yield Answer(iter(found), lambda: batch.samples, lambda: batch.readings)
+        results = batch.run().to_batches()
+        yield Answer(iter(results), lambda: batch.samples, lambda: batch.readings)
     finally:
         close(spark)

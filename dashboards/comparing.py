@@ -1,4 +1,4 @@
-"""A comparison as it is asked for, in Python or on the command line."""
+"""Run a comparison of in-order and out-of-order execution: parse its settings, read the rows, check the results."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ from lowlevel.durations import parse_duration
 from lowlevel.layers import Layer
 
 Bar = Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]]
-"""Makes what shows how far something is that is counted in a unit, or nothing."""
+"""Makes a progress bar for a unit (`bytes`, `runs`), or None if no bar is shown."""
 
-Given = TypeVar("Given")
-Read = TypeVar("Read")
+Text = TypeVar("Text")
+Value = TypeVar("Value")
 
 
 class ComparisonError(WiretideError):
-    """An answer that is not what the inline engine gives."""
+    """A variant without late rows returned other rows than the inline engine."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is done to arrivals, which slacks are tried, and how often; times in ns."""
+    """Delays injected into the arrivals, the slacks to measure, and the number of runs. Times are in ns.
+
+    `tick`: arrival time of one batch; None: a 4000th of the whole. `limit`: maximum number of rows in memory.
+    """
 
     injection: Injection = Injection()  # noqa: RUF009  # it is frozen
     slacks: Sequence[int] = (0, SECOND, 5 * SECOND)
@@ -42,7 +45,7 @@ class Settings:
 
 
 def no_bar(_: str) -> AbstractContextManager[None]:
-    """Show nothing."""
+    """Show no progress bar."""
     return nullcontext()
 
 
@@ -55,10 +58,11 @@ def run_comparison(
     bar: Bar = no_bar,
     prepared: Callable[[], None] | None = None,
 ) -> Comparison:
-    """Read the rows once, check the exact answer against that of the inline engine, and measure all variants.
+    """Read the rows once, measure all variants, and check the exact answer against the inline engine's.
 
-    Raises QueryError for a wrong query, NotComparedError for one that has no in-order counterpart, InputError for a
-    wrong input. `bar` shows bytes, then runs; `prepared` is called before there is anything to compute.
+    `bar` shows the progress in bytes, then in runs. `prepared` is called after the query was checked, before any work.
+    Raises QueryError for a wrong query, NotComparedError for a query without an in-order counterpart, InputError for a
+    wrong input.
     """
     import pyarrow as pa
 
@@ -74,23 +78,23 @@ def run_comparison(
     settle = question.settle + max(settings.slacks, default=0)
     arrivals = arrange(recordings, settings.injection.apply(recordings), settle, settings.tick)
     with bar("runs") as running:
-        found = compare(question, arrivals, settings.slacks, settings.repeat, running)
+        comparison = compare(question, arrivals, settings.slacks, settings.repeat, running)
     with answer(plan, inputs) as inline:
-        defined = pa.Table.from_batches(inline.batches, plan.schema)
-    check(question, found, defined)
-    return found
+        reference = pa.Table.from_batches(inline.batches, plan.schema)
+    check(question, comparison, reference)
+    return comparison
 
 
-def check(question: Question, found: Comparison, defined: object) -> None:
-    """Raise ComparisonError where the exact answer out of order is not that of the inline engine."""
+def check(question: Question, comparison: Comparison, reference: object) -> None:
+    """Raise ComparisonError if the exact out-of-order answer differs from the inline engine's (`reference`)."""
     import pyarrow as pa
 
-    assert isinstance(defined, pa.Table)
-    expected = shown_rows(defined, question.shown)
-    if expected != found.exact.shown:
-        lacking, more = (expected - found.exact.shown).total(), (found.exact.shown - expected).total()
+    assert isinstance(reference, pa.Table)
+    expected, exact = shown_rows(reference, question.shown), comparison.exact.shown
+    if expected != exact:
+        missing, extra = (expected - exact).total(), (exact - expected).total()
         raise ComparisonError(
-            f"the exact answer is not that of the inline engine: {lacking} rows are missing, {more} more are there"
+            f"the exact answer differs from the inline engine's: {missing} rows are missing, {extra} rows are extra"
         )
 
 
@@ -105,63 +109,63 @@ def settings(
     tick: str | None,
     limit: int,
 ) -> Settings:
-    """Read settings as they are written on the command line; ValueError, with the option, for a wrong one."""
+    """Parse the options of `wiretide compare`. Raises ValueError, with the name of the option, for a wrong value."""
     if min(repeat, limit) < 1 or seed < 0:
-        raise ValueError(f"got repeat {repeat}, limit {limit}, seed {seed}: expected 1, 1 and 0 at least")
-    length = None if tick is None else _read("tick", parse_duration, tick)
+        raise ValueError(f"got repeat {repeat}, limit {limit}, seed {seed}: expected at least 1, 1 and 0")
+    length = None if tick is None else _parse_option("tick", parse_duration, tick)
     if length == 0:
-        raise ValueError("--tick: got 0, expected more")
+        raise ValueError("--tick: got 0, expected a longer time")
     injection = Injection(
-        _read("skew", skews, skew),
-        _read("lull", lulls, lull),
-        _read("disorder", parse_duration, disorder),
-        _read("block", parse_duration, block),
+        _parse_option("skew", skews, skew),
+        _parse_option("lull", lulls, lull),
+        _parse_option("disorder", parse_duration, disorder),
+        _parse_option("block", parse_duration, block),
         seed,
     )
-    return Settings(injection, _read("slack", durations, slack), repeat, length, limit)
+    return Settings(injection, _parse_option("slack", durations, slack), repeat, length, limit)
 
 
-def _read(option: str, parse: Callable[[Given], Read], given: Given) -> Read:
+def _parse_option(option: str, parse: Callable[[Text], Value], text: Text) -> Value:
     try:
-        return parse(given)
+        return parse(text)
     except ValueError as error:
         raise ValueError(f"--{option}: {error}") from error
 
 
 def durations(text: str) -> list[int]:
-    """Read several durations with commas between them; ValueError for what is none.
+    """Parse durations that are separated by commas, in ns. Raises ValueError for text that is not a duration.
 
     >>> durations("0, 1s,500ms")
     [0, 1000000000, 500000000]
     """
-    found = [parse_duration(part) for part in text.split(",")]
-    if len(set(found)) < len(found):
+    times = [parse_duration(part) for part in text.split(",")]
+    if len(set(times)) < len(times):
         raise ValueError(f"got {text}, expected each time once")
-    return found
+    return times
 
 
 def skews(texts: Iterable[str]) -> dict[str, int]:
-    """Read NAME=TIME each; ValueError for what is not that."""
+    """Parse `NAME=TIME`, one per link, into ns by link name. Raises ValueError for other text."""
     return {name: parse_duration(time) for name, time in map(_pair, texts)}
 
 
 def lulls(texts: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
-    """Read NAME=START+LENGTH each, a name as often as it has lulls; ValueError for what is not that.
+    """Parse `NAME=START+LENGTH`, one per lull, into (start, length) in ns by link name. ValueError for other text.
 
     >>> lulls(["a=60s+30s"])
     {'a': [(60000000000, 30000000000)]}
     """
-    found: dict[str, list[tuple[int, int]]] = {}
+    by_link: dict[str, list[tuple[int, int]]] = {}
     for name, times in map(_pair, texts):
         start, plus, length = times.partition("+")
         if not plus:
-            raise ValueError(f"got {times}, expected when it begins and how long it is, such as 60s+30s")
-        found.setdefault(name, []).append((parse_duration(start), parse_duration(length)))
-    return found
+            raise ValueError(f"got {times}, expected START+LENGTH, such as 60s+30s")
+        by_link.setdefault(name, []).append((parse_duration(start), parse_duration(length)))
+    return by_link
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.rpartition("=")
     if not (name and equals and value):
-        raise ValueError(f"got {text}, expected the name of a link, = and a time")
+        raise ValueError(f"got {text}, expected NAME=TIME with the name of a link")
     return name, value

@@ -16,12 +16,12 @@ class HttpCounts:
     """The counters of one server, as a prometheus-client collector."""
 
     def __init__(self) -> None:
-        """Begin with zero."""
+        """Start all counters at zero."""
         self._lock = Lock()
         self._counts: Counter[tuple[Metric, tuple[str, ...]]] = Counter()
 
     def accept(self) -> None:
-        """Count a connection."""
+        """Count an accepted connection."""
         self._add(HTTP_CONNECTIONS)
 
     def refuse(self, cause: str) -> None:
@@ -29,11 +29,11 @@ class HttpCounts:
         self._add(HTTP_REFUSED, cause)
 
     def reject(self, cause: str) -> None:
-        """Count a request that was not answered as asked."""
+        """Count a request that was answered with an error."""
         self._add(HTTP_REJECTED, cause)
 
     def retry(self) -> None:
-        """Count an accept that found no file descriptor."""
+        """Count an accept that failed because the process had no free file descriptor."""
         self._add(HTTP_RETRIES)
 
     def _add(self, metric: Metric, *labels: str) -> None:

@@ -1,4 +1,4 @@
-"""Which kernels a run has no use for: the first run on a machine then does not wait until they are compiled."""
+"""Select the kernels that a run does not use, so that the first run on a machine does not wait for their compilation."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from highlevel.inline.engine import InlineRun
 from highlevel.plan.nodes import Join
 from lowlevel.expressions.types import Type
 
-OF_KINDS = {
+KINDS_BY_MODULE = {
     "capture.flows.": {"flows"},
     "lowlevel.table.spread": {"flows"},
     "capture.sflow.": {"samples"},
     "capture.files.messages": {"flows"},
 }
-"""Modules by the beginning of their names, and the kinds of rows that need their kernels."""
+"""Prefixes of module names, and the kinds of rows that need the kernels of these modules."""
 
-OF_FORMATS = {
+KERNELS_BY_FORMAT = {
     PcapFormat: {"scan_blocks", "guess_boundary", "decode_pcap"},
     PcapngFormat: {"scan_pcapng", "decode_pcapng"},
     ExportFormat: {"walk_messages", "list_messages"},
     RingFormat: {"scan_ring", "decode_ring"},
 }
-"""Kernels that read one format alone."""
+"""Kernels that read only one format."""
 
 
 class IdleKernels:
-    """Says of a kernel whether a run will leave it alone, as far as can be told before it has read anything.
+    """A predicate that selects the kernels a run will not use, decided before the run reads its input.
 
-    A live input is taken for a classic pcap, unless it is an interface. A kernel that is called all the same is
-    compiled then.
+    The format of a live input is not known yet; it is assumed to be a classic pcap, except for interfaces. If the
+    assumption is wrong, the missing kernel is compiled at its first call.
     """
 
     def __init__(self, run: InlineRun) -> None:
-        """Look at the kinds of rows, the columns, the promises, and at the formats of the inputs."""
+        """Inspect the kinds of rows, the columns, the watermark rules and the formats of the inputs."""
         leaves = [leaf for plan in run.plans for leaf in plan.leaves]
         nodes = [node for plan in run.plans for node in plan.nodes]
         self.kinds = {leaf.low.kind for leaf in leaves}
@@ -47,7 +47,7 @@ class IdleKernels:
         if "samples" in self.kinds:
             import lowlevel.rows.samples  # noqa: F401
         self.unused = set() if any(lane.port.knowledge.by_rows for lane in run.lanes) else {"lowlevel.watermarks.jumps"}
-        self.unused.add("lowlevel.table.flush_kernels")  # nothing waits in a ring: entries leave at once
+        self.unused.add("lowlevel.table.flush_kernels")  # the inline engine flushes entries at once
         if not any(column.endswith("payload") for leaf in leaves for column in leaf.low.columns):
             self.unused.add("lowlevel.expressions.byte_functions")
         texts = (key for leaf in leaves for key in leaf.low.keys if key.expression.type is Type.TEXT)
@@ -60,12 +60,12 @@ class IdleKernels:
         unknown = [isinstance(capture, StreamedCapture) and not capture.recognised for capture in captures]
         formats = {type(capture.format) for capture, waits in zip(captures, unknown, strict=True) if not waits}
         formats |= {PcapFormat} if any(unknown) else set()
-        self.formats = {name for form, names in OF_FORMATS.items() if form not in formats for name in names}
+        self.unused_names = {name for kind, names in KERNELS_BY_FORMAT.items() if kind not in formats for name in names}
 
     def __call__(self, kernel: Kernel) -> bool:
-        """Return whether the run has no use for `kernel`."""
+        """Return True if the run does not use `kernel`."""
         module = kernel.function.__module__
-        needed_for = [kinds for beginning, kinds in OF_KINDS.items() if module.startswith(beginning)]
-        idle = kernel.name in self.formats or module in self.unused
+        needed_for = [kinds for prefix, kinds in KINDS_BY_MODULE.items() if module.startswith(prefix)]
+        idle = kernel.name in self.unused_names or module in self.unused
         idle = idle or (not self.joins and module.startswith("highlevel.joins."))
         return idle or any(not kinds & self.kinds for kinds in needed_for)

@@ -1,7 +1,8 @@
 """Compilation of kernels into the cache, in several processes.
 
-numba compiles one kernel at a time in a process, and a kernel takes up to seconds. So each core gets a process that
-receives kernels by name on its standard input and answers with a line for each. They share only the cache folder.
+numba compiles one kernel at a time in a process, and a kernel takes up to seconds. So each core gets a worker process.
+A worker receives the names of kernels on its standard input and writes one line per kernel to its standard output.
+Workers share only the cache folder.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ FOLDERS = ("capture", "lowlevel", "highlevel")
 """The packages that contain kernels."""
 
 DECLARATION = "\n@kernel("
-"""Text that only modules with kernels contain. Other modules are not imported: some need packages of extras."""
+"""Text that only modules with kernels contain. Other modules are not imported, because some need optional packages."""
 
 
 def declare_kernels() -> None:
@@ -36,10 +37,10 @@ def declare_kernels() -> None:
 
 
 def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None]) -> None:
-    """Compile kernels, in as many processes as there are cores; `progress` receives how many are compiled.
+    """Compile kernels in one process per core. `progress` receives the number of compiled kernels.
 
-    Returns when all are in the cache, or when a process cannot store one there: a kernel that is not in the cache is
-    compiled when it is called first.
+    Returns when all kernels are in the cache. Returns earlier if a worker cannot store a kernel; such a kernel is
+    compiled at its first call.
     """
     count = min(_cores(), len(missing))
     if count < 2 or not has_lasting_cache():
@@ -65,7 +66,7 @@ def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None
                 ended += 1
     finally:
         for worker in workers:
-            worker.kill()  # has no effect on one that has ended
+            worker.kill()  # has no effect on a process that has ended
         for thread in threads:
             thread.join()
         for worker in workers:
@@ -83,7 +84,7 @@ def _start_worker() -> subprocess.Popen[str]:
 
 
 def _feed(worker: subprocess.Popen[str], waiting: queue.SimpleQueue[Kernel], finished: queue.SimpleQueue[bool]) -> None:
-    """Pass kernels to a worker, one at a time, until none waits or the worker fails."""
+    """Pass kernels to a worker, one at a time, until the queue is empty or the worker fails."""
     assert worker.stdin is not None
     assert worker.stdout is not None
     try:
@@ -101,7 +102,7 @@ def _feed(worker: subprocess.Popen[str], waiting: queue.SimpleQueue[Kernel], fin
 
 
 def main() -> None:
-    """Compile the kernels that standard input names, `MODULE NAME` in each line; answer `stored` or `not stored`."""
+    """Compile the kernels named on standard input, one `MODULE NAME` per line; print `stored` or `not stored`."""
     for line in sys.stdin:
         module, name = line.split()
         importlib.import_module(module)

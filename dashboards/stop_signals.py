@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: as a request to finish, for live inputs, or as an interrupt, for everything else."""
+"""Handle Ctrl-C and SIGTERM: a request to finish for live inputs, an interrupt for everything else."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from typing import ParamSpec, TypeVar
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
 def stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM call `stop`, and the next do what it did before: Ctrl-C then interrupts.
+    """Call `stop` at the first SIGINT or SIGTERM. The next signal has its previous effect: Ctrl-C interrupts.
 
-    `stop` runs between any two instructions of the main thread: it may set a flag, and wait for nothing. A signal that
-    this process was started to ignore, as `nohup` and shells without job control do, stays ignored. Only the main
-    thread may use this; ValueError elsewhere.
+    `stop` runs between any two instructions of the main thread, so it may set a flag but must not wait. A signal that
+    was ignored when this process started (by `nohup`, or a shell without job control) stays ignored. Raises ValueError
+    outside the main thread.
     """
-    before = {number: signal.getsignal(number) for number in NUMBERS}
-    taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    replaced = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
 
     def restore() -> None:
-        for number, handler in taken.items():
+        for number, handler in replaced.items():
             signal.signal(number, handler)
 
-    def first(*_: object) -> None:
+    def on_first_signal(*_: object) -> None:
         restore()
         stop()
 
-    for number in taken:
-        signal.signal(number, first)
+    for number in replaced:
+        signal.signal(number, on_first_signal)
     try:
         yield
     finally:
@@ -45,14 +45,14 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
 
 
 TERMINATED = threading.Event()
-"""Set when SIGTERM has interrupted a command, which then ends with the exit status of SIGTERM."""
+"""Set when SIGTERM has interrupted a command. The command then ends with the exit status of SIGTERM."""
 
 
 @contextmanager
 def interrupting() -> Iterator[None]:
-    """Let SIGTERM raise KeyboardInterrupt in the main thread, as Ctrl-C does: files are closed, Spark is stopped.
+    """Let SIGTERM raise KeyboardInterrupt in the main thread, as Ctrl-C does, so that files and Spark are closed.
 
-    A SIGTERM that this process was started to ignore stays ignored. In other threads this does nothing.
+    If SIGTERM was ignored when this process started, it stays ignored. In other threads this has no effect.
     """
     if (
         threading.current_thread() is not threading.main_thread()

@@ -1,16 +1,16 @@
-r"""Text from the wire, made harmless for terminals and spreadsheets. Pure functions, called at the edges.
+r"""Make text from the wire harmless for terminals and spreadsheets. Pure functions, called just before output.
 
-Names of interfaces, applications, links and files come from captures, exporters and other users. Such a text can hold
-control characters, which move a cursor, change a title or hide text, and characters that reverse the reading order. A
-spreadsheet takes a cell for a formula if it begins with one of `= + - @`.
+Names of interfaces, applications, links and files come from captures, exporters and other users. Such a text can
+contain control characters, which move a cursor, change a title or hide text. Other characters reverse the reading
+order. A spreadsheet treats a cell as a formula if it begins with one of `= + - @`.
 
-* `escaped` writes such characters as Python does: `\x1b`, `\n`, `\u202e`. Backslashes stay as they are, so the result
-  is for reading; `--raw-csv`, JSON, Parquet and Arrow hold the exact text.
-* `neutralised` also puts an apostrophe before a formula, which spreadsheets take for "this is text". A number such as
-  -5 stays as it is.
+* `escaped` writes such characters as Python does: `\x1b`, `\n`, `\u202e`. It does not escape backslashes, so the
+  result is only for reading. `--raw-csv`, JSON, Parquet and Arrow contain the exact text.
+* `neutralised` also writes an apostrophe before a formula, which marks a text in spreadsheets. A number such as -5 is
+  not changed.
 
 The characters are those of the Unicode categories Cc (C0, DEL, C1), Cf (bidirectional and other format characters), Cs
-(bytes of file names that are no text), Zl and Zp (line and paragraph separators).
+(bytes of file names that are not text), Zl and Zp (line and paragraph separators).
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # messages are escaped by commands that load no Arrow
+if TYPE_CHECKING:  # commands that do not load Arrow escape their messages too
     import pyarrow as pa
 
 ESCAPED = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 CONTROLS = r"[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]"
-"""The same as a regular expression of Arrow, whose texts hold no surrogates."""
+"""ESCAPED as a regular expression for Arrow; Arrow strings cannot contain surrogates (Cs)."""
 
 FORMULA = re.compile("[=+\\-@\uff1d\uff0b\uff0d\uff20]")
-"""What a formula begins with; spreadsheets take the full-width forms too."""
+"""First character of a formula. Spreadsheets also accept the full-width forms."""
 
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 
 
 def escaped(text: str, keep: str = "") -> str:
-    r"""Write control and format characters as escapes; those in `keep` stay.
+    r"""Write control and format characters as escapes, except the characters in `keep`.
 
     >>> print(escaped("eth0\x1b[2J\r\n"))
     eth0\x1b[2J\r\n
@@ -42,23 +42,23 @@ def escaped(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(
-        _escape(each) if each not in keep and unicodedata.category(each) in ESCAPED else each for each in text
+        _escape(char) if char not in keep and unicodedata.category(char) in ESCAPED else char for char in text
     )
 
 
 def lines_escaped(text: str) -> str:
-    """Escape a text of several lines, which stay lines."""
+    """Escape a text, but keep its line breaks."""
     return escaped(text, keep="\n")
 
 
 def neutralised(text: str) -> str:
-    """Escape a text, and put an apostrophe before it if a spreadsheet would take it for a formula.
+    """Escape a text, and write an apostrophe before it if a spreadsheet would treat it as a formula.
 
     >>> [neutralised(text) for text in ("=1+1", "-5", "-5+cmd", "eth0")]
     ["'=1+1", '-5', "'-5+cmd", 'eth0']
     """
     safe = escaped(text)
-    # Spreadsheets skip blanks. A TAB or CR before a formula has become a backslash.
+    # Spreadsheets skip leading blanks. escaped() has replaced TAB and CR.
     return f"'{safe}" if FORMULA.match(safe.lstrip()) and not NUMBER.fullmatch(safe) else safe
 
 
@@ -84,7 +84,7 @@ def neutralised_column(texts: pa.Array) -> pa.Array:
 
 
 def json_escaped(text: str) -> str:
-    r"""Escape what JSON allows in a text but a terminal obeys: the text that a reader gets is the same.
+    r"""Escape characters that JSON allows in a string but a terminal executes. A JSON parser returns the same string.
 
     >>> json_escaped('{"name": "\x9b2J"}')
     '{"name": "\\u009b2J"}'
@@ -92,7 +92,7 @@ def json_escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        _json_escape(each) if each != "\n" and unicodedata.category(each) in ESCAPED else each for each in text
+        _json_escape(char) if char != "\n" and unicodedata.category(char) in ESCAPED else char for char in text
     )
 
 

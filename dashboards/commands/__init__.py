@@ -1,1 +1,1 @@
-"""The commands of the command line, a file for each: options, what they refuse, and which parts do the work."""
+"""The commands of the command line, one module per command: options, checks of the options, and the calls."""

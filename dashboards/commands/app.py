@@ -1,4 +1,4 @@
-"""The command line: all commands, in the order of the help."""
+"""The command line: the list of commands, exit statuses, and the handling of errors and signals."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from dashboards.stop_signals import TERMINATED, interruptible, redeliver_interru
 from dashboards.wire_text import escaped, lines_escaped
 
 INTERRUPTED, TERMINATED_STATUS = 130, 143
-"""Exit status after Ctrl-C and after SIGTERM, as shells have it: 128 and the number of the signal."""
+"""Exit status after Ctrl-C and after SIGTERM, as in shells: 128 plus the number of the signal."""
 
-# SIGTERM interrupts these. A live query and a node finish in order on SIGTERM: see their modules.
+# SIGTERM interrupts an `interruptible` command. `query` and `capture` handle SIGTERM themselves: they finish in order.
 COMMANDS = (
     query,
     explain,
@@ -41,10 +41,11 @@ COMMANDS = (
 
 
 def make_app(commands: Iterable[Callable[..., None]]) -> typer.Typer:
-    """Make the command line of some commands."""
-    # Plain help: to import rich for boxes around it takes as long as all the rest.
+    """Build the command line from functions."""
+    # Plain help: importing rich to draw boxes takes as long as everything else together.
     made = typer.Typer(
-        help="Network monitoring in SQL over packets and flows, the Gigascope way.",
+        help="Network monitoring in SQL over packets and flows. `wiretide COMMAND --help` shows the options of a "
+        "command.",
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
@@ -65,31 +66,31 @@ def _root(show_version: Annotated[bool, typer.Option("--version", help="Print th
 
 
 app = make_app(COMMANDS)
-"""The whole command line."""
+"""The complete command line."""
 
 
 def main() -> None:
     """Run the command line.
 
-    Exit status: 0 done, 1 the input or the run failed, 2 the command line or the query is wrong, 130 after Ctrl-C, 143
-    after SIGTERM.
+    Exit status: 0 if done, 1 if the input or the run failed, 2 if the command line or the query is wrong, 130 after
+    Ctrl-C, 143 after SIGTERM.
     """
-    # Typer describes every command that it knows, which takes 40 ms: so it knows the one that is named.
+    # Typer inspects every command of the app, which takes 40 ms. So the app has only the command that is called.
     named = [command for command in COMMANDS if [command.__name__] == sys.argv[1:2]]
     redeliver_interrupts()
     try:
         make_app(named or COMMANDS)()
-    except (KeyboardInterrupt, SystemExit) as ended:
-        # Typer turns Ctrl-C into this status and says nothing.
-        if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:
+    except (KeyboardInterrupt, SystemExit) as error:
+        # Typer turns Ctrl-C into SystemExit with this status, without a message.
+        if isinstance(error, SystemExit) and error.code != INTERRUPTED:
             raise
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # everything is stopped: another Ctrl-C changes no status
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all work is stopped: another Ctrl-C must not change the status
         print("wiretide: stopped", file=sys.stderr)
         sys.exit(TERMINATED_STATUS if TERMINATED.is_set() else INTERRUPTED)
     except WiretideError as error:
         sys.exit(_complain(error, error.status))
     except BrokenPipeError:
-        # The reader has gone, as `| head` does; Python would complain again when it flushes at exit.
+        # The reader has closed the pipe, as `| head` does. Without this, Python reports the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:  # a full disk, a port in use
@@ -98,7 +99,7 @@ def main() -> None:
 
 
 def _complain(error: Exception | str, status: int) -> int:
-    """Print an error; only the messages about queries and pipeline files have several lines."""
+    """Print an error and return `status`. Only messages about queries and pipeline files (status 2) have several lines."""
     text = lines_escaped(str(error)) if status == 2 else escaped(str(error))
     print(f"wiretide: {text}", file=sys.stderr)
     return status

@@ -1,4 +1,4 @@
-"""`wiretide capture`: a low-level node where a pipeline file is given, a collector where addresses are."""
+"""`wiretide capture`: run a low-level node (with a pipeline file) or a collector of flow exports (with `--udp`)."""
 
 from __future__ import annotations
 
@@ -12,62 +12,70 @@ from capture.errors import WiretideError
 
 
 class CaptureCommandError(WiretideError):
-    """Options that do not go together, or too few of them: say the command otherwise."""
+    """Options that are missing or cannot be combined."""
 
     status = 2
 
 
 COLLECTOR = "--udp"
 NODE_OPTIONS = ("--link", "--metrics")
-"""Which options a node knows; a collector knows all but the first."""
+"""Options of a low-level node. A collector accepts all options except `--link`."""
 
 
 def capture(
     context: typer.Context,
     pipeline: Annotated[
-        Path | None, typer.Argument(metavar="[PIPELINE.toml]", help="Run the low-level node for links with a spool.")
+        Path | None,
+        typer.Argument(metavar="[PIPELINE.toml]", help="Run the low-level node for the links that have a spool."),
     ] = None,
     link: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Capture this link of the pipeline alone; repeatable.")
+        list[str] | None, typer.Option(metavar="NAME", help="Capture only this link of the pipeline. Repeatable.")
     ] = None,
     udp: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="Receive datagrams here; *:PORT is every address of this host."),
+        typer.Option(metavar="HOST:PORT", help="Receive datagrams here. *:PORT means all addresses. Repeatable."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Record datagrams into this folder.")
     ] = None,
     allow: Annotated[
-        list[str] | None, typer.Option(metavar="CIDR", help="Refuse all senders but these; repeatable.")
+        list[str] | None, typer.Option(metavar="CIDR", help="Accept only senders in this network. Repeatable.")
     ] = None,
-    rotate_size: Annotated[str, typer.Option(metavar="SIZE", help="Begin another file after so many bytes.")] = "256Mi",
+    rotate_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="Start a new file when a file has this size.")
+    ] = "256Mi",
     rotate_every: Annotated[
-        str, typer.Option(metavar="TIME", help="Begin another file at every multiple of this; 0 for never.")
+        str, typer.Option(metavar="TIME", help="Start a new file at every multiple of this time; 0: never.")
     ] = "5m",
     keep: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Delete the oldest files beyond so many bytes; by default none.")
+        str | None,
+        typer.Option(metavar="SIZE", help="Delete the oldest files if all files are larger than this. Default: never."),
     ] = None,
     buffer: Annotated[
-        str, typer.Option(metavar="SIZE", help="Receive buffer to ask the system for, per socket.")
+        str, typer.Option(metavar="SIZE", help="Receive buffer to request from the system for each socket.")
     ] = "32Mi",
-    exporters: Annotated[int, typer.Option(help="Senders to count one by one; the others are counted together.")] = 256,
+    exporters: Annotated[
+        int, typer.Option(help="Maximum number of senders with counters of their own. The rest share counters.")
+    ] = 256,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus here.")] = None,
 ) -> None:
     """Capture links into spools, or datagrams into files.
 
     Ctrl-C or SIGTERM ends it.
 
-    With a pipeline file this is the low-level node: packets are reduced by the pipeline's queries in fixed memory, and
-    `wiretide run PIPELINE.toml` reads what it leaves in the spools:
+    With a pipeline file it runs the low-level node. The node pre-aggregates packets for the queries of the pipeline,
+    in fixed memory, and writes the results into spools. `wiretide run PIPELINE.toml` reads the spools.
 
-        wiretide capture pipeline.toml --metrics 127.0.0.1:9465
+    \b
+    wiretide capture pipeline.toml --metrics 127.0.0.1:9465
 
-    With --udp NetFlow, IPFIX and sFlow datagrams are recorded as they come, and can be queried meanwhile:
+    With --udp it records NetFlow, IPFIX and sFlow datagrams. Queries can read the files at the same time.
 
-        wiretide capture --udp *:2055 --udp *:4739 -o exports --metrics 127.0.0.1:9465
-        wiretide query exports "SELECT exporter, sum(bytes) AS bytes FROM flows GROUP BY exporter"
-    """
-    named = {each.name: each.opts[0] for each in context.command.params if each.name != "pipeline"}
+    \b
+    wiretide capture --udp *:2055 --udp *:4739 -o exports
+    wiretide query exports "SELECT exporter, sum(bytes) FROM flows GROUP BY exporter"
+    """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
+    named = {option.name: option.opts[0] for option in context.command.params if option.name != "pipeline"}
     _check(
         pipeline,
         [
@@ -87,23 +95,21 @@ def capture(
 
 
 def _check(pipeline: Path | None, given: Sequence[str]) -> None:
-    """Raise CaptureCommandError where the options `given` are not those of one of the two."""
+    """Raise CaptureCommandError if the options `given` fit neither a node nor a collector."""
     if pipeline is not None:
         if others := [name for name in given if name not in NODE_OPTIONS]:
             raise CaptureCommandError(
-                f"{pipeline} and {others[0]}: got a pipeline file for the low-level node and an option of the "
-                f"collector, expected one of the two; a node has {', '.join(NODE_OPTIONS)}"
+                f"{pipeline} and {others[0]}: got a pipeline file (low-level node) and an option of the collector; "
+                f"with a pipeline file only {', '.join(NODE_OPTIONS)} are allowed"
             )
         return
     if "--link" in given:
-        raise CaptureCommandError(
-            "--link: expected the pipeline file that has the link: wiretide capture PIPELINE.toml"
-        )
+        raise CaptureCommandError("--link: needs the pipeline file with the link: wiretide capture PIPELINE.toml")
     missing = [name for name in (COLLECTOR, "--output") if name not in given]
     if missing:
         raise CaptureCommandError(
-            f"got no {missing[0]}: expected a pipeline file for the low-level node, wiretide capture PIPELINE.toml, or "
-            "an address and a folder for the collector of flow exports, wiretide capture --udp HOST:PORT -o FOLDER"
+            f"got no {missing[0]}: expected wiretide capture PIPELINE.toml (low-level node), or wiretide capture --udp "
+            "HOST:PORT -o FOLDER (collector of flow exports)"
         )
 
 
@@ -111,14 +117,14 @@ def _node(pipeline: Path, links: Sequence[str], metrics: str | None) -> None:
     """Run the low-level node of a pipeline file."""
     from capture.collector.settings import address
     from dashboards.monitors.node import run_node
-    from dashboards.monitors.pipeline import say_line
+    from dashboards.monitors.pipeline import print_line
     from dashboards.output.console import compile_kernels
     from queries.pipeline.file import read_pipeline
 
-    described = read_pipeline(pipeline)
-    at = None if metrics is None else address(metrics)
+    settings = read_pipeline(pipeline)
+    metrics_address = None if metrics is None else address(metrics)
     compile_kernels()
-    run_node(described, links, at, say_line)
+    run_node(settings, links, metrics_address, print_line)
 
 
 def _collector(
@@ -136,19 +142,19 @@ def _collector(
     """Run the collector of flow exports."""
     from capture.collector.settings import Settings, address, duration, prefix, size
     from dashboards.monitors.collector import collect
-    from dashboards.monitors.pipeline import say_line
+    from dashboards.monitors.pipeline import print_line
     from dashboards.output.console import compile_kernels
 
     settings = Settings(
-        listen=tuple(address(each) for each in udp),
+        listen=tuple(map(address, udp)),
         folder=output,
         rotate_size=size(rotate_size),
         rotate_every=duration(rotate_every),
         keep=None if keep is None else size(keep),
-        allow=tuple(prefix(each) for each in allow),
+        allow=tuple(map(prefix, allow)),
         receive_buffer=size(buffer),
         exporters=exporters,
     )
-    at = None if metrics is None else address(metrics)
+    metrics_address = None if metrics is None else address(metrics)
     compile_kernels("capture.collector", "capture.flows", "capture.sflow")
-    collect(settings, at, say_line)
+    collect(settings, metrics_address, print_line)

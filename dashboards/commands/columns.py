@@ -1,4 +1,4 @@
-"""`wiretide columns`: the columns of each kind of rows."""
+"""`wiretide columns`: list the columns of each kind of rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Kind(StrEnum):
 
 
 def column_lines(rows: RowKind, *, every: bool = False) -> list[str]:
-    """Return a table of the columns of a kind, a line per column.
+    """Return a table of the columns of a kind, one line per column.
 
     With `every`, columns of the inner IP layer and all IPFIX elements are included.
     """
@@ -38,7 +38,7 @@ def column_lines(rows: RowKind, *, every: bool = False) -> list[str]:
 
 
 def columns(
-    kind: Annotated[Kind | None, typer.Argument(help="The kind of rows; without it: a list of the kinds.")] = None,
+    kind: Annotated[Kind | None, typer.Argument(help="The kind of rows. Default: list the kinds.")] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Also list columns of the inner IP layer and all IPFIX elements.")
     ] = False,

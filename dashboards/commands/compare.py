@@ -1,4 +1,4 @@
-"""`wiretide compare`: one query over one input, in order and out of order."""
+"""`wiretide compare`: measure one query in order and out of order, over the same input."""
 
 from __future__ import annotations
 
@@ -7,50 +7,56 @@ from typing import Annotated
 
 import typer
 
-from dashboards.commands.query import bound_names
+from dashboards.commands.query import NO_INPUT, bound_names
 from lowlevel.layers import Layer
 
 
 def compare(
     words: Annotated[
-        list[str], typer.Argument(metavar="[FILE]... SQL", help="Captures, folders or globs; then the query.")
+        list[str], typer.Argument(metavar="[FILE]... SQL", help="Captures, folders or globs, then the query in quotes.")
     ],
     stream: Annotated[
         list[str] | None,
         typer.Option("--stream", "-s", metavar="NAME=PATH", help="Bind a name in FROM to a file, folder or glob."),
     ] = None,
-    slack: Annotated[str, typer.Option(metavar="TIMES", help="How late rows are said to be, each tried.")] = "0,1s,5s",
+    slack: Annotated[
+        str, typer.Option(metavar="TIMES", help="Allowed disorder, separated by commas; each one is measured.")
+    ] = "0,1s,5s",
     skew: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=TIME", help="Let a link be behind by so much; repeatable.")
+        list[str] | None, typer.Option(metavar="NAME=TIME", help="Delay all rows of a link by this time. Repeatable.")
     ] = None,
     lull: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=START+TIME", help="Hold a link's rows back from START on for a time; repeatable."),
+        typer.Option(metavar="NAME=START+TIME", help="Hold back the rows of a link from START for TIME. Repeatable."),
     ] = None,
-    disorder: Annotated[str, typer.Option(metavar="TIME", help="Delay each row by up to so much.")] = "0",
-    block: Annotated[
-        str, typer.Option(metavar="TIME", help="Let rows come in blocks of such a time, behind its end and shuffled.")
+    disorder: Annotated[
+        str, typer.Option(metavar="TIME", help="Delay each row by a random time up to this one.")
     ] = "0",
-    seed: Annotated[int, typer.Option(min=0, help="The same seed delays the same rows.")] = 1,
-    repeat: Annotated[int, typer.Option(min=1, help="How often each variant is timed; the median is told.")] = 3,
+    block: Annotated[
+        str, typer.Option(metavar="TIME", help="Deliver rows in shuffled blocks of this length, after their end.")
+    ] = "0",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random delays.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="Number of runs of each variant; the median is printed.")] = 3,
     tick: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Arrival time in a batch: 250ms, or a 4000th of all.")
+        str | None, typer.Option(metavar="TIME", help="Arrival time in one batch. Default: a 4000th of the total time.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Rows that are kept in memory at most.")] = 20_000_000,
-    layer: Annotated[Layer, typer.Option(help="The IP layer that plain names mean.")] = Layer.OUTER,
-    csv: Annotated[Path | None, typer.Option(help="Write the figures to this file as well.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows in memory.")] = 20_000_000,
+    layer: Annotated[Layer, typer.Option(help="IP layer of plain column names.")] = Layer.OUTER,
+    csv: Annotated[Path | None, typer.Option(help="Also write the figures to this file.")] = None,
     plots: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw state and latency into this folder; needs matplotlib.")
+        Path | None, typer.Option(metavar="DIR", help="Draw state and latency into this folder. Needs matplotlib.")
     ] = None,
 ) -> None:
     """Answer a query in order and out of order, and compare the costs.
 
-    Both ways receive the same arrivals:
+    All variants receive the same rows in the same order of arrival. All rows are kept in memory.
 
-        wiretide compare trace.pcap --disorder 2s "SELECT srcIP, count(*) FROM p [RANGE 10 seconds] GROUP BY srcIP"
+    \b
+    wiretide compare trace.pcap --disorder 2s \\
+      "SELECT srcIP, count(*) FROM p [RANGE 10 seconds] GROUP BY srcIP"
 
-    docs/guide/compare.md explains the variants and the table. All rows are kept in memory.
-    """
+    docs/guide/compare.md explains the variants and the table.
+    """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards import comparing
     from dashboards.output.comparison_plots import draw, require_plots
     from dashboards.output.comparison_table import about, lines, verdict
@@ -59,23 +65,23 @@ def compare(
 
     *files, sql = words
     if not (files or stream):
-        raise typer.BadParameter("no input: name at least one capture before the query, or bind one with -s NAME=PATH")
+        raise typer.BadParameter(NO_INPUT)
     try:
         settings = comparing.settings(slack, skew or [], lull or [], disorder, block, seed, repeat, tick, limit)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if plots is not None:
         require_plots()
-    found = comparing.run_comparison(
+    comparison = comparing.run_comparison(
         sql, files, bound_names(stream or []), layer, settings, progress_bar, compile_kernels
     )
-    table = figures(found)
+    table = figures(comparison)
     if csv is not None:
         from pyarrow.csv import write_csv
 
         write_csv(table, csv)
     if plots is not None:
-        draw(found, table, plots)
-    print(about(found))
+        draw(comparison, table, plots)
+    print(about(comparison))
     print(*lines(table), sep="\n")
     print(*verdict(table), sep="\n")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dashboards.commands.run import monitored
+from dashboards.commands.run import monitor_pipeline
 
 if TYPE_CHECKING:
     from queries.pipeline.file import PipelineFile
@@ -54,12 +54,12 @@ def demo(
     port: Annotated[int, typer.Option(help="Port of the metrics; 0 takes any free one.")] = 9464,
     until_done: Annotated[bool, typer.Option("--until-done", help="End by itself when the replay has ended.")] = False,
 ) -> None:
-    """Run a demonstration: a pipeline over three generated links.
+    """Run a demonstration: a pipeline with five queries over three generated links.
 
-    It has five queries and serves metrics for Prometheus.
+    It serves metrics for Prometheus.
 
-    Main1 and Main2 are busy, out of order and disagree on the time; Control is nearly silent and late. In the middle
-    Main1 is flooded with SYNs.
+    Main1 and Main2 are busy, their packets are out of order, and their clocks differ. Control is nearly idle and late.
+    In the middle of the replay, Main1 receives a SYN flood.
     """
     from capture.interrupts import uninterrupted
     from dashboards.output.console import compile_kernels
@@ -77,7 +77,7 @@ def demo(
         except (ValueError, OverflowError) as error:
             raise typer.BadParameter(str(error)) from error
         # In a pipe or a job nobody presses Ctrl-C.
-        monitored(described, until_done or not sys.stdin.isatty(), port_option="--port")
+        monitor_pipeline(described, until_done or not sys.stdin.isatty(), port_option="--port")
     finally:
         if scratch is not None:
             with uninterrupted():

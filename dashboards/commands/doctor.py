@@ -1,4 +1,4 @@
-"""`wiretide doctor`: checks of the machine and the installation."""
+"""`wiretide doctor`: check the machine and the installation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PACKAGES = {
 
 @dataclass(frozen=True)
 class Check:
-    """One check: its name, its result, and one line of details. `missing` limits some features."""
+    """One check: its name, its result, and one line of details. `missing` means that some features do not work."""
 
     name: str
     result: Literal["ok", "missing"]
@@ -88,7 +88,7 @@ def doctor(
 ) -> None:
     """Check this machine: Java, kernels, permissions, optional packages.
 
-    Exit status 0 if queries can run; features with a missing part are listed.
+    The exit status is 0 if queries can run. For each missing part the features that need it are listed.
     """
     from dashboards.output.console import compile_all_kernels
     from dashboards.wire_text import escaped

@@ -1,4 +1,4 @@
-"""`wiretide explain`: how a query or a pipeline would run, and what is in a spool."""
+"""`wiretide explain`: show the plan of a query or a pipeline file, or the content of a spool."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from lowlevel.layers import Layer
 
 
 class ExplainError(WiretideError):
-    """Options that do not go together: say the command otherwise."""
+    """A combination of arguments that the command does not accept."""
 
     status = 2
 
 
 def explained(text: str, layer: Layer | None = None) -> str:
-    """Return the explanation of a query in SQL, of a pipeline file or of a spool, which are given by their paths.
+    """Return the explanation of a query in SQL, or of the pipeline file or spool at a path.
 
-    What names a file or folder that is there, ends in `.toml` or is a single word is a path: no query is one word.
-    Raises what is wrong with it: InputError where there is nothing, PipelineError, QueryError and SpoolError.
+    `text` is a path if it exists as a file or folder, ends in `.toml`, or is a single word; no query is one word.
+    Raises InputError if the path does not exist, otherwise PipelineError, QueryError or SpoolError.
     """
     path = Path(text)
     if not _is_path(text):
@@ -30,7 +30,7 @@ def explained(text: str, layer: Layer | None = None) -> str:
 
         return explain(compile_query(text, layer=layer or Layer.OUTER))
     if layer is not None:
-        raise ExplainError(f"{path} and --layer: expected --layer with a query; those of a pipeline have their own")
+        raise ExplainError(f"{path} and --layer: --layer needs a query; in a pipeline file each query has its layer")
     try:
         return _of_path(path)
     except OSError as error:
@@ -41,7 +41,7 @@ def _of_path(path: Path) -> str:
     if path.is_dir():
         return _spool(path)
     if not path.exists() and path.suffix != ".toml":
-        raise InputError(f"{path}: got no file or folder, expected a query, PIPELINE.toml or the folder of a spool")
+        raise InputError(f"{path}: no such file or folder; expected a query, PIPELINE.toml or the folder of a spool")
     from dashboards.monitors.pipeline_lines import pipeline_lines
     from queries.pipeline.file import read_pipeline
 
@@ -54,7 +54,7 @@ def _spool(folder: Path) -> str:
 
     names = {entry.name for entry in folder.iterdir()}
     if names and LOCK not in names and not numbers(folder):
-        raise InputError(f"{folder}: got a folder without segments, expected that of a spool, or PIPELINE.toml")
+        raise InputError(f"{folder}: the folder has no segments; expected the folder of a spool, or PIPELINE.toml")
     return "\n".join(inspect(folder).lines())
 
 
@@ -63,27 +63,31 @@ def _is_path(text: str) -> bool:
         return True
     try:
         return bool(text) and Path(text).exists()
-    except (OSError, ValueError):  # longer than any name of a file, or with a NUL
+    except (OSError, ValueError):  # too long for a file name, or contains NUL
         return False
 
 
 def explain(
     what: Annotated[
-        str, typer.Argument(metavar="SQL|PIPELINE.toml|SPOOL", help="A query, a pipeline file, or a spool's folder.")
+        str,
+        typer.Argument(metavar="SQL|PIPELINE.toml|SPOOL", help="A query, a pipeline file, or the folder of a spool."),
     ],
     layer: Annotated[
-        Layer | None, typer.Option(help="The IP layer that plain names of a query mean; left out: outer.")
+        Layer | None, typer.Option(help="IP layer of plain column names of a query. Default: outer.")
     ] = None,
 ) -> None:
     """Show the plan of a query or a pipeline file, or inspect a spool.
 
-    The plan of a query says which part runs at the low level, which at the high level, and why.
+    Query: the parts that run at the low level, the parts that run at the high level, and the reasons.
 
-    A pipeline file has in addition its links with their readers, low watermarks and flush policies, and the tables
-    that queries share with their memory. No input is opened.
+    Pipeline file: also the links with their readers, watermarks and flush policies, and the tables with their memory.
+    No input is opened.
 
-    A spool has its segments, commits, low watermarks, losses and damage. It may be in use.
-    """
+    Spool: its segments, commits, watermarks, losses and damage. The spool may be in use.
+
+    \b
+    wiretide explain "SELECT srcIP, count(*) FROM packets GROUP BY srcIP"
+    """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards.wire_text import lines_escaped
 
     print(lines_escaped(explained(what, layer)))

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from capture.generate import Attack, Conversations
 
 WITH_SCRIPT = ("output", "script", "packets", "snap")
-"""Parameters that a script leaves open; the others describe synthetic traffic."""
+"""Parameters that can be combined with a script; the others describe synthetic traffic."""
 SNAP, SNAP_WITH_CONTENTS = 86, 65535
-"""Bytes captured of each packet if `--snap` is not given: headers, or whole packets of conversations."""
+"""Default of `--snap`, bytes captured of each packet: the headers, or whole packets of conversations."""
 
 
 def generate(
@@ -27,55 +27,61 @@ def generate(
         typer.Option(
             "--from",
             metavar="SCRIPT",
-            help="Write the packets of a scapy script, which is run: its packets() yields packets or (time, packet).",
+            help="Run a scapy script and write its packets: the script's packets() yields packets or (time, packet).",
         ),
     ] = None,
-    packets: Annotated[int | None, typer.Option(help="Packets in all, without --traffic; or give --duration.")] = None,
-    duration: Annotated[float | None, typer.Option(help="Seconds in all; or give --packets.")] = None,
+    packets: Annotated[
+        int | None, typer.Option(help="Number of packets, without those of --traffic; or use --duration.")
+    ] = None,
+    duration: Annotated[float | None, typer.Option(help="Length in seconds; or use --packets.")] = None,
     rate: Annotated[float, typer.Option(help="Packets per second.")] = 100_000,
-    groups: Annotated[int, typer.Option(help="Distinct address pairs.")] = 100_000,
-    skew: Annotated[float, typer.Option(help="Zipf exponent of the pairs; 0 makes them equal.")] = 1.0,
-    ipv6: Annotated[float, typer.Option(help="Share of the pairs that are IPv6.")] = 0.1,
-    vlan: Annotated[int, typer.Option(help="VLAN tags of each packet.")] = 0,
+    groups: Annotated[int, typer.Option(help="Number of distinct address pairs.")] = 100_000,
+    skew: Annotated[float, typer.Option(help="Zipf exponent of the pairs; 0: all pairs are equally frequent.")] = 1.0,
+    ipv6: Annotated[float, typer.Option(help="Share of IPv6 pairs, 0 to 1.")] = 0.1,
+    vlan: Annotated[int, typer.Option(help="Number of VLAN tags of each packet.")] = 0,
     disorder: Annotated[
-        str, typer.Option(help="none, band (late by up to the span) or blocks (shuffled in blocks).")
+        str, typer.Option(help="none, band (packets late by up to the span) or blocks (shuffled in blocks).")
     ] = "none",
-    span: Annotated[float, typer.Option(help="Span of the disorder, in seconds.")] = 1.0,
+    span: Annotated[float, typer.Option(help="Span of the disorder in seconds.")] = 1.0,
     lull: Annotated[
-        list[str] | None, typer.Option(metavar="FROM-TO", help="Silence, in seconds from the start.")
+        list[str] | None,
+        typer.Option(metavar="FROM-TO", help="A time without packets, in seconds from the start. Repeatable."),
     ] = None,
     attack: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KIND:FROM-TO:RATE",
-            help="syn-flood, port-scan or dns-amplification, with its seconds and packets/s.",
+            help="Add an attack: syn-flood, port-scan or dns-amplification, its seconds and packets/s. Repeatable.",
         ),
     ] = None,
     traffic: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KIND[:RATE]",
-            help="Add conversations (10 per second) of dns, http, tls, sip, gre, ipip, vxlan or gtp, such as dns:50.",
+            help="Add conversations of dns, http, tls, sip, gre, ipip, vxlan or gtp; RATE per second (default: 10). "
+            "Repeatable.",
         ),
     ] = None,
     snap: Annotated[
         int | None,
         typer.Option(
-            help="Bytes captured of each packet at most. [default: 86; whole packets with --traffic or --from]"
+            help="Maximum bytes captured of each packet. [default: 86; whole packets with --traffic or --from]"
         ),
     ] = None,
-    link_type: Annotated[int, typer.Option(help="1 Ethernet, 101 raw IP, 113 and 276 Linux cooked, 0 null.")] = 1,
-    skewed_clock: Annotated[float, typer.Option(help="Seconds added to every timestamp.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="The same seed makes the same file.")] = 1,
+    link_type: Annotated[
+        int, typer.Option(help="Link type: 1 Ethernet, 101 raw IP, 113 and 276 Linux cooked, 0 null.")
+    ] = 1,
+    skewed_clock: Annotated[float, typer.Option(help="Seconds to add to every timestamp.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Seed of the random values. The same seed writes the same file.")] = 1,
 ) -> None:
-    """Write a synthetic capture.
+    """Write a synthetic capture, or the packets of a scapy script.
 
-    Options select rate, groups, skew, disorder, lulls, attacks and conversations.
+    The options select rate, address pairs, disorder, lulls, attacks and conversations.
 
-    Example: wiretide generate trace.pcap --duration 60 --rate 5000 --traffic dns:20 --traffic tls
-
-    With --from it writes the packets of a scapy script: wiretide generate trace.pcap --from script.py
-    """
+    \b
+    wiretide generate trace.pcap --duration 60 --rate 5000 --traffic dns:20
+    wiretide generate trace.pcap --from script.py
+    """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     if script is not None:
         _write_script(context, script, output, packets, snap)
         return
@@ -93,9 +99,9 @@ def generate(
             snap_length=snap if snap is not None else SNAP_WITH_CONTENTS if traffic else SNAP, link_type=link_type,
             disorder_span=_ns(span) if disorder != "none" else 0,
             vlan_depths=(0.0,) * vlan + (1.0,),
-            lulls=tuple(_interval(each) for each in lull or []),
-            attacks=tuple(_attack(each) for each in attack or []),
-            conversations=tuple(_conversations(each) for each in traffic or []),
+            lulls=tuple(map(_interval, lull or [])),
+            attacks=tuple(map(_attack, attack or [])),
+            conversations=tuple(map(_conversations, traffic or [])),
             clock_offset=_ns(skewed_clock),
         )  # fmt: skip
     except ValueError as error:
@@ -116,7 +122,7 @@ def _write_script(context: typer.Context, script: Path, output: Path, packets: i
         given = context.get_parameter_source(parameter.name or "")
         if given is not None and given.name == "COMMANDLINE" and parameter.name not in WITH_SCRIPT:
             raise typer.BadParameter(
-                f"{parameter.opts[0]}: describes synthetic traffic, expected with --from only --packets and --snap"
+                f"{parameter.opts[0]} is for synthetic traffic; with --from only --packets and --snap are allowed"
             )
     limits = {} if snap is None else {"snap_length": snap}
     try:
@@ -132,14 +138,14 @@ def _write_script(context: typer.Context, script: Path, output: Path, packets: i
 def _ns(seconds: float) -> int:
     nanoseconds = seconds * SECOND
     if not math.isfinite(nanoseconds):
-        raise ValueError(f"got {seconds} seconds, expected a finite number of them")
+        raise ValueError(f"got {seconds} seconds, expected a finite number")
     return round(nanoseconds)
 
 
 def _interval(text: str) -> tuple[int, int]:
     start, dash, end = text.partition("-")
     if not dash:
-        raise ValueError(f"{text}: got no FROM-TO, expected seconds such as 60-120")
+        raise ValueError(f"{text}: expected FROM-TO in seconds, such as 60-120")
     return _ns(float(start)), _ns(float(end))
 
 
@@ -155,6 +161,6 @@ def _attack(text: str) -> Attack:
 
     parts = text.split(":")
     if len(parts) != 3:
-        raise ValueError(f"{text}: got {len(parts)} parts, expected KIND:FROM-TO:RATE such as syn-flood:60-120:5000")
+        raise ValueError(f"{text}: expected KIND:FROM-TO:RATE, such as syn-flood:60-120:5000")
     kind, when, rate = parts
     return Attack(kind, *_interval(when), float(rate))

@@ -1,4 +1,4 @@
-"""`wiretide query`: one answer over captures, live inputs among them."""
+"""`wiretide query`: answer one query over files or live inputs."""
 
 from __future__ import annotations
 
@@ -20,103 +20,132 @@ if TYPE_CHECKING:
     from highlevel.inline.engine import Input
 
 
+NO_INPUT = "no input: write at least one input before the query, or bind a name with -s NAME=INPUT"
+
+
 def bound_names(pairs: list[str]) -> dict[str, list[str]]:
-    """Return the paths of each name. Raises BadParameter for what has none."""
+    """Parse NAME=PATH pairs into the paths of each name. Raises BadParameter for other text."""
     bound: dict[str, list[str]] = {}
     for pair in pairs:
         name, equals, path = pair.partition("=")
         if not (name and equals and path):
-            raise typer.BadParameter(f"-s {pair}: got no NAME=PATH, expected for example -s Main1=main1.pcap")
+            raise typer.BadParameter(f"-s {pair}: expected NAME=PATH, for example -s Main1=main1.pcap")
         bound.setdefault(name, []).append(path)
     return bound
 
 
 class WithoutPandas:
-    """Hides pandas from Arrow, which would import it (0.13 s) only to ask whether a value is one of its; none is."""
+    """An import finder that hides pandas from Arrow.
+
+    Arrow imports pandas (0.13 s) to check for pandas values; this command has none.
+    """
 
     @staticmethod
     def find_spec(name: str, *_: Any) -> None:
-        """Refuse pandas, and have no opinion on the rest."""
+        """Raise ModuleNotFoundError for pandas. Other modules are left to the other finders."""
         if name == "pandas":
             raise ModuleNotFoundError(name)
 
 
 def query(
     words: Annotated[
-        list[str], typer.Argument(metavar="[FILE]... SQL", help="Captures, folders or globs; then the query.")
+        list[str], typer.Argument(metavar="[INPUT]... SQL", help="The inputs (see above), then the query in quotes.")
     ],
     stream: Annotated[
         list[str] | None,
-        typer.Option("--stream", "-s", metavar="NAME=PATH", help="Bind a name in FROM to a file, folder or glob."),
+        typer.Option("--stream", "-s", metavar="NAME=INPUT", help="Bind a name in FROM to an input. Repeatable."),
     ] = None,
     format: Annotated[  # noqa: A002
         Format | None,
-        typer.Option(help="How to write the answer; by default by the name of the output file, else a table."),
+        typer.Option(help="Format of the answer. Default: by the suffix of the output file, otherwise a table."),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
-            help="Write to this file instead of standard output. The suffix selects the format: .txt, .csv, .json, "
-            ".jsonl, .ndjson, .parquet, .arrow or .arrows.",
+            help="Write the answer to this file. The suffix selects the format: .txt, .csv, .json, .jsonl, .ndjson, "
+            ".parquet, .arrow or .arrows.",
         ),
     ] = None,
     times: Annotated[
         Times | None,
         typer.Option(
-            help="How to write times as text: iso, or ns, integers since the epoch. Default: iso in tables, ns in CSV "
-            "and JSON. Arrow and Parquet have timestamps."
+            help="Text form of times: iso (ISO 8601), or ns (nanoseconds since 1970). Default: iso in tables, ns in "
+            "CSV and JSON. Arrow and Parquet contain timestamps."
         ),
     ] = None,
     on: Annotated[
-        str, typer.Option(metavar="ENGINE", help="inline, local (Spark here) or the URL of a Spark master.")
+        str,
+        typer.Option(
+            metavar="ENGINE", help="inline (this process), local (Spark on this machine), or the URL of a Spark master."
+        ),
     ] = INLINE,
     layer: Annotated[
-        Layer, typer.Option(help="The IP layer that plain names mean; outer.srcIP and inner.srcIP say it themselves.")
+        Layer,
+        typer.Option(help="IP layer of plain column names. outer.srcIP and inner.srcIP always name their layer."),
     ] = Layer.OUTER,
     sampling: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="RATE", help="Rate of flow exporters, whatever they announce; EXPORTER=RATE for one, repeatable."
+            metavar="RATE",
+            help="Sampling rate of all flow exporters, or EXPORTER=RATE of one exporter; replaces the announced rate. "
+            "Repeatable.",
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with what is appended to files and comes into folders.")
+        bool, typer.Option("--follow", help="Continue with data that is appended to files, and with new files.")
     ] = False,
     slack: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="How late rows of a live input may be, 10s by default; exact: answer at its end."
+            metavar="TIME",
+            help="Allowed disorder of live inputs: how much older than the newest row a row may be. Default: 10s. "
+            "exact: answer only at the end of the input.",
         ),
     ] = None,
     lull: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Close windows of live inputs that are silent when the clock is so far beyond them; '5s trace': the "
-            "clock of a replay.",
+            help="Close the windows of an idle live input when the system clock is this much later than their end. "
+            "'5s trace' uses the clock of a replay instead.",
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads that read; by default one per core, up to 8.")
+        int | None, typer.Option(min=1, help="Number of reading threads. Default: one per core, at most 8.")
     ] = None,
-    slots: Annotated[int | None, typer.Option(help="Slots of each low-level table, a power of two.")] = None,
+    slots: Annotated[int | None, typer.Option(help="Number of slots of each low-level table, a power of two.")] = None,
     raw_csv: Annotated[
-        bool, typer.Option("--raw-csv", help="Write texts into CSV exactly as they are, for programs only.")
+        bool, typer.Option("--raw-csv", help="Do not escape text in CSV. For programs only, not for spreadsheets.")
     ] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print all counters to standard error at the end.")] = False,
 ) -> None:
-    """Answer one query over captures.
+    """Answer one query over files or live inputs.
 
-    With bare files every name in FROM means all of them together:
+    \b
+    wiretide query trace.pcap \\
+      "SELECT srcIP, count(*) AS packets FROM packets GROUP BY srcIP"
 
-        wiretide query trace.pcap "SELECT srcIP, count(*) AS packets FROM packets GROUP BY srcIP"
+    \b
+    Inputs:
+      trace.pcap       a capture: pcap, pcapng, NetFlow, IPFIX or sFlow export
+                       datagrams; also compressed (.gz, .zst, .bz2, .xz, .lz4)
+      captures/        a folder: all captures in it
+      'eth0-*.pcap'    a glob, in quotes
+      -                standard input
+      interface:eth0   a network interface
 
-    A - is standard input. Windows of live inputs are answered when they are over; Ctrl-C ends with what has been read:
+    Every name in FROM means all inputs together. -s NAME=INPUT binds one name to one input.
 
-        tcpdump -U -w - | wiretide query - "SELECT count(*) FROM packets [RANGE 10 seconds]"
-    """
+    Live inputs: each window is printed when it is final. Ctrl-C ends the query and prints the open windows.
+
+    \b
+    wiretide query interface:eth0 \\
+      "SELECT destPort, count(*) FROM packets [RANGE 10 seconds] GROUP BY destPort"
+    wiretide query exports/ \\
+      "SELECT exporter, sum(bytes) AS bytes FROM flows GROUP BY exporter"
+    """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards.output.console import BelowBar, compile_kernels, progress_bar, report, say_live, warn
     from dashboards.output.files import open_output, write_results
     from dashboards.output.run_warnings import plan_warnings
@@ -126,8 +155,8 @@ def query(
     *files, sql = words
     if not (files or stream):
         if os.path.exists(sql):  # noqa: PTH110  # Path.exists raises where a query is too long for a name
-            raise typer.BadParameter(f"got {sql} and no query behind it, expected one such as SELECT count(*) FROM p")
-        raise typer.BadParameter("no input: name at least one capture before the query, or bind one with -s NAME=PATH")
+            raise typer.BadParameter(f"got {sql} without a query after it, expected for example SELECT count(*) FROM p")
+        raise typer.BadParameter(NO_INPUT)
     if on not in (INLINE, "local") and not on.startswith(("local[", "spark://")):
         raise typer.BadParameter(f"--on {on}: expected inline, local, or the URL of a Spark master, spark://HOST:PORT")
     if slots is not None and (slots < 8 or slots & (slots - 1)):
@@ -136,15 +165,15 @@ def query(
     if raw_csv and kind is not Format.CSV:
         raise typer.BadParameter(f"--raw-csv: got --format {kind}, expected --format csv")
     if kind in BINARY and output is None and sys.stdout.isatty():
-        raise typer.BadParameter(f"{kind} is not text: give --output PATH, or send standard output to a file or a pipe")
+        raise typer.BadParameter(f"{kind} is not text: use --output PATH, or send standard output to a file or a pipe")
     if kind in BINARY and times is not None:
         raise typer.BadParameter(f"--times {times} with {kind}: expected table, csv or json; {kind} has timestamps")
     try:
-        late = request.allowed_disorder(slack)
+        disorder = request.allowed_disorder(slack)
     except ValueError as error:
         raise typer.BadParameter(f"--slack: {error}") from error
     try:
-        silent = request.idle_rule(lull)
+        idle = request.idle_rule(lull)
     except ValueError as error:
         raise typer.BadParameter(f"--lull: {error}") from error
     try:
@@ -160,53 +189,56 @@ def query(
     from dashboards.stop_signals import interrupting
     from queries.pipeline.inputs import can_be_read_once
 
-    # SIGTERM is a request to finish for live inputs, and interrupts everything else.
-    live = follow or any(can_be_read_once(each.path) for each in inputs)
+    # SIGTERM asks a query with live inputs to finish, and interrupts other queries.
+    live = follow or any(can_be_read_once(source.path) for source in inputs)
     with (
         contextlib.nullcontext() if live else interrupting(),
-        answer(plan, inputs, on, slots, threads, late, silent) as found,
+        answer(plan, inputs, on, slots, threads, disorder, idle) as result,
     ):
-        if found.run is not None:
-            compile_kernels(idle=IdleKernels(found.run))
+        if result.run is not None:
+            compile_kernels(idle=IdleKernels(result.run))
         for warning in plan_warnings(plan):
             warn(warning)
-        say_live(found.live)
-        growing = found.live and kind is not Format.PARQUET  # which cannot be read before its end
+        say_live(result.live)
+        growing = result.live and kind is not Format.PARQUET  # a Parquet file cannot be read before it is complete
         with (
-            found.until_stopped(),
-            progress_bar(shown=found.shows_progress, detail=found.pairs) as bar,
+            result.until_stopped(),
+            progress_bar(shown=result.shows_progress, detail=result.joined_pairs) as bar,
             open_output(output, live=growing) as sink,
         ):
-            found.show(bar)
-            found.warn_of_state(warn if bar is None else bar.warn)
+            result.report_progress(bar)
+            result.warn_of_large_state(warn if bar is None else bar.warn)
             shared = bar is not None and output is None and sys.stdout.isatty()
             text = cast(BinaryIO, BelowBar(sink, bar)) if shared and bar is not None else sink
             write_results(
-                found.batches, plan.schema, kind, text, live=found.live, times=plan.times, style=times, raw_csv=raw_csv
-            )
-        report(found.samples(), found.warnings(), stats=stats)
+                result.batches, plan.schema, kind, text,
+                live=result.live, times=plan.times, style=times, raw_csv=raw_csv,
+            )  # fmt: skip
+        report(result.samples(), result.warnings(), stats=stats)
 
 
 def _format_of(format: Format | None, output: Path | None) -> Format:  # noqa: A002
-    """Return the format: the one that is given, else that of the output file's suffix, else a table."""
+    """Return the given format, otherwise the format of the output file's suffix, otherwise TABLE."""
     if format is not None:
         return format
     if output is None or not output.suffix or (output.exists() and not output.is_file()):
         return Format.TABLE
     suffix = output.suffix.lower()
     if suffix in COMPRESSED:
-        raise typer.BadParameter(f"--output {output}: results are not compressed, expected a name without {suffix}")
+        raise typer.BadParameter(f"--output {output}: results are not compressed; expected a name without {suffix}")
     if suffix not in SUFFIXES:
         known = ", ".join(SUFFIXES)
-        raise typer.BadParameter(f"--output {output}: no format has the suffix {suffix}; expected {known}, or --format")
+        raise typer.BadParameter(f"--output {output}: unknown suffix {suffix}; expected {known}, or --format")
     return SUFFIXES[suffix]
 
 
 def _refuse_inline_options(on: str, inputs: list[Input], options: Mapping[str, object]) -> None:
-    """Refuse what Spark cannot: live inputs, and the options that are about the inline engine."""
+    """Raise BadParameter if live inputs or options of the inline engine are given; Spark supports neither."""
     from queries.pipeline.inputs import can_be_read_once
 
     given = [name for name, value in options.items() if value]
-    given += [str(each.path) for each in inputs if can_be_read_once(each.path)]
+    given += [str(source.path) for source in inputs if can_be_read_once(source.path)]
     if given:
-        raise typer.BadParameter(f"--on {on} reads complete files: {given[0]} needs the inline engine, without --on")
+        raise typer.BadParameter(
+            f"--on {on} reads complete files: {given[0]} needs the inline engine, so leave out --on"
+        )

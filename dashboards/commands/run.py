@@ -1,4 +1,4 @@
-"""`wiretide run`: a monitoring pipeline on Spark."""
+"""`wiretide run`: run a monitoring pipeline on Spark."""
 
 from __future__ import annotations
 
@@ -12,31 +12,37 @@ if TYPE_CHECKING:
 
 
 def run(
-    pipeline: Annotated[Path, typer.Argument(metavar="PIPELINE.toml", help="Links, queries and where results go.")],
+    pipeline: Annotated[
+        Path, typer.Argument(metavar="PIPELINE.toml", help="The file with links, queries and folders for results.")
+    ],
     until_done: Annotated[
-        bool, typer.Option("--until-done", help="End when the inputs have ended, instead of serving until Ctrl-C.")
+        bool, typer.Option("--until-done", help="Exit at the end of the inputs. Default: serve metrics until Ctrl-C.")
     ] = False,
 ) -> None:
     """Run a monitoring pipeline on Spark.
 
-    The pipeline file names links, queries, metrics for Prometheus, and folders for results. The state is kept in the
-    pipeline's folder: a run that was stopped or killed continues where it ended.
+    The pipeline file configures the links, the queries, the metrics for Prometheus, and the folders for results.
+
+    The state is kept in the pipeline's folder. A run that was stopped or killed continues from this state.
     """
     from dashboards.output.console import compile_kernels
     from queries.pipeline.file import read_pipeline
 
-    described = read_pipeline(pipeline)
+    settings = read_pipeline(pipeline)
     compile_kernels()
-    monitored(described, until_done)
+    monitor_pipeline(settings, until_done)
 
 
-def monitored(pipeline: PipelineFile, until_done: bool, **options: str) -> None:
-    """Monitor a pipeline until its inputs have ended, or until Ctrl-C. `options` are those of `Monitor`."""
-    from dashboards.monitors.pipeline import Monitor, say_line
+def monitor_pipeline(pipeline: PipelineFile, until_done: bool, **options: str) -> None:
+    """Run a pipeline to the end of its inputs, and then serve its metrics until Ctrl-C if not `until_done`.
 
-    with Monitor(pipeline, say_line, **options) as monitor:
+    `options` are passed to `Monitor`.
+    """
+    from dashboards.monitors.pipeline import Monitor, print_line
+
+    with Monitor(pipeline, print_line, **options) as monitor:
         monitor.wait()
-        say_line(f"\nall input read\n\n{monitor.summary()}\n")
+        print_line(f"\nall input read\n\n{monitor.summary()}\n")
         if not until_done:
-            say_line("serving the last windows; Ctrl-C ends")
+            print_line("serving the metrics of the last windows; Ctrl-C ends")
             monitor.serve_until_stopped()

@@ -1,1 +1,1 @@
-"""Long-running commands put together: pipeline, low-level node, collector."""
+"""The long-running commands: monitoring pipeline, low-level node, collector of flow exports."""

@@ -243,6 +243,6 @@ _LINK_COLUMNS = {
 _QUERY_COLUMNS = {"windows": WINDOWS_CLOSED, "rows": RESULT_ROWS, "late": LATE_PARTIALS}
 
 
-def say_line(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line, or several, at once, also into a pipe."""
     print(lines_escaped(line), file=sys.stdout, flush=True)

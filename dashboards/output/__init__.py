@@ -1,1 +1,1 @@
-"""Results and progress for people: tables, files, the console, plots."""
+"""Output of results and progress: tables, files, the console, plots."""

@@ -66,7 +66,7 @@ def plan_warnings(plan: Plan) -> Iterator[str]:
         )
 
 
-def nothing_readable(samples: Samples, readings: Sequence[Reading]) -> str | None:
+def all_unsupported(samples: Samples, readings: Sequence[Reading]) -> str | None:
     """Say so where there were records, all of them of link types that are not supported; None otherwise."""
     records = int(samples.total(RECORDS_READ))
     if not records or records != samples.total(RECORDS_SKIPPED, cause=UNSUPPORTED):

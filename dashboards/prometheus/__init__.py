@@ -1,1 +1,1 @@
-"""Metrics over HTTP for Prometheus: the last final window of each query, and counters."""
+"""Metrics for Prometheus over HTTP: the last final window of each query, and counters."""
