@@ -1,4 +1,4 @@
-"""Select the kernels that a run does not use, so that the first run on a machine does not wait for their compilation."""
+"""Select the kernels that a run does not use, so that the first run on a machine does not compile them."""
 
 from __future__ import annotations
 

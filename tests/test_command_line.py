@@ -129,11 +129,11 @@ WRONG = [
     (["nothing.pcap", "SELECT"], 2, "line 1, column 7"),  # the query is looked at first
     # The command line is wrong: status 2.
     ([], 2, "Missing argument"),
-    ([SRC], 2, "no input: name at least one capture before the query, or bind one with -s NAME=PATH"),
-    (["main1.pcap"], 2, "got main1.pcap and no query behind it"),
-    (["SELECT " + "srcIP, " * 99 + "len FROM p"], 2, "no input: name"),  # longer than a name can be
-    (["-s", "p", SRC], 2, "-s p: got no NAME=PATH, expected for example -s Main1=main1.pcap"),
-    (["-s", "=main1.pcap", SRC], 2, "got no NAME=PATH"),
+    ([SRC], 2, "no input: write at least one input before the query, or bind a name with -s NAME=INPUT"),
+    (["main1.pcap"], 2, "got main1.pcap without a query after it"),
+    (["SELECT " + "srcIP, " * 99 + "len FROM p"], 2, "no input: write"),  # longer than a name can be
+    (["-s", "p", SRC], 2, "-s p: expected NAME=PATH, for example -s Main1=main1.pcap"),
+    (["-s", "=main1.pcap", SRC], 2, "expected NAME=PATH"),
     (["main1.pcap", SRC, "--colour"], 2, "No such option: --colour"),
     (["main1.pcap", SRC, "--format", "xml"], 2, "'table', 'csv', 'json', 'parquet', 'arrow'"),
     (["main1.pcap", SRC, "--slots", "12"], 2, "--slots 12: expected a power of two, at least 8"),
@@ -364,8 +364,8 @@ def test_a_format_that_is_given_is_stronger_than_the_suffix(folder: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-o", "out.dat"], "no format has the suffix .dat; expected .txt, .csv, .json, .jsonl, .ndjson, .parquet"),
-        (["-o", "out.csv.gz"], "results are not compressed, expected a name without .gz"),
+        (["-o", "out.dat"], "unknown suffix .dat; expected .txt, .csv, .json, .jsonl, .ndjson, .parquet"),
+        (["-o", "out.csv.gz"], "results are not compressed; expected a name without .gz"),
         (["--format", "arrow", "--times", "iso"], "--times iso with arrow: expected table, csv or json"),
     ],
 )

@@ -205,16 +205,16 @@ def test_what_is_no_path_is_a_query_and_what_is_neither_is_told(
     for text in (sql, "", " ", "SELECT " + "x" * 5000, "a\0b c"):
         with pytest.raises(QueryError):
             explained(text)
-    with pytest.raises(InputError, match="nothing: got no file or folder, expected a query, PIPELINE"):
+    with pytest.raises(InputError, match="nothing: no such file or folder; expected a query, PIPELINE"):
         explained("nothing")
     with pytest.raises(InputError, match="xxx: cannot be read: File name too long"):
         explained("x" * 300)  # as what lies in a folder that may not be looked into
     (tmp_path / "captures").mkdir()
     (tmp_path / "captures" / "a.pcap").touch()
-    with pytest.raises(InputError, match="captures: got a folder without segments, expected that of a spool"):
+    with pytest.raises(InputError, match="captures: the folder has no segments; expected the folder of a spool"):
         explained("captures")
     (tmp_path / "with spaces.conf").write_text("[links]\n")
     with pytest.raises(PipelineError, match=r"with spaces\.conf: no query"):
         explained("with spaces.conf")
-    with pytest.raises(ExplainError, match="captures and --layer: expected --layer with a query"):
+    with pytest.raises(ExplainError, match="captures and --layer: --layer needs a query"):
         explained("captures", Layer.OUTER)

@@ -176,9 +176,9 @@ def test_a_script_that_raises_is_an_error_of_the_input(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--rate", "5"], "--rate: describes synthetic traffic"),
-        (["--traffic", "dns"], "--traffic: describes synthetic traffic"),
-        (["--link-type", "1"], "--link-type: describes synthetic traffic"),
+        (["--rate", "5"], "--rate is for synthetic traffic"),
+        (["--traffic", "dns"], "--traffic is for synthetic traffic"),
+        (["--link-type", "1"], "--link-type is for synthetic traffic"),
         (["--snap", "0"], "snap_length: got 0, expected 1..262144"),
         (["--packets", "0"], "packets: got 0, expected 1 or more"),
     ],

@@ -335,6 +335,8 @@ def test_a_lull_that_is_no_duration_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(pcap_bytes([(START, FRAME)], RAW_IP))
     with pytest.raises(ValueError, match="got a lull of 'soon': expected a duration such as 500ms"):
         in_ns.query("SELECT count(*) FROM p", tmp_path / "a.pcap", lull="soon")
-    with pytest.raises(ValueError, match="got threads, a slack, a lull or something to follow with the engine local"):
+    with pytest.raises(
+        ValueError, match="threads, slack, lull and follow need the engine inline; got the engine local"
+    ):
         in_ns.query("SELECT count(*) FROM p", tmp_path / "a.pcap", on="local", lull="1s")
     assert in_ns.query("SELECT count(*) AS n FROM p", tmp_path / "a.pcap", lull="1s").to_pylist() == [{"n": 1}]

@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def _complain(error: Exception | str, status: int) -> int:
-    """Print an error and return `status`. Only messages about queries and pipeline files (status 2) have several lines."""
+    """Print an error and return `status`. Only messages with status 2 (queries, pipeline files) have several lines."""
     text = lines_escaped(str(error)) if status == 2 else escaped(str(error))
     print(f"wiretide: {text}", file=sys.stderr)
     return status
