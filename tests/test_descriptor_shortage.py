@@ -31,7 +31,7 @@ from lowlevel.spool.limits import SpoolLimits, WhenFull
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
 from lowlevel.watch.contents import Form
-from lowlevel.watch.watched_file import EVERY, Looked, WatchedFile
+from lowlevel.watch.watched_file import EVERY, Looked, WatchedFile, Watchlists
 from queries.pipeline.file import read_pipeline
 from tests.capture_process import node
 from tests.collected import recorded, sender
@@ -153,7 +153,7 @@ def test_a_collector_keeps_datagrams_until_it_can_open_its_next_file(tmp_path: P
 def test_a_watchlist_that_could_not_be_opened_is_read_at_the_next_look(tmp_path: Path) -> None:
     path = tmp_path / "list"
     path.write_text("10.0.0.1\n")
-    watched = WatchedFile(str(path), Form.ADDRESSES)
+    watched = Watchlists().open(WatchedFile(str(path), Form.ADDRESSES))
     watched.read()
     path.write_text("10.0.0.1\n10.0.0.2\n")
     now = time.monotonic() + EVERY

@@ -30,9 +30,9 @@ from lowlevel.expressions.tree import Column, InWatchlist, LongestPrefix, column
 from lowlevel.expressions.types import Type
 from lowlevel.metrics import WATCHLIST_ENTRIES, WATCHLIST_FAILED, WATCHLIST_RELOADS
 from lowlevel.node.node import Node
-from lowlevel.node.watching import Watching, files_in, follow_above, watched_files
+from lowlevel.node.watching import Watching, bind, files_in
 from lowlevel.watch.contents import Form
-from lowlevel.watch.watched_file import Looked, WatchedFile, hold, release
+from lowlevel.watch.watched_file import Looked, WatchedFile, Watchlist, Watchlists
 from queries.gsql import compile_query
 from tests.links import write_links
 from tests.made_rows import vector_of
@@ -48,8 +48,12 @@ def write(path: Path, text: str) -> None:
     part.replace(path)
 
 
-def inside(file: WatchedFile, *addresses: Any) -> list[bool]:
-    return in_watchlist(vector_of(list(addresses), Type.ADDRESS, []), file).data.tolist()
+def opened(path: Path, form: Form = Form.ADDRESSES) -> Watchlist:
+    return Watchlists().open(WatchedFile(str(path), form))
+
+
+def inside(file: Watchlist, *addresses: Any) -> list[bool]:
+    return in_watchlist(vector_of(list(addresses), Type.ADDRESS, []), file.version.contents).data.tolist()
 
 
 def labelled(vector: TextVector) -> list[str | None]:
@@ -60,7 +64,7 @@ def labelled(vector: TextVector) -> list[str | None]:
 def test_a_file_is_looked_at_at_most_once_a_second(tmp_path: Path) -> None:
     path = tmp_path / "list"
     write(path, "10.0.0.0/8\n")
-    file = WatchedFile(str(path), Form.ADDRESSES)
+    file = opened(path)
     assert inside(file, TEN, ELEVEN) == [True, False]
     assert file.refresh(100.0) is Looked.SAME
     write(path, "11.0.0.0/8 # changed\n")
@@ -75,7 +79,7 @@ def test_a_file_is_looked_at_at_most_once_a_second(tmp_path: Path) -> None:
 def test_a_list_stays_where_its_file_is_none(tmp_path: Path, harm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "list"
     write(path, "10.0.0.0/8\n")
-    file = WatchedFile(str(path), Form.ADDRESSES)
+    file = opened(path)
     assert inside(file, TEN) == [True]
     match harm:
         case "broken":
@@ -108,39 +112,33 @@ def test_a_list_stays_where_its_file_is_none(tmp_path: Path, harm: str, monkeypa
 
 def test_a_file_that_was_never_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none: cannot be read as a watchlist: No such file"):
-        inside(WatchedFile(str(tmp_path / "none"), Form.ADDRESSES), TEN)
+        inside(opened(tmp_path / "none"), TEN)
 
 
 def test_a_thread_that_is_in_a_block_goes_on_with_the_old_list(tmp_path: Path) -> None:
     path = tmp_path / "list"
     write(path, "10.0.0.0/8\n")
-    file = WatchedFile(str(path), Form.ADDRESSES)
-    hold([file])
-    try:
-        write(path, "11.0.0.0/8 b\n".replace(" b", ""))
-        found: list[list[bool]] = []
-
-        def other() -> None:
-            assert file.refresh(5.0) is Looked.RELOADED
-            found.append(inside(file, TEN, ELEVEN))
-
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-        assert found == [[False, True]]
-        assert inside(file, TEN, ELEVEN) == [True, False]
-    finally:
-        release()
-    assert inside(file, TEN, ELEVEN) == [False, True]
+    nodes = [Watching(True, Watchlists(), lambda: 5.0) for _ in range(2)]
+    (mine,), (other,) = (node.bind((InWatchlist(SRC, WatchedFile(str(path), Form.ADDRESSES)),)) for node in nodes)
+    nodes[0].begin_block()
+    write(path, "11.0.0.0/8  \n")
+    thread = threading.Thread(target=nodes[1].begin_block)
+    thread.start()
+    thread.join()
+    assert inside(other.file, TEN, ELEVEN) == [False, True]
+    assert inside(mine.file, TEN, ELEVEN) == [True, False]
+    nodes[0].clock = lambda: 6.0
+    nodes[0].begin_block()
+    assert inside(mine.file, TEN, ELEVEN) == [False, True]
 
 
 def test_whoever_comes_while_another_reads_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "list"
     write(path, "10.0.0.0/8\n")
-    file = WatchedFile(str(path), Form.ADDRESSES)
+    file = opened(path)
     assert inside(file, TEN) == [True]
     write(path, "11.0.0.0/8  \n")
-    with file._own.lock:
+    with file._lock:
         assert file.refresh(5.0) is Looked.SAME
     assert file.refresh(5.0) is Looked.RELOADED
 
@@ -148,26 +146,27 @@ def test_whoever_comes_while_another_reads_goes_on(tmp_path: Path) -> None:
 def test_a_number_of_a_label_means_the_same_in_every_version(tmp_path: Path) -> None:
     path = tmp_path / "table"
     write(path, "10.0.0.0/8 a\n11.0.0.0/8 b\n")
-    file, same = (WatchedFile(str(path), Form.LABELS) for _ in range(2))
+    lists = Watchlists()
+    file, same = (lists.open(WatchedFile(str(path), Form.LABELS)) for _ in range(2))
     addresses = vector_of([TEN, ELEVEN, None, ip_address("::1")], Type.ADDRESS, [])
-    before = longest_prefix(addresses, file)
+    before = longest_prefix(addresses, file.version)
     assert labelled(before) == ["a", "b", None, None]
     write(path, "10.0.0.0/8 c\n10.0.0.1 b\n::/0 a\n")
     assert file.refresh(1.0) is Looked.RELOADED
-    after = longest_prefix(addresses, file)
+    after = longest_prefix(addresses, file.version)
     assert labelled(after) == ["b", None, None, "a"]
     assert before.names is after.names
     assert labelled(before) == ["a", "b", None, None]
     assert after.ids[0] == before.ids[1]
-    assert longest_prefix(addresses, same).ids[3] == before.ids[0]  # another query's, which saw the new version only
-    assert longest_prefix(vector_of([], Type.ADDRESS, []), file).ids.tolist() == []
+    assert longest_prefix(addresses, same.version).ids[3] == before.ids[0]  # another query's
+    assert longest_prefix(vector_of([], Type.ADDRESS, []), file.version).ids.tolist() == []
 
 
 def test_null_is_neither_in_a_list_nor_out_of_it(tmp_path: Path) -> None:
     write(tmp_path / "list", "0.0.0.0/0\n::/0\n")
     vector = in_watchlist(
         vector_of([TEN, None, ip_address("::1")], Type.ADDRESS, []),
-        WatchedFile(str(tmp_path / "list"), Form.ADDRESSES),
+        opened(tmp_path / "list").version.contents,
     )
     assert vector.valid is not None
     assert vector.data[vector.valid].tolist() == [True, True]
@@ -178,14 +177,16 @@ def test_who_takes_a_plan_over_reads_the_file_itself(tmp_path: Path) -> None:
     path = tmp_path / "list"
     write(path, "10.0.0.0/8\n")
     expression = InWatchlist(SRC, WatchedFile(str(path), Form.ADDRESSES))
-    assert inside(expression.file, TEN) == [True]
+    lists = Watchlists()
+    assert inside(bind(expression, lists).file, TEN) == [True]
     write(path, "11.0.0.0/8  # another\n")
     taken = pickle.loads(pickle.dumps(expression))
     assert taken == expression
     assert hash(taken) == hash(expression)
     assert repr(taken) == repr(expression)
-    assert inside(taken.file, TEN, ELEVEN) == [False, True]
-    assert inside(expression.file, TEN, ELEVEN) == [True, False]
+    assert inside(bind(taken, Watchlists()).file, TEN, ELEVEN) == [False, True]
+    assert inside(bind(expression, lists).file, TEN, ELEVEN) == [True, False]
+    assert repr(bind(expression, lists)) == repr(expression)
     assert taken != InWatchlist(SRC, WatchedFile(str(path), Form.NUMBERS))
     assert InWatchlist(SRC, taken.file) != LongestPrefix(SRC, taken.file)
 
@@ -206,7 +207,6 @@ def test_files_are_followed_between_blocks_where_the_input_is_live(tmp_path: Pat
     path = tmp_path / "table"
     write(path, "10.0.0.0/8 a\n")
     plan = plan_of(path)
-    assert len(watched_files([plan.leaves[0].low])) == 2
     assert {column.name for tree in plan.leaves[0].low.trees for column in columns_of(tree)} == {
         "srcIP",
         "destIP",
@@ -216,20 +216,24 @@ def test_files_are_followed_between_blocks_where_the_input_is_live(tmp_path: Pat
     clock = [0.0]
     for live in (True, False):
         write(path, "10.0.0.0/8 a\n")
-        watching = Watching([plan_of(path).leaves[0].low], live, lambda: clock[0])
-        with watching.block():
-            pass
+        watching = Watching(live, Watchlists(), lambda: clock[0])
+        low = plan_of(path).leaves[0].low
+        bound = watching.bind(low)
+        assert bound != low
+        assert bound == watching.bind(low)
+        assert list(files_in(bound)) == []
+        watching.begin_block()
         write(path, "10.0.0.0/8 a\n11.0.0.0/8 b\n")
         clock[0] += 2
-        with watching.block():
-            expected = 2 if live else 1
-            assert [file.version.contents.entries for file in watching.files] == [expected] * 2
-            write(path, "nonsense")
-            clock[0] += 2
-            assert [file.version.contents.entries for file in watching.files] == [expected] * 2
+        watching.begin_block()
+        expected = 2 if live else 1
+        assert [file.version.contents.entries for file in watching.files] == [expected]
+        write(path, "nonsense")
+        clock[0] += 2
+        assert [file.version.contents.entries for file in watching.files] == [expected]
         if live:
-            with pytest.warns(RuntimeWarning, match="the list stays as it was"), watching.block():
-                pass
+            with pytest.warns(RuntimeWarning, match="the list stays as it was"):
+                watching.begin_block()
         told = counted(watching)
         assert list(told.values()) == ([2, 1, 1] if live else [1, 0, 0])
 
@@ -258,15 +262,15 @@ def test_lists_above_the_low_level_are_looked_at_when_they_are_asked(tmp_path: P
     write(tmp_path / "list", "0.0.0.0/0\n")
     plan = compile_query(sql, "q")
     lows = [leaf.low for leaf in plan.leaves]
-    (below,) = watched_files(lows)
-    (above,) = [file for file in files_in(plan) if file is not below]
-    assert (below.path, above.path) == (str(tmp_path / "list"), str(path))
+    (of_low,) = set(files_in(tuple(lows)))
+    (of_plan,) = set(files_in(plan)) - {of_low}
+    assert (of_low.path, of_plan.path) == (str(tmp_path / "list"), str(path))
+    (below,) = Watchlists().read([of_low])
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     for followed in (False, True):
-        if followed:
-            follow_above([plan], lows)
-            assert above.version.contents.entries == 2  # the version that came before it was followed
+        (above,) = Watchlists(followed=followed).read([of_plan])
+        assert above.version.contents.entries == (2 if followed else 1)
         write(path, "".join(f"10.0.0.{each} a\n" for each in range(3 if followed else 2)))
         write(tmp_path / "list", "# none any more\n")
         assert above.version.contents.entries == (2 if followed else 1)
@@ -280,8 +284,9 @@ def test_a_live_run_follows_them(tmp_path: Path) -> None:
     write(tmp_path / "table", "0.0.0.0/0 a\n")
     for follow in (False, True):
         plan = compile_query(f"SELECT srcIP, getlpmid(srcIP, '{tmp_path}/table') AS who FROM M", "q")
-        InlineRun([plan], [Input("a", path, follow=follow)])
-        assert [file._own.followed for file in files_in(plan)] == [follow]
+        run = InlineRun([plan], [Input("a", path, follow=follow)])
+        assert run.watchlists.followed == follow
+        assert [file.followed for file in run.watchlists.read(files_in(plan))] == [follow]
 
 
 def test_a_table_keeps_labels_that_a_later_version_brings(tmp_path: Path) -> None:
@@ -291,7 +296,7 @@ def test_a_table_keeps_labels_that_a_later_version_brings(tmp_path: Path) -> Non
     plan = plan_of(path)
     capture = open_capture(write_links(tmp_path, 3)[0].path)
     node, now = Node("a", capture, [plan.leaves[0].low]), 0.0
-    node.watching = Watching([plan.leaves[0].low], True, lambda: now)
+    node.watching.live, node.watching.clock = True, lambda: now
     items = []
     blocks = scan(capture, 64).blocks
     assert len(blocks) > 2

@@ -30,8 +30,9 @@ from highlevel.plan.plan import Plan
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS
-from lowlevel.node.watching import follow_above
+from lowlevel.node.watching import files_in
 from lowlevel.punctuation import BEGINNING, Punctuation
+from lowlevel.watch.watched_file import Watchlists
 from lowlevel.watermarks.idle import IdleRule
 
 if TYPE_CHECKING:
@@ -175,8 +176,8 @@ class InlineRun:
         allow_open_files(len(self.inputs))
         captures = [open_capture(each.path, each.follow) for each in self.inputs]
         self.live = any(isinstance(capture, StreamedCapture) and capture.live for capture in captures)
-        if self.live:
-            follow_above(plans, (leaf.low for plan in plans for leaf in plan.leaves))
+        fixed = Watchlists()
+        """The watchlists of finite inputs: one version in the whole run."""
         self.slacks = [
             self._slack(slack, capture, [leaf for leaf in leaves if each.feeds(leaf)])
             for each, capture in zip(self.inputs, captures, strict=True)
@@ -191,6 +192,8 @@ class InlineRun:
         for number, (each, capture) in enumerate(zip(self.inputs, captures, strict=True)):
             fed = [(place, leaf) for place, (_, leaf) in enumerate(self._leaves) if each.feeds(leaf)]
             silent = lull if isinstance(capture, StreamedCapture) and capture.live else None
+            lists = Watchlists() if isinstance(capture, StreamedCapture) and capture.live else fixed
+            lists.read(files_in(tuple(leaf.low for _, leaf in fed)))
             port = Port(
                 number,
                 each.link,
@@ -200,6 +203,7 @@ class InlineRun:
                 block_records,
                 silent,
                 files_of(each.link, self.inputs),
+                lists,
             )
             self.lanes += make_lanes(port, capture, self.threads)
             self.total += len(capture.data) if isinstance(capture, Capture) else capture.size
@@ -213,6 +217,8 @@ class InlineRun:
         for place, (reader, _) in enumerate(self._leaves):
             for lane in lanes_of[place]:
                 self.ports[reader][place, lane] = len(self.ports[reader])
+        self.watchlists = Watchlists(followed=True) if self.live else fixed
+        self.watchlists.read(files_in(tuple(self.plans)))
         self.pipelines = [
             Pipeline(
                 plan,
@@ -221,6 +227,7 @@ class InlineRun:
                     for (of, _), lanes in zip(self._leaves, lanes_of, strict=True)
                     if of == reader
                 ],
+                watchlists=self.watchlists,
             )
             for reader, plan in enumerate(self.plans)
         ]

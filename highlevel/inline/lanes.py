@@ -27,6 +27,7 @@ from highlevel.plan.nodes import Leaf
 from lowlevel.node.node import Node
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation, WatermarkRounder
+from lowlevel.watch.watched_file import Watchlists
 from lowlevel.watermarks.idle import IdleRule, ReplayClock
 from lowlevel.watermarks.jumps import AGREEING
 from lowlevel.watermarks.rule import Kind, WatermarkRule
@@ -96,7 +97,7 @@ class Port:
     """Input of a lane: the numbers of its input and link, the leaves that read it with their numbers, and its tables.
 
     `files` are all files of the link, if it has several. `slack` is the parameter of `Node`. `lull` detects idle live
-    inputs, if they are to advance.
+    inputs, if they are to advance. `watchlists` are the open files, which all finite inputs share.
     """
 
     number: int
@@ -107,6 +108,7 @@ class Port:
     block_records: int = BLOCK_RECORDS
     lull: IdleRule | None = None
     files: tuple[Path, ...] = ()
+    watchlists: Watchlists | None = None
 
     @property
     def knowledge(self) -> WatermarkRule:
@@ -179,7 +181,11 @@ class Lane:
 
     def _make_node(self, plans: Sequence[LowLevelPlan], slots: int) -> Node:
         port = self.port
-        return Node(port.link, self.capture, plans, slots, port.block_records, port.knowledge, files=port.files)
+        return Node(
+            *(port.link, self.capture, plans, slots, port.block_records, port.knowledge),
+            files=port.files,
+            watchlists=port.watchlists,
+        )
 
     def _numbered(self, items: Iterator[Numbered]) -> Iterator[Numbered]:
         """Number the node's items as the leaves are in the whole run."""

@@ -24,6 +24,8 @@ from highlevel.plan.operators.union import UnionOperator
 from highlevel.plan.operators.windowed import WindowedOperator
 from highlevel.plan.plan import Plan
 from highlevel.plan.registry import entry_of
+from lowlevel.node.watching import bind
+from lowlevel.watch.watched_file import Watchlists
 
 MakeOperator = Callable[[Node, int], NodeOperator]
 """Make the operator of a node with the given number of input ports."""
@@ -59,11 +61,13 @@ class Pipeline:
         *,
         make: MakeOperator | None = None,
         count_operators: bool | None = None,
+        watchlists: Watchlists | None = None,
     ) -> None:
         """Unite the `links` of each leaf of the plan. Names may repeat (several files of one link).
 
         `make` makes the operators, by default `make_operator`. `count_operators`: count the work of each operator, by
-        default if the plan has several. Raises ValueError for a leaf without links, whose windows would never be final.
+        default if the plan has several. `watchlists`: the open files, by default its own. Raises ValueError for a leaf
+        without links, whose windows would never be final.
         """
         for leaf, names in zip(plan.leaves, links, strict=True):
             if not names and len(plan.leaves) > 1:
@@ -78,7 +82,8 @@ class Pipeline:
         ports = {leaf: len(names) for leaf, names in zip(plan.leaves, links, strict=True)}
         make = make or make_operator
         self.operators = [
-            make(node, ports[node] if isinstance(node, Leaf) else len(node.inputs)) for node in plan.nodes
+            make(bound, ports[node] if isinstance(node, Leaf) else len(node.inputs))
+            for node, bound in zip(plan.nodes, bind(plan.nodes, watchlists or Watchlists()), strict=True)
         ]
         positions = {node: position for position, node in enumerate(plan.nodes)}
         self._readers: list[list[tuple[NodeOperator, int, int]]] = [[] for _ in plan.nodes]

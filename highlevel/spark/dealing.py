@@ -17,6 +17,8 @@ from highlevel.spark.packing import pack
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.tree import Column
+from lowlevel.node.watching import bind
+from lowlevel.watch.watched_file import Watchlists
 
 
 @dataclass(frozen=True)
@@ -35,15 +37,16 @@ class Repartition:
         table = pa.Table.from_batches([batch.select(self.columns) for batch in batches])
         if parts == 1:
             return [pack(table)]
-        part = np.concatenate([part_of(*self._with_key(batch), parts) for batch in batches])
+        key = bind(self.key, Watchlists())
+        part = np.concatenate([part_of(*self._with_key(key, batch), parts) for batch in batches])
         shares = [table.filter(pa.array(part == number)) for number in range(parts)]
         return [pack(share) if share.num_rows else None for share in shares]
 
-    def _with_key(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[str]]:
+    def _with_key(self, key: PartitionKey, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[str]]:
         """Return the batch with the columns of the key, and their names."""
         names = []
         columns = BatchColumns(batch, self.macs)
-        for position, part in enumerate(self.key):
+        for position, part in enumerate(key):
             if isinstance(part, Column):
                 names.append(part.name)
                 continue

@@ -47,22 +47,20 @@ from lowlevel.expressions.tree import (
 from lowlevel.expressions.types import COMPARISON, Function, Op, Type
 from lowlevel.watch.contents import Contents
 from lowlevel.watch.ranges import NONE, Numbers
-from lowlevel.watch.watched_file import WatchedFile
+from lowlevel.watch.watched_file import Version, Watchlist
 
 
-def in_watchlist(vector: AnyVector, file: WatchedFile) -> Vector:
+def in_watchlist(vector: AnyVector, contents: Contents) -> Vector:
     """Return which addresses or integers are in a list; NULL of NULL."""
-    contents = file.version.contents
     if isinstance(vector, AddressVector):
         return Vector(_found(vector, contents) != NONE, vector.valid)
     assert isinstance(vector, Vector)
     return Vector(contents.holds(vector.data), vector.valid)
 
 
-def longest_prefix(vector: AnyVector, file: WatchedFile) -> TextVector:
+def longest_prefix(vector: AnyVector, version: Version) -> TextVector:
     """Return the label of the longest prefix that each address is in; NULL where there is none, and of NULL."""
     assert isinstance(vector, AddressVector)
-    version = file.version
     found = _found(vector, version.contents)
     valid: Mask = np.asarray(found != NONE)
     ids = found if version.ids is None else np.append(version.ids, NONE)[found]
@@ -101,10 +99,12 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             return _in_list(evaluate(operand, columns), values)
         case InPrefix(operand, prefixes):
             return _in_prefixes(evaluate(operand, columns), prefixes)
-        case InWatchlist(operand, file):
-            return in_watchlist(evaluate(operand, columns), file)
-        case LongestPrefix(operand, file):
-            return longest_prefix(evaluate(operand, columns), file)
+        case InWatchlist(operand, Watchlist() as file):
+            return in_watchlist(evaluate(operand, columns), file.version.contents)
+        case LongestPrefix(operand, Watchlist() as file):
+            return longest_prefix(evaluate(operand, columns), file.version)
+        case InWatchlist() | LongestPrefix():
+            raise TypeError(f"got {expression.file}, which is not open, expected an expression bound to a Watchlist")
         case IsNull(operand):
             vector = evaluate(operand, columns)
             return Vector(np.zeros(shape_of(vector), np.bool_) if vector.valid is None else ~vector.valid)

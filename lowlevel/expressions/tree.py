@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from lowlevel.expressions.address_constants import Address, Prefix
 from lowlevel.expressions.types import COMPARISON, FUNCTION_TYPES, LOGICAL, Function, Op, Type
-from lowlevel.watch.watched_file import WatchedFile
+from lowlevel.watch.watched_file import WatchedFile, Watchlist
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,12 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class InWatchlist(Membership):
-    """`in_list(operand, 'file')`: whether an address or an integer is in the list."""
+    """`in_list(operand, 'file')`: whether an address or an integer is in the list.
 
-    file: WatchedFile
+    Plans contain a `WatchedFile`; the owner of the open files replaces it before the evaluation.
+    """
+
+    file: WatchedFile | Watchlist
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ class LongestPrefix:
     """`getlpmid(address, 'file')`: the label of the longest prefix in a file that the address is in, NULL without."""
 
     operand: Expression
-    file: WatchedFile
+    file: WatchedFile | Watchlist
     type: ClassVar[Type] = Type.TEXT
     nullable: ClassVar[bool] = True
 

@@ -44,6 +44,7 @@ from lowlevel.table.query_tables import QueryTables
 from lowlevel.table.reducer import QueryReducer, make_reducer
 from lowlevel.table.sharing import SharedPlan, share, share_conditions
 from lowlevel.table.table import Tally
+from lowlevel.watch.watched_file import Watchlists
 from lowlevel.watermarks.generators import WatermarkGenerator
 from lowlevel.watermarks.rule import EXACT, WatermarkRule
 
@@ -87,15 +88,19 @@ class Node:
         promise: WatermarkRule = EXACT,
         flushing: Flushing = AT_ONCE,
         files: Sequence[Path] = (),
+        watchlists: Watchlists | None = None,
     ) -> None:
         """Serve `plans` on one link; `capacity` is the largest number of records in a block.
 
         `promise` is the watermark rule for each kind of rows. `files` are all files of the link, if it has several:
         readers of flows look for templates in them. `flushing` is the flush policy of the tables. The process keeps
-        freed memory from now on.
+        freed memory from now on. `watchlists` are the open files, by default its own; only nodes of finite inputs may
+        share them.
         """
         keep_freed_memory()
         self.link = link
+        self.watching = Watching(isinstance(file, StreamedCapture) and file.live, watchlists or Watchlists())
+        plans = self.watching.bind(tuple(plans))
         self.at_once = flushing.policy is Policy.AT_ONCE
         self.follows = promise.by_rows or not self.at_once  # then each row can change the newest time
         tables: list[tuple[QueryReducer, SharedPlan]] = []
@@ -118,8 +123,6 @@ class Node:
             recalling = Recalling(query.plan for query, _ in fed)
             self.streams.append(Stream(kind, reader, recalling, fed, promise.make()))
         self.described = [WatermarkRounder(plan.pane, plan.origin) for plan in plans]
-        live = isinstance(file, StreamedCapture) and file.live
-        self.watching = Watching(plans, live)
         self.records = 0
         self.bytes = 0
 
@@ -127,19 +130,19 @@ class Node:
         """Process one block; yield (number of the plan, item). Punctuation is after the partials that it covers."""
         self.records += block.records
         self.bytes += block.end - block.start
-        with self.watching.block():
-            for stream in self.streams:
-                yield from self._add(stream, stream.reader.read(block))
-                if block.watermark == END:
-                    yield from self._add(stream, stream.reader.finish())
-                stream.declare(block)
-                yield from self._progress(stream)
+        self.watching.begin_block()
+        for stream in self.streams:
+            yield from self._add(stream, stream.reader.read(block))
+            if block.watermark == END:
+                yield from self._add(stream, stream.reader.finish())
+            stream.declare(block)
+            yield from self._progress(stream)
 
     def finish(self) -> Iterator[tuple[int, Item]]:
         """Process records that wait for templates of the link's other files; call it at the end of the capture."""
-        with self.watching.block():
-            for stream in self.streams:
-                yield from self._add(stream, stream.reader.finish())
+        self.watching.begin_block()
+        for stream in self.streams:
+            yield from self._add(stream, stream.reader.finish())
 
     def _add(self, stream: Stream, read: Iterator[Rows]) -> Iterator[tuple[int, Item]]:
         """Add rows to the tables of their stream."""

@@ -1,33 +1,18 @@
-"""The watchlists of a link's queries: one version of each in all of a block, and what became of changes."""
+"""The watchlists of a node: expressions are bound to open files, whose versions change between blocks only."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
 
 from capture.metrics import Samples
-from lowlevel.expressions.tree import InWatchlist, LongestPrefix, parts_of
+from lowlevel.expressions.tree import Literal
 from lowlevel.metrics import WATCHLIST_ENTRIES, WATCHLIST_FAILED, WATCHLIST_RELOADS
-from lowlevel.plan import LowLevelPlan
-from lowlevel.watch.watched_file import Looked, WatchedFile, hold, release
+from lowlevel.watch.watched_file import Looked, WatchedFile, Watchlist, Watchlists
 
-
-def watched_files(plans: Iterable[LowLevelPlan]) -> list[WatchedFile]:
-    """Return every file that an expression of a plan names, each as often as it was opened."""
-    trees = [tree for plan in plans for tree in plan.trees]
-    found = [part.file for tree in trees for part in parts_of(tree) if isinstance(part, InWatchlist | LongestPrefix)]
-    return list({id(file): file for file in found}.values())
-
-
-def follow_above(plans: Iterable[object], lows: Iterable[LowLevelPlan]) -> None:
-    """Let the files that `plans` name, but not `lows`, which a node looks after, be looked at when they are asked."""
-    below = {id(file) for file in watched_files(lows)}
-    for file in files_in(tuple(plans)):
-        if id(file) not in below:
-            file.follow()
+Plans = TypeVar("Plans")
 
 
 def files_in(value: object) -> Iterator[WatchedFile]:
@@ -35,48 +20,76 @@ def files_in(value: object) -> Iterator[WatchedFile]:
     if isinstance(value, WatchedFile):
         yield value
     elif isinstance(value, tuple):
-        for each in value:
-            yield from files_in(each)
+        for member in value:
+            yield from files_in(member)
     elif is_dataclass(value):
         for field in fields(value):
             yield from files_in(getattr(value, field.name))
 
 
-class Watching:
-    """Looks after the files of some plans for one link. Those of an input that ends are read once."""
+def bind(plans: Plans, lists: Watchlists) -> Plans:
+    """Return a plan, an expression or a tuple of them with the lists of a registry in place of `WatchedFile`.
 
-    def __init__(self, plans: Iterable[LowLevelPlan], live: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        """Follow changes where the input is `live`; `clock` tells seconds."""
-        self.files = watched_files(plans)
+    Everything without a watchlist stays the same object, and an object that occurs twice is still one object.
+    """
+    return cast("Plans", _bound(plans, lists, {}))
+
+
+def _bound(value: Any, lists: Watchlists, done: dict[int, Any]) -> Any:
+    if isinstance(value, WatchedFile):
+        return lists.open(value)
+    if (not isinstance(value, tuple) and not is_dataclass(value)) or isinstance(value, Literal):
+        return value
+    if id(value) not in done:
+        done[id(value)] = _with_bound_members(value, lists, done)
+    return done[id(value)]
+
+
+def _with_bound_members(value: Any, lists: Watchlists, done: dict[int, Any]) -> Any:
+    if isinstance(value, tuple):
+        members = tuple(_bound(member, lists, done) for member in value)
+        return value if all(new is old for new, old in zip(members, value, strict=True)) else members
+    changed = {}
+    for field in fields(value):
+        old = getattr(value, field.name)
+        new = _bound(old, lists, done)
+        if new is not old:
+            changed[field.name] = new
+    return replace(value, **changed) if changed else value
+
+
+class Watching:
+    """Reads the watchlists of a node again if its input is live; counts the reloads. Other inputs use one version."""
+
+    def __init__(self, live: bool, lists: Watchlists, clock: Callable[[], float] = time.monotonic) -> None:
+        """Use a registry; `clock` returns seconds.
+
+        Only nodes that are not `live` may share a registry: blocks of several links do not end at the same time.
+        """
         self.live = live
         self.clock = clock
-        self._counted: Counter[tuple[int, Looked]] = Counter()
+        self.lists = lists
+        self.files: list[Watchlist] = []
+        """The lists of the plans, in their order."""
 
-    @contextmanager
-    def block(self) -> Iterator[None]:
-        """Go by one version of each file in all that is done within; before that, look whether one has changed."""
-        if not self.files:
-            yield
-            return
-        if self.live:
+    def bind(self, plans: Plans) -> Plans:
+        """Return plans that use the lists of this node. Raises InputError for a file that cannot be read."""
+        self.files = self.lists.read(files_in(plans))
+        return bind(plans, self.lists)
+
+    def begin_block(self) -> None:
+        """Look for new versions if the input is live; they hold until the next block."""
+        if self.live and self.files:
             now = self.clock()
             for file in self.files:
-                self._counted[id(file), file.refresh(now)] += 1
-        hold(self.files)
-        try:
-            yield
-        finally:
-            release()
+                file.refresh(now)
 
     def add_samples(self, samples: Samples, link: str) -> None:
-        """Add what was counted. A file that several queries name is one, and counts as often as any of them read it."""
-        of_path: dict[str, list[WatchedFile]] = {}
+        """Add the counters of this node. A file that is open in several forms counts once."""
+        by_path: dict[str, list[Watchlist]] = {}
         for file in self.files:
-            of_path.setdefault(file.path, []).append(file)
-        for path, files in of_path.items():
-            reloads, failed = (
-                max(self._counted[id(file), looked] for file in files) for looked in (Looked.RELOADED, Looked.FAILED)
-            )
+            by_path.setdefault(file.path, []).append(file)
+        for path, files in by_path.items():
             samples.set(WATCHLIST_ENTRIES, files[0].version.contents.entries, link, path)
-            samples.add(WATCHLIST_RELOADS, reloads, link, path)
-            samples.add(WATCHLIST_FAILED, failed, link, path)
+            samples.add(WATCHLIST_RELOADS, max(file.looks[Looked.RELOADED] for file in files), link, path)
+            samples.add(WATCHLIST_FAILED, max(file.looks[Looked.FAILED] for file in files), link, path)

@@ -1,8 +1,8 @@
-"""A watchlist as a query holds it: the name of a file, and what was last read of it.
+"""Watchlist files: their names in plans, and the versions that nodes and engines have read.
 
-What is compared, printed and pickled is the name and the form alone. So whoever takes a plan over, a task of Spark for
-one, reads the file itself when it first needs it. What has been read stays until `refresh` finds another version of the
-file, whole and without a mistake.
+A plan contains a `WatchedFile`: a name and a form, immutable and picklable. A node or an engine owns `Watchlists`, a
+registry of the files that it has opened. The owner replaces each `WatchedFile` in its expressions by the `Watchlist` of
+its registry (`lowlevel.node.watching.bind`). A version stays in use until `refresh` reads a valid new one.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import os
 import threading
 import time
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -44,21 +43,19 @@ class Looked(Enum):
 
 
 class Labels:
-    """The numbers of a file's labels, the same for all who read it in this process: equal numbers are equal texts."""
+    """The numbers of the labels of all versions of a file: equal numbers are equal texts."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self._places: dict[str, int] = {}
-        self._lock = threading.Lock()
 
     def ids(self, texts: tuple[str, ...]) -> Numbers | None:
         """Return the number of each text, new ones for new texts; None where they are 0, 1, 2 and so on."""
-        with self._lock:
-            for text in texts:
-                if text not in self._places:
-                    self.texts.append(text)
-                    self._places[text] = len(self.texts) - 1
-            ids = np.array([self._places[text] for text in texts], np.int64)
+        for text in texts:
+            if text not in self._places:
+                self.texts.append(text)
+                self._places[text] = len(self.texts) - 1
+        ids = np.array([self._places[text] for text in texts], np.int64)
         return None if np.array_equal(ids, np.arange(len(ids))) else ids
 
 
@@ -75,85 +72,78 @@ class Version:
     names: list[str]
 
 
-class _Held(threading.local):
-    """The versions that this thread goes by in the block it is in, by the file's id; None outside of one."""
-
-    versions: dict[int, Version] | None = None
-
-
-_held = _Held()
-_labels: WeakValueDictionary[str, Labels] = WeakValueDictionary()
-_labels_lock = threading.Lock()
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class WatchedFile:
-    """A file of the form that a query needs; `path` is absolute. Any threads may use it."""
+    """The name of a watchlist's file and the form of its lines. `path` is absolute."""
 
     path: str
     form: Form
 
-    def __post_init__(self) -> None:
-        """Read nothing yet."""
-        with _labels_lock:
-            labels = _labels.setdefault(self.path, Labels())
-        object.__setattr__(self, "_state", _State(labels))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Leave behind what was read."""
-        return WatchedFile, (self.path, self.form)
+class Watchlist:
+    """An open file of a registry. It replaces its `WatchedFile` in expressions. Any threads may use it."""
+
+    def __init__(self, file: WatchedFile, followed: bool) -> None:
+        """Read nothing yet. If `followed`, `version` looks for a new version of the file."""
+        self.path = file.path
+        self.followed = followed
+        self.looks = dict.fromkeys(Looked, 0)
+        """Number of looks at the file, by their result."""
+        self._file = file
+        self._lock = threading.Lock()
+        self._labels = Labels()
+        self._version: Version | None = None
+        self._seen: Identity | None = None
+        self._looked = -EVERY
+
+    def __repr__(self) -> str:
+        """Return the text of the file: the names of columns may contain it."""
+        return repr(self._file)
 
     @property
     def version(self) -> Version:
-        """What the file says, for this thread; read where it was not yet. Raises InputError where it cannot be."""
-        state = self._own
-        if _held.versions is not None and id(self) in _held.versions:
-            return _held.versions[id(self)]
-        if state.followed:
+        """The version in use. The first use reads the file; raises InputError if it cannot be read."""
+        if self.followed and self._version is not None:
             self.refresh(time.monotonic())
-        return state.version or self.read()
-
-    def follow(self) -> None:
-        """Look for changes whenever it is asked for, where nobody refreshes it."""
-        self._own.followed = True
+        return self._version or self.read()
 
     def read(self) -> Version:
-        """Read the file where that was not done yet; raises InputError where it cannot be."""
-        state = self._own
-        with state.lock:
-            return state.version or self._take(*self._load())
+        """Read the file unless it has been read; raises InputError if it cannot be read."""
+        with self._lock:
+            return self._version or self._take(*self._load())
 
     def refresh(self, now: float) -> Looked:
-        """Look whether the file has changed, where the last look is EVERY seconds past at `now` (s); read it then.
+        """Look for a new version and read it, if the last look is at least EVERY seconds before `now` (s).
 
-        What cannot be read or is no watchlist is warned of once and left; what was read before stays. Whoever comes
-        while another thread reads goes on with the old version.
+        An unreadable or invalid file causes one warning, and the old version stays in use. The old version is also the
+        result while another thread reads.
         """
-        state = self._own
-        if now - state.looked < EVERY or not state.lock.acquire(blocking=False):
+        if now - self._looked < EVERY or not self._lock.acquire(blocking=False):
             return Looked.SAME
         try:
-            state.looked = now
-            return self._look(state)
+            self._looked = now
+            looked = self._look()
+            self.looks[looked] += 1
+            return looked
         finally:
-            state.lock.release()
+            self._lock.release()
 
-    def _look(self, state: _State) -> Looked:
+    def _look(self) -> Looked:
         try:
             seen: Identity | None = _identity(Path(self.path).stat())
         except OSError:
             seen = None
-        if seen == state.seen:
+        if seen == self._seen:
             return Looked.SAME
-        state.seen = seen
-        if state.version is not None and seen == state.version.identity:
-            return Looked.SAME  # one that had vanished is back
-        before = state.version
+        self._seen = seen
+        before = self._version
+        if before is not None and seen == before.identity:
+            return Looked.SAME  # a file that had vanished is back
         try:
             self._take(*self._load())
         except InputError as error:
             if is_shortage(error.__cause__):
-                state.seen = before.identity if before else None  # it is read at the next look
+                self._seen = before.identity if before else None  # the next look reads the file
                 return Looked.FAILED
             text = f"{error}; the list stays as it was" if before else str(error)
             warnings.warn(text, RuntimeWarning, stacklevel=2)
@@ -161,48 +151,48 @@ class WatchedFile:
         return Looked.RELOADED
 
     def _load(self) -> tuple[Identity, Contents]:
-        """Read the file whole; raises InputError."""
+        """Read the whole file; raises InputError."""
         try:
             identity = _identity(Path(self.path).stat())
-            return identity, _contents(self.path, self.form, identity)
+            return identity, _contents(self.path, self._file.form, identity)
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read as a watchlist: {error.strerror}") from error
         except WatchlistError as error:
             raise InputError(f"{self.path}: {error}") from None
 
     def _take(self, identity: Identity, contents: Contents) -> Version:
-        state = self._own
-        version = Version(identity, contents, state.labels.ids(contents.labels), state.labels.texts)
-        state.version, state.seen = version, identity
-        return version
-
-    @property
-    def _own(self) -> _State:
-        state: _State = self._state  # type: ignore[attr-defined]
-        return state
+        self._version = Version(identity, contents, self._labels.ids(contents.labels), self._labels.texts)
+        self._seen = identity
+        return self._version
 
 
-class _State:
-    """What a WatchedFile has read, and when it last looked."""
+class Watchlists:
+    """A registry of open files: one `Watchlist` per `WatchedFile`. Any threads may use it."""
 
-    def __init__(self, labels: Labels) -> None:
-        self.lock = threading.Lock()
-        self.labels = labels
-        self.version: Version | None = None
-        self.seen: Identity | None = None
-        self.looked = -EVERY
-        self.followed = False
+    def __init__(self, *, followed: bool = False) -> None:
+        """Open nothing yet. If `followed`, each use of a list looks for a new version of its file."""
+        self.followed = followed
+        self._opened: dict[WatchedFile, Watchlist] = {}
+        self._lock = threading.Lock()
+
+    def open(self, file: WatchedFile) -> Watchlist:
+        """Return the list of `file`, which the first use of its version reads."""
+        with self._lock:
+            if file not in self._opened:
+                self._opened[file] = Watchlist(file, self.followed)
+            return self._opened[file]
+
+    def read(self, files: Iterable[WatchedFile]) -> list[Watchlist]:
+        """Read files unless they have been read; return their lists. Raises InputError if one cannot be read."""
+        lists = [self.open(file) for file in dict.fromkeys(files)]
+        for opened in lists:
+            opened.read()
+        return lists
 
 
-def hold(files: list[WatchedFile]) -> None:
-    """Let this thread go by the versions that `files` have now, until `release`."""
-    release()
-    _held.versions = {id(file): file.version for file in files}
-
-
-def release() -> None:
-    """Let this thread go by what is newest again."""
-    _held.versions = None
+def read_watchlist(file: WatchedFile) -> Contents:
+    """Return the current contents of a file; raises InputError if it cannot be read."""
+    return Watchlists().open(file).version.contents
 
 
 def _identity(status: os.stat_result) -> Identity:

@@ -11,7 +11,7 @@ from capture.errors import InputError
 from lowlevel.expressions.tree import InWatchlist, Literal, LongestPrefix
 from lowlevel.expressions.types import Type
 from lowlevel.watch.contents import Form
-from lowlevel.watch.watched_file import WatchedFile
+from lowlevel.watch.watched_file import WatchedFile, read_watchlist
 from queries.binding.comparisons import Operand
 from queries.text.errors import QueryError
 from queries.text.tree import Word
@@ -53,7 +53,7 @@ def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | Lo
         path.fail(f"{function} of a file that is no text", usage)
     file = WatchedFile(str((_folder.get() or Path.cwd()) / path.bound.value), forms[subject.type])
     try:
-        file.read()
+        read_watchlist(file)
     except InputError as error:
         expected = f"a file with one {file.form} per line, from {_folder.get() or Path.cwd()} if relative"
         path.fail(str(error), expected)

@@ -17,6 +17,7 @@ from lowlevel.node.watching import files_in
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import MERGE, SubAggregate
 from lowlevel.table.keys import KeyLayout, code_widths
+from lowlevel.watch.watched_file import read_watchlist
 from queries.text.printer import expression_text
 from queries.windows.description import pane_text, window_lines
 
@@ -72,7 +73,7 @@ def remembering_lines(low: LowLevelPlan) -> Iterator[str]:
 def watched_lines(plan: object) -> Iterator[str]:
     """Yield the watchlists of a plan of any kind."""
     for file in {file.path: file for file in files_in(plan)}.values():
-        contents = file.version.contents
+        contents = read_watchlist(file)
         yield line("watchlist", f"{file.path}: {contents.entries:,} lines, {contents.bytes:,} bytes in memory")
 
 
