@@ -5,8 +5,8 @@ from __future__ import annotations
 from capture.files.messages import ExportFormat
 from capture.files.pcap import PcapFormat
 from capture.files.pcapng import PcapngFormat
+from capture.files.ring_frames import RingFormat
 from capture.files.stream import StreamedCapture
-from capture.files.tpacket import RingFormat
 from capture.native import Kernel
 from highlevel.aggregation import LINK
 from highlevel.inline.engine import InlineRun

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from highlevel.sliding import aggregate, window_rows
-from highlevel.sliding import piles as pile
+from highlevel.sliding import merge_buffers as pile
 from highlevel.sliding.aggregate import WID, Aggregate
 from highlevel.sliding.scattered_partials import ScatteredPartials
 from highlevel.sliding.wid_ranges import END_WID, FIRST_WID, count

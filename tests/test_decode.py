@@ -16,9 +16,9 @@ import pytest
 import capture.packets.decoder
 from capture.files.scan import scan
 from capture.open import open_capture
+from capture.packets.decode_kernels import decode_pcap
 from capture.packets.decoder import Decoder
 from capture.packets.fields import FIELDS, PHYSICAL, ROWS
-from capture.packets.records import decode_pcap
 from tests.capture_oracle import read_pcap
 from tests.packet_rows import ALL_COLUMNS, BOTH_LAYERS, decode_file, rows_of
 from tests.pcap_bytes import pcap_bytes

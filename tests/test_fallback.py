@@ -33,10 +33,10 @@ from capture.metrics import (
 )
 from capture.open import open_capture
 from capture.packets.candidates import HEADERS, LINK_TYPES
+from capture.packets.decode_kernels import decode_pcap
 from capture.packets.decoder import Decoder
 from capture.packets.fallback import REFUSED, Fallback
 from capture.packets.fields import CANDIDATES, SKIPPED
-from capture.packets.records import decode_pcap
 from highlevel.inline.engine import InlineRun, Input
 from queries.gsql import compile_query
 from tests.command_line import environment, run

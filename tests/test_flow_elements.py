@@ -6,7 +6,7 @@ import pytest
 
 from capture.flows.columns import CORE, FLOW_COLUMNS, flow_column, flow_columns
 from capture.flows.elements import DataType, by_name, element, element_named, registered
-from capture.flows.steps import NETFLOW_V5, NETFLOW_V7
+from capture.flows.layouts import NETFLOW_V5, NETFLOW_V7
 from lowlevel.expressions.types import Type
 
 # What RFC 5102, RFC 7012 and later registrations call them: a sample over the whole registry.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from capture.files.positions import positions
-from capture.flows.waiting import NODE_RESTARTED
+from capture.flows.waiting_sets import NODE_RESTARTED
 from capture.metrics import FLOW_SETS_DROPPED, RECORDS_READ
 from capture.open import open_capture
 from lowlevel.node.link_worker import Capturing

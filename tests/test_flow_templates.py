@@ -15,7 +15,7 @@ from capture.flows.decoder import FlowDecoder
 from capture.flows.kernels import sessions as words
 from capture.flows.sessions import SessionKey, Sessions
 from capture.flows.templates import Bounds
-from capture.flows.waiting import SET_OVERHEAD
+from capture.flows.waiting_sets import SET_OVERHEAD
 from capture.metrics import (
     FLOW_MALFORMED,
     FLOW_RECORDS,

@@ -28,7 +28,7 @@ from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_S
 from capture.packets.link_layers import LINK_TYPES
 from highlevel.inline import engine as inline
 from highlevel.inline.engine import ALL_METRICS, InlineRun, Input
-from highlevel.inline.lanes import TableShares, max_overlap, shared_slots
+from highlevel.inline.shards import TableShares, max_overlap, shared_slots
 from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
 from highlevel.plan.operators.counters import number_of
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED

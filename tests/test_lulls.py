@@ -22,7 +22,7 @@ from capture.files.blocks import Block
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture
 from highlevel.inline.engine import EXACT, InlineRun, Input
-from highlevel.inline.lanes import LiveLane, Port, TableShares
+from highlevel.inline.shards import LiveLane, Port, TableShares
 from highlevel.metrics import LATE_ROWS
 from lowlevel.metrics import LULL_PROMISES, PROMISE_LAG, ROWS_ACCEPTED, ROWS_BELOW_PROMISE
 from lowlevel.punctuation import END, Punctuation

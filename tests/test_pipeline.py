@@ -26,7 +26,7 @@ from highlevel.metrics import (
 )
 from highlevel.plan.pipeline import Pipeline
 from highlevel.plan.plan import Plan
-from highlevel.sliding import piles as pile
+from highlevel.sliding import merge_buffers as pile
 from highlevel.sliding import window_rows
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from queries.gsql import compile_query

@@ -24,11 +24,11 @@ from capture.files.blocks import (
     Block,
     WalkState,
 )
+from capture.files.ring_frames import COUNTS, RingFormat, scan_ring
 from capture.files.stream import StreamedCapture
-from capture.files.tpacket import COUNTS, RingFormat, scan_ring
 from capture.live.hardware import HARDWARE, hardware_of
+from capture.packets.decode_kernels import decode_ring
 from capture.packets.decoder import Decoder
-from capture.packets.records import decode_ring
 from tests.guarded import Guarded
 from tests.random_frames import random_frame
 from tests.ring_bytes import HEADER, Sent, completed_frames, expected, random_sent, ring_block

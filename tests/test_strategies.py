@@ -17,7 +17,7 @@ import pytest
 from highlevel.groups.layer import Layer
 from highlevel.groups.running_totals import RunningTotals
 from highlevel.groups.two_stacks import TwoStacks
-from highlevel.sliding import piles as pile
+from highlevel.sliding import merge_buffers as pile
 from highlevel.sliding import window_rows
 from highlevel.sliding import window_rows as strategy
 from highlevel.sliding.aggregate import Aggregate

@@ -18,7 +18,7 @@ from capture.generate import three_links
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Metric
 from highlevel.inline import schedule
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.inline.lanes import MappedLane
+from highlevel.inline.shards import MappedLane
 from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
 from queries.gsql import compile_query

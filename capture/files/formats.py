@@ -7,7 +7,7 @@ from capture.files.decompressed import codec_of
 from capture.files.messages import ExportFormat, is_export_file
 from capture.files.pcap import MAGICS, PcapFormat, parse_header
 from capture.files.pcapng import MAGIC, PcapngFormat, parse_section_header
-from capture.files.tpacket import RingFormat
+from capture.files.ring_frames import RingFormat
 
 FileFormat = PcapFormat | PcapngFormat | ExportFormat | RingFormat
 """All record formats. RingFormat is used for live interfaces only."""

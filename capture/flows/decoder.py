@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 from capture import metrics
 from capture.files.blocks import BLOCK_RECORDS
-from capture.flows.accounts import MALFORMED, REFUSED, SessionCounters
 from capture.flows.kernels import datagrams as kernel
 from capture.flows.kernels import sessions as words
+from capture.flows.layouts import ColumnRows, Layouts
 from capture.flows.sampling import Address
+from capture.flows.session_counters import MALFORMED, REFUSED, SessionCounters
 from capture.flows.sessions import Session, SessionKey, Sessions, address_of
-from capture.flows.steps import ColumnRows, Layouts
 from capture.flows.template_table import TemplateTable
 from capture.flows.templates import IPFIX, MAX_FIELDS, Announcement, Bounds, Definition
 from capture.flows.texts import Texts
-from capture.flows.waiting import SYSTEM_INIT_TIME, WaitingSet, WaitingSets, option_values, records
+from capture.flows.waiting_sets import SYSTEM_INIT_TIME, WaitingSet, WaitingSets, option_values, records
 from capture.metrics import Samples
 from capture.native import pointer
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from capture.flows.kernels.sessions import TEMPLATE_WORDS, set_layouts
+from capture.flows.layouts import Layouts
 from capture.flows.sessions import Session
-from capture.flows.steps import Layouts
 from capture.flows.templates import REFUSALS, Announcement, Bounds, Definition, announcements
 
 CHANGES = ("new", "same", "other", "withdrawn", "evicted")

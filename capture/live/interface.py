@@ -13,8 +13,8 @@ from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS, BLOCK_WORDS, CONTINUE, NO_WATERMARK, Block, WalkState
 from capture.files.byte_source import WAIT
 from capture.files.followed import NoBytes
+from capture.files.ring_frames import RingFormat
 from capture.files.stream import StreamedCapture
-from capture.files.tpacket import RingFormat
 from capture.interface_path import BLOCK_BYTES, parse_interface
 from capture.live.ring import BLOCK_TIMEOUT, Ring
 from capture.metrics import (

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.errors import InputError
-from capture.files.tpacket import BLOCK_FIRST, BLOCK_HEADER, BLOCK_PACKETS, BLOCK_STATUS, BLOCK_USED, RESERVE
+from capture.files.ring_frames import BLOCK_FIRST, BLOCK_HEADER, BLOCK_PACKETS, BLOCK_STATUS, BLOCK_USED, RESERVE
 from capture.interface_path import BLOCK_BYTES, PREFIX, InterfaceSettings
 from capture.live.hardware import LOOPBACK, Hardware, hardware_of
 from capture.live.packet_socket import open_socket, ring_error

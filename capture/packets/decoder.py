@@ -15,8 +15,9 @@ from capture.files.capture import AnyCapture
 from capture.files.interfaces import REPLACED_TIME_CAUSES
 from capture.files.messages import ExportFormat
 from capture.files.pcapng import PcapngFormat
-from capture.files.tpacket import RingFormat
+from capture.files.ring_frames import RingFormat
 from capture.native import pointer
+from capture.packets.decode_kernels import decode_pcap, decode_pcapng, decode_ring
 from capture.packets.fallback import Fallback, counts_with_room, take_candidates
 from capture.packets.fields import (
     CANDIDATE_FIELDS,
@@ -30,7 +31,6 @@ from capture.packets.fields import (
     SRC_HIGH,
     VERSION,
 )
-from capture.packets.records import decode_pcap, decode_pcapng, decode_ring
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from capture.column_matrix import column_matrix
 from capture.packets.candidates import HEADERS, WIDTH
+from capture.packets.decode_kernels import decode_pcap
 from capture.packets.fields import (
     CANDIDATE_ROOM,
     CANDIDATES,
@@ -33,7 +34,6 @@ from capture.packets.fields import (
     VERSION,
 )
 from capture.packets.ip_layer import MALFORMED
-from capture.packets.records import decode_pcap
 
 if TYPE_CHECKING:
     from capture.packets.dpkt_headers import FoundHeader

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.compare.arrivals import Arrivals, Event, promise
-from highlevel.compare.held import held, held_bytes, late
 from highlevel.compare.question import Question, times_of_pairs
 from highlevel.compare.recording import Numbers
+from highlevel.compare.state_size import held, held_bytes, late
 from highlevel.compare.variants import Variant
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.nodes import Join, Node

@@ -14,7 +14,7 @@ from capture.files.blocks import BLOCK_RECORDS, Block
 from capture.files.capture import AnyCapture, Capture
 from capture.files.scan import scan
 from capture.open import open_finite
-from highlevel.compare.placed import ROW, Placed, PlacedColumns
+from highlevel.compare.numbered_rows import ROW, Placed, PlacedColumns
 from highlevel.inline.engine import Input
 from highlevel.plan.nodes import Leaf
 from lowlevel.expressions.columns import Vector

@@ -20,9 +20,9 @@ from capture.files.stream import StreamedCapture
 from capture.metrics import FLOW_SESSIONS, FLOW_SETS_WAITING, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.open import allow_open_files, open_capture
-from highlevel.inline.lanes import PASSES, Lane, LiveLane, Port, TableShares
 from highlevel.inline.readings import Reading, reading_of
 from highlevel.inline.schedule import Schedule, Sent, ahead, make_lanes
+from highlevel.inline.shards import PASSES, Lane, LiveLane, Port, TableShares
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.pipeline import Pipeline

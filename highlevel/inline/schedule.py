@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from capture.files.capture import AnyCapture
 from capture.files.stream import StreamedCapture
-from highlevel.inline.lanes import (
+from highlevel.inline.shards import (
     Deal,
     Lane,
     LiveLane,

@@ -17,9 +17,9 @@ from highlevel.groups.key_words import Words
 from highlevel.joins.cells import Cells
 from highlevel.joins.held_side import Columns, HeldSide
 from highlevel.joins.join_input import Arrived, JoinInput
-from highlevel.joins.promises import Lows, lows_of, promise
 from highlevel.joins.side_state import LONG_BYTES, PAIRS
 from highlevel.joins.spec import MAX_TS, JoinKind, JoinSpec, Port, Progress
+from highlevel.joins.watermarks import Lows, lows_of, promise
 from highlevel.operators.batch_columns import BatchColumns
 from lowlevel.expressions.predicate import Condition
 from lowlevel.expressions.tree import columns_of

@@ -21,8 +21,8 @@ import pyarrow as pa
 from highlevel.groups.merging import accumulated
 from highlevel.operators.meld import UNION
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_INSTANCE, WINDOW_START
-from highlevel.partitions.lives import Lives
 from highlevel.partitions.open_panes import LIFE, PANE, WID, OpenPanes
+from highlevel.partitions.row_counters import Lives
 from highlevel.windows.kind import TupleWindow
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate

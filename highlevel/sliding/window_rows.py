@@ -14,7 +14,7 @@ from highlevel.groups.merging import INVERTIBLE, Rule, accumulated
 from highlevel.groups.running_totals import Key, RunningTotals
 from highlevel.groups.table import merged, one_batch
 from highlevel.groups.two_stacks import TwoStacks
-from highlevel.sliding.piles import MergeBuffers
+from highlevel.sliding.merge_buffers import MergeBuffers
 from highlevel.sliding.scattered_partials import WID, ids_of, in_order
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import MERGE, SubAggregate

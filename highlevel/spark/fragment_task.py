@@ -13,10 +13,10 @@ from highlevel.plan.nodes import width_of
 from highlevel.plan.operators.operator import GraphItem, Mark, lows_of, mark_of
 from highlevel.plan.pipeline import Pipeline, make_finite_operator, make_operator
 from highlevel.plan.plan import Plan
-from highlevel.spark.dealing import repartition_of
 from highlevel.spark.feeds import Feeds, PortOf
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import ArrivalRow
+from highlevel.spark.repartition import repartition_of
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 

@@ -29,8 +29,8 @@ from capture.files.formats import FileFormat
 from capture.metrics import Samples
 from capture.open import open_mapped
 from highlevel.sliding.wid_ranges import Ranges
-from highlevel.spark.dealing import repartition_of
 from highlevel.spark.feeds import Feeds, PortOf
+from highlevel.spark.repartition import repartition_of
 from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING, Punctuation
 

@@ -7,7 +7,7 @@
 Version n depends on version n - 1 only. Files are written under temporary names and renamed, the manifest last, so a
 reader sees the complete version or none. Doing micro-batch n again reads version n - 1 again and writes the same
 version n. A table that did not change is not written again: the new manifest names the old file. Small tables are
-combined (`highlevel.spark.packs`) and written with every version, because comparing them would cost more. A small pack
+combined (`highlevel.spark.state`) and written with every version, because comparing them would cost more. A small pack
 is part of the manifest, so that an idle operator costs one small file. The last KEEP versions stay.
 
 Every byte is verified when a version is read: a manifest has a checksum, and contains the length and the checksum of
@@ -17,7 +17,9 @@ each file (`highlevel.spark.checked_files`). Damaged state is a FolderError, nev
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -28,7 +30,50 @@ from capture.private_files import make_private_folder, replace_file, replacing
 from highlevel.spark.checked_files import REMEDY, checksum, read_bytes, read_document, verify, write_document
 from highlevel.spark.errors import FolderError
 from highlevel.spark.packing import pack, unpack
-from highlevel.spark.packs import apart, together
+
+# Packs: small tables of one query with the same columns are combined to one table.
+#
+# A long window that slides by seconds has thousands of panes of a few rows. As separate messages each would need a
+# schema that is longer than its rows, and some calls per column. A pack needs these once.
+
+
+@dataclass
+class Pack:
+    """Concatenated tables of one schema, with the names and the row counts of the tables."""
+
+    schema: pa.Schema
+    names: list[str] = field(default_factory=list)
+    tables: list[pa.Table] = field(default_factory=list)
+
+    @property
+    def rows(self) -> list[int]:
+        """Number of rows of each table."""
+        return [table.num_rows for table in self.tables]
+
+    @property
+    def table(self) -> pa.Table:
+        """All rows as one table in one piece."""
+        return self.tables[0] if len(self.tables) == 1 else pa.concat_tables(self.tables).combine_chunks()
+
+
+def together(tables: Mapping[str, pa.Table]) -> list[Pack]:
+    """Put tables of the same schema, its metadata included, into one pack each."""
+    packs: list[Pack] = []
+    for name, table in tables.items():
+        pack = next((each for each in packs if each.schema.equals(table.schema, check_metadata=True)), None)
+        if pack is None:
+            pack = Pack(table.schema)
+            packs.append(pack)
+        pack.names.append(name)
+        pack.tables.append(table)
+    return packs
+
+
+def apart(table: pa.Table, names: list[str], rows: list[int]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the tables of a pack by their names. They share its memory."""
+    for name, end, count in zip(names, accumulate(rows), rows, strict=True):
+        yield name, table.slice(end - count, count)
+
 
 KEEP = 3
 """Number of kept versions: Spark may repeat the last micro-batch, and one more helps in an inspection."""

@@ -18,11 +18,14 @@ its name. So any repetition of n, after any interruption, gives the same files.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -34,7 +37,7 @@ from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
 from capture.metrics import Samples
 from capture.open import open_finite
-from capture.private_files import check_private_folder, make_private_folder
+from capture.private_files import check_private_folder, make_private_folder, open_private
 from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
 from highlevel.plan.plan import Plan, leaves_of
 from highlevel.results.user_types import readable
@@ -42,11 +45,10 @@ from highlevel.sliding.wid_ranges import Ranges
 from highlevel.spark.checkpoint import check_checkpoint, offsets_checksum
 from highlevel.spark.compiled import compile_kernels
 from highlevel.spark.decompressed_inputs import Say, mapped_inputs
-from highlevel.spark.errors import RunError, report_of
+from highlevel.spark.errors import FolderError, RunError, report_of
 from highlevel.spark.estimates import with_estimates
 from highlevel.spark.feeds import Feeds
 from highlevel.spark.host import Host
-from highlevel.spark.locks import Locks
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.restarts import Restarts
@@ -57,6 +59,39 @@ from highlevel.spark.source import MAX_BYTES, StreamSpec, offset_keys, open_stre
 from highlevel.spark.spool_planner import read_before
 from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.node.node import TABLE_SLOTS
+
+
+class Locks:
+    """Locks of this process.
+
+    The kernel releases them at the end of the process, also after a crash. Not thread safe.
+    """
+
+    def __init__(self) -> None:
+        """Create an object without locks."""
+        self._held: dict[Path, IO[str]] = {}
+
+    def hold(self, path: Path, otherwise: str) -> None:
+        """Lock a file, and create it if necessary.
+
+        Repeated calls have no effect. Raise FolderError(otherwise) if another process has the lock.
+        """
+        if path in self._held:
+            return
+        file = os.fdopen(open_private(path, os.O_RDWR), "r+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise FolderError(otherwise) from None
+        self._held[path] = file
+
+    def release(self) -> None:
+        """Release all locks. Does nothing without locks."""
+        for file in self._held.values():
+            file.close()
+        self._held.clear()
+
 
 OnBatch = Callable[[int, dict[str, pa.Table], Samples], None]
 """Called with the batch ID, the new final rows of each query, and the sums of all counters.

@@ -25,7 +25,7 @@ from capture.files.decompressed import CUT_IN_COMPRESSION
 from capture.files.followed import FollowedCapture
 from capture.files.positions import FilePosition, blocks_after, positions, sets_waiting, with_sets_waiting
 from capture.files.stream import StreamedCapture, blocks_until_stopped
-from capture.flows.waiting import NODE_RESTARTED
+from capture.flows.waiting_sets import NODE_RESTARTED
 from capture.interface_path import is_interface
 from capture.metrics import FLOW_SETS_DROPPED, Samples
 from capture.units import SECOND

@@ -18,9 +18,9 @@ from capture.flows.elements import DataType, element_named
 from capture.flows.export_datagrams import choose_exports
 from capture.flows.kernels.datagrams import JOB_ARRIVAL, JOB_LENGTH, JOB_ROWS, JOB_START
 from capture.flows.kernels.values import END, RATE_DEN, RATE_NUM, START
+from capture.flows.layouts import CORRECTED, TIMES
 from capture.flows.sampling import FixedRates, Sampling
 from capture.flows.sessions import Session
-from capture.flows.steps import CORRECTED, TIMES
 from capture.flows.stored_templates import load_for_capture
 from capture.flows.templates import Definition
 from capture.metrics import FLOW_DATAGRAMS_REFUSED, Samples

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from capture.files.blocks import BLOCK_WORDS, CONTINUE, NO_WATERMARK, Block, WalkState
+from capture.files.ring_frames import BLOCK_HEADER, RingFormat
 from capture.files.stream import StreamedCapture
-from capture.files.tpacket import BLOCK_HEADER, RingFormat
 from capture.live.hardware import HARDWARE
 from capture.packets.columns import PACKET_COLUMNS
 from capture.packets.decoder import Decoder

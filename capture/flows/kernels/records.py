@@ -1,7 +1,8 @@
 """Decoding of the records of one set: column by column for records of equal length, else record by record.
 
-A layout (`capture.flows.steps`) is a list of steps, one per output field, STEP_WORDS words each: the code, the field's
-offset in a record of fixed length, its length, the first matrix row to write, the field's index in the template (for
+A layout (`capture.flows.layouts`) is a list of steps, one per output field, STEP_WORDS words each: the code, the
+field's offset in a record of fixed length, its length, the first matrix row to write, the field's index in the
+template (for
 records of variable length), the offset inside the field, and the limit or the kind of sampling key.
 """
 

@@ -15,8 +15,8 @@ from capture.files.pcapng import (
     packet_timestamp,
     simple_captured_length,
 )
-from capture.files.tpacket import FRAME_HEADER, LEN, MAC, NEXT, NSEC, SEC
-from capture.files.tpacket import SNAPLEN as CAPTURED
+from capture.files.ring_frames import FRAME_HEADER, LEN, MAC, NEXT, NSEC, SEC
+from capture.files.ring_frames import SNAPLEN as CAPTURED
 from capture.native import kernel
 from capture.packets.decode import decode_frame
 
