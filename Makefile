@@ -72,7 +72,7 @@ fuzz: setup ## Fuzz every decoder with RUNS inputs (1000000), or for SECONDS; TA
 PATHS =
 
 prose: setup ## List long and hard sentences of texts, in all files or in PATHS; informs and never fails
-	@$(PY) -m tests.prose $(PATHS)
+	@$(PY) -m tests.documents.prose $(PATHS)
 
 lock: setup ## Resolve the dependencies anew into requirements.lock
 	@.venv/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --no-header \

@@ -7,5 +7,6 @@
     adaptive/               AdaptWID: tuples or partials for each group, depending on memory
 
 All except AdaptWID keep rows in order, as systems without watermarks do. AdaptWID needs no order. Panes needed less
-time and memory in all measurements, so no planner selects AdaptWID. `tests/test_layout.py` confines the imports.
+time and memory in all measurements, so no planner selects AdaptWID. `tests/documents/test_layout.py` confines the
+imports.
 """

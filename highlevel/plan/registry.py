@@ -1,8 +1,8 @@
 """The registry: for each node type its operator, its partitioning and its counters.
 
 Hosts (inline, Spark stream, Spark batch) know nodes only through this registry. `docs/internals/adding-an-operator.md`
-describes how to add an entry. `tests/test_plan_registry.py` requires a reference implementation and the contract test
-of each.
+describes how to add an entry. `tests/highlevel/plan/test_plan_registry.py` requires a reference implementation and
+the contract test of each.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from capture.files.formats import HEAD_BYTES, record_format
 from capture.files.messages import ExportFormat
 from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
-from tests.compressed_bytes import COMPRESS, skippable
 from tests.fuzz import pcap_files
-from tests.streamed import records_of
+from tests.harness.streamed import records_of
+from tests.references.compressed_bytes import COMPRESS, skippable
 
 QUICK = {**COMPRESS, "xz": lambda data: lzma.compress(data, preset=0)}  # the others take 100 MB for an input
 CODECS: tuple[Callable[[bytes], bytes], ...] = (lambda data: data, *QUICK.values())

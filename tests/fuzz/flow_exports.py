@@ -24,7 +24,7 @@ from tests.fuzz.agreement import same
 from tests.fuzz.chunks import chunks
 from tests.fuzz.export_seeds import seeds
 from tests.fuzz.plain import both
-from tests.vector_values import values
+from tests.references.vector_values import values
 
 __all__ = ["check", "seeds"]
 

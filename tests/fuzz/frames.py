@@ -18,8 +18,8 @@ from capture.packets.columns import FRAME_COLUMNS, PACKET_COLUMNS
 from capture.packets.decoder import Decoder
 from tests.fuzz.agreement import Sound, same
 from tests.fuzz.plain import both
-from tests.random_frames import LINK_TYPES as MADE
-from tests.random_frames import random_frame
+from tests.references.random_frames import LINK_TYPES as MADE
+from tests.references.random_frames import random_frame
 
 CHOICES = (
     65535, 0, 1, 8, 9, 12, 14, 50, 51, 100, 101, 104, 105, 106, 107, 108, 109, 113, 117, 119, 123, 127, 129, 149, 163,

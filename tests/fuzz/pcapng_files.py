@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from tests.fuzz.record_files import check_file as check
-from tests.pcapng_bytes import custom, enhanced, interface, obsolete, section, simple
-from tests.random_frames import random_frame
+from tests.references.pcapng_bytes import custom, enhanced, interface, obsolete, section, simple
+from tests.references.random_frames import random_frame
 
 __all__ = ["check", "seeds"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import capture.native
 from capture.native import SCALARS, Kernel, pointer
-from tests.guarded import Guarded, GuardedBytes
+from tests.harness.guarded import Guarded, GuardedBytes
 
 Result = TypeVar("Result")
 

@@ -19,8 +19,8 @@ from capture.packets.columns import PACKET_COLUMNS
 from capture.packets.decoder import Decoder
 from tests.fuzz.agreement import Sound, same
 from tests.fuzz.plain import both
-from tests.random_frames import random_frame
-from tests.ring_bytes import random_sent, ring_block
+from tests.references.random_frames import random_frame
+from tests.references.ring_bytes import random_sent, ring_block
 
 CHOICES = sorted({hardware.link_type for hardware in HARDWARE.values()})
 """Link types by the first byte."""

@@ -21,7 +21,7 @@ from tests.fuzz.agreement import Sound, same
 from tests.fuzz.chunks import chunks, joined
 from tests.fuzz.frames import EMPTY
 from tests.fuzz.plain import both
-from tests.random_sflow import random_datagram
+from tests.references.random_sflow import random_datagram
 
 CAPACITY = 64
 PORTS = (6343, 99)

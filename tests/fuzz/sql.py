@@ -7,7 +7,7 @@ import pickle
 from queries.explain.plan import explain
 from queries.gsql import compile_query
 from queries.text.errors import QueryError
-from tests.window_queries import QUERIES
+from tests.references.window_queries import QUERIES
 
 TEXTS = (
     (

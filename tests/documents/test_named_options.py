@@ -1,0 +1,89 @@
+"""Options that messages and documents name are options of the commands in which they appear.
+
+It can catch advice that a user cannot follow: an option of another command, or one that was renamed.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer.main
+
+import wiretide
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = typer.main.get_command(wiretide.app).commands  # type: ignore[attr-defined]
+OPTIONS = {
+    name: {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    for name, command in COMMANDS.items()
+}
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+
+COMMAND_OF = {
+    "dashboards/monitors/collector.py": "capture",
+    "dashboards/monitors/node_links.py": "capture",
+    "dashboards/monitors/node.py": "capture",
+    "capture/collector/record_files.py": "capture",
+    "dashboards/commands/explain.py": "explain",
+    "dashboards/comparing.py": "compare",
+    "dashboards/output/comparison_plots.py": "compare",
+    "highlevel/compare/recording.py": "compare",
+    "dashboards/output/formats.py": "query",
+    "dashboards/output/run_warnings.py": "query",
+    "dashboards/request.py": "query",
+    "dashboards/wire_text.py": "query",
+    "highlevel/spark/result_files.py": "query",
+    "highlevel/spark/stream.py": "query",
+}
+"""The command in which the messages of a module appear; those of `dashboards/commands` are of their own."""
+
+FOREIGN = {"highlevel/spark/java.py"}
+"""Modules that call other programs."""
+
+ROOT_MODULES = ("dashboards/commands/app.py", "wiretide.py")
+"""Modules of all commands."""
+
+
+def mentions() -> Iterator[tuple[str, str]]:
+    """Every option that a string of the program names, with its module."""
+    folders = ("capture", "lowlevel", "highlevel", "queries", "dashboards")
+    for path in [*(path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))), ROOT / "wiretide.py"]:
+        module = path.relative_to(ROOT).as_posix()
+        if module in FOREIGN:
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                for option in OPTION.findall(node.value):
+                    yield module, option
+
+
+def test_messages_name_options_that_their_command_has() -> None:
+    found = sorted(set(mentions()))
+    assert len(found) > 30
+    wrong = []
+    for module, option in found:
+        command = COMMAND_OF.get(module, Path(module).stem if module.startswith("dashboards/commands/") else "")
+        known = {"--version", *OPTIONS["query"]} if module in ROOT_MODULES else OPTIONS.get(command, set())
+        if option not in known:
+            wrong.append(f"{module}: {option} is no option of wiretide {command or '(which command?)'}")
+    assert wrong == []
+
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_in_documents_have_the_options_that_are_shown(path: Path) -> None:
+    wrong = []
+    text = path.read_text("utf-8").replace("\\\n", " ")
+    for line in text.splitlines():
+        for shown in re.finditer(r"\bwiretide (\w+)((?:\s+(?:\"[^\"]*\"|'[^']*'|[^\s`|;&]+))*)", line):
+            command, words = shown.groups()
+            if command in OPTIONS:
+                outside_quotes = re.sub(r"\"[^\"]*\"|'[^']*'", "", words)
+                wrong += [
+                    (command, option) for option in OPTION.findall(outside_quotes) if option not in OPTIONS[command]
+                ]
+    assert wrong == []

@@ -1,0 +1,64 @@
+"""Batches of the source for the hosts of operators, and the rows that leave them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+
+from capture.metrics import Samples
+from highlevel.inline.engine import Input
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.host import Host
+from highlevel.spark.reading import LeafOutput, Read, rows_of
+from lowlevel.punctuation import BEGINNING
+from tests.references.window_streams import Asked, Stream
+from tests.references.windows_oracle import Arrival
+
+INPUTS = (Input("a", Path("a"), stream="a"), Input("b", Path("b"), stream="b"))
+
+
+def cut(random: Random, stream: Stream, pieces: int) -> list[Stream]:
+    """A stream in so many pieces, some of which may be empty; the last has at least its end."""
+    places = [0, *sorted(random.randrange(len(stream)) for _ in range(pieces - 1)), len(stream)]
+    return [stream[first:end] for first, end in pairwise(places)]
+
+
+def taken(random: Random, query: Asked, piece: Stream) -> LeafOutput:
+    """What a task of the source reads of a piece: its partials, and the last promise in it."""
+    marks = [each for each in piece if isinstance(each, int)]
+    rows = [each for each in piece if isinstance(each, Arrival)]
+    return LeafOutput(marks[-1] if marks else BEGINNING, query.partials(rows, random.random() < 0.5))
+
+
+def source_batches(random: Random, feeds: Feeds, queries: list[Asked]) -> list[list[pa.RecordBatch]]:
+    """What the source gives of each micro-batch: of each input one or two runs of blocks."""
+    sizes = [random.choice([1, 1, 1, 1, 2]) for _ in range(random.choice([2, 2, 2, 3]))]
+    found: list[list[pa.RecordBatch]] = [[] for _ in sizes]
+    for number in range(len(INPUTS)):
+        pieces = {
+            query: iter(cut(random, queries[query].streams[number], sum(sizes))) for query in feeds.readers(number)
+        }
+        done = 0
+        for batch, size in enumerate(sizes):
+            for _ in range(size):
+                given = {query: taken(random, queries[query], next(rest)) for query, rest in pieces.items()}
+                done += 1
+                read = Read(number, done, given, Samples(), None, done, sum(sizes))
+                found[batch].append(rows_of(feeds, read))
+    return found
+
+
+def hosted(host: Host, batches: list[pa.RecordBatch], chosen: list[int]) -> pa.Table:
+    """The answers of the partitions `chosen`, all rows of theirs in one task."""
+    rows = pa.Table.from_batches(batches)
+    mine = rows.filter(pa.array(np.isin(rows["part"].to_numpy(), chosen)))
+    return pa.Table.from_batches(list(host(iter(mine.to_batches()))))
+
+
+def told_rows(rows: pa.Table | pa.RecordBatch) -> Counter[tuple]:
+    return Counter(zip(*(column.to_pylist() for column in rows.columns), strict=True))

@@ -1,0 +1,101 @@
+"""A driver to be killed: `python -m tests.harness.spark_crash_driver FOLDER INPUTS MOMENT BATCH`.
+
+Runs the stream engine over the links in INPUTS (written by `tests.harness.links`, and a folder below it for each
+spool, named after its link) and kills itself with signal 9 at MOMENT of micro-batch BATCH. Says `batch N` when
+everything of a
+micro-batch but Spark's commit is done.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from highlevel.inline.engine import Input
+from highlevel.spark import stream
+from highlevel.spark.host import Host
+from highlevel.spark.session import close, session
+from highlevel.spark.state import PartState
+from queries.gsql import compile_query
+from tests.references.window_queries import QUERIES
+
+MOMENTS = ("planned", "half of the state", "results", "uncommitted")
+OPTIONS: dict[str, Any] = {"partitions": 2, "block_records": 100, "max_blocks": 2, "slots": 256}
+
+
+def inputs_in(folder: Path) -> list[Input]:
+    """The links as `write_links` names them, and those of spools."""
+    names = {path.stem: path for path in sorted(folder.glob("*.pcap"))}
+    captures = [Input("main2" if name == "main2b" else name, path) for name, path in names.items()]
+    return captures + [Input(path.name, path, spool=True) for path in sorted(folder.iterdir()) if path.is_dir()]
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DyingHost(Host):
+    """Kills the driver when the state of one partition is written and that of others may not be."""
+
+    driver = os.getpid()
+    at = -1
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        save, driver, dies = PartState.save, self.driver, self.batch_id == self.at
+
+        def save_and_kill(state: PartState, *arguments: Any) -> None:
+            save(state, *arguments)
+            if dies and state.folder.name == "0":
+                os.kill(driver, signal.SIGKILL)
+
+        PartState.save = save_and_kill
+        try:
+            yield from super().__call__(batches)
+        finally:
+            PartState.save = save
+
+
+def after(function: Callable[..., None], batch: int) -> Callable[..., None]:
+    """The function, and the end behind it in micro-batch `batch`; the batch id is its second argument."""
+
+    def and_die(*arguments: Any) -> None:
+        function(*arguments)
+        if arguments[1] == batch:
+            die()
+
+    return and_die
+
+
+def main(folder: Path, inputs: Path, moment: str, batch: int) -> None:
+    DyingHost.at = batch if moment == "half of the state" else -1
+    stream.Host = DyingHost
+    if moment == "results":
+        stream.write_results = after(stream.write_results, batch)
+    if moment == "planned":
+        do_batch = stream.StreamRun._do_batch
+        stream.StreamRun._do_batch = lambda run, rows, number: die() if number == batch else do_batch(run, rows, number)
+
+    def on_batch(number: int, results: dict[str, pa.Table], samples: Any) -> None:
+        print("batch", number, flush=True)
+        if moment == "uncommitted" and number == batch:
+            die()
+
+    spark = session("local[2]")
+    plans = [compile_query(query.gsql, query.name) for query in QUERIES]
+    run = stream.StreamRun(spark, plans, inputs_in(inputs), folder, on_batch=on_batch, **OPTIONS)
+    try:
+        run.start()
+        run.wait()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        run.stop()
+        close(spark)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))

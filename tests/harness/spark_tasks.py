@@ -1,0 +1,70 @@
+"""Both Spark engines without a JVM: their task functions, called in the order in which Spark calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+
+from capture.open import open_finite
+from highlevel.inline.engine import Input
+from highlevel.plan.fragments import cut
+from highlevel.plan.plan import Plan
+from highlevel.spark import byte_ranges
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.finite_host import FiniteHost
+from highlevel.spark.packing import unpack
+from highlevel.spark.reading import COUNTERS
+from highlevel.spark.source import StreamSpec
+from tests.harness.stream_steps import steps
+
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def batch_answer(plan: Plan, inputs: Sequence[Input], parts: int, random: Random) -> pa.Table:
+    """Return the answer of the batch engine, whose stages have `parts` partitions."""
+    read = [each for each in inputs if any(each.feeds(leaf) for leaf in plan.leaves)]
+    parts = parts if cut(plan).partitioned else 1
+    files = [open_finite(each.path, "a test") for each in read]
+    tasks = tuple(byte_ranges.whole_tasks(files))
+    feeds = Feeds.of([plan], read, parts)
+    reader = byte_ranges.RangeReader(feeds, tuple(map(byte_ranges.size_of, files)), tasks, 64)
+    batches = [batch for number in range(len(tasks)) for batch in reader(iter([pa.record_batch({"id": [number]})]))]
+    stages: list[Task] = [FiniteHost(feeds, level, True) for level in range(feeds.levels)]
+    for stage in stages:
+        batches = through_partitions(stage, batches, parts, random)
+    tables = [
+        unpack(payload)
+        for batch in batches
+        for part, payload in zip(batch["part"].to_pylist(), batch["payload"].to_pylist(), strict=True)
+        if part != COUNTERS
+    ]
+    return pa.concat_tables([plan.schema.empty_table(), *tables])
+
+
+def through_partitions(
+    stage: Task, batches: Sequence[pa.RecordBatch], parts: int, random: Random
+) -> list[pa.RecordBatch]:
+    """Give each of `parts` partitions its rows, as a shuffle by `part` does; also those that have none."""
+    found = []
+    rows = random.sample(list(batches), len(batches))
+    for number in range(parts):
+        mine = [batch.filter(pa.array(batch["part"].to_numpy() % parts == number)) for batch in rows]
+        found += stage(iter([batch for batch in mine if batch.num_rows]))
+    assert len({batch.schema for batch in found}) <= 1, "Spark requires the declared types, also of no rows"
+    return found
+
+
+def stream_answers(
+    plans: Sequence[Plan], inputs: Sequence[Input], parts: int, folder: Path, random: Random
+) -> dict[str, pa.Table]:
+    """Return the answers of the stream engine over captures, in many micro-batches, by the names of the plans."""
+    spec = StreamSpec(Feeds.of(plans, inputs, parts), 64, int(np.clip(random.randrange(40), 1, 40)), 2, None, 2)
+    found = {plan.name: [plan.schema.empty_table()] for plan in plans}
+    for results, _ in steps(spec, folder, random):
+        for name, table in results.items():
+            found[name].append(table)
+    return {name: pa.concat_tables(tables) for name, tables in found.items()}

@@ -1,0 +1,163 @@
+"""Damaged folders of a run: a flipped byte, a shorter file or a missing file gives the exact content or a FolderError.
+
+Each test damages the real files that a run wrote, one place at a time, and reads them with the function that a restart
+uses. It can catch a file without a checksum, a checksum that does not cover all bytes, an error without the name of the
+file, and an error of another class, which would be a traceback for the user.
+"""
+
+import gzip
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from capture.metrics import RECORDS_READ, Samples
+from highlevel.spark.checked_files import read_document, write_document
+from highlevel.spark.decompressed_inputs import decompressed
+from highlevel.spark.errors import FolderError
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.host import Host
+from highlevel.spark.packing import unpack
+from highlevel.spark.reading import COUNTERS
+from highlevel.spark.run_identity import claim
+from highlevel.spark.state import PartState
+from highlevel.spark.totals import Totals, TotalsFiles
+from tests.harness.hosted_batches import INPUTS, hosted, source_batches, told_rows
+from tests.harness.links import write_links
+from tests.references.window_streams import of_panes
+
+MOST = 400
+"""Positions that are damaged of a file, at random if it has more bytes."""
+
+
+def damages(path: Path, random: Random) -> Iterator[str]:
+    """Damage a file, yield the kind of damage, and put it back; again and again."""
+    whole = path.read_bytes()
+    positions = range(len(whole)) if len(whole) <= MOST else random.sample(range(len(whole)), MOST)
+    try:
+        for position in positions:
+            changed = bytearray(whole)
+            changed[position] ^= 1 << random.randrange(8)
+            path.write_bytes(changed)
+            yield f"byte {position} of {path.name}"
+        for length in {0, 1, len(whole) - 1, len(whole) // 2, *random.choices(range(len(whole)), k=40)}:
+            path.write_bytes(whole[:length])
+            yield f"{length} bytes of {path.name}"
+        path.write_bytes(whole + b"\n")
+        yield f"one byte more than {path.name}"
+        path.unlink()
+        yield f"no {path.name}"
+    finally:
+        path.write_bytes(whole)
+
+
+def check(path: Path, load: Callable[[], Any], same: Callable[[Any], bool], random: Random) -> int:
+    """Count the damages that are refused. Every other one must leave the content as it was."""
+    messages = []
+    for damage in damages(path, random):
+        try:
+            got = load()
+        except FolderError as error:
+            messages.append((damage, str(error)))
+        else:
+            assert same(got), damage
+    for damage, message in messages:
+        assert "\n" not in message, damage
+        assert path.name in message, damage
+        assert "start again with another folder" in message, damage
+    return len(messages)
+
+
+def large(random: Random) -> pa.Table:
+    return pa.table({"k": pa.array([random.randbytes(4) for _ in range(2000)]), "n": pa.array(range(2000))})
+
+
+def test_damaged_state_is_never_restored(tmp_path: Path) -> None:
+    random = Random(3)
+    packed = {f"small {number}": pa.table({"k": [random.randbytes(60) for _ in range(40)]}) for number in range(4)}
+    tables = {"large": large(random), "0.meld": pa.table({"bound": [5]}), **packed}
+    PartState(tmp_path, 0).save(0, [tables, {}])
+    files = sorted((tmp_path / "0").iterdir())
+    assert [path.name for path in files] == ["0-large-0.arrow", "0-pack1-0.arrow", "0.json"]
+    for path in files:
+        refused = check(path, lambda: PartState(tmp_path, 0).load(0, 2), lambda got: got == [tables, {}], random)
+        assert refused > MOST
+    assert PartState(tmp_path, 0).load(0, 2) == [tables, {}]
+
+
+def test_damaged_old_versions_do_not_stop_a_run(tmp_path: Path) -> None:
+    random = Random(4)
+    for batch_id in range(3):
+        PartState(tmp_path, 0).save(batch_id, [{"large": large(random)}])
+    (tmp_path / "0" / "1.json").write_bytes(b"{}")
+    for batch_id in range(3, 6):
+        state = PartState(tmp_path, 0)
+        state.load(batch_id - 1, 1)
+        state.save(batch_id, [{"large": large(random)}])
+    assert sorted(path.name for path in (tmp_path / "0").iterdir()) == [
+        *(f"0-large-{batch_id}.arrow" for batch_id in range(3, 6)),
+        *(f"{batch_id}.json" for batch_id in range(3, 6)),
+    ]
+
+
+def test_a_micro_batch_after_damage_has_the_rows_of_an_undisturbed_one_or_none(tmp_path: Path) -> None:
+    random = Random("damage")
+    queries = [of_panes(random) for _ in range(20)]
+    feeds = Feeds.of([query.plan_of(str(number)) for number, query in enumerate(queries)], INPUTS, 1)
+    first, second, *_ = source_batches(random, feeds, queries)
+    hosted(Host(feeds, tmp_path, 0), first, [0])
+
+    def rows() -> list[tuple[int, Any]]:
+        answers = hosted(Host(feeds, tmp_path, 1), second, [0])
+        found = zip(answers["query"].to_pylist(), answers["payload"].to_pylist(), strict=True)
+        return [(query, told_rows(unpack(payload))) for query, payload in found if query != COUNTERS]
+
+    expected = rows()
+    refused = 0
+    for path in sorted((tmp_path / "0").glob("*0.*")):
+        refused += check(path, rows, lambda got: got == expected, random)
+    assert refused > MOST
+
+
+def test_damaged_totals_are_never_continued(tmp_path: Path) -> None:
+    samples = Samples()
+    samples.add(RECORDS_READ, 12345, "eth0")
+    files = TotalsFiles(tmp_path)
+    files.save(7, Totals(samples, {0: 99}, {0: (3, 4)}, {"q": -5}))
+    expected = files.load(7)
+    assert check(tmp_path / "7.json", lambda: files.load(7), lambda got: got == expected, Random(5)) > 100
+
+
+def test_a_damaged_description_of_a_run_is_refused(tmp_path: Path) -> None:
+    described = {"operator partitions": 2, "query 0": "q: SELECT count(*) FROM packets [RANGE 1 second]"}
+    (tmp_path / "checkpoint").mkdir()
+    write_document(tmp_path / "run.json", described, indent=1)
+    assert read_document(tmp_path / "run.json") == described
+    refused = 0
+    for damage in damages(tmp_path / "run.json", Random(6)):
+        with pytest.raises(FolderError, match=r"run\.json.*another folder"):
+            claim(tmp_path, described)
+        refused += 1
+        assert damage
+    assert refused > 100
+
+
+def test_a_damaged_decompressed_capture_is_decompressed_again(tmp_path: Path) -> None:
+    capture = write_links(tmp_path, 5)[0].path
+    compressed = tmp_path / "a.pcap.gz"
+    compressed.write_bytes(gzip.compress(capture.read_bytes()))
+    said: list[str] = []
+    target = decompressed(compressed, tmp_path / "inputs", said.append)
+    random = Random(7)
+    for path in (target, target.with_name(target.name + ".json")):
+        whole = path.read_bytes()
+        for _ in range(20):
+            changed = bytearray(whole)
+            changed[random.randrange(len(whole))] ^= 4
+            path.write_bytes(changed)
+            assert decompressed(compressed, tmp_path / "inputs", said.append) == target
+            assert target.read_bytes() == capture.read_bytes()
+    assert sum("decompressed again" in line for line in said) >= 20

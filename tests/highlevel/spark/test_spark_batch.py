@@ -1,0 +1,113 @@
+"""The batch engine's own care: what it counts, how it cuts, and captures that change meanwhile.
+
+Its tasks are called here as Spark calls them, without Spark, unless a test is marked.
+"""
+
+import json
+import resource
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from capture.errors import InputError
+from capture.open import open_capture
+from highlevel.inline.engine import InlineRun, Input
+from highlevel.metrics import LATE_PARTIALS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
+from highlevel.plan.plan import Plan
+from highlevel.spark import byte_ranges
+from highlevel.spark.byte_ranges import RangeReader, exact_tasks, guessed_tasks, open_as_seen
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.reading import COUNTERS
+from lowlevel.metrics import TABLE_EVICTIONS, TABLE_FLUSHED
+from queries.gsql import compile_query
+from tests.harness.links import write_links
+from tests.references.window_queries import QUERIES
+
+GAPS = """SELECT srcIP, count(*) AS n FROM packets [RANGE 1 minute, SLIDE 5 minutes, WA ts] GROUP BY srcIP"""
+PLANS = [compile_query(query.gsql, query.name) for query in QUERIES] + [compile_query(GAPS, "gaps")]
+
+
+def counted(plan: Plan, inputs: list[Input]) -> InlineRun:
+    run = InlineRun([plan], inputs)
+    for _ in run.results():
+        pass
+    return run
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("plan", PLANS, ids=[plan.name for plan in PLANS])
+def test_what_comes_in_equals_what_goes_out(plan: Plan, spark, tmp_path: Path) -> None:
+    from highlevel.spark.batch import BatchRun
+
+    inputs = write_links(tmp_path, 31)
+    batch = BatchRun(spark, plan, inputs, slots=64)
+    rows = batch.run().num_rows
+    got, want = batch.samples, counted(plan, inputs).samples()
+    assert got.total(PARTIALS_RECEIVED) == got.total(TABLE_EVICTIONS) + got.total(TABLE_FLUSHED) > 0
+    assert got.total(WINDOWS_CLOSED) == want.total(WINDOWS_CLOSED) > 0
+    assert got.total(RESULT_ROWS) == rows == want.total(RESULT_ROWS)
+    assert (got.total(OUTSIDE_WINDOWS) > 0) == (want.total(OUTSIDE_WINDOWS) > 0) == (plan.name == "gaps")
+    assert got.total(LATE_PARTIALS) == 0
+
+
+@pytest.mark.spark
+def test_a_capture_that_grows_meanwhile_is_read_up_to_where_it_was_opened(spark, tmp_path: Path) -> None:
+    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.packets import packets_dataframe
+
+    path = write_links(tmp_path, 32)[0].path
+    batch = BatchRun(spark, PLANS[0], [Input("a", path)])
+    packets = packets_dataframe(spark, [Input("a", path)], ["ts"])
+    want = packets.count(), counted(PLANS[0], [Input("a", path)]).samples().total(RESULT_ROWS)
+    with path.open("ab") as file:
+        file.write(path.read_bytes()[24:])
+    assert (packets.count(), batch.run().num_rows) == want
+
+
+@pytest.mark.spark
+def test_as_many_captures_are_opened_as_there_are(spark, tmp_path: Path) -> None:
+    from highlevel.spark.batch import BatchRun
+    from highlevel.spark.packets import packets_dataframe
+
+    path = write_links(tmp_path, 33)[0].path
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for make in (lambda each: BatchRun(spark, PLANS[0], each), lambda each: packets_dataframe(spark, each, ["ts"])):
+        held = sum(1 for _ in Path("/dev/fd").iterdir())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (held + 20, before[1]))
+        made = None
+        try:
+            made = make([Input("a", path)] * 300)
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > held + 300
+        finally:
+            del made
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_capture_that_became_shorter_is_an_input_error(tmp_path: Path) -> None:
+    path = write_links(tmp_path, 34)[0].path
+    size = path.stat().st_size
+    with pytest.raises(InputError, match=rf"changed while it was read: got {size} bytes, expected {size + 1}$"):
+        open_as_seen(path, size + 1)
+
+
+def test_no_range_is_larger_than_the_largest(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(byte_ranges, "LARGEST", 10_000)
+    files = [open_capture(each.path) for each in write_links(tmp_path, 35)]
+    for tasks in (guessed_tasks(files, 2), exact_tasks(files, 2)):
+        assert len(tasks) > 10
+        assert max(task.cut - task.start for task in tasks) < 10_000 + 200  # the record that straddles a cut
+
+
+def test_a_task_hands_on_what_its_table_evicts(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(byte_ranges, "LEAVE_ROWS", 100)
+    (each, *_) = write_links(tmp_path, 36)
+    monkeypatch.setattr(byte_ranges, "BLOCK_RECORDS", 16)
+    files = [open_capture(each.path)]
+    tasks = tuple(guessed_tasks(files, 1))
+    reader = RangeReader(Feeds.of(PLANS[:1], [each], 2), (len(files[0].data),), tasks, 8)
+    batches = list(reader(iter([pa.RecordBatch.from_pydict({"id": [0]})])))
+    assert len(batches) > 1
+    told = [row["payload"] for batch in batches for row in batch.to_pylist() if row["part"] == COUNTERS]
+    assert len(told) == 1
+    assert json.loads(told[0])["walked"]["end"] == len(files[0].data)

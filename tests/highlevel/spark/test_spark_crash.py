@@ -1,0 +1,83 @@
+"""Kill -9 and Ctrl-C at every kind of moment, start again, and nothing shows: no window lost or doubled, no counter
+wrong, no process left behind.
+
+The driver kills itself at a named place in the code, or is killed by the test as soon as it says that a micro-batch is
+done, which lands anywhere behind it. What the folder holds in the end is compared, file by file, with a run that
+nothing happened to.
+"""
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from highlevel.spark.totals import Totals, TotalsFiles
+from queries.gsql import compile_query
+from tests.harness.crashed_runs import start, wait_for_all_of
+from tests.harness.links import write_links
+from tests.harness.spark_crash_driver import MOMENTS, OPTIONS, inputs_in
+from tests.references.window_queries import QUERIES
+
+pytestmark = pytest.mark.spark
+
+
+def rows(folder: Path) -> dict[str, pa.Table]:
+    """Every result file by its name; the rows of a file have no order."""
+    files = {path.relative_to(folder).as_posix(): pq.read_table(path) for path in folder.glob("output/*/*.parquet")}
+    return {name: table.sort_by([(each, "ascending") for each in table.column_names]) for name, table in files.items()}
+
+
+def totals(folder: Path) -> Totals:
+    """Return the last totals of a run without the checksum of its offsets, which contain the time of day."""
+    files = TotalsFiles(folder / "totals")
+    return replace(files.load(files.last()), offsets="")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark, tmp_path_factory) -> tuple[Path, Path]:
+    """A folder of inputs, and the folder of a run over them that nothing happens to."""
+    from highlevel.spark.stream import StreamRun
+
+    inputs = tmp_path_factory.mktemp("inputs")
+    write_links(inputs, 42)
+    folder = tmp_path_factory.mktemp("undisturbed")
+    plans = [compile_query(query.gsql, query.name) for query in QUERIES]
+    run = StreamRun(spark, plans, inputs_in(inputs), folder, **OPTIONS)
+    run.start()
+    run.wait()
+    run.stop()
+    return inputs, folder
+
+
+def test_a_replay_killed_and_interrupted_again_and_again_leaves_what_an_undisturbed_one_does(
+    undisturbed, tmp_path: Path
+) -> None:
+    inputs, expected = undisturbed
+    last = TotalsFiles(expected / "totals").last()
+    random = Random(11)
+    moments = [*MOMENTS, "anywhere", "interrupted"]
+    random.shuffle(moments)
+    batches = sorted(random.sample(range(last), len(moments)))
+    sessions = []
+    for moment, batch in zip(moments, batches, strict=True):
+        with start(tmp_path, inputs, moment, batch) as driver:
+            sessions.append(driver.pid)
+            for line in driver.stdout:
+                if line == f"batch {batch}\n" and moment == "anywhere":
+                    driver.kill()
+                if line == f"batch {batch}\n" and moment == "interrupted":
+                    os.killpg(driver.pid, signal.SIGINT)  # what a terminal does on Ctrl-C
+        assert driver.returncode == (130 if moment == "interrupted" else -signal.SIGKILL), (moment, batch)
+    with start(tmp_path, inputs, "never", -1) as driver:
+        said = driver.stdout.read().splitlines()
+    assert driver.returncode == 0
+    assert said[-1] == f"batch {last}"
+    assert rows(tmp_path) == rows(expected)
+    assert totals(tmp_path) == totals(expected)
+    for session in [*sessions, driver.pid]:
+        wait_for_all_of(session)

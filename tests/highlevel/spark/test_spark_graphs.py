@@ -1,0 +1,61 @@
+"""Queries that are graphs on Spark itself, batch and stream: the rows and counters of the inline engine."""
+
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from highlevel.metrics import LATE_ROWS, RESULT_ROWS, WINDOWS_CLOSED
+from tests.harness.links import write_links
+from tests.harness.stream_steps import inline, same_rows
+from tests.references.graph_step_plans import PLANS
+
+METRICS = (RESULT_ROWS, WINDOWS_CLOSED, LATE_ROWS)
+
+
+@pytest.mark.spark
+def test_batch_gives_the_rows_of_one_process(spark, tmp_path: Path) -> None:
+    from highlevel.spark.batch import BatchRun, batch_dataframe
+
+    inputs = write_links(tmp_path, 5)
+    for plan in Random(5).sample(PLANS, 5):
+        want, run = inline([plan], inputs)
+        batch = BatchRun(spark, plan, inputs, slots=64)
+        assert same_rows(batch.run(), want[plan.name]), plan.name
+        for metric in METRICS:
+            assert batch.samples.total(metric) == run.samples().total(metric), (plan.name, metric.name)
+        assert [reading.records for reading in batch.readings] == [reading.records for reading in run.readings()]
+    frame = batch_dataframe(spark, plan, inputs)
+    assert frame.columns == plan.schema.names
+    assert frame.count() == want[plan.name].num_rows
+
+
+@pytest.mark.spark
+def test_a_stream_goes_on_where_it_was_stopped(spark, tmp_path: Path) -> None:
+    from highlevel.spark.stream import StreamRun
+
+    (tmp_path / "captures").mkdir()
+    inputs = write_links(tmp_path / "captures", 6)
+    plans = [plan for plan in PLANS if plan.name in ("by another", "by both times", "rolled up", "no graph", "without")]
+    got: dict[tuple[int, str], pa.Table] = {}
+
+    def take(batch_id: int, tables: dict[str, pa.Table], _: object) -> None:
+        got.update({(batch_id, name): table for name, table in tables.items()})
+
+    options = {"partitions": 2, "max_blocks": 8, "block_records": 100, "slots": 64, "on_batch": take}
+    for enough in (2, 1 << 20):
+        run = StreamRun(spark, plans, inputs, tmp_path / "run", **options)
+        run.start()
+        try:
+            while not run.wait(0.2) and len({batch_id for batch_id, _ in got}) < enough:
+                pass
+        finally:
+            run.stop()
+    want, expected = inline(plans, inputs)
+    for plan in plans:
+        found = pa.concat_tables([table for (_, name), table in sorted(got.items()) if name == plan.name])
+        assert same_rows(found, want[plan.name]), plan.name
+        for metric in METRICS:
+            told = run.samples.total(metric, query=plan.name)
+            assert told == expected.samples().total(metric, query=plan.name), (plan.name, metric.name)

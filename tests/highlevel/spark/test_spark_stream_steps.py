@@ -1,0 +1,163 @@
+"""The stream engine without Spark: planning, tasks and hosts called in the order in which Spark calls them.
+
+Hundreds of micro-batches cost what one costs on a JVM, so this is where cuts, retries and restarts are tried at every
+place. Compared with the inline engine: a promise that overtakes its rows, gets lost in a partition without rows, or is
+made too early closes a window without all of its rows. Doing each micro-batch twice, the first time perhaps not whole,
+catches state that depends on more than the micro-batch before.
+"""
+
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from capture.files.scan import scan
+from capture.metrics import PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
+from capture.open import open_capture
+from capture.packets.fields import SKIPPED
+from highlevel.inline.engine import InlineRun, Input
+from highlevel.metrics import (
+    LATE_PARTIALS,
+    PARTIALS_BEYOND_CAP,
+    PARTIALS_RECEIVED,
+    PUNCTUATION_LAG,
+    RESULT_ROWS,
+    ROWS_BEYOND_CAP,
+    WINDOWS_CLOSED,
+    WINDOWS_OPEN,
+)
+from highlevel.spark.feeds import Feeds
+from highlevel.spark.source import StreamSpec
+from highlevel.spark.totals import Totals
+from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
+from lowlevel.node.node import Node
+from queries.gsql import compile_query
+from tests.harness.links import write_links
+from tests.harness.stream_steps import PLANS, inline, same_rows, spec, steps
+
+ALL = compile_query(
+    "SELECT link, count(*) AS n FROM packets [RANGE 1 second, SLIDE 1 second, WA ts] GROUP BY link", "all"
+)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_stream_and_inline_give_the_same_rows_and_counters(seed: int, tmp_path: Path) -> None:
+    random = Random(seed)
+    inputs = write_links(tmp_path, seed)
+    made = spec(inputs, random)
+    got: dict[str, list[pa.Table]] = {plan.name: [] for plan in PLANS}
+    totals = Totals()
+    for results, after in steps(made, tmp_path / "state", random):
+        totals = after
+        for name, table in results.items():
+            got[name].append(table)
+    want, run = inline(PLANS, inputs)
+    for plan in PLANS:
+        assert same_rows(pa.concat_tables([plan.schema.empty_table(), *got[plan.name]]), want[plan.name]), plan.name
+    expected = run.samples()
+    for metric in (RECORDS_READ, PACKETS_DECODED, ROWS_ACCEPTED, ROWS_FILTERED, RESULT_ROWS, WINDOWS_CLOSED):
+        assert totals.samples.total(metric) == expected.total(metric), metric.name
+    for cause in SKIPPED:
+        assert totals.samples.total(RECORDS_SKIPPED, cause=cause) == expected.total(RECORDS_SKIPPED, cause=cause)
+    left = totals.samples.total(TABLE_EVICTIONS) + totals.samples.total(TABLE_FLUSHED)
+    assert totals.samples.total(PARTIALS_RECEIVED) == left
+    assert totals.samples.total(LATE_PARTIALS) == totals.samples.total(WINDOWS_OPEN) == 0
+    assert totals.finished(len(inputs))
+
+
+def test_a_cap_is_one_for_all_partitions_and_what_is_beyond_it_is_counted(tmp_path: Path) -> None:
+    sql = (
+        "SELECT srcIP, count(*) AS n FROM packets [RANGE ALL, SLIDE 2 minutes, WA ts, "
+        "ORIGIN '2020-01-01', CAP 4] GROUP BY srcIP"
+    )
+    plan = compile_query(sql, "since")
+    inputs = write_links(tmp_path, 8)
+    answers, run = inline([plan], inputs)
+    made = StreamSpec(Feeds.of([plan], inputs, 3), 64, 100, 3, None, 2)
+    got: list[pa.Table] = []
+    totals = Totals()
+    for results, after in steps(made, tmp_path / "state", Random(0)):
+        totals = after
+        got += results.values()
+    assert same_rows(pa.concat_tables(got), answers["since"])
+    assert len(set(answers["since"]["srcIP"].to_pylist())) == 4
+    assert run.samples().total(ROWS_BEYOND_CAP) == totals.samples.total(ROWS_BEYOND_CAP) > 0
+    assert totals.samples.total(PARTIALS_BEYOND_CAP) > 0
+
+
+def test_a_window_closes_in_the_micro_batch_that_brings_the_promise(tmp_path: Path) -> None:
+    inputs = write_links(tmp_path, 1)[:1]
+    random = Random(0)
+    made = StreamSpec(Feeds.of(PLANS[:1], inputs, 2), 64, 100, 1, None, 1)
+    arrived = [results for results, _ in steps(made, tmp_path / "state", random)]
+    assert len(arrived) == 18
+    assert sum("pairs" in results for results in arrived) > 10
+
+
+def test_inputs_without_a_packet_end_in_the_first_micro_batch(tmp_path: Path) -> None:
+    inputs = [each for each in write_links(tmp_path, 2) if each.link == "silent"]
+    made = StreamSpec(Feeds.of(PLANS, inputs, 2), 64, 100, 1, None, 1)
+    (only,) = steps(made, tmp_path / "state", Random(0))
+    assert only[0] == {}
+    assert only[1].finished(1)
+
+
+def test_a_micro_batch_of_nothing_but_an_unread_input_carries_the_state_on(tmp_path: Path) -> None:
+    inputs = [Input(each.link, each.path, stream=each.link) for each in write_links(tmp_path, 3)]
+    plans = [compile_query("SELECT link, count(*) AS n FROM main1 GROUP BY link", "main1")]
+    made = StreamSpec(Feeds.of(plans, inputs, 2), 64, 100, 1, None, 1)
+    found = [results["main1"] for results, _ in steps(made, tmp_path / "state", Random(0)) if "main1" in results]
+    assert pa.concat_tables(found).equals(inline(plans, inputs)[0]["main1"])
+
+
+def test_a_query_reads_the_inputs_that_its_streams_name(tmp_path: Path) -> None:
+    inputs = [Input(each.link, each.path, stream=each.link) for each in write_links(tmp_path, 3)]
+    plans = [
+        compile_query(f"SELECT link, count(*) AS n FROM {name} GROUP BY link", name) for name in ("main1", "jumps")
+    ]
+    made = spec(inputs, Random(5), plans)
+    got = {name: table for results, _ in steps(made, tmp_path / "state", Random(0)) for name, table in results.items()}
+    assert {name: table["link"].to_pylist() for name, table in got.items()} == {"main1": ["main1"], "jumps": ["jumps"]}
+
+
+@pytest.mark.slow("many micro-batches")
+def test_the_lag_is_behind_the_newest_packet_of_the_querys_own_links(tmp_path: Path) -> None:
+    """The link `jumps` brings packets dated a year ahead, which are no business of a query on main1."""
+    inputs = [Input(each.link, each.path, stream=each.link) for each in write_links(tmp_path, 3)]
+    plans = [
+        compile_query(
+            f"SELECT link, count(*) AS n FROM {name} [RANGE 1 second, SLIDE 1 second, WA ts] GROUP BY link", name
+        )
+        for name in ("main1", "jumps")
+    ]
+    made = StreamSpec(Feeds.of(plans, inputs, 2), 64, 20, 1, None, 1)
+    streamed = [Samples(after.samples) for _, after in steps(made, tmp_path / "state", Random(0))]
+    run = InlineRun(plans, inputs, threads=1, block_records=20)
+    for told in (streamed, [run.samples() for _ in run.results()]):
+        assert max(samples.total(PUNCTUATION_LAG, query="jumps") for samples in told) > 300 * 86_400
+        assert max(samples.total(PUNCTUATION_LAG, query="main1") for samples in told) < 3600
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_memory_of_tables_is_that_of_all_tasks_of_a_link(tasks: int, tmp_path: Path) -> None:
+    inputs = write_links(tmp_path, 3)[:1]
+    made = StreamSpec(Feeds.of([ALL], inputs, 2), 64, 100, 6, None, tasks)
+    held = [after.samples.total(TABLE_BYTES) for _, after in steps(made, tmp_path / "state", Random(0))]
+    assert held == [tasks * one_table(inputs[0], 100)] * 3
+
+
+def test_memory_of_tables_is_that_of_all_open_files_of_a_link(tmp_path: Path) -> None:
+    inputs = [Input("same", each.path) for each in write_links(tmp_path, 3)[:2]]
+    run = InlineRun([ALL], inputs, slots=64, threads=1, block_records=100)
+    held = [run.samples().total(TABLE_BYTES) for _ in run.results()]
+    assert max(held) == 2 * one_table(inputs[0], 100)
+
+
+def one_table(each: Input, capacity: int) -> int:
+    """Bytes of the table of ALL, once it is made."""
+    file = open_capture(each.path)
+    node = Node(each.link, file, [ALL.leaves[0].low], 64, capacity)
+    for _ in node.process(scan(file, 100).blocks[0]):
+        pass
+    return node.queries[0].bytes

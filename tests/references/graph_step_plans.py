@@ -1,0 +1,32 @@
+"""Plans of graphs that the stream engine runs step by step."""
+
+from queries.gsql import compile_query
+
+PAIR = "FROM Main1 S [RANGE 3 s, WA ts], Main2 A [RANGE 2 s, WA ts] WHERE S.srcIP = A.srcIP"
+
+
+QUERIES = {
+    "rows": "SELECT ts, srcIP, len FROM Main1 WHERE len > 100",
+    "distinct": "SELECT DISTINCT ts/60 AS minute, srcIP FROM packets",
+    "pairs": f"SELECT S.ts, A.ts - S.ts AS apart, S.srcIP, A.len {PAIR}",
+    "without": PAIR.replace("FROM Main1", "SELECT S.ts, S.srcIP, A.ts AS other FROM Main1")
+    .replace(", Main2", " LEFT JOIN Main2")
+    .replace("WHERE", "ON"),
+    "by the key": f"SELECT S.srcIP, count(*) AS n [RANGE 20 s, SLIDE 10 s, WA S.ts] {PAIR} GROUP BY S.srcIP",
+    "by another": "SELECT A.len, count(*) AS n, sum(S.len) AS s [RANGE 20 s, SLIDE 10 s, WA A.ts] "
+    f"{PAIR} GROUP BY A.len",
+    "by nothing": f"SELECT count(*) AS n [RANGE 1 minute, SLIDE 1 minute, WA S.ts] {PAIR}",
+    "by both times": f"SELECT S.ts/10 AS s, A.ts/10 AS a, count(*) AS n {PAIR} GROUP BY S.ts/10, A.ts/10",
+    "of itself": "SELECT count(*) AS n FROM packets a, packets b [RANGE TUMBLING 1 s, WA ts] WHERE a.srcIP = b.destIP",
+    "rolled up": "WITH t AS (SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP) "
+    "SELECT n, count(*) AS sources FROM t [RANGE 1 minute, SLIDE 1 minute, WA ts] GROUP BY n",
+    "three times": "WITH t AS (SELECT srcIP, count(*) AS n FROM packets [RANGE 9 s, SLIDE 9 s, WA ts] GROUP BY srcIP)"
+    ", u AS (SELECT n, count(*) AS m FROM t [RANGE 18 s, SLIDE 18 s, WA ts] GROUP BY n) "
+    "SELECT m, max(n) AS most FROM u [RANGE 1 minute, SLIDE 1 minute, WA ts] GROUP BY m",
+    "with a leaf": "WITH t AS (SELECT srcIP, count(*) AS n FROM packets [RANGE 1 s, SLIDE 1 s, WA ts] GROUP BY srcIP) "
+    "SELECT t.n, p.len, p.ts FROM t [RANGE 1 s, WA ts], Main1 p [RANGE 1 s, WA ts] WHERE t.n = p.ttl",
+    "no graph": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP",
+}
+
+
+PLANS = [compile_query(sql, name) for name, sql in QUERIES.items()]

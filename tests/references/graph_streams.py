@@ -1,0 +1,163 @@
+"""Random disordered streams with grammatical promises of one or two progressing columns, and what every operator of a
+graph keeps on them: no row that a promise covers, no promise that falls, no state behind the end, nothing that depends
+on where a restart came or on the order between two promises."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from highlevel.plan.operators.operator import GraphItem, NodeOperator, lows_of
+from lowlevel.punctuation import BEGINNING, END, JointPunctuation, Punctuation
+from tests.references.operator_contract import through_ipc
+
+Row = tuple
+Lows = tuple[int, ...]
+Event = tuple[int, list[Row] | Lows]
+"""A port, and rows that come on it together, or the bounds of a promise."""
+
+Times = Callable[[Row], Sequence[int | None]]
+"""The progressing values of a row."""
+
+
+def is_covered(times: Sequence[int | None], lows: Lows) -> bool:
+    """The definition: below in every progressing column; a stream that has ended is below nowhere."""
+    return all(low == END or (time is not None and time < low) for time, low in zip(times, lows, strict=True))
+
+
+def stream(random: Random, rows: list[Row], times: Times, width: int) -> list[list[Row] | Lows]:
+    """Rows in batches, in their order, with promises that no later row contradicts; the last is the end."""
+    events: list[list[Row] | Lows] = []
+    said: Lows = (BEGINNING,) * width
+    at = 0
+    while at < len(rows):
+        size = random.randint(1, 4)
+        events.append(rows[at : at + size])
+        at += size
+        if random.random() < 0.6:
+            later = [times(row) for row in rows[at:]]
+            lows = _grammatical(random, later, said)
+            if lows != said and BEGINNING not in lows:
+                events.append(lows)
+                said = lows
+    return [*events, (END,) * width]
+
+
+def _grammatical(random: Random, later: list[Sequence[int | None]], said: Lows) -> Lows:
+    firsts = [time for time, *_ in later if time is not None]
+    lowest = min(firsts, default=1000) - random.choice([0, 0, 3])
+    if len(said) == 1:
+        return (max(said[0], lowest),)
+    first = max(said[0], lowest + random.choice([0, 2, 9, 30]))
+    inside = [second for time, second in later if time is not None and time < first and second is not None]
+    second = min(inside, default=max(said[1], first)) - random.choice([0, 0, 2])
+    return (first, second) if second >= said[1] else said
+
+
+def interleaved(random: Random, streams: Sequence[list[list[Row] | Lows]]) -> list[Event]:
+    """One order of the events of all ports, each in its own order."""
+    left = [list(each) for each in streams]
+    events = []
+    while any(left):
+        port = random.choice([port for port, each in enumerate(left) if each])
+        events.append((port, left[port].pop(0)))
+    return events
+
+
+def shuffled(random: Random, events: list[Event]) -> list[Event]:
+    """The same events with the rows between two promises of anybody in another order."""
+    run: list[tuple[int, Row]] = []
+    found: list[Event] = []
+    for port, what in [*events, (0, ())]:
+        if isinstance(what, list):
+            run += [(port, row) for row in what]
+            continue
+        random.shuffle(run)
+        found += [(of, [row]) for of, row in run]
+        run = []
+        if what:
+            found.append((port, what))
+    return found
+
+
+def item(what: list[Row] | Lows, schema: pa.Schema) -> GraphItem:
+    if isinstance(what, list):
+        columns = [pa.array(values, field.type) for values, field in zip(zip(*what, strict=True), schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return Punctuation("link", what[0]) if len(what) == 1 else JointPunctuation("link", (what[0], what[1]))
+
+
+def feed(operator: NodeOperator, event: Event, schema: pa.Schema) -> list[GraphItem]:
+    port, what = event
+    given = item(what, schema)
+    return list(operator.rows(port, given) if isinstance(given, pa.RecordBatch) else operator.punctuate(port, given))
+
+
+def rows_of(items: Iterable[GraphItem]) -> Counter[Row]:
+    """All rows that left, floats rounded to what does not depend on the order of additions."""
+    found = (tuple(row.values()) for each in items if isinstance(each, pa.RecordBatch) for row in each.to_pylist())
+    return Counter(found)
+
+
+def marks_of(items: Iterable[GraphItem]) -> list[GraphItem]:
+    return [each for each in items if not isinstance(each, pa.RecordBatch)]
+
+
+def check(
+    make: Callable[[], NodeOperator],
+    events: list[Event],
+    schema: pa.Schema,
+    progress: Sequence[str],
+    random: Random,
+    watch: Callable[[Any, Event], None] = lambda *_: None,
+) -> Counter[Row]:
+    """Run an operator whose results progress with the columns `progress`; check what all keep; return its rows.
+
+    `watch` is called behind each event.
+    """
+    operator = make()
+    width = max(1, len(progress))
+    said: Lows = (BEGINNING,) * width
+    trace: list[list[GraphItem]] = []
+    for event in events:
+        trace.append(feed(operator, event, schema))
+        for each in trace[-1]:
+            if isinstance(each, pa.RecordBatch):
+                assert each.num_rows, "an empty batch is no item"
+                times = zip(*(each.column(name).to_pylist() for name in progress), strict=True)
+                covered = [row for row in times if BEGINNING not in said and is_covered(row, said)]
+                assert not covered, f"{covered} after the promise {said}"
+                assert set(said) != {END}, "a row behind the end"
+            else:
+                lows = lows_of(each, width)
+                assert all(low >= before for low, before in zip(lows, said, strict=True)), f"{lows} after {said}"
+                said = lows
+        watch(operator, event)
+    assert set(said) == {END}, f"said {said} at the end"
+    _check_restart(make, events, schema, trace, random)
+    rows = rows_of(each for items in trace for each in items)
+    again = make()
+    assert rows_of(each for event in shuffled(random, events) for each in feed(again, event, schema)) == rows
+    return rows
+
+
+def _check_restart(
+    make: Callable[[], NodeOperator],
+    events: list[Event],
+    schema: pa.Schema,
+    trace: list[list[GraphItem]],
+    random: Random,
+) -> None:
+    place = random.randrange(len(events))
+    stopped, restarted = make(), make()
+    for event in events[:place]:
+        feed(stopped, event, schema)
+    restarted.restore(through_ipc(stopped.snapshot()))
+    for event, expected in zip(events[place:], trace[place:], strict=True):
+        items = feed(restarted, event, schema)
+        assert rows_of(items) == rows_of(expected)
+        assert marks_of(items) == marks_of(expected)

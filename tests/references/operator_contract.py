@@ -1,0 +1,170 @@
+"""The Operator contract, checked for any operator on any grammatical interleaving of its inputs.
+
+What it can catch, beside wrong results: a row behind a punctuation that covers it, punctuation that goes back, is
+swallowed or is said twice, results that depend on the order of arrival, state that outlives its windows, and state
+that a restart loses or doubles.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from random import Random
+
+import pyarrow as pa
+
+from highlevel.operators.operator import Operator
+from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
+from tests.references.windows_oracle import Arrival
+
+Event = tuple[int, Item]
+"""An input's port, and what comes in on it."""
+
+
+@dataclass(frozen=True)
+class Contract:
+    """How to make an operator, and what its words mean.
+
+    `progress` is the smallest value of a batch that punctuation speaks of. `promise` is what the operator has to have
+    said, given the bounds of all ports; BEGINNING is nothing yet. `held` counts the rows a snapshot holds. Where
+    `once`, the operator does not repeat a promise.
+    """
+
+    make: Callable[[], Operator]
+    ports: int
+    progress: Callable[[pa.RecordBatch], int]
+    promise: Callable[[list[int]], int]
+    held: Callable[[dict[str, pa.Table]], int]
+    once: bool = True
+
+
+def interleaved(random: Random, inputs: list[list[Arrival | int]]) -> list[tuple[int, Arrival | int]]:
+    """One arrival order of all inputs; each input keeps its own."""
+    places = [0] * len(inputs)
+    weights = [random.choice([0.15, 0.5, 0.85]) for _ in inputs]
+    order = []
+    while True:
+        open_ports = [port for port, events in enumerate(inputs) if places[port] < len(events)]
+        if not open_ports:
+            return order
+        port = random.choices(open_ports, [weights[each] for each in open_ports])[0]
+        order.append((port, inputs[port][places[port]]))
+        places[port] += 1
+
+
+def reordered(random: Random, events: list[Arrival | int]) -> list[Arrival | int]:
+    """The same input in another order that its punctuation allows: a tuple may come at any time before one above it."""
+    marks = [each for each in events if isinstance(each, int)]
+    slots: list[list[Arrival | int]] = [[] for _ in marks]
+    for each in events:
+        if not isinstance(each, int):
+            last = next(place for place, low in enumerate(marks) if low > each.ts)
+            slots[random.randint(0, last)].append(each)
+    for slot in slots:
+        random.shuffle(slot)
+    return [each for slot, mark in zip(slots, marks, strict=True) for each in [*slot, mark]]
+
+
+def batched(
+    random: Random, order: Iterable[tuple[int, Arrival | int]], batch: Callable[[list[Arrival]], pa.RecordBatch]
+) -> list[Event]:
+    """Put neighbouring tuples of a port into batches of random lengths, punctuation between them."""
+    events: list[Event] = []
+    waiting: list[Arrival] = []
+    port = 0
+    for next_port, each in order:
+        if waiting and (next_port != port or isinstance(each, int) or random.random() < 0.4):
+            events.append((port, batch(waiting)))
+            waiting = []
+        port = next_port
+        if isinstance(each, int):
+            events.append((port, Punctuation(f"link{port}", each)))
+        else:
+            waiting.append(each)
+    return events
+
+
+def feed(operator: Operator, event: Event) -> list[Item]:
+    port, item = event
+    return list(operator.punctuate(port, item) if isinstance(item, Punctuation) else operator.rows(port, item))
+
+
+def rows_of(items: Iterable[Item]) -> Counter[tuple]:
+    """The multiset of rows in a list of items."""
+    return Counter(
+        tuple(row.values()) for item in items if isinstance(item, pa.RecordBatch) for row in item.to_pylist()
+    )
+
+
+def rows_behind_promises(items: Iterable[Item]) -> list[tuple]:
+    """The rows of items up to the end, none with a time (its first column) below a promise before it."""
+    promised = BEGINNING
+    found: list[tuple] = []
+    for item in items:
+        if isinstance(item, Punctuation):
+            assert item.low > promised
+            promised = item.low
+        else:
+            assert item.num_rows > 0
+            assert min(item.column(0).to_pylist()) >= promised
+            found += zip(*(each.to_pylist() for each in item.columns), strict=True)
+    assert promised == END
+    return found
+
+
+def through_ipc(tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
+    """Write the tables of a snapshot as Arrow IPC, and read them again."""
+    read = {}
+    for name, table in tables.items():
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        read[name] = pa.ipc.open_stream(sink.getvalue()).read_all()
+    return read
+
+
+def check(contract: Contract, events: list[Event]) -> list[list[Item]]:
+    """Run an operator over events that end all ports, check what all keep, and return its items by event."""
+    operator = contract.make()
+    bounds = [BEGINNING] * contract.ports
+    said = BEGINNING
+    trace = []
+    for event in events:
+        items = feed(operator, event)
+        for item in items:
+            if isinstance(item, Punctuation):
+                assert item.low > said or (item.low == said and not contract.once), f"{item} after {said}"
+                said = item.low
+            else:
+                assert item.num_rows > 0, "an empty batch is no item"
+                assert contract.progress(item) >= said, f"{item.to_pylist()} after the promise {said}"
+        if isinstance(event[1], Punctuation):
+            bounds[event[0]] = max(bounds[event[0]], event[1].low)
+        assert said == contract.promise(bounds), f"after {event}: said {said}"
+        trace.append(items)
+    assert said == END
+    assert contract.held(operator.snapshot()) == 0, "state outlived the end"
+    return trace
+
+
+def check_restart(contract: Contract, events: list[Event], trace: list[list[Item]], place: int, *, ipc: bool) -> None:
+    """A new operator that takes over the state at `place` says what the undisturbed one of `trace` said."""
+    stopped, restarted = contract.make(), contract.make()
+    for event in events[:place]:
+        feed(stopped, event)
+    state = stopped.snapshot()
+    restarted.restore(through_ipc(state) if ipc else state)
+    for event, expected in zip(events[place:], trace[place:], strict=True):
+        items = feed(restarted, event)
+        assert rows_of(items) == rows_of(expected)
+        assert marks_of(items) == marks_of(expected)
+
+
+def all_rows(trace: list[list[Item]]) -> Counter[tuple]:
+    """The multiset of all rows of a run."""
+    return rows_of(item for items in trace for item in items)
+
+
+def marks_of(items: Iterable[Item]) -> list[Item]:
+    return [item for item in items if isinstance(item, Punctuation)]

@@ -1,0 +1,198 @@
+"""Slow reference implementations of the plan's operators, one for each entry of `highlevel.plan.registry`.
+
+A reference draws a node for a seed and computes the node's rows from the rows of its inputs, by the definition. Inputs
+have the columns `ts, other, g, n` and one or two time columns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import pyarrow as pa
+
+from highlevel.aggregation import Aggregation, Output
+from highlevel.joins.spec import Band, JoinSpec, Progress, Side
+from highlevel.plan.nodes import (
+    Apply,
+    Distinct,
+    Join,
+    Leaf,
+    Node,
+    PairGroups,
+    Progressing,
+    Select,
+    Union,
+    Windowed,
+)
+from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
+from lowlevel.expressions.tree import Binary, Column, Literal
+from lowlevel.expressions.types import Op, Type
+from lowlevel.plan import ARROW_TYPES, Key, LowLevelPlan
+from lowlevel.subaggregates import Kind, SubAggregate
+from tests.references.windows_oracle import Spec
+
+TS, OTHER = Column("ts", Type.INT), Column("other", Type.INT, nullable=True)
+GROUP, NUMBER = Column("g", Type.TEXT, nullable=True), Column("n", Type.INT)
+LEAF = Leaf("q", ("a",), LowLevelPlan(None, (Key("g", GROUP),), (), 1, reduced=False))
+ROWS = Apply(LEAF, tuple(Output(each.name, each) for each in (TS, OTHER, GROUP, NUMBER)), (Progressing("ts", "pane"),))
+"""Rows `ts, other, g, n` that progress by ts; as nothing of it is run, it need not be able to."""
+
+
+class Pairs(Apply):
+    """The same rows, with promises about both times: what a join gives."""
+
+    @property
+    def progress(self) -> tuple[str, ...]:
+        return ("ts", "other")
+
+
+PAIRS = Pairs(LEAF, ROWS.outputs, ())
+
+
+def schema_of(node: Node) -> pa.Schema:
+    return pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
+
+
+def seconds(value: int) -> Literal:
+    return Literal(value, Type.INT)
+
+
+def made_rows(random: Random, *, nulls: bool = False) -> list[tuple]:
+    """Rows `ts, other, g, n` over few times, so that ties are common, each up to 0, 10 or 80 late."""
+    late = random.choice([0, 10, 80])
+    rows = []
+    for number in range(random.randint(1, 40)):
+        ts = random.randrange(100)
+        other = None if nulls and random.random() < 0.2 else max(0, ts + random.randint(-9, 9))
+        rows.append((ts + random.random() * late, (ts, other, random.choice(["a", "b", None]), number % 5)))
+    return [row for _, row in sorted(rows, key=lambda each: each[0])]
+
+
+def by_ts(row: tuple) -> tuple[int]:
+    return (row[0],)
+
+
+def by_both(row: tuple) -> tuple[int, int | None]:
+    return row[0], row[1]
+
+
+def plan_of(window: SlidingWindow, group: tuple[Key, ...]) -> Aggregation:
+    """Count, sum, least and last of the rows of each group."""
+    total, least, last = (
+        SubAggregate("s", Kind.SUM, NUMBER),
+        SubAggregate("m", Kind.MIN, NUMBER),
+        (SubAggregate("t", Kind.LATEST, NUMBER), SubAggregate("l", Kind.LAST, NUMBER)),
+    )
+    low = LowLevelPlan(None, group, (SubAggregate("c", Kind.COUNT), total, least, *last), window.pane, window.origin)
+    names = [key.name for key in group]
+    kinds = {key.name: key.expression.type for key in group}
+    shown = (*names, "c", "s", "m", "l")
+    select = tuple(Output(name, Column(name, kinds.get(name, Type.INT), nullable=True)) for name in shown)
+    return Aggregation(window, low, tuple(names), None, select)
+
+
+def summary(rows: list[tuple]) -> tuple:
+    return len(rows), sum(n for *_, n in rows), min(n for *_, n in rows), max((ts, n) for ts, _, _, n in rows)[1]
+
+
+Inputs = Sequence[Sequence[tuple]]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Draws a node of one type; computes its rows from the rows of its inputs."""
+
+    node: Callable[[Random], Node]
+    rows: Callable[[Node, Inputs], Counter[tuple]]
+
+
+def _input(random: Random) -> Node:
+    return random.choice([ROWS, PAIRS])
+
+
+def _selected(node: Node, inputs: Inputs) -> Counter[tuple]:
+    return Counter(row for row in inputs[0] if row[1] is not None and row[1] < row[0])
+
+
+def _applied(node: Node, inputs: Inputs) -> Counter[tuple]:
+    return Counter((ts, g, 2 * n) for ts, _, g, n in inputs[0])
+
+
+def _united(node: Node, inputs: Inputs) -> Counter[tuple]:
+    return Counter(row for rows in inputs for row in rows)
+
+
+def _distinct(node: Node, inputs: Inputs) -> Counter[tuple]:
+    return Counter(set(inputs[0]))
+
+
+def _join(random: Random) -> Join:
+    columns = [("ts", "ts"), ("g", "g"), ("n", "n")]
+    left, right = (Side(schema_of(ROWS), "ts", tuple((name, f"{side}.{name}") for name, _ in columns)) for side in "lr")
+    spec = JoinSpec(left, right, Band(random.randint(0, 20), random.randint(0, 20)), ((GROUP, GROUP),))
+    return Join(ROWS, ROWS, spec, random.choice([Progress.LEFT, Progress.RIGHT, Progress.JOINT]))
+
+
+def _joined(node: Node, inputs: Inputs) -> Counter[tuple]:
+    assert isinstance(node, Join)
+    window = node.spec.window
+    assert isinstance(window, Band)
+    return Counter(
+        (*(left[0], left[2], left[3]), *(right[0], right[2], right[3]))
+        for left in inputs[0]
+        for right in inputs[1]
+        if left[2] is not None and left[2] == right[2] and window.low <= right[0] - left[0] <= window.high
+    )
+
+
+def _windowed(random: Random) -> Windowed:
+    window = SlidingWindow(random.randint(1, 100), random.randint(1, 30), random.randint(-100, 100))
+    return Windowed(ROWS, plan_of(window, (Key("g", GROUP),)), "ts")
+
+
+def _in_windows(node: Node, inputs: Inputs) -> Counter[tuple]:
+    assert isinstance(node, Windowed)
+    window, groups = node.aggregation.window, dict[tuple, list[tuple]]()
+    spec = Spec(window.range, window.slide, window.origin)
+    for row in inputs[0]:
+        for wid in spec.wids(row[0]):
+            groups.setdefault((*spec.extent(wid), row[2]), []).append(row)
+    return Counter((*key, *summary(rows)) for key, rows in groups.items())
+
+
+def _pair_groups(random: Random) -> PairGroups:
+    interval = random.choice([1, 7, 20])
+    key = Key("k", TS if interval == 1 else Binary(Op.DIV, TS, seconds(interval)))
+    return PairGroups(_input(random), plan_of(WHOLE_INPUT, (Key("g", GROUP), key)), (("ts", interval, "k"),))
+
+
+def _in_pair_groups(node: Node, inputs: Inputs) -> Counter[tuple]:
+    assert isinstance(node, PairGroups)
+    ((_, interval, _),) = node.times
+    groups: dict[tuple, list[tuple]] = {}
+    for row in inputs[0]:
+        groups.setdefault((row[2], row[0] // interval), []).append(row)
+    return Counter((*key, *summary(rows)) for key, rows in groups.items())
+
+
+REFERENCES: Mapping[type[Node], Reference] = {
+    Union: Reference(lambda random: Union((_input(random),) * random.randint(1, 4)), _united),
+    Select: Reference(lambda random: Select(_input(random), Binary(Op.LT, OTHER, TS)), _selected),
+    Apply: Reference(
+        lambda random: Apply(
+            ROWS,
+            (Output("ts", TS), Output("g", GROUP), Output("twice", Binary(Op.MUL, NUMBER, seconds(2)))),
+            (Progressing("ts", "ts"),),
+        ),
+        _applied,
+    ),
+    Distinct: Reference(
+        lambda random: Distinct(Apply(LEAF, ROWS.outputs[:3], ROWS.progressing), ("ts", "other", "g")), _distinct
+    ),
+    Join: Reference(_join, _joined),
+    Windowed: Reference(_windowed, _in_windows),
+    PairGroups: Reference(_pair_groups, _in_pair_groups),
+}
