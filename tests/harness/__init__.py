@@ -1,0 +1,1 @@
+"""Processes, servers and other set-ups that tests use."""

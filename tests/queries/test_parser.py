@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +31,7 @@ def queries() -> tuple[str, ...]:
     texts = [query.sql("Main1", "Main2") for query in CATALOGUE.values()]
     texts += [text for page in GUIDE.glob("*.md") for block in blocks_of(page) for text in sql_statements(block)]
     texts += [path.read_bytes().decode() for path in (ROOT / "tests/fuzz/corpus/sql").iterdir()]
-    for path in Path(__file__).parent.rglob("*.py"):
+    for path in (ROOT / "tests").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and "SELECT" in node.value:
                 texts.append(node.value)

@@ -1,0 +1,1 @@
+"""Tests of whole commands and of several parts together."""

@@ -1,0 +1,1 @@
+"""Tests of `highlevel/slide_by_tuple`."""
