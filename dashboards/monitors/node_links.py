@@ -97,7 +97,7 @@ def open_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[S
     fed = fed_links(pipeline, leaves, links)
     for link in links:
         if not fed[link.name]:
-            say(f"link {link.name}: no query reads it, so it is left alone")
+            say(f"link {link.name}: no query reads it, so it is not opened")
     read = [link for link in links if fed[link.name]]
     opened: list[Link] = []
     try:
@@ -141,7 +141,11 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
         raise
     say(f"link {link.name}: {link.capture} into {link.spool}, for {', '.join(leaf.name for leaf in leaves)}")
     how = f"flush {node.flushing_text()}; promise {link.knowledge_text(live=live)}"
-    what = f"{slots:,} slots each, {spelled_bytes(tables)} at most" if tables else "none, each row goes up by itself"
+    what = (
+        f"{slots:,} slots per table, at most {spelled_bytes(tables)} for all tables"
+        if tables
+        else "none, each row is passed on as it is"
+    )
     say(f"  tables: {what}; {how}")
     say(f"  spool: {spool_bounds(node)}")
     if capturing.sets_lost:

@@ -64,11 +64,11 @@ def _read_by_run(leaves: Sequence[Leaf]) -> Iterator[str]:
         yield _line("flush", f"{Policy.AT_ONCE}, and all at the end of each task")
         yield from _tables(leaves, TABLE_SLOTS, Flushing())
         if any(leaf.low.reduced for leaf in leaves):
-            yield _line("memory", "that of the tables, for each task at work")
+            yield _line("memory", "each running task has its own tables")
 
 
 def _read_for(leaves: Sequence[Leaf]) -> Iterator[str]:
-    yield _line("queries", ", ".join(dict.fromkeys(leaf.name for leaf in leaves)) or "none: it is left alone")
+    yield _line("queries", ", ".join(dict.fromkeys(leaf.name for leaf in leaves)) or "none: this link is not read")
 
 
 def _tables(leaves: Sequence[Leaf], slots: int, flushing: Flushing) -> Iterator[str]:
@@ -76,17 +76,17 @@ def _tables(leaves: Sequence[Leaf], slots: int, flushing: Flushing) -> Iterator[
     low = [leaf.low for leaf in leaves]
     if any(plan.reduced for plan in low):
         together = spelled_bytes(bytes_at_most(slots, low, flushing))
-        yield _line("tables", f"{slots:,} slots each, {together} at most of all that can occur")
+        yield _line("tables", f"{slots:,} slots per table, at most {together} for all tables")
     tables = share(low, feeding=flushing.policy is Policy.AT_ONCE)
     for shared in tables:
         names = ", ".join(dict.fromkeys(leaves[sharer.number].name for sharer in shared.sharers))
         if not shared.plan.reduced:
-            yield _line("no table", f"{names}: each row goes up by itself")
+            yield _line("no table", f"{names}: each row is passed on as it is")
             continue
         whose = f"{names}: shared, as they keep the same groups" if len(shared.sharers) > 1 else names
         if shared.feeder is not None:
             finer = leaves[tables[shared.feeder].sharers[0].number].name
-            whose += f"; fed from what leaves that of {finer}, not from packets"
+            whose += f"; reads the partials of the table of {finer}, not packets"
         versions = len(possible_versions(shared.plan))
         yield _line("table", whose + (f"; up to {versions}, by the IP versions of addresses" if versions > 1 else ""))
 

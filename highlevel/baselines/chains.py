@@ -120,9 +120,9 @@ class Chains:
             self.tails = np.append(self.tails, np.full(max(keys, len(self.tails) * 5 // 4) - len(self.tails), NOBODY))
 
     def probe(self, named: Words, lows: Words, highs: Words) -> tuple[Words, Words]:
-        """Return the pairs of rows by their places in `named` and rows held by their places among those.
+        """Return the matching pairs as two arrays: indexes of rows in `named`, and indexes of stored rows.
 
-        The clocks of the rows held are within `[lows, highs]`.
+        The times of the stored rows are within `[lows, highs]`.
         """
         pairs = []
         state = np.array([0, BEGIN], np.int64)

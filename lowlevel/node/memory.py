@@ -70,7 +70,7 @@ def _taken(plans: Sequence[LowLevelPlan], flushing: Flushing) -> tuple[int, int,
 
 
 def _laid_out(shared: SharedPlan) -> int:
-    """Return the bytes of the buffers of a table: panes of its feeder's entries, or pieces of rows."""
+    """Return the bytes of a table's input buffer: panes of entries, if another table feeds it, or pieces of rows."""
     if shared.feeder is not None:
         return 8 * BLOCK_RECORDS
     return PIECE_WORDS * 8 * BLOCK_RECORDS if shared.plan.spread else 0

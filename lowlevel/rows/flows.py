@@ -100,7 +100,7 @@ class FlowColumns(Mapping[str, AnyVector]):
 
 
 def corrected(raw: Numbers, num: Numbers, den: Numbers) -> Numbers:
-    """Multiply counters by their rates, rounded to the nearest; a rate of 0 packets of 1 is none.
+    """Multiply counters by their sampling rates, rounded to the nearest; a numerator of 0 means no known rate.
 
     >>> corrected(np.array([3, 5, 7]), np.array([100, 0, 5]), np.array([1, 1, 2])).tolist()
     [300, 5, 18]
@@ -108,12 +108,12 @@ def corrected(raw: Numbers, num: Numbers, den: Numbers) -> Numbers:
     if (num <= 1).all() and (den == 1).all():
         return raw
     rate = np.where(num == 0, den, num)
-    # Whole multiples of the denominator first: only a result that does not fit 64 bits does overflow.
+    # Whole multiples of the denominator first: only a result that does not fit into 64 bits overflows.
     return raw // den * rate + (raw % den * rate + den // 2) // den
 
 
 CARRIER = ("ts", "srcIP", "srcPort", "destPort", "protocol", "payload")
-"""What is decoded of the packets that may carry exports."""
+"""Columns that are decoded of packets that may contain exports."""
 
 ARRIVAL = "arrival_ts"
 
@@ -129,10 +129,11 @@ class FlowRows:
 
 
 class FlowReader:
-    """Rows of the kind `flows`. Their ts is the flow's end, so that a block's `low` says nothing about them.
+    """Rows of the kind `flows`. Their ts is the end of the flow, so the watermark of a block is not theirs.
 
-    The capture's time of the datagram is their arrival. A file of bare messages has none but the exporter's own.
-    What a datagram means hangs on those before it: **one reader reads all blocks of a capture, in order**.
+    The capture time of the datagram is the arrival of its rows. A file of bare export messages has no capture time;
+    the exporter's time is used. Datagrams are decoded with the templates of earlier ones: **one reader reads all blocks
+    of a capture, in order**.
     """
 
     exact_low = False
@@ -200,7 +201,7 @@ class FlowReader:
         return self.recording.earlier(session.key, template)
 
     def _learn_rates(self, session: Session, sampling: Sampling | None, started: int | None) -> None:
-        """Take over what other files say of a session that has not said it itself in this one."""
+        """Use sampling rate and start time from other files, for a session without them in this file."""
         if sampling is not None and not session.sampling.default and not session.sampling.keyed:
             session.sampling = Sampling(sampling.default, dict(sampling.keyed))
             self.decoder.sessions.update_sampling(session)

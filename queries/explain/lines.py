@@ -29,7 +29,7 @@ def low_lines(leaf: Leaf, aggregation: Aggregation, watched: list[str]) -> Itera
     """Yield the lines about the part that runs next to the packets."""
     low = leaf.low
     kind = columns_of_kind(low.kind)
-    where = "in a table of fixed size" if low.reduced else "and each row goes up by itself"
+    where = "in a table of fixed size" if low.reduced else "and each row is passed on as it is"
     yield f"low level: next to the {low.kind}, once per link, {where}"
     bound = "the files bound to it" if len(leaf.streams) == 1 else "the files bound to each, every link on its own"
     bound = "those of every link, or of the one that has this name" if leaf.of_every_link else bound

@@ -45,7 +45,7 @@ def graph_lines(plan: Plan) -> Iterator[str]:
 
 
 def _low_level(leaf: Leaf) -> str:
-    how = "in a table of fixed size" if leaf.low.reduced else "and each row that is kept goes up by itself"
+    how = "in a table of fixed size" if leaf.low.reduced else "and each row that passes WHERE is passed on as it is"
     return f"low level, next to the {leaf.low.kind}, once per link, {how}"
 
 

@@ -1,8 +1,8 @@
-"""A query that others can read: its columns, which of them are times, and the node that gives its rows.
+"""A query that another query reads: its columns, its time columns, and the node with its rows.
 
-Rows of windows have `ts`, which is their window's start, so that minutes roll up into hours; `window_end` is the other
-time that windows may be over. Landmark windows and sessions begin where nobody promises anything: of them it is the end
-alone. What is read by a time is promised by it; the same query read by two times is two nodes over one.
+Results of windows have a column `ts`, the start of the window, so that minutes can be rolled up into hours;
+`window_end` is their other time column. Landmark windows and sessions have no watermark for their start, so only
+`window_end` is a time column. A query that is read by two different times becomes two nodes over the same windows.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from lowlevel.expressions.types import Type
 TS = "ts"
 
 MakeNode = Callable[[str | None], Node]
-"""Return the node whose promises are of the time named; of none, as cheaply as it can be had."""
+"""Return the node whose watermarks are for the named time column; with None, for any time column."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """`columns` as those who read it name them; `times` are those that windows may be over, the first by default.
+    """A query as its readers see it.
 
-    `plan` is what engines run where this is the whole query.
+    `columns`: with the names for readers. `times`: columns that windows may use, the default first. `plan`: the plan if
+    this is the whole query.
     """
 
     columns: tuple[Column, ...]
@@ -39,7 +40,7 @@ class Block:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes of its graph."""
+        """The nodes of the plan."""
         return nodes_of(self.node(None))
 
     @cached_property
@@ -49,7 +50,7 @@ class Block:
 
 
 def block_of_windows(node: Windowed, whole: Plan) -> Block:
-    """Return groups of windows as others read them: with `ts`, their start, where that is a time and no other is."""
+    """Return the result of windows; sliding windows get a column `ts`, their start, if no column has this name."""
     window, columns = node.aggregation.window, node.columns
     if not node.aggregation.windowed:
         return Block(columns, (), lambda _time: node, whole)
@@ -69,7 +70,7 @@ def block_of_windows(node: Windowed, whole: Plan) -> Block:
 
 
 def block_of_pairs(node: PairGroups, whole: Plan) -> Block:
-    """Return groups of times: of one alone, as it is, windows may be made."""
+    """Return groups of times. They can have windows only if they are grouped by exactly one unchanged time."""
     plain = [column for column, interval, _ in node.times if interval == 1]
     times = node.progress if len(node.times) == len(plain) == 1 else ()
     return Block(node.columns, times, lambda _time: node, whole)

@@ -20,9 +20,9 @@ def pane_text(window: AnyWindow) -> str:
         case SessionWindow():
             why = "the gap; rows of a group that are nearer than it are in one session"
         case SlideByTuple():
-            why = "windows begin and end at rows, so that each goes up by itself"
+            why = "windows begin and end at rows, so each row is passed on as it is"
         case TupleWindow():
-            why = "windows are of numbers of rows, so that each goes up by itself"
+            why = "windows are numbers of rows, so each row is passed on as it is"
     return f"{duration_text(window.pane)}: {why}"
 
 
@@ -45,7 +45,7 @@ def window_lines(window: AnyWindow) -> Iterator[tuple[str, str]]:
             yield "roll up", "intervals from the first ts to the last; those nearer than the gap are one"
         case SlideByTuple():
             yield "windows", f"sliding by rows, RANGE {duration_text(window.range)} up to {_every(window)}"
-            yield "roll up", "rows wait until they are final; one sweep in the order of ts, a few merges for each"
+            yield "roll up", "rows wait until no earlier row can arrive, then one pass in the order of ts"
         case TupleWindow():
             pane = window.numbers.pane
             whose = "each partition's rows" if window.partitioned else "rows"

@@ -120,7 +120,7 @@ query q: SELECT S.destIP, count(*) AS n [RANGE 1 minute, WA S.ts] FROM syn S [RA
 
 graph: 5 nodes, of which 2 run next to the packets; rows in any order of arrival, up to what is promised
 
-leaf 1: low level, next to the packets, once per link, and each row that is kept goes up by itself
+leaf 1: low level, next to the packets, once per link, and each row that passes WHERE is passed on as it is
   streams         syn: the files bound to each name, every link on its own
   rows            packets: each is an IP packet
   columns         destIP, len, srcIP, ts, ttl: all that is decoded
@@ -128,7 +128,7 @@ leaf 1: low level, next to the packets, once per link, and each row that is kept
   goes up         ts, destIP, len, srcIP
   promises        ts
 
-leaf 2: low level, next to the packets, once per link, and each row that is kept goes up by itself
+leaf 2: low level, next to the packets, once per link, and each row that passes WHERE is passed on as it is
   streams         synack: the files bound to each name, every link on its own
   rows            packets: each is an IP packet
   columns         destIP, len, srcIP, ts: all that is decoded
@@ -170,7 +170,7 @@ query q: SELECT a.ts, b.ts, max(b.len) FROM a [RANGE 1 s], b [RANGE 1 s, BOUNDAR
 
 graph: 4 nodes, of which 2 run next to the packets; rows in any order of arrival, up to what is promised
 
-leaf 1: low level, next to the packets, once per link, and each row that is kept goes up by itself
+leaf 1: low level, next to the packets, once per link, and each row that passes WHERE is passed on as it is
   streams         a: the files bound to each name, every link on its own
   rows            packets: each is an IP packet
   columns         ts: all that is decoded
@@ -178,7 +178,7 @@ leaf 1: low level, next to the packets, once per link, and each row that is kept
   goes up         ts
   promises        ts
 
-leaf 2: low level, next to the packets, once per link, and each row that is kept goes up by itself
+leaf 2: low level, next to the packets, once per link, and each row that passes WHERE is passed on as it is
   streams         b: the files bound to each name, every link on its own
   rows            packets: each is an IP packet
   columns         len, ts: all that is decoded

@@ -94,7 +94,7 @@ def test_a_pipeline_says_of_each_link_who_reads_it_and_with_which_tables(site: P
     tap = found[f"link Tap: {site}/tap, which `wiretide capture` reads"]
     assert tap[:2] == ["  queries         pairs", "  promise         late 10s"]
     assert found[f"link Idle: {site}/idle.pcap, which `wiretide capture` reads"] == [
-        "  queries         none: it is left alone"
+        "  queries         none: this link is not read"
     ]
     plans = read_pipeline(site / "p.toml").plans()
     most = spelled_bytes(bytes_at_most(TABLE_SLOTS, [plans[1].leaves[0].low], Flushing()))
@@ -102,15 +102,15 @@ def test_a_pipeline_says_of_each_link_who_reads_it_and_with_which_tables(site: P
         "  queries         bytes",
         "  promise         exact: each file is scanned before it is read",
         "  flush           at_once, and all at the end of each task",
-        f"  tables          262,144 slots each, {most} at most of all that can occur",
+        f"  tables          262,144 slots per table, at most {most} for all tables",
         f"  table           bytes; {BY_VERSION}",
-        "  memory          that of the tables, for each task at work",
+        "  memory          each running task has its own tables",
     ]
     assert explained(str(site / "p.toml")).endswith("\n\n" + "\n\n".join(explain(plan) for plan in plans))
 
 
 @pytest.mark.parametrize(
-    "flush, fed", [("at_once", "; fed from what leaves that of pairs, not from packets"), ("paced", "")]
+    "flush, fed", [("at_once", "; reads the partials of the table of pairs, not packets"), ("paced", "")]
 )
 def test_a_table_that_is_fed_says_from_which(flush: str, fed: str, site: Path) -> None:
     text = PIPELINE.replace("destPort", "srcIP").replace("7 seconds", "1 minute").replace('layer = "inner"\n', "")
@@ -131,14 +131,14 @@ sql = "SELECT destIP, count(*) AS n FROM Archive {window} destIP"
     found = sections(explained(str(site / "p.toml")))
     idle = found[f"link Idle: {site}/idle.pcap, which `wiretide capture` reads"]
     assert [line.split()[0] for line in idle] == ["queries", "promise", "flush", "no", "spool", "spool"]
-    assert idle[3] == "  no table        ports: each row goes up by itself"
+    assert idle[3] == "  no table        ports: each row is passed on as it is"
     archive = found[f"link Archive: {site}/day-*.pcap, which `wiretide run` reads"]
     assert [line.split()[0] for line in archive] == ["queries", "promise", "flush", "tables", "table", "no", "memory"]
     (site / "idle.pcap").write_bytes(pcap_bytes([]))
     pipeline = read_pipeline(site / "p.toml")
     (link,) = open_links(pipeline, pipeline.leaves(pipeline.plans()), [pipeline.spooled["Idle"]], said.append)
     link.capturing.spool.abandon()
-    assert said[1].startswith("  tables: none, each row goes up by itself; flush slow")
+    assert said[1].startswith("  tables: none, each row is passed on as it is; flush slow")
 
 
 def test_the_bounds_of_a_link_are_those_that_the_node_says_at_its_start(site: Path) -> None:

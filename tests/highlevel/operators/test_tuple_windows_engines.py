@@ -315,4 +315,4 @@ def test_explain_says_whose_rows_are_counted() -> None:
     assert "panes of 2 rows, 3 per window, each row in 1 or 2 windows" in text
     assert "begins anew 30 seconds or more behind its newest row" in text
     assert "window_start, window_end: numbers of rows, half-open" in text
-    assert "and each row goes up by itself" in text
+    assert "and each row is passed on as it is" in text

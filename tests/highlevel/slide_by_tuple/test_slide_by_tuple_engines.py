@@ -215,4 +215,4 @@ def test_explain_says_what_a_row_has() -> None:
         strict=True,
     ):
         assert windows_said in text
-        assert "goes up by itself" in text
+        assert "is passed on as it is" in text
