@@ -7,7 +7,8 @@ import pytest
 
 from capture import native
 from capture.native import Kernel
-from dashboards.idle_kernels import IdleKernels
+from dashboards.idle_kernels import KERNELS_BY_FORMAT, KINDS_BY_MODULE, IdleKernels
+from dashboards.kernel_compilation import declare_kernels
 from highlevel.inline.engine import InlineRun
 from lowlevel.rows import flows as flow_reader
 from lowlevel.rows import samples as sample_reader
@@ -65,3 +66,17 @@ def test_what_a_search_and_a_slack_need_is_not_idle(tmp_path: Path) -> None:
     run = InlineRun([plan], bind_files([str(tmp_path)]), slack=NS)
     idle = {each.name for each in native.kernels if IdleKernels(run)(each)}
     assert idle & {"follow", "find_pattern"} == set()
+
+
+def test_names_of_kernels_and_modules_exist(tmp_path: Path) -> None:
+    """A name that no kernel has any more would let a first run compile kernels that it does not use."""
+    declare_kernels()
+    names = {kernel.name for kernel in native.kernels}
+    modules = {kernel.function.__module__ for kernel in native.kernels}
+    assert {name for kernels in KERNELS_BY_FORMAT.values() for name in kernels} <= names
+    assert [prefix for prefix in KINDS_BY_MODULE if not any(module.startswith(prefix) for module in modules)] == []
+    (tmp_path / "a.pcap").write_bytes(CONTENT)
+    run = InlineRun([compile_query("SELECT count(*) AS n FROM packets")], bind_files([str(tmp_path / "a.pcap")]))
+    unused = IdleKernels(run).unused
+    assert len(unused) == 4
+    assert unused <= modules
