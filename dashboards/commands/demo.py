@@ -54,7 +54,7 @@ def demo(
     port: Annotated[int, typer.Option(help="Port of the metrics; 0 takes any free one.")] = 9464,
     until_done: Annotated[bool, typer.Option("--until-done", help="End by itself when the replay has ended.")] = False,
 ) -> None:
-    """Run a demonstration: a pipeline with five queries over three generated links.
+    """Run a demonstration: five queries over three generated links.
 
     It serves metrics for Prometheus.
 

@@ -101,7 +101,7 @@ def test_threads_and_slack_are_arguments_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{"threads": 2}, {"slack": "1s"}, {"follow": True}])
 def test_arguments_of_the_inline_engine_are_refused_with_another(options: dict, capture: Path) -> None:
-    with pytest.raises(ValueError, match="with the engine local, expected them with inline"):
+    with pytest.raises(ValueError, match="need the engine inline; got the engine local"):
         in_ns.query("SELECT count(*) FROM p", capture, on="local", **options)
     with pytest.raises(ValueError, match="got 0 threads, expected at least 1"):
         in_ns.query("SELECT count(*) FROM p", capture, threads=0)

@@ -292,9 +292,9 @@ def test_generate_writes_what_query_reads(tmp_path: Path) -> None:
     [
         (["--packets", "0"], "packets: got 0, expected more than 0"),
         (["--packets", "5", "--duration", "1"], "expected exactly one of them"),
-        (["--lull", "5"], "5: got no FROM-TO, expected seconds such as 60-120"),
+        (["--lull", "5"], "5: expected FROM-TO in seconds, such as 60-120"),
         (["--lull", "a-b"], "could not convert string to float"),
-        (["--attack", "syn-flood"], "got 1 parts, expected KIND:FROM-TO:RATE"),
+        (["--attack", "syn-flood"], "syn-flood: expected KIND:FROM-TO:RATE"),
         (["--attack", "flood:1-2:3"], "syn-flood"),
         (["--attack", "syn-flood:20-30:3"], "expected a time in which the link"),
         (["--attack", "syn-flood:0-inf:3"], "got inf seconds"),
