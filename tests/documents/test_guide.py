@@ -10,6 +10,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,15 @@ def ids(page: Path) -> str:
     return page.name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=ids)
+SLOW_PAGES = {"cookbook.md": "57 commands"}
+
+
+def with_marks(page: Path) -> Any:
+    reason = SLOW_PAGES.get(page.name)
+    return pytest.param(page, marks=[pytest.mark.slow(reason)] if reason else [])
+
+
+@pytest.mark.parametrize("page", [with_marks(page) for page in PAGES], ids=ids)
 def test_commands_print_what_the_page_shows(page: Path, prepared: Terminal) -> None:
     assert differences(page, prepared, spark=False) == {}
 
