@@ -1,1 +1,1 @@
-"""The fixed-size table next to the packets: partials and punctuation out of columns."""
+"""The low level: rows are pre-aggregated in tables of fixed size; partials and punctuation leave."""

@@ -1,4 +1,4 @@
-"""Durations as people write them, in ns: `500ms`, `10s`, `1.5 minutes`."""
+"""Durations as text: `500ms`, `10s`, `1.5 minutes`; values are in ns."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ UNITS: dict[str, int] = {
 }
 
 LONGEST = 2**62
-"""Durations and origins in ns stay below this (146 years)."""
+"""Durations and origins are below this number of ns (146 years)."""
 
 _TEXT_UNITS = ("days", "hours", "minutes", "seconds", "ms", "us", "ns")
 _DURATION = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]+)", re.ASCII)
 
 
 def parse_duration(text: str) -> int:
-    """Return a duration in ns; a bare 0 needs no unit. Raises ValueError for anything else, naming what was expected.
+    """Return a duration in ns; only 0 needs no unit. Raises ValueError, with the expected form, for other texts.
 
     >>> parse_duration("10s"), parse_duration("1.5 minutes"), parse_duration("0")
     (10000000000, 90000000000, 0)
@@ -46,12 +46,12 @@ def parse_duration(text: str) -> int:
 
 
 def exact_duration(number: str, unit: str) -> Fraction:
-    """Return `number unit` in ns; `unit` is one of UNITS, in capitals or not."""
+    """Return `number unit` in ns; `unit` is one of UNITS, case-insensitive."""
     return Fraction(number) * UNITS[unit.lower()]
 
 
 def duration_text(nanoseconds: int) -> str:
-    """Return a duration in the largest unit that it is a whole number of.
+    """Return a duration as text, in the largest unit in which it is a whole number.
 
     >>> duration_text(600 * 10**9), duration_text(10**9), duration_text(6_400_000_000)
     ('10 minutes', '1 second', '6400 ms')

@@ -36,17 +36,17 @@ from capture.open import open_finite
 from lowlevel.rows.flows import FlowReader
 
 FIRST_RECORDS = 64
-"""Records at the beginning of a file whose least time decides its place in the recording."""
+"""Number of first records of a file; their smallest time decides the position of the file in the recording."""
 
 SCANS = 4096
-"""Files whose announcements one process remembers."""
+"""Number of files whose announcements a process caches."""
 
 
 class Recording:
     """The other files of a capture's link, in the order of their first records. Any thread may use it."""
 
     def __init__(self, path: Path, files: Sequence[Path]) -> None:
-        """Place `path` among the `files` of its link; no file is opened before the first question."""
+        """Set the file `path` and all `files` of its link. Files are opened at the first request."""
         self.path = path
         self.files = files
 
@@ -85,7 +85,7 @@ _scanning = RLock()  # two threads would scan the same file twice
 
 
 def announcements_of(path: Path) -> Announcements:
-    """Scan a file for what exporters announce in it; nothing if it cannot be read, which its own reader reports."""
+    """Return the announcements in a file; none if it cannot be read, which the reader of that file reports."""
     with _scanning:
         try:
             status = path.stat()
@@ -96,7 +96,7 @@ def announcements_of(path: Path) -> Announcements:
 
 @functools.lru_cache(maxsize=SCANS)
 def _scanned(path: Path, _version: tuple[int, int, int]) -> Announcements:
-    """Scan a file; the inode, size and time (ns) of a version tell it from a later file of the same name."""
+    """Scan a file. Inode, size and time (ns) are part of the cache key, because a file can be replaced."""
     found = Announcements()
     capture = open_finite(path, "a recording")
     reader = FlowReader(path.stem, capture, ["ts"], BLOCK_RECORDS)
@@ -114,7 +114,7 @@ def _scanned(path: Path, _version: tuple[int, int, int]) -> Announcements:
 
 
 def _first_time(path: Path) -> int:
-    """Return the least time of a file's first records, ns; of a file that has none or cannot be read the largest."""
+    """Return the smallest time of a file's first records, ns; the largest int64 if there is none."""
     try:
         with closing(_blocks(open_finite(path, "a recording"), FIRST_RECORDS)) as blocks:
             return min((block.min_ts for block in islice(blocks, 1)), default=END_OF_FILE)

@@ -1,4 +1,4 @@
-"""The kinds of rows that a link has, and the columns of each."""
+"""The kinds of rows, and the columns of each kind."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from lowlevel.expressions.types import Type
 from lowlevel.layers import Layer
 
 OUTER = "outer."
-"""What may stand before the name of a column of the outermost IP layer."""
+"""Prefix of a column name for the outermost IP layer."""
 
 KINDS = ("packets", "frames", "flows", "samples")
 """Every kind by its name in FROM."""
 
 RECORD_KINDS = frozenset({"packets", "frames", "samples"})
-"""Kinds of rows whose ts is their record's: what is known of the times of records holds for them."""
+"""Kinds of rows with the ts of their record: watermarks of records are right for them."""
 
 DEALT_KINDS = frozenset({"packets", "frames"})
-"""Kinds of rows that stand for themselves. Flow records need the templates before them, and the numbers of datagrams
-are followed: one reader takes all blocks of a capture."""
+"""Kinds of rows that can be decoded separately. Flow records need earlier templates, and samples need the sequence
+numbers of earlier datagrams, so one reader reads all blocks of a capture."""
 
 
 @dataclass(frozen=True)
 class RowKind:
     """One kind of rows: its name in FROM, what a row is, and its columns.
 
-    `shown` are the names to list where one is wrong. Those of the inner layer, and of the hundreds of information
-    elements, are `hidden`: they are named where they are near. `layered` says whether columns have an inner twin too.
+    `shown`: names listed in error messages. `hidden`: names of the inner layer, and of hundreds of information
+    elements, which are listed only if they are similar to a wrong name. `layered`: whether columns have inner
+    counterparts.
     """
 
     name: str
@@ -42,7 +43,7 @@ class RowKind:
     layered: bool
 
     def column(self, name: str, layer: str = Layer.OUTER) -> Column | None:
-        """Find a column by its name, without regard to case; a plain name means the column of `layer`, if it has one.
+        """Return a column by its case-insensitive name; a plain name means the column of `layer`, if that has one.
 
         >>> columns_of_kind("packets").column("SRCIP", "inner").name, columns_of_kind("frames").column("outer.len").name
         ('inner.srcIP', 'len')
@@ -65,7 +66,7 @@ def _inner() -> Iterable[str]:
 
 @functools.cache
 def columns_of_kind(kind: str) -> RowKind:
-    """Return a kind by its name; ValueError where there is none. The columns of flows are loaded when asked for."""
+    """Return a kind by its name. Raises ValueError for an unknown kind. Columns of flows are loaded at first use."""
     match kind:
         case "packets":
             find = _by_key(PACKET_COLUMNS)

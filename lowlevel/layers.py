@@ -1,4 +1,4 @@
-"""The IP layers of a packet; light, so that the command line can name them before it loads anything."""
+"""The IP layers of a packet. The command line lists them in `--help`, so this module imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Layer(StrEnum):
-    """Which IP header a plain name means: the outermost, or the innermost reached through known tunnels."""
+    """The IP header of plain column names: the outermost, or the innermost inside known tunnels."""
 
     OUTER = "outer"
     INNER = "inner"

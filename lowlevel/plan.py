@@ -1,4 +1,4 @@
-"""What the low level does for one query: predicate, keys, sub-aggregates and the pane they are kept for."""
+"""The plan of the low level for one query: predicate, keys, sub-aggregates and panes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ ARROW_TYPES: dict[Type, pa.DataType] = {
     Type.ADDRESS: pa.binary(),
     Type.TEXT: pa.string(),
     Type.MAC: pa.binary(),
-    Type.BYTES: pa.large_binary(),  # the payloads of one block may be more than 2**31 bytes
+    Type.BYTES: pa.large_binary(),  # the payloads of a block may exceed 2**31 bytes
 }
-"""The Arrow type of each value between the levels. An address is its 4 or 16 bytes in network order, a MAC its 6,
-a time its ns since the epoch."""
+"""The Arrow types between the levels. An address is 4 or 16 bytes in network order, a MAC 6 bytes, a time ns since the
+epoch."""
 
 ORDERED = {b"wiretide.ordered": b"1"}
-"""Metadata of the schema of single rows: whoever keeps them keeps their order."""
+"""Metadata of the schema of single rows: their order must not change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One grouping column of the low level: its name in the partial and the expression it is computed by."""
+    """One grouping column: its name in partials and its expression."""
 
     name: str
     expression: Expression
@@ -42,14 +42,16 @@ class Key:
 class LowLevelPlan:
     """Everything the low level needs of one query.
 
-    `pane` is the length in ns of the intervals that partials are kept for, counted from `origin`: pane p is `[origin
-    + p*pane, origin + (p+1)*pane)`. The `link` is a column of every partial, never a key of the table: a table serves
-    one link. `kind` says what rows it reads: `packets`, `frames`, `flows` or `samples`. With `spread` a row is cut
-    at the panes from its start_ts to its ts (`lowlevel.table.spread`), else it is in the pane of its ts. `sampling`
-    are rates of flow exporters that were set by hand. Where it is not `reduced`, there is no table: each row that is
-    kept leaves
-    as a partial of its own, in the order of arrival, in a pane of 1 ns. With `in_arrival_order` that order means
-    something: rows of one capture are read by one reader.
+    * `pane`: length of the panes in ns, counted from `origin`: pane p is `[origin + p*pane, origin + (p+1)*pane)`.
+    * `kind`: the kind of rows: `packets`, `frames`, `flows` or `samples`.
+    * `spread`: a row is cut at the panes from its start_ts to its ts (`lowlevel.table.spread`). Otherwise it is in the
+      pane of its ts.
+    * `sampling`: sampling rates of flow exporters that the user has set.
+    * `reduced`: rows are pre-aggregated in tables. Otherwise each row that passes WHERE is a partial with a pane of
+      1 ns, in the order of arrival.
+    * `in_arrival_order`: the result depends on that order, so one reader reads all rows of a capture.
+
+    `link` is a column of every partial, but no key: each link has tables of its own.
     """
 
     where: Expression | None
@@ -65,17 +67,17 @@ class LowLevelPlan:
 
     @property
     def exact_low(self) -> bool:
-        """Whether no row has a ts below what is promised of the records it is read from."""
+        """Whether the watermark of records is right for rows."""
         return self.kind in RECORD_KINDS
 
     @property
     def dealt(self) -> bool:
-        """Whether several readers may share the blocks of a capture among them."""
+        """Whether several readers may read different blocks of a capture."""
         return self.kind in DEALT_KINDS and not self.in_arrival_order and not self.remembers
 
     @cached_property
     def remembers(self) -> bool:
-        """Whether a row's predicate depends on those that came before it."""
+        """Whether the predicate of a row depends on earlier rows."""
         return self.where is not None and any(isinstance(part, SeenWithin) for part in parts_of(self.where))
 
     @property
@@ -93,7 +95,7 @@ class LowLevelPlan:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Schema of the partials: `link, pane`, the keys, the sub-aggregates; ORDERED where none of them is reduced."""
+        """Schema of the partials: `link, pane`, keys, sub-aggregates; with the metadata ORDERED if not `reduced`."""
         fields = [pa.field("link", pa.string()), pa.field("pane", pa.int64())]
         fields += [pa.field(key.name, ARROW_TYPES[key.expression.type]) for key in self.keys]
         fields += [pa.field(sub.name, ARROW_TYPES[sub.type]) for sub in self.subaggregates]

@@ -21,9 +21,9 @@ where a run was restarted.
     first(x)     least ts, its x, count of x      least ts with its x    x, NULL where count is 0
     last(x)      greatest ts, its x, count of x   greatest ts with its x x, NULL where count is 0
 
-The count of x is kept only where x can be NULL; otherwise a group that exists has at least one value. First and last
-are by ts, of equal ts by value (the least is first), never by arrival: that would not be commutative. They are two
-words side by side, a time and a value.
+The count of x is stored only if x can be NULL; otherwise each group has at least one value. First and last are by ts,
+and by value for equal ts (the smallest value is first). They do not depend on arrival, which would not be commutative.
+They are stored in two neighbouring words, a time and a value.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ MERGE: dict[Kind, str] = {
 """How two partials of a sub-aggregate merge (`highlevel.groups.merging`)."""
 
 TIME_OF: dict[Kind, Kind] = {Kind.FIRST: Kind.EARLIEST, Kind.LAST: Kind.LATEST}
-"""The time that stands in the word before a value, of the same argument: where it is not NULL."""
+"""The sub-aggregate in the word before a value: its time, if the argument is not NULL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,11 @@ class SubAggregate:
 
     @property
     def result_type(self) -> Type:
-        """The type of the aggregate: a least, greatest, first or last time is a time."""
+        """The type of the aggregate: a smallest, largest, first or last time is a time."""
         picks = self.kind in (Kind.MIN, Kind.MAX, Kind.FIRST, Kind.LAST)
         return Type.TIME if picks and self.argument is not None and self.argument.type is Type.TIME else self.type
 
 
 def count_of_rows(subaggregates: Iterable[SubAggregate]) -> str | None:
-    """Return the name of a sub-aggregate that counts all rows, None where there is none."""
+    """Return the name of a sub-aggregate that counts all rows; None if there is none."""
     return next((sub.name for sub in subaggregates if sub.kind is Kind.COUNT and sub.argument is None), None)

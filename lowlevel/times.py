@@ -5,7 +5,7 @@
     '2016-08-02T02:19:00.025824001Z'    up to nine digits of a fraction
     '2016-08-02 04:19+02:00'            an offset from UTC; without one the time is UTC
 
-Times are those of POSIX: a leap second has no number of its own, so second 60 is refused.
+Times are POSIX times: a leap second has no number, so second 60 is an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TimeError(ValueError):
-    """A text that is no time; the message says why, without its place in the query."""
+    """A text that is not a time. The message gives the reason, without the position in the query."""
 
 
 def parse_time(text: str) -> int:

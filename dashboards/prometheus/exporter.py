@@ -36,7 +36,7 @@ class ClosedWindow:
 
     @cached_property
     def shown(self) -> Shown:
-        """The window as it is exposed; computed by the first scrape, so that windows nobody looks at cost nothing."""
+        """The series of the window, computed at the first scrape: windows that are never scraped cost nothing."""
         return self.series.shown(pa.concat_tables([self.series.plan.schema.empty_table(), *self.tables]))
 
 

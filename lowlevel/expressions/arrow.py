@@ -1,4 +1,4 @@
-"""Vectors as Arrow columns."""
+"""Conversion of vectors to Arrow columns, of addresses to text, and of columns to narrower types."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from lowlevel.expressions.columns import AddressVector, AnyVector, BytesVector, 
 from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
 
-# Addresses between their three forms: columns of integers in kernels, bytes in Arrow, text at the edges.
-#
-# An IPv4 address is 4 bytes, an IPv6 address 16, a MAC 6: the length says what it is.
+# Addresses have three forms: integers in kernels, bytes in Arrow, text for users. In Arrow an IPv4 address has 4 bytes,
+# an IPv6 address 16, a MAC 6: the length tells the kind.
 
 
 _longest: dict[int, pa.Buffer] = {}
-"""By the size of values, where each of the most there have been begins: the same in all columns of a process."""
+"""Cache: for each value size, the longest offsets buffer so far. All columns of the process share it."""
 
 
 def _offsets(count: int, size: int) -> pa.Buffer:
-    """Return where each of `count` values of `size` bytes begins, and where the last one ends."""
+    """Return the offsets of `count` values of `size` bytes, and the end of the last value."""
     longest = _longest.get(size)
     if longest is None or longest.size < 4 * (count + 1):
         longest = _longest[size] = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(size))
-    return longest.slice(0, 4 * (count + 1))  # a column counts, and is sent, with as much as it needs
+    return longest.slice(0, 4 * (count + 1))  # the size of a column, and its transfer, include only this slice
 
 
 def to_arrow(version: int, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> pa.BinaryArray:
-    """Make the Arrow column of addresses that are all of one version: their bytes in network order."""
+    """Return an Arrow column of addresses of one version: their bytes in network order."""
     if version == 4:
         data, size = low.astype(">u4"), 4
     else:
@@ -41,7 +40,7 @@ def to_arrow(version: int, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uin
 
 
 def macs_to_arrow(numbers: npt.NDArray[np.int64], valid: Mask | None) -> pa.BinaryArray:
-    """Make the Arrow column of MACs: 6 bytes each, NULL where not `valid`."""
+    """Return an Arrow column of MACs: 6 bytes each, NULL if not `valid`."""
     data = np.ascontiguousarray(numbers.astype(">i8").view(np.uint8).reshape(-1, 8)[:, 2:])
     absent = None if valid is None else pa.array(valid).buffers()[1]
     count = len(numbers)
@@ -49,13 +48,13 @@ def macs_to_arrow(numbers: npt.NDArray[np.int64], valid: Mask | None) -> pa.Bina
 
 
 def macs_from_arrow(column: pa.BinaryArray) -> Vector:
-    """Read an Arrow column of MACs."""
+    """Convert an Arrow column of MACs to integers."""
     numbers = from_arrow(column)
     return Vector(numbers.low.view(np.int64), numbers.valid)
 
 
 def from_arrow(column: pa.BinaryArray) -> AddressVector:
-    """Read an Arrow column of addresses, of any version and with NULLs; a MAC has its number in `low` and version 0."""
+    """Convert an Arrow column of addresses of any version, with NULLs. A MAC is in `low`, with version 0."""
     starts, lengths, data = _spans(column)
     high = np.zeros(len(column), np.uint64)
     low = np.zeros(len(column), np.uint64)
@@ -73,7 +72,7 @@ def from_arrow(column: pa.BinaryArray) -> AddressVector:
 
 
 def _spans(column: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Return where each value begins, its length (0 for a NULL), and the bytes."""
+    """Return the offset of each value, its length (0 for a NULL), and the bytes."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     lengths = np.diff(offsets)
     if column.null_count:
@@ -89,13 +88,13 @@ def _big_endian(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32], size
 
 
 def to_text(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Spell addresses: dotted, as RFC 5952 has it, or `aa:bb:cc:dd:ee:ff`. NULL stays NULL."""
+    """Return addresses as text: dotted, by RFC 5952, or `aa:bb:cc:dd:ee:ff`. NULL stays NULL."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     lengths = pc.binary_length(column)
     if pc.all(pc.equal(lengths, 4)).as_py() and column.null_count == 0:
         return _dotted(column)
-    encoded = column.dictionary_encode()  # each distinct one is spelled once
+    encoded = column.dictionary_encode()  # each distinct address is converted once
     texts = [_spelled(address) for address in encoded.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(encoded.indices)
 
@@ -107,7 +106,7 @@ def _spelled(address: bytes) -> str:
 
 
 def _dotted(column: pa.BinaryArray) -> pa.Array:
-    """Spell IPv4 addresses without a Python object for each."""
+    """Return IPv4 addresses as text, without a Python object for each."""
     if len(column) == 0:
         return column.cast(pa.string())
     first, last = (
@@ -120,7 +119,7 @@ def _dotted(column: pa.BinaryArray) -> pa.Array:
 
 
 TYPES = b"wiretide.types"
-"""Metadata of what has been narrowed: the schema as it was, serialized."""
+"""Metadata of narrowed columns: the original schema, serialized."""
 
 INTEGERS = (pa.int8(), pa.int16(), pa.int32())
 
@@ -163,11 +162,11 @@ def arrow_column(vector: AnyVector, rows: int, kind: Type) -> pa.Array:
 
 
 def _addresses(vector: AddressVector, rows: int) -> pa.Array:
-    """Bring the addresses of all versions into one column, in their order."""
+    """Return one column with the addresses of all versions, in their order."""
     version, high, low = (np.broadcast_to(each, rows) for each in (vector.version, vector.high, vector.low))
     if vector.valid is not None:
         version = np.where(vector.valid, version, 0)
-    order = np.argsort(version, kind="stable")  # one version after the other, then back into place
+    order = np.argsort(version, kind="stable")  # convert one version after the other, then restore the order
     absent, narrow = np.searchsorted(version[order], [1, 5])
     parts = [pa.nulls(int(absent), pa.binary())]
     for number, part in ((4, order[absent:narrow]), (6, order[narrow:])):
@@ -176,7 +175,7 @@ def _addresses(vector: AddressVector, rows: int) -> pa.Array:
 
 
 def _bytes(vector: BytesVector, valid: Mask | None) -> pa.Array:
-    """Copy the spans, one behind the other."""
+    """Return a column with copies of the byte strings."""
     offsets = np.append(0, np.cumsum(vector.length))
     first = np.repeat(vector.start - offsets[:-1], vector.length)
     data = vector.data[first + np.arange(offsets[-1])]

@@ -1,4 +1,4 @@
-"""Functions of byte strings that lie in a capture: a kernel for each, over the spans of a block."""
+"""Functions of byte strings: one kernel per function, over positions in the bytes of a block."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from capture.native import kernel, pointer
 from lowlevel.expressions.columns import BytesVector, Mask
 
 KEPT = 64
-"""Patterns whose shifts are kept, at most."""
+"""Largest number of patterns in the cache of shifts."""
 
 
 @kernel("i64(u8*, i64*, i64*, i64, u8*, i64, i64*, u8*)")
 def find_pattern(data, start, length, rows, pattern, size, shifts, found):  # type: ignore[no-untyped-def]
-    """Say in `found` (rows) whether `[start, start + length)` of `data` holds the pattern of `size` bytes; return rows.
+    """Write to `found` whether `[start, start + length)` of `data` contains the pattern of `size` bytes; return `rows`.
 
-    The search is Horspool's: `shifts` (256) says for each byte how far the pattern may move when that byte stands
-    under its end. The spans are inside `data`.
+    Horspool's search: `shifts` (256 entries) is the distance by which the pattern moves if that byte is at its end. All
+    byte strings are inside `data`.
     """
     for row in range(rows):
         at = start[row]
@@ -39,7 +39,7 @@ def find_pattern(data, start, length, rows, pattern, size, shifts, found):  # ty
 
 @kernel("i64(u8*, i64*, i64*, i64, u8*, i64, u8*)")
 def match_start(data, start, length, rows, pattern, size, found):  # type: ignore[no-untyped-def]
-    """Say in `found` (rows) whether the spans of `data` begin with the pattern of `size` bytes; return rows."""
+    """Write to `found` whether the byte strings in `data` begin with the pattern of `size` bytes; return `rows`."""
     for row in range(rows):
         hit = 1 if length[row] >= size else 0
         at = start[row]
@@ -54,7 +54,7 @@ def match_start(data, start, length, rows, pattern, size, found):  # type: ignor
 
 @kernel("i64(u8*, i64*, i64*, i64*, i64, i64*, u8*)")
 def take_byte(data, start, length, offset, rows, value, present):  # type: ignore[no-untyped-def]
-    """Put the byte at `offset` (rows) of each span into `value` (rows); `present` says whether there is one."""
+    """Write the byte at `offset` of each byte string to `value`, and to `present` whether it exists; return `rows`."""
     for row in range(rows):
         inside = 0 <= offset[row] < length[row]
         present[row] = 1 if inside else 0
@@ -71,7 +71,7 @@ def _shifts(pattern: bytes) -> npt.NDArray[np.int64]:
 
 
 def contains(vector: BytesVector, pattern: bytes) -> Mask:
-    """Return which byte strings hold `pattern`; every one holds the empty pattern."""
+    """Return which byte strings contain `pattern`; all of them contain the empty pattern."""
     found = np.empty(len(vector.start), np.uint8)
     find_pattern(
         *_spans(vector), len(found), np.frombuffer(pattern or b"\0", np.uint8), len(pattern), _shifts(pattern), found
@@ -87,7 +87,7 @@ def starts_with(vector: BytesVector, pattern: bytes) -> Mask:
 
 
 def byte_at(vector: BytesVector, offset: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Mask]:
-    """Return the byte at `offset`, one for all or one for each, and where there is one."""
+    """Return the byte at `offset` (one offset for all rows or one per row), and which rows have it."""
     rows = len(vector.start)
     value = np.empty(rows, np.int64)
     present = np.empty(rows, np.uint8)

@@ -1,6 +1,7 @@
-"""Columns as expressions see them: one value per row, or one for all rows (then 0-dimensional), and which are NULL.
+"""Columns of expressions: one value per row, or a 0-dimensional array with one value for all rows.
 
-`valid` is a mask of the values that are not NULL, or None where none is. What stands under a NULL is arbitrary.
+`valid` is a mask of the values that are not NULL; None if no value is NULL. The number in the place of a NULL is
+arbitrary.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ FOUR, NO_HALF = np.array(4), np.zeros((), np.uint64)
 class Vector:
     """Numbers (int64 or float64), conditions, or MACs (48 bits in an int64).
 
-    `null` is what stands under every NULL, where that is known.
+    `null`: the number in the place of every NULL; None if it is not known.
     """
 
     data: npt.NDArray[Any]
@@ -37,8 +38,8 @@ class Vector:
 class AddressVector:
     """IP addresses: `version` is 4, 6, or 0 for a NULL; `high` and `low` are the halves as uint64.
 
-    `high` is 0 for IPv4. A 0-dimensional `version` says that all rows have it, which is what makes a table of one
-    version as fast as one without addresses.
+    `high` is 0 for IPv4. If `version` is 0-dimensional all rows have that version; then a table is as fast as one
+    without addresses.
     """
 
     version: npt.NDArray[Any]
@@ -48,7 +49,7 @@ class AddressVector:
 
     @classmethod
     def of_ipv4(cls, numbers: npt.NDArray[np.int64]) -> AddressVector:
-        """Take addresses of version 4 as they are decoded, none of them NULL."""
+        """Return decoded addresses of version 4, none of them NULL."""
         return cls(FOUR, NO_HALF, numbers.view(np.uint64))
 
     @classmethod
@@ -60,9 +61,9 @@ class AddressVector:
 
 @dataclass(frozen=True, slots=True)
 class TextVector:
-    """Texts: `ids` (int64) are places in `names`, which is only ever appended to while ids of it are kept.
+    """Texts: `ids` (int64) are indexes into `names`. Names are only appended, so old IDs stay valid.
 
-    No name stands in `names` twice: equal ids are equal texts, and unequal ids unequal ones.
+    `names` has no duplicates: two texts are equal if and only if their IDs are.
     """
 
     ids: npt.NDArray[np.int64]
@@ -77,7 +78,7 @@ class TextVector:
 
 @dataclass(frozen=True, slots=True)
 class BytesVector:
-    """Byte strings: `[start, start + length)` of `data`, all of it inside; under a NULL both are 0."""
+    """Byte strings: `[start, start + length)` of `data`, inside its bounds; both are 0 for a NULL."""
 
     data: npt.NDArray[np.uint8]
     start: npt.NDArray[np.int64]
@@ -103,7 +104,7 @@ def shape_of(vector: AnyVector) -> tuple[int, ...]:
 
 
 def taken(vector: AnyVector, places: npt.NDArray[np.int64]) -> AnyVector:
-    """Return the values of a vector at `places`; a constant stays one."""
+    """Return the values of a vector at the row numbers `places`; a constant stays a constant."""
 
     def at(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return array if array.ndim == 0 else array[places]
@@ -120,26 +121,22 @@ def taken(vector: AnyVector, places: npt.NDArray[np.int64]) -> AnyVector:
             return replace(vector, start=at(vector.start), length=at(vector.length), valid=valid)
 
 
-# The columns of a batch at some of its rows, taken when they are asked for.
-#
-# Where a predicate lets few rows pass, keys and arguments of those alone are evaluated and packed; everything behind
-# sees a smaller batch.
+# If few rows pass a predicate, keys and arguments are evaluated for these rows only.
 
 
 SHARE = 4
-"""Rows of a batch for each one that passes, from which on those that pass are taken out. Of more it costs as much to
-take out their columns as to pass over the others."""
+"""Passing rows are copied out if at most 1/SHARE of a batch passes. Otherwise the copy costs as much as it saves."""
 
 
 class ChosenRows(Mapping[str, AnyVector]):
-    """Columns at `places`, row numbers in ascending order. Valid as long as the batch is."""
+    """Columns of the rows `places` (ascending), copied at the first access. Valid as long as the batch is."""
 
     def __init__(self, columns: Columns, places: npt.NDArray[np.int64]) -> None:
-        """Take nothing yet."""
+        """Select rows; no column is copied yet."""
         self._columns = columns
         self._places = places
         self._made: dict[str, AnyVector] = {}
-        self._versions: dict[int, npt.NDArray[np.int64]] = {}  # addresses of one header share theirs, as in the batch
+        self._versions: dict[int, npt.NDArray[np.int64]] = {}  # the addresses of one header share their versions
 
     def __getitem__(self, name: str) -> AnyVector:
         """Return a column of the chosen rows."""
@@ -157,51 +154,49 @@ class ChosenRows(Mapping[str, AnyVector]):
         return iter(self._columns)
 
     def __len__(self) -> int:
-        """Count the batch's columns."""
+        """Return the number of columns of the batch."""
         return len(self._columns)
 
 
-# Columns that lie where those of the batch before did: what is told of one batch's memory holds for the next.
-#
-# A decoder fills the same buffers with every block. Whoever reads them need ask for their addresses once, which for a
-# block of a few columns takes as long as hundreds of its rows.
+# A decoder fills the same buffers with every block, so a kernel needs the address of a column only once. To look it up
+# for a few columns takes as long as hundreds of rows.
 
 
 Numbers = npt.NDArray[np.int64]
 
 
 class SettledColumns(Mapping[str, AnyVector]):
-    """Columns as expressions see them, some of which can be had as they lie in `memory`."""
+    """Columns whose buffers keep their address from batch to batch."""
 
     @property
     @abstractmethod
     def memory(self) -> Numbers:
-        """The buffers: where they are the same as another batch's, each column begins where the other's does."""
+        """The buffers. If two batches have the same buffers, their columns have the same addresses."""
 
     @property
     @abstractmethod
     def only_ipv4(self) -> bool:
-        """Whether every address is of IPv4."""
+        """Whether all addresses are IPv4."""
 
     @abstractmethod
     def integers(self, name: str) -> tuple[Numbers, bool] | None:
-        """Return a column of integers or MACs, and whether -1 is NULL in it; None for any other column."""
+        """Return a column of integers or MACs and whether -1 means NULL; None for other columns."""
 
     @abstractmethod
     def halves(self, name: str) -> tuple[Numbers, Numbers] | None:
-        """Return the higher and the lower half of a column of addresses, of which IPv4 has the lower; else None."""
+        """Return the upper and lower half of a column of addresses (IPv4: the lower); None for other columns."""
 
 
 class Names:
-    """A list of distinct texts that grows at its end: what the ids of a `TextVector` stand for, over many batches."""
+    """A growing list of distinct texts: the names of `TextVector` over many batches."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Create an empty list."""
         self.texts: list[str] = []
         self._places: dict[str, int] = {}
 
     def add(self, text: str) -> int:
-        """Return the id of a text, a new one for a new text."""
+        """Return the ID of a text; add the text if it is new."""
         place = self._places.setdefault(text, len(self.texts))
         if place == len(self.texts):
             self.texts.append(text)
@@ -209,7 +204,7 @@ class Names:
 
 
 def equal(left: TextVector, right: TextVector) -> Mask:
-    """Return where two columns, or a column and a constant, are the same text. What is NULL is arbitrary."""
+    """Return which texts are equal, of two columns or a column and a constant. The result for NULL is arbitrary."""
     if right.ids.ndim == 0:
         wanted = right.names[int(right.ids)]
         return holds(left, lambda name: name == wanted)
@@ -223,17 +218,17 @@ def equal(left: TextVector, right: TextVector) -> Mask:
 
 
 def holds(vector: TextVector, test: Callable[[str], bool]) -> Mask:
-    """Return where a text passes a test."""
+    """Return which texts pass a test."""
     return np.asarray(_of_names(vector, test, np.bool_))
 
 
 def lengths(vector: TextVector) -> npt.NDArray[np.int64]:
-    """Return how many characters each text has."""
+    """Return the number of characters of each text."""
     return _of_names(vector, len, np.int64)
 
 
 def _of_names(vector: TextVector, function: Callable[[str], object], kind: type) -> npt.NDArray[Any]:
-    """Apply a function to the names that can occur: a long list of names is not walked for a few rows."""
+    """Apply a function to the names that occur, without a pass over a long list of names for a few rows."""
     if not vector.names:  # all are NULL
         return np.zeros(vector.ids.shape, kind)
     if len(vector.names) <= vector.ids.size:

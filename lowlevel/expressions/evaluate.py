@@ -51,7 +51,7 @@ from lowlevel.watch.watched_file import Version, Watchlist
 
 
 def in_watchlist(vector: AnyVector, contents: Contents) -> Vector:
-    """Return which addresses or integers are in a list; NULL of NULL."""
+    """Return which addresses or integers are in a list; NULL for a NULL."""
     if isinstance(vector, AddressVector):
         return Vector(_found(vector, contents) != NONE, vector.valid)
     assert isinstance(vector, Vector)
@@ -59,7 +59,7 @@ def in_watchlist(vector: AnyVector, contents: Contents) -> Vector:
 
 
 def longest_prefix(vector: AnyVector, version: Version) -> TextVector:
-    """Return the label of the longest prefix that each address is in; NULL where there is none, and of NULL."""
+    """Return the label of the longest prefix that contains each address; NULL without one, and for a NULL."""
     assert isinstance(vector, AddressVector)
     found = _found(vector, version.contents)
     valid: Mask = np.asarray(found != NONE)
@@ -75,7 +75,7 @@ def _found(vector: AddressVector, contents: Contents) -> Numbers:
 
 
 ZEROS = {Type.FLOAT: np.float64, Type.BOOL: np.bool_}
-"""What stands under a NULL constant, where it is no int64."""
+"""Types of the number in the place of a NULL constant, if it is not int64."""
 
 
 def evaluate(expression: Expression, columns: Columns) -> AnyVector:
@@ -130,7 +130,7 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             present = degrees > 0
             totals = _values(total, columns).data.astype(np.float64)
             apart = _values(squares, columns).data - totals * (totals / np.maximum(counts, 1))
-            found = np.maximum(apart, 0.0) / np.maximum(degrees, 1)  # rounding may leave less than nothing
+            found = np.maximum(apart, 0.0) / np.maximum(degrees, 1)  # rounding may give a negative number
             return Vector(np.sqrt(found) if root else found, present)
 
 
@@ -146,7 +146,7 @@ def _literal(literal: Literal) -> AnyVector:
         return AddressVector.of(value)
     if isinstance(value, str):
         return TextVector.of(value)
-    assert not isinstance(value, bytes)  # an argument of functions, which take it as it is
+    assert not isinstance(value, bytes)  # only an argument of functions, which use the literal
     if value is None:
         nowhere = np.zeros((), np.bool_)
         if literal.type is Type.ADDRESS:
@@ -180,7 +180,7 @@ def _logic(op: Op, left: Vector, right: Vector) -> Vector:
     return Vector(data, np.asarray((known_left & known_right) | decided))
 
 
-@np.errstate(over="ignore", invalid="ignore")  # integers wrap, floats become infinite; nobody needs a warning
+@np.errstate(over="ignore", invalid="ignore")  # integers wrap, floats become infinite, without a warning
 def _arithmetic(op: Op, left: Vector, right: Vector) -> Vector:
     valid = _both(left.valid, right.valid)
     functions: dict[Op, Callable[[Any, Any], Any]] = {

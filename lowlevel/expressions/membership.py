@@ -1,9 +1,9 @@
 """Membership of whole blocks in long lists of constants, by binary search: IN over thousands of values.
 
-A list is sorted once, when a query first evaluates it, and every block is searched in it. Addresses and prefixes become
-sorted disjoint ranges, a single address one of its own. numpy searches numbers of 64 bits only, so over IPv6 the halves
-of an address are replaced by their ranks among the halves of the ranges' starts, and two ranks make one number. Over
-16 384 random addresses and 10 000 constants a search takes 1 to 3 ms where a comparison with each takes 200.
+A list is sorted once, at its first evaluation. Addresses and prefixes become sorted disjoint ranges. numpy searches
+numbers of 64 bits only. So the halves of an IPv6 address are replaced by their ranks among the halves of the starts of
+ranges, and two ranks make one number. For 16,384 random addresses and 10,000 constants a search takes 1 to 3 ms; a
+comparison with each constant takes 200 ms.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from lowlevel.expressions.address_constants import WIDTH, Address, Prefix
 from lowlevel.expressions.tree import Literal
 
 FEW = 32
-"""Constants up to which one comparison with each costs no more than a search."""
+"""Largest number of constants that are compared one by one, because a search costs more."""
 
 KEPT = 64
-"""Lists that are kept sorted, at most."""
+"""Largest number of sorted lists in the cache."""
 
 Mask = npt.NDArray[np.bool_]
 Halves = npt.NDArray[np.uint64]
@@ -35,7 +35,7 @@ class Values:
         self.sorted = np.unique(np.array(list(values)))
 
     def hold(self, data: npt.NDArray[Any]) -> Mask:
-        """Return which of `data` equal a value; NaN equals none."""
+        """Return which of `data` are in the list; NaN never is."""
         if data.dtype.kind in "iu":
             data = data.astype(self.sorted.dtype, copy=False)  # signed with unsigned would be searched as floats
         places = np.asarray(np.searchsorted(self.sorted, data))
@@ -71,7 +71,7 @@ class Ranges:
         return inside
 
     def _ranks(self, high: Halves, low: Halves) -> npt.NDArray[np.int64]:
-        """Return numbers ordered against those of the starts as the addresses are against the starts."""
+        """Return numbers that compare with those of the starts as the addresses compare with the starts."""
         highs = np.asarray(np.searchsorted(self.highs, high, side="right"))
         lows = np.asarray(np.searchsorted(self.lows, low, side="right"))
         if len(self.highs):
@@ -82,10 +82,10 @@ class Ranges:
 
 
 class _Same:
-    """A key that is the very list: to hash ten thousand constants for each block would cost more than the search."""
+    """A key by identity of the list: a hash of 10,000 constants for each block would cost more than the search."""
 
     def __init__(self, constants: tuple[Any, ...]) -> None:
-        self.constants = constants  # held, so that no other list gets its id
+        self.constants = constants  # a reference, so that no other list gets its id
 
     def __hash__(self) -> int:
         return id(self.constants)

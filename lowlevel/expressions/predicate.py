@@ -1,4 +1,4 @@
-"""Which rows a WHERE or HAVING keeps: those for which its condition is TRUE."""
+"""Conditions of WHERE and HAVING: the rows for which they are TRUE."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from lowlevel.expressions.tree import Binary, Column, Expression, Literal, colum
 from lowlevel.expressions.types import Op, Type
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 
-# Comparisons of an integer column, or of some of its bits, with a constant: an interval test in one pass.
+# A comparison of an integer column, or of some of its bits, with a constant is an interval test in one pass:
 #
 #     protocol = 6           6 <= protocol <= 6
 #     tcp_flags & 2 <> 2     not 2 <= tcp_flags & 2 <= 2
 #     len > 1000             1001 <= len
 #
-# Step by step such a condition makes a column for the bits, one for the comparison, one for what is not NULL and one
-# for all of it together, each of which is written to memory and read again.
+# The general evaluation writes four columns to memory and reads them again: the bits, the comparison, the mask of NULL
+# and the result.
 
 
 NULL = -1
-"""What stands under a NULL where the test can tell it."""
+"""The number in the place of a NULL, in columns that an interval test supports."""
 
 
 @kernel("i64(i64*, i64, i64, i64, i64, i64, i64, u8*)")
 def keep_inside(values, rows, bits, least, most, outside, nullable, passed):  # type: ignore[no-untyped-def]
-    """Set `passed` (1 or 0 for each of `rows`) to 0 where `values & bits` is not within `[least, most]`.
+    """Clear `passed` (1 or 0 per row) for rows with `values & bits` not within `[least, most]`.
 
-    With `outside` it is set to 0 where it is. With `nullable`, where the value is NULL as well. Returns `rows`.
+    With `outside`, for rows with a value within it. With `nullable`, also for NULL. Returns `rows`.
     """
     for row in range(rows):
         value = values[row] & bits
@@ -45,7 +45,7 @@ def keep_inside(values, rows, bits, least, most, outside, nullable, passed):  # 
 
 @dataclass(frozen=True, slots=True)
 class IntervalTest:
-    """A condition that is TRUE where `column & bits` is within `[least, most]`, or outside of it; NULL for a NULL."""
+    """A condition that is TRUE if `column & bits` is within `[least, most]`, or outside of it; NULL for a NULL."""
 
     expression: Expression
     column: str
@@ -55,7 +55,7 @@ class IntervalTest:
     outside: bool = False
 
     def narrow(self, columns: Columns, passed: Mask) -> bool:
-        """Let only rows pass for which it is TRUE; False, and nothing is done, where the column is of another form."""
+        """Clear `passed` for rows that fail. Returns False, without any effect, for unsupported columns."""
         found = (
             columns.integers(self.column) if isinstance(columns, SettledColumns) else _integers(columns[self.column])
         )
@@ -70,14 +70,14 @@ class IntervalTest:
 
 
 def _integers(vector: AnyVector) -> tuple[npt.NDArray[np.int64], bool] | None:
-    """Return a column of integers, and whether NULL stands under the NULLs of it; None where it is another."""
+    """Return a column of integers and whether it can have NULL; None for unsupported columns."""
     if not isinstance(vector, Vector) or not vector.data.flags.c_contiguous or vector.data.dtype != np.int64:
         return None
     return (vector.data, vector.valid is not None) if vector.valid is None or vector.null == NULL else None
 
 
 def interval_test(condition: Expression) -> IntervalTest | None:
-    """Return what a condition tests, None where it is no such comparison."""
+    """Return the interval test of a condition; None if it is not such a comparison."""
     match condition:
         case Binary(
             op, Column(name=name, type=Type.INT | Type.TIME), Literal(value=int(value), type=Type.INT | Type.TIME)
@@ -108,15 +108,15 @@ def interval_test(condition: Expression) -> IntervalTest | None:
 
 
 class Condition:
-    """A condition, made ready to be tested block after block. Queries that have the same may ask the same object.
+    """A condition, prepared for many blocks. Queries with an equal condition can share the object.
 
-    Of conditions joined by AND, those that look into byte strings are evaluated last, and look only into those of rows
-    that the others let pass: a search costs more than all else. Interval tests are made in one pass each.
+    Parts of an AND that search byte strings are evaluated last, and only for rows that pass the other parts, because a
+    search costs most. Interval tests take one pass each.
     """
 
     def __init__(self, expression: Expression) -> None:
-        """Take a BOOL expression."""
-        self._last: tuple[Columns, Mask] | None = None  # what was asked last, for whoever asks it again
+        """Prepare a BOOL expression."""
+        self._last: tuple[Columns, Mask] | None = None  # the last result, for the next query that shares the condition
         parts = list(_conjuncts(expression))
         self._searches = [part for part in parts if _looks_into_bytes(part)]
         tests = [(part, interval_test(part)) for part in parts if not _looks_into_bytes(part)]
@@ -124,7 +124,7 @@ class Condition:
         self._others = [part for part, test in tests if test is None]
 
     def true_rows(self, columns: Columns, rows: int) -> Mask:
-        """Return where it is TRUE (neither FALSE nor NULL), as one bool per row, which is not to be changed."""
+        """Return one bool per row: whether the condition is TRUE (not FALSE or NULL). Do not change the result."""
         if self._last is not None and self._last[0] is columns:
             return self._last[1]
         passed = np.ones(rows, np.bool_)
@@ -145,7 +145,7 @@ def _true(condition: Expression, columns: Columns, rows: int) -> Mask:
 
 
 def _truth(condition: Expression, columns: Columns) -> Mask:
-    """Return where a condition is TRUE. AND and OR need not tell FALSE from NULL, which is most of their work."""
+    """Return which rows are TRUE. AND and OR need no distinction of FALSE and NULL, which saves most of the work."""
     if isinstance(condition, Binary) and condition.op is Op.AND:
         return _truth(condition.left, columns) & _truth(condition.right, columns)
     if isinstance(condition, Binary) and condition.op is Op.OR:
@@ -169,7 +169,7 @@ def _looks_into_bytes(expression: Expression) -> bool:
 
 
 class _Passed(Mapping[str, AnyVector]):
-    """Columns whose byte strings are empty where a row has not passed: what is said of it does not matter any more."""
+    """Columns with empty byte strings for rows that have failed already: their result has no effect."""
 
     def __init__(self, columns: Columns, passed: Mask) -> None:
         self._columns = columns

@@ -1,11 +1,7 @@
 """Expressions over columns: the tree that queries compile to and both levels evaluate.
 
-The tree is plain immutable data, so that a plan can be pickled into a Spark task. It knows types and NULL-ability
-but not how it is evaluated: `lowlevel.expressions.evaluate` does that over numpy columns.
-
-Here are columns, constants, operators and functions, what all expressions are together, and what walks over them. What
-serves one purpose is a file of its own: predicates about a value, look-ups in files, filter joins, aggregates that are
-finished, rows that are spread over panes.
+The tree is immutable data, so a plan can be pickled into a Spark task. Nodes know their type and whether they can be
+NULL. `lowlevel.expressions.evaluate` evaluates them over numpy columns. All classes of nodes are in this module.
 """
 
 from __future__ import annotations
@@ -21,11 +17,11 @@ from lowlevel.watch.watched_file import WatchedFile, Watchlist
 
 @dataclass(frozen=True, slots=True)
 class SeenWithin:
-    """`seen_within(duration, this = that AND …, condition)`: whether a row that came before had the key of this one.
+    """`seen_within(duration, this = that AND …, condition)`: whether an earlier row had the key of this row.
 
-    `matches` are equalities joined by AND, whose left sides are of this row and whose right sides of the one before;
-    `condition`, where there is one, is about that row, which is at most `duration` (ns) older than this. It is told by
-    whoever sees all rows (`lowlevel.filter_join`), as a `column` of its own. NULL where a left side is.
+    `matches`: equalities joined by AND; their left sides are of this row, their right sides of the earlier row.
+    `condition` (or None) is about the earlier row, which is at most `duration` ns older. The filter join
+    (`lowlevel.node.filter_join`) computes the result as a separate `column`. NULL if a left side is NULL.
     """
 
     duration: int
@@ -40,13 +36,13 @@ class SeenWithin:
 
     @property
     def column(self) -> str:
-        """Name of the column that says of each row whether it has."""
+        """Name of the column with the result."""
         return repr(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """`value` where `count` > 0, else NULL."""
+    """`value` if `count` > 0, else NULL."""
 
     value: Expression
     count: Expression
@@ -60,7 +56,7 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """`total` / `count` as FLOAT, NULL where `count` is 0."""
+    """`total` / `count` as FLOAT, NULL if `count` is 0."""
 
     total: Expression
     count: Expression
@@ -72,8 +68,8 @@ class Mean:
 class Variance:
     """Variance of `count` numbers of sum `total` and sum of squares `squares` (FLOAT), or its square `root`.
 
-    Of a `sample` it is divided by count - 1. NULL where it would be divided by 0. The two sums are large and their
-    difference small where numbers are far from 0 beside how far they are apart: digits are lost then.
+    The divisor is count - 1 for a `sample`. NULL if the divisor is 0. If the numbers are much larger than their
+    distances, the result is a small difference of two large sums and loses digits.
     """
 
     total: Expression
@@ -86,15 +82,15 @@ class Variance:
 
 
 SHARE = "share of "
-"""What the name of a column begins with where not a row's value is meant but what a pane has of it."""
+"""Prefix of the name of a column with shares: the part of a row's counter that belongs to one pane."""
 
 ENDS = "the row ends"
-"""The column that says which pane a row ends in."""
+"""Name of the column that tells whether the row ends in this pane."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtEnd:
-    """`operand` in the pane where a row ends, NULL in the others."""
+    """`operand` in the pane in which a row ends, NULL in its other panes."""
 
     operand: Expression
     nullable: ClassVar[bool] = True
@@ -107,7 +103,7 @@ class AtEnd:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Whether the value of `operand` is one of several; NULL where it is."""
+    """Whether the value of `operand` is in a set; NULL for a NULL."""
 
     operand: Expression
     type: ClassVar[Type] = Type.BOOL
@@ -163,7 +159,7 @@ class LongestPrefix:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A named input column. `bits` is the width an integer column needs (0..2**bits-1), 64 when unknown."""
+    """A named input column. The values of an integer column are 0..2**bits-1; `bits` is 64 if unknown."""
 
     name: str
     type: Type
@@ -206,7 +202,7 @@ class Unary:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """Two operands and an operator, checked for types by whoever builds the tree."""
+    """Two operands and an operator. The builder of the tree checks their types."""
 
     op: Op
     left: Expression
@@ -225,7 +221,7 @@ class Binary:
 
     @property
     def nullable(self) -> bool:
-        """Whether the value may be NULL; division makes a NULL of its own, unless by a constant other than 0."""
+        """Whether the value may be NULL: also after a division, unless the divisor is a constant other than 0."""
         by_constant = isinstance(self.right, Literal) and bool(self.right.value)
         divides = self.op in (Op.DIV, Op.MOD) and not by_constant
         return self.left.nullable or self.right.nullable or divides
@@ -235,7 +231,7 @@ class Binary:
 class Call:
     """A function of BYTES or TEXT: `length(x)`, `contains(x, y)` and `starts_with(x, y)` with a constant y of x's type.
 
-    `byte(x, n)` is the byte at offset n of BYTES, NULL where x has no such byte.
+    `byte(x, n)` is the byte at offset n of BYTES, NULL if x has no such byte.
     """
 
     function: Function
@@ -249,7 +245,7 @@ class Call:
 
     @property
     def nullable(self) -> bool:
-        """NULL of NULL, and beyond the end."""
+        """Whether the value may be NULL: for a NULL, and beyond the end of a byte string."""
         return self.operand.nullable or self.function is Function.BYTE
 
 
@@ -273,7 +269,7 @@ Expression = (
 
 
 def bits_of(expression: Expression) -> int:
-    """Return how many bits the integers of an expression need, 0..2**bits-1; 64 where that is not known."""
+    """Return the bits of the integers of an expression (values 0..2**bits-1); 64 if unknown."""
     if isinstance(expression, Column):
         return expression.bits
     if isinstance(expression, Call):
@@ -282,17 +278,17 @@ def bits_of(expression: Expression) -> int:
 
 
 def computed_column(name: str, expression: Expression) -> Column:
-    """Return the column called `name` that the values of an expression make."""
+    """Return a column with the values of an expression."""
     return Column(name, expression.type, expression.nullable, bits_of(expression))
 
 
 def columns_of(expression: Expression) -> Iterator[Column]:
-    """Every column of the tree, depth first, repeats included."""
+    """Yield every column of the tree, depth first, with repeats."""
     return (part for part in parts_of(expression) if isinstance(part, Column))
 
 
 def parts_of(expression: Expression) -> Iterator[Expression]:
-    """Every expression in the tree, itself first, depth first, repeats included."""
+    """Yield every expression of the tree, depth first, with repeats, beginning with the tree itself."""
     yield expression
     for field in fields(expression):
         child = getattr(expression, field.name)

@@ -1,4 +1,4 @@
-"""The types that values of a query have."""
+"""Types, operators and functions of expressions."""
 
 from enum import StrEnum
 
@@ -17,14 +17,14 @@ class Type(StrEnum):
 
 
 INTEGERS = (Type.INT, Type.TIME)
-"""The types whose values are int64: equal values of both are the same bits."""
+"""Types with int64 values: equal values have equal bits."""
 
 NUMBERS = (Type.INT, Type.FLOAT, Type.TIME)
-"""The types that are computed with, and compared with each other."""
+"""Types for arithmetic, which can be compared with each other."""
 
 
 def same_values(left: Type, right: Type) -> bool:
-    """Return whether values of two types are equal if their bits are: one type, or both integers."""
+    """Return whether equal bits mean equal values of two types: the same type, or both integers."""
     return left is right or (left in INTEGERS and right in INTEGERS)
 
 

@@ -78,7 +78,7 @@ class Watching:
         return bind(plans, self.lists)
 
     def begin_block(self) -> None:
-        """Look for new versions if the input is live; they hold until the next block."""
+        """Check for new versions if the input is live; they stay in use until the next block."""
         if self.live and self.files:
             now = self.clock()
             for file in self.files:

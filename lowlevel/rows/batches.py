@@ -1,4 +1,4 @@
-"""A capture's rows as Arrow batches: for looking, and for other tools. Queries never go this way."""
+"""The rows of a capture as Arrow batches, for users and other tools. Queries do not use this module."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from lowlevel.rows.readers import Rows, make_reader
 def row_batches(path: Path, columns: Iterable[str] | None = None, kind: str = "packets") -> Iterator[pa.RecordBatch]:
     """Decode a capture's rows of one kind, a batch or more per block, in file order.
 
-    Addresses are 4 or 16 bytes, MACs 6, payloads what they are; an absent field is NULL. Names of columns are taken
-    without regard to case; by default they are those of docs/guide/columns.md. Raises ValueError for an unknown one,
-    InputError for a file that is no capture; warns (RuntimeWarning) of one that is damaged, whose whole
-    records are read.
+    Addresses have 4 or 16 bytes, MACs 6; a missing field is NULL. Names of columns are case-insensitive; the default
+    columns are those of docs/guide/columns.md. Raises ValueError for an unknown column, InputError for a file that is
+    no capture. A damaged capture is read up to the damage, with a RuntimeWarning.
     """
     wanted = named_columns(kind, columns)
     file = open_capture(path)
@@ -34,7 +33,7 @@ def row_batches(path: Path, columns: Iterable[str] | None = None, kind: str = "p
 
 
 def _blocks(file: AnyCapture) -> Iterator[Block]:
-    """Yield the blocks of any capture, and warn at the end where it is damaged."""
+    """Yield the blocks of any capture; warn at the end if it is damaged."""
     records = 0
     if isinstance(file, Capture):
         index = scan(file)
@@ -52,7 +51,7 @@ def _blocks(file: AnyCapture) -> Iterator[Block]:
 
 
 def named_columns(kind: str, names: Iterable[str] | None) -> list[Column]:
-    """Find columns of a kind of rows by their names; None means all that go without a layer or an element's name."""
+    """Return columns of a kind of rows by name; None means all columns but inner layers and other elements."""
     found = columns_of_kind(kind)
     columns = []
     for name in found.shown if names is None else names:
@@ -64,7 +63,7 @@ def named_columns(kind: str, names: Iterable[str] | None) -> list[Column]:
 
 
 def row_batch(rows: Rows, columns: Sequence[Column]) -> pa.RecordBatch:
-    """Copy some columns of rows into one batch."""
+    """Return one batch with copies of some columns."""
     arrays = [arrow_column(rows.columns[column.name], rows.count, column.type) for column in columns]
     fields = [pa.field(column.name, ARROW_TYPES[column.type]) for column in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

@@ -1,4 +1,4 @@
-"""The reader of the kind `flows`: the exports in a capture, or in a file of nothing else, and the records in them."""
+"""The reader of the kind `flows`: flow records of exports in a capture or in a file of bare exports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class FlowColumns(Mapping[str, AnyVector]):
-    """The columns of some flow records of a link, those that were asked for. Valid as long as the records are."""
+    """The requested columns of flow records of a link. Valid as long as the records are."""
 
     def __init__(self, link: str, flows: Flows) -> None:
         """Wrap decoded records."""
@@ -91,11 +91,11 @@ class FlowColumns(Mapping[str, AnyVector]):
         return AddressVector(version, high.view(np.uint64), low.view(np.uint64), valid)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the core columns; elements are there where they were asked for."""
+        """Iterate over the core columns, without other elements."""
         return iter(FLOW_COLUMNS)
 
     def __len__(self) -> int:
-        """Count the core columns."""
+        """Return the number of core columns."""
         return len(FLOW_COLUMNS)
 
 
@@ -147,10 +147,10 @@ class FlowReader:
         sampling: FixedRates | None = None,
         recording: OtherFiles | None = None,
     ) -> None:
-        """Read `columns` of blocks of up to `capacity` records, by the templates stored beside the capture, if any.
+        """Read `columns` of blocks of up to `capacity` records; use the templates stored next to the capture, if any.
 
-        `sampling` are rates that stand whatever exporters announce. `recording` are the other files of the
-        link, if it has several: they may announce templates that this file lacks (`lowlevel.flow_recording`).
+        `sampling`: rates that replace those of exporters. `recording`: the other files of the link, if it has several;
+        they may announce templates that this file lacks (`lowlevel.flow_recording`).
         """
         self.link = link
         self.capture = capture
@@ -173,7 +173,7 @@ class FlowReader:
         self.waits = self.recording is not None and len(self.decoder.waiting) > 0
 
     def finish(self) -> Iterator[FlowRows]:
-        """Read what still waits at the end of the file, by templates that later files of the link announce."""
+        """Decode records that wait at the end of the file, with templates from later files of the link."""
         self.waits = False
         if self.recording is None or not len(self.decoder.waiting):
             return
@@ -228,7 +228,7 @@ class FlowReader:
         return Datagrams(self.jobs, count)
 
     def samples(self) -> Samples:
-        """Return what became of datagrams, sets and templates, and what their sequence numbers tell."""
+        """Return the counters of datagrams, sets, templates and sequence numbers."""
         samples = self.decoder.samples(self.link)
         samples.add(FLOW_DATAGRAMS_REFUSED, int(self.refused[0]), self.link, "not_plausible")
         return samples

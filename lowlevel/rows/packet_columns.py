@@ -1,4 +1,4 @@
-"""Decoded packets as the columns that expressions name, made when they are asked for."""
+"""Columns of decoded packets for expressions; each is made at its first access."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Interfaces:
-    """The names of a capture's interfaces, several of which may be called the same."""
+    """The names of a capture's interfaces; several may have the same name."""
 
     def __init__(self, capture: AnyCapture) -> None:
-        """Name those of `capture`, whose list may still grow, and is another one with each file that is followed."""
+        """Use the interfaces of `capture`. Their list may grow, and each followed file has another list."""
         self._capture = capture
         self._names = Names()
         self._format: FileFormat | None = None
-        self._ids = np.empty(0, np.int64)  # of the name of each interface
+        self._ids = np.empty(0, np.int64)  # ID of the name of each interface
 
     def texts(self, numbers: Numbers) -> TextVector:
         """Return the names of the interfaces with these numbers."""
@@ -60,7 +60,7 @@ class PacketColumns(SettledColumns):
         self._specs = specs
         self._interfaces = interfaces
         self._made: dict[str, AnyVector] = {}
-        self._versions: dict[str, Numbers] = {}  # addresses of one header share theirs
+        self._versions: dict[str, Numbers] = {}  # the addresses of one header share their versions
 
     def __getitem__(self, name: str) -> AnyVector:
         """Return a column by its name in the catalogue."""
@@ -102,11 +102,11 @@ class PacketColumns(SettledColumns):
 
     @property
     def only_ipv4(self) -> bool:
-        """Whether every address is of IPv4."""
+        """Whether all addresses are IPv4."""
         return self._packets.only_ipv4
 
     def integers(self, name: str) -> tuple[Numbers, bool] | None:
-        """Return a column of integers or MACs, and whether -1 is NULL in it; None for any other column."""
+        """Return a column of integers or MACs and whether -1 means NULL; None for other columns."""
         spec = self._specs[name]
         part = PHYSICAL.get(name, (name,))[0]
         if spec.type not in ("integer", "time", "mac") or (spec.nullable and part.endswith("ip_version")):
@@ -114,7 +114,7 @@ class PacketColumns(SettledColumns):
         return self._packets.field(part), spec.nullable
 
     def halves(self, name: str) -> tuple[Numbers, Numbers] | None:
-        """Return the higher and the lower half of a column of addresses, of which IPv4 has the lower; else None."""
+        """Return the upper and lower half of a column of addresses (IPv4: the lower); None for other columns."""
         if self._specs[name].type != "address":
             return None
         _, high, low = PHYSICAL[name]
@@ -125,5 +125,5 @@ class PacketColumns(SettledColumns):
         return iter(self._specs)
 
     def __len__(self) -> int:
-        """Count the catalogue's columns."""
+        """Return the number of columns in the catalogue."""
         return len(self._specs)

@@ -1,4 +1,4 @@
-"""What reads a link for the low level: a reader for each kind of rows, blocks in and columns out."""
+"""Readers: each kind of rows has one, which converts blocks into columns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PacketRows:
 
 
 class FrameReader:
-    """Rows of the kind `frames`: each record is one. Its ts is the record's, so that a block's `low` holds for rows."""
+    """Rows of the kind `frames`: one per record, with its ts, so the watermark of a block is right for its rows."""
 
     exact_low = True
     kind = "frames"
@@ -68,13 +68,13 @@ class FrameReader:
     waits = False
 
     def finish(self) -> Iterator[PacketRows]:
-        """Return nothing: every record is a row of its own."""
+        """Return no rows: no record waits."""
         return iter(())
 
     def samples(self) -> Samples:
-        """Return by cause how many times are not the capture's, and what the fall-back decoder counted.
+        """Return the counters of replaced times, by cause, and of the fall-back decoder.
 
-        Every record is a row, and the node counts them.
+        The node counts the rows, because every record is a row.
         """
         samples = Samples()
         for header, count in self.fallback.decoded.items():
@@ -89,14 +89,14 @@ class FrameReader:
 
 
 class PacketReader(FrameReader):
-    """Rows of the kind `packets`: records that hold an IP packet with readable addresses."""
+    """Rows of the kind `packets`: records with an IP packet with readable addresses."""
 
     kind = "packets"
     every_frame = False
     specs = PACKET_COLUMNS
 
     def samples(self) -> Samples:
-        """Return how many records became rows, and by cause how many did not; and what FrameReader does."""
+        """Return the counters of decoded and of skipped records, by cause, with those of FrameReader."""
         samples = super().samples()
         samples.add(PACKETS_DECODED, self.rows, self.link)
         for cause, count in zip(SKIPPED, self.decoder.skipped.tolist(), strict=True):
@@ -105,39 +105,39 @@ class PacketReader(FrameReader):
 
 
 class Rows(Protocol):
-    """Some rows of one kind, as columns. Valid until the reader is asked for the next."""
+    """Some rows of one kind, as columns. Valid until the next call of the reader."""
 
     @property
     def count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         ...
 
     @property
     def earliest(self) -> int:
-        """A bound, ns: no row has a smaller ts."""
+        """A lower bound of ts, ns."""
         ...
 
     @property
     def arrivals(self) -> npt.NDArray[np.int64] | None:
-        """When each row was seen to arrive, ns, by another clock than its ts; None where there is none."""
+        """The arrival of each row, ns, by another clock than its ts; None if there is none."""
         ...
 
     @property
     def columns(self) -> Columns:
-        """The columns asked for, of `count` values each or constant. `ts` is a `Vector` of `count` int64 values."""
+        """The requested columns: `count` values each, or a constant. `ts` is a `Vector` of `count` int64 values."""
         ...
 
 
 class RowReader(Protocol):
-    """Turns the blocks of one capture, in order, into rows of one kind. Not thread safe.
+    """Converts the blocks of one capture, in order, into rows of one kind. Not thread safe.
 
-    It is made with the link's name, the capture, the names of the columns wanted (`ts` among them) and `capacity`: the
-    largest number of records in a block, and the largest `count` of rows it may hand out at once.
+    Its arguments are the name of the link, the capture, the names of the columns (with `ts`) and `capacity`: the
+    largest number of records in a block, and of rows in one result.
     """
 
     @property
     def exact_low(self) -> bool:
-        """Whether a block's `low` holds for rows: no later row's ts is below it."""
+        """Whether the watermark of a block is right for rows: no later row has a smaller ts."""
         ...
 
     def read(self, block: Block) -> Iterator[Rows]:
@@ -146,15 +146,15 @@ class RowReader(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether records wait for the other files of the link, so that rows of any ts may follow."""
+        """Whether records wait for other files of the link, so that rows with any ts may follow."""
         ...
 
     def finish(self) -> Iterator[Rows]:
-        """Read what waits, at the end of the capture; after it nothing waits."""
+        """Decode the waiting records, at the end of the capture."""
         ...
 
     def samples(self) -> Samples:
-        """Return what was counted so far, beyond the records and bytes that the node counts."""
+        """Return the counters, without the records and bytes that the node counts."""
         ...
 
 
@@ -167,7 +167,7 @@ def make_reader(
     sampling: FixedRates | None = None,
     files: Sequence[Path] = (),
 ) -> RowReader:
-    """Make the reader of one kind; ValueError where there is none.
+    """Return the reader of a kind. Raises ValueError for an unknown kind.
 
     `sampling` and `files`, all files of the link if it has several, are for flows only.
     """

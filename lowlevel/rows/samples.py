@@ -1,4 +1,4 @@
-"""The reader of the kind `samples`: the sFlow datagrams in a capture, and the packets that were sampled in them."""
+"""The reader of the kind `samples`: packets that were sampled, from the sFlow datagrams in a capture."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from lowlevel.rows.packet_columns import Interfaces, PacketColumns
 Numbers = npt.NDArray[np.int64]
 
 CARRIER = ("ts", "srcIP", "destPort", "protocol", "payload", "interface")
-"""What is decoded of the packets that may carry datagrams."""
+"""Columns that are decoded of packets that may contain sFlow datagrams."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """The datagrams of one block, and who sent them on which interface of the capture."""
+    """The sFlow datagrams of one block, with sender and interface of the capture."""
 
     datagrams: Datagrams
     exporter: AddressVector
@@ -35,10 +35,10 @@ class Carried:
 
 
 class SampleColumns(Mapping[str, AnyVector]):
-    """The columns of some listed samples. Valid as long as the buffers are that they were read into."""
+    """The columns of some samples. Valid as long as their buffers are."""
 
     def __init__(self, packets: PacketColumns, listed: Listed, carried: Carried, interfaces: Interfaces) -> None:
-        """Put the sampled packets, what their samples say and the datagrams that carried them together."""
+        """Combine sampled packets, the fields of their samples and the datagrams that contained them."""
         self._packets = packets
         self._listed = listed
         self._carried = carried
@@ -70,7 +70,7 @@ class SampleColumns(Mapping[str, AnyVector]):
         return iter(SAMPLE_COLUMNS)
 
     def __len__(self) -> int:
-        """Count the catalogue's columns."""
+        """Return the number of columns in the catalogue."""
         return len(SAMPLE_COLUMNS)
 
 
@@ -85,9 +85,9 @@ class SampleRows:
 
 
 class SampleReader:
-    """Rows of the kind `samples`. Their ts is that of the record they came in, so that a block's `low` holds for them.
+    """Rows of the kind `samples`, with the ts of their record, so the watermark of a block is right for them.
 
-    Sequences are followed from block to block: **one reader reads neighbouring blocks of a capture, in order**.
+    Sequence numbers are checked from block to block: **one reader reads consecutive blocks of a capture, in order**.
     """
 
     exact_low = True
@@ -129,9 +129,9 @@ class SampleReader:
     waits = False
 
     def finish(self) -> Iterator[SampleRows]:
-        """Return nothing: a sample needs no template."""
+        """Return no rows: no sample waits."""
         return iter(())
 
     def samples(self) -> Samples:
-        """Return what became of datagrams and samples, and what their sequence numbers tell."""
+        """Return the counters of datagrams, samples and sequence numbers."""
         return self.lister.samples(self.link)

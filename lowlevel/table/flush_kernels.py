@@ -73,8 +73,7 @@ def find_homes(  # type: ignore[no-untyped-def]
     pane_start = np.int64(0)
     pane_end = np.int64(0)  # an empty interval: the first packet finds its pane by division
     found = 0
-    # Small entries never straddle two lines and are mostly alone; the neighbours of large ones are looked at as often,
-    # and lie in lines that nobody else has asked for.
+    # A small entry is in one cache line. The neighbours of large entries are tested as often, and are in other lines.
     reach = 0 if width <= LINE_WORDS // 2 else NEAR * width
     for row in range(begin, end):
         if choose and not chosen[row]:

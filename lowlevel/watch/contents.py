@@ -1,6 +1,6 @@
-"""What is in a watchlist: its text, read and checked whole.
+"""The format of watchlist files: the whole text is read and checked.
 
-Three forms: addresses and prefixes to be in, integers to be in, and prefixes with a label each.
+There are three forms: a set of addresses and prefixes, a set of integers, and prefixes with a label each.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from capture.native import helper, kernel
 from lowlevel.expressions.address_constants import WIDTH
 from lowlevel.watch.ranges import AddressRanges, Halves, Numbers, Prefixes
 
-# The lines of a watchlist, split in one pass: a word, and what stands behind it.
+# A line is a word and a label:
 #
-#     203.0.113.0/24   Example Ltd.   # everything from here on is a comment
+#     203.0.113.0/24   Example Ltd.   # a comment until the end of the line
 #
-# Blanks, tabs and a comma end the word. A word that is an IPv4 address or prefix is read here, as nearly all of a long
-# list are; anything else is left to whoever knows what it should be.
+# Blanks, tabs and a comma end the word. The kernel splits the lines and reads IPv4 addresses and prefixes, which are
+# nearly all words of a long list. Python reads other words.
 
 
 LINE, BEGIN, END, LABEL, LABEL_END, CODE = range(6)
-"""What `read_lines` says of a line: its number, the bytes of its word, those of what is behind, and the word's code."""
+"""Fields of a line from `read_lines`: its number, the bounds of word and label in bytes, and the code of the word."""
 
 FIELDS = 6
 OTHER = -1
-"""The code of a word that is no IPv4 address or prefix."""
+"""The code of a word that is not an IPv4 address or prefix."""
 
 NEWLINE, TAB, RETURN, BLANK, HASH, COMMA, DOT, SLASH, ZERO, NINE = 10, 9, 13, 32, 35, 44, 46, 47, 48, 57
 
 
 @helper
 def is_blank(byte):  # type: ignore[no-untyped-def]
-    """Whether a byte is a blank, a tab or a carriage return."""
+    """Return whether a byte is a blank, a tab or a carriage return."""
     return (byte == BLANK) | (byte == TAB) | (byte == RETURN)
 
 
 @helper
 def number_end(data, at, end, most):  # type: ignore[no-untyped-def]
-    """Return where the decimal at `at` ends, `at` itself where there is none of up to `most` digits, or one of 0n."""
+    """Return the end of the decimal number at `at`; `at` if there is none up to `most` digits, or a leading 0."""
     stop = at
     while stop < end and stop - at <= most and data[stop] >= ZERO and data[stop] <= NINE:
         stop += 1
@@ -55,7 +55,7 @@ def number_end(data, at, end, most):  # type: ignore[no-untyped-def]
 
 @helper
 def number_at(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the decimal in bytes `[at, end)`."""
+    """Return the decimal number in bytes `[at, end)`."""
     value = np.int64(0)
     for place in range(at, end):
         value = value * 10 + (np.int64(data[place]) - ZERO)
@@ -64,9 +64,9 @@ def number_at(data, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def four_code(data, begin, end):  # type: ignore[no-untyped-def]
-    """Return `address << 6 | length` of the IPv4 address or prefix in `[begin, end)`, OTHER where it is none.
+    """Return `address << 6 | length` of the IPv4 address or prefix in `[begin, end)`; OTHER if there is none.
 
-    An address alone has length 32; host bits that are set make it none.
+    The length of an address is 32. A prefix with host bits is OTHER.
     """
     address = 0
     at = begin
@@ -96,9 +96,9 @@ def four_code(data, begin, end):  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64, i64*)")
 def read_lines(data, size, out):  # type: ignore[no-untyped-def]
-    """Say FIELDS numbers of each line of `data` that has a word, in `out`; return how many such lines there are.
+    """Write FIELDS numbers for each line of `data` with a word to `out`; return the number of these lines.
 
-    `out` has room for one more than there are line ends. What stands behind the word is stripped of blanks.
+    `out` has room for one line more than there are line ends. Labels are without blanks at both ends.
     """
     found = 0
     number = 0
@@ -141,9 +141,9 @@ def read_lines(data, size, out):  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64*, i64, u8*, i64*)")
 def gather_labels(data, lines, count, out, offsets):  # type: ignore[no-untyped-def]
-    """Copy what stands behind the words of `count` lines into `out`, one after the other; return how many bytes.
+    """Copy the labels of `count` lines to `out`, one after the other; return their bytes.
 
-    The first of line i are at `offsets[i]`, and `offsets` has one more number, where they end.
+    The label of line i begins at `offsets[i]`; `offsets` has one number more, the end of the last label.
     """
     at = 0
     for line in range(count):
@@ -156,7 +156,7 @@ def gather_labels(data, lines, count, out, offsets):  # type: ignore[no-untyped-
 
 
 def labels_of(data: bytes, lines: npt.NDArray[np.int64]) -> pa.LargeStringArray:
-    """Return what stands behind the word of each line; `data` is to be UTF-8."""
+    """Return the label of each line; `data` must be UTF-8."""
     out, offsets = np.empty(len(data), np.uint8), np.empty(len(lines) + 1, np.int64)
     size = gather_labels(np.frombuffer(data, np.uint8), lines.reshape(-1), len(lines), out, offsets)
     buffers = [pa.py_buffer(offsets), pa.py_buffer(out[:size])]
@@ -164,17 +164,17 @@ def labels_of(data: bytes, lines: npt.NDArray[np.int64]) -> pa.LargeStringArray:
 
 
 def lines_of(data: bytes) -> npt.NDArray[np.int64]:
-    """Return a row of FIELDS numbers for each line of `data` that says anything."""
+    """Return a row of FIELDS numbers for each line of `data` with a word."""
     out = np.empty((data.count(b"\n") + 1, FIELDS), np.int64)
     return out[: read_lines(np.frombuffer(data, np.uint8), len(data), out.reshape(-1))]
 
 
 DIGITS = 19
-"""Of an integer of 64 bits, at most."""
+"""Largest number of digits of a 64-bit integer."""
 
 
 class Form(StrEnum):
-    """What a line of a watchlist says."""
+    """The form of a watchlist."""
 
     ADDRESSES = "address or prefix"
     NUMBERS = "integer"
@@ -182,14 +182,14 @@ class Form(StrEnum):
 
 
 class WatchlistError(ValueError):
-    """A text that is no watchlist; the message has the number of the line."""
+    """A text that is not a watchlist. The message contains the number of the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What one version of a watchlist says. `ranges` are of addresses, `numbers` sorted integers.
+    """The contents of one version of a watchlist: `ranges` of addresses, or sorted `numbers`.
 
-    A label in `ranges` is a place in `labels`, or 0 for each prefix of a list without labels. `entries` are lines.
+    A label in `ranges` is an index into `labels`, or 0 in a list without labels. `entries`: number of lines.
     """
 
     entries: int
@@ -199,11 +199,11 @@ class Contents:
 
     @property
     def bytes(self) -> int:
-        """Memory of what is searched."""
+        """Memory of ranges and numbers."""
         return (0 if self.ranges is None else self.ranges.bytes) + (0 if self.numbers is None else self.numbers.nbytes)
 
     def holds(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Return which integers are in a list of them."""
+        """Return which integers are in the list."""
         assert self.numbers is not None, "a list of integers"
         if len(self.numbers) == 0:
             return np.zeros(numbers.shape, np.bool_)
@@ -212,7 +212,7 @@ class Contents:
 
 
 def read_contents(data: bytes, form: Form) -> Contents:
-    """Read the text of a watchlist; raises WatchlistError for the first line that is none of one."""
+    """Read the text of a watchlist. Raises WatchlistError for the first invalid line."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -256,7 +256,7 @@ def _numbers(data: bytes, lines: Numbers) -> Numbers:
 
 
 def _labels(data: bytes, lines: Numbers) -> tuple[Numbers, tuple[str, ...]]:
-    """Return the place of each line's label among the distinct ones, and those."""
+    """Return the index of each line's label, and the distinct labels."""
     bare = np.flatnonzero(lines[:, LABEL] >= lines[:, LABEL_END])
     if len(bare):
         line = lines[bare[0]]
@@ -273,7 +273,7 @@ def _four(lines: Numbers, labels: Numbers) -> Prefixes:
 
 
 def _others(data: bytes, lines: Numbers, labels: Numbers) -> Prefixes:
-    """Read what is no IPv4: IPv6, or nothing of the kind."""
+    """Read words that are not IPv4: IPv6, or an error."""
     found = [_six(data[begin:end].decode(), number) for number, begin, end in lines[:, (LINE, BEGIN, END)].tolist()]
     highs, lows, lengths = ([each[part] for each in found] for part in range(3))
     return Prefixes(128, _halves(highs), _halves(lows), np.array(lengths, np.int64), labels)
@@ -284,7 +284,7 @@ def _halves(numbers: list[int]) -> Halves:
 
 
 def _six(text: str, line: int) -> tuple[int, int, int]:
-    """Return the halves and the length of a prefix of IPv6, or an address alone."""
+    """Return the halves and the length of an IPv6 prefix or address."""
     base, slash, digits = text.partition("/")
     version = 6 if ":" in base else 4
     try:
@@ -304,7 +304,7 @@ def _six(text: str, line: int) -> tuple[int, int, int]:
 
 
 def _once(prefixes: Prefixes, lines: Numbers, names: tuple[str, ...]) -> Prefixes:
-    """Sort them and leave out repetitions; one prefix with two labels is an error."""
+    """Sort prefixes and remove repeats; a prefix with two labels is an error."""
     ordered, order = prefixes.sorted()
     again = ordered.repeated()
     differing = again[ordered.labels[again] != ordered.labels[again - 1]]

@@ -1,7 +1,6 @@
-"""Which label an address has: a binary search among the ranges that share its first 16 bits.
+"""Labels of addresses: a binary search among the ranges that share the first 16 bits of the address.
 
-A search in a million ranges reads a place of memory for each of its 21 steps, most of them out of the cache. Where
-those that begin with the same 16 bits are is therefore kept beside, and five steps are left.
+A search in a million ranges has 21 steps, and most of them miss the cache. An index by the first 16 bits leaves five.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ import numpy.typing as npt
 
 from capture.native import helper, kernel
 
-# Nested prefixes as disjoint ranges, each with the label of the longest prefix around it.
+# Nested prefixes become disjoint ranges, each with the label of the longest prefix that contains it.
 #
 #     10.0.0.0/8    a     ├───────────── a ─────────────┤
 #     10.1.0.0/16   b          ├── b ──┤
 #     ranges        none  │  a │   b   │       a        │ none
 #
-# Only where a range begins is kept: it ends where the next begins. The first begins at address 0. n prefixes make 2n
-# + 1 ranges at most.
+# Only the start of a range is stored: it ends at the start of the next one. The first starts at address 0. n prefixes
+# give at most 2n + 1 ranges.
 
 
 NONE = -1
-"""The label of addresses that are in no prefix."""
+"""The label of addresses outside of all prefixes."""
 
 NESTED = 129
-"""Prefixes around one address, at most: one of each length."""
+"""Largest number of prefixes that contain one address: one of each length."""
 
 Halves = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
@@ -35,11 +34,12 @@ Numbers = npt.NDArray[np.int64]
 
 @kernel("i64(u64*, u64*, u64*, u64*, i64*, i64, u64, u64, i64*, u64*, u64*, i64*)")
 def flatten(highs, lows, last_highs, last_lows, labels, count, top_high, top_low, around, out_highs, out_lows, out):  # type: ignore[no-untyped-def]
-    """Write where ranges begin (halves) and their labels; return how many there are.
+    """Write the starts of ranges (halves) and their labels; return the number of ranges.
 
-    Prefix i is the addresses from `highs[i], lows[i]` to `last_highs[i], last_lows[i]`, that one included; they are
-    sorted by where they begin, the longest last, and none is there twice. The last address of all is `top_high,
-    top_low`. `around` has room for NESTED numbers, the outputs for 2 * count + 1.
+    * Prefix i contains the addresses from `highs[i], lows[i]` to `last_highs[i], last_lows[i]`, inclusive. Prefixes are
+      sorted by start, the longest last, without repeats.
+    * `top_high, top_low`: the last address of the IP version.
+    * `around`: scratch, NESTED numbers. The outputs have room for 2 * count + 1.
     """
     out_highs[0] = np.uint64(0)
     out_lows[0] = np.uint64(0)
@@ -79,7 +79,7 @@ def flatten(highs, lows, last_highs, last_lows, labels, count, top_high, top_low
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """Prefixes of one IP version, `bits` wide: where each begins (halves), its length and its label."""
+    """Prefixes of one IP version with `bits` bits: start (halves), length and label of each."""
 
     bits: int
     highs: Halves
@@ -88,7 +88,7 @@ class Prefixes:
     labels: Numbers
 
     def sorted(self) -> tuple[Prefixes, Numbers]:
-        """Return them by where they begin, the longest last, and the places where they were."""
+        """Return the prefixes sorted by start, the longest last, and their old indexes."""
         if self.bits == 32:
             order = np.argsort(self.lows << np.uint64(6) | self.lengths.astype(np.uint64), kind="stable")
         else:
@@ -96,12 +96,12 @@ class Prefixes:
         return self._at(order), order
 
     def repeated(self) -> Numbers:
-        """Return the places of prefixes that are the same as the one before; they are to be sorted."""
+        """Return the indexes of prefixes that are equal to the one before. They must be sorted."""
         same = (np.diff(self.lows) == 0) & (np.diff(self.highs) == 0) & (np.diff(self.lengths) == 0)
         return np.flatnonzero(same) + 1
 
     def without(self, places: Numbers) -> Prefixes:
-        """Leave out those at `places`."""
+        """Return the prefixes without those at the indexes `places`."""
         return self._at(np.delete(np.arange(len(self.lows)), places))
 
     def _at(self, places: Numbers) -> Prefixes:
@@ -109,7 +109,7 @@ class Prefixes:
         return Prefixes(self.bits, highs, lows, self.lengths[places], self.labels[places])
 
     def ranges(self) -> tuple[Halves, Halves, Numbers]:
-        """Return where disjoint ranges begin, and their labels; neighbours have different ones. See `flatten`."""
+        """Return the starts of disjoint ranges, and their labels; neighbours have different labels. See `flatten`."""
         host = self.bits - self.lengths
         last_highs, last_lows = self.highs | _ones(host - 64), self.lows | _ones(host)
         count = len(self.lows)
@@ -128,7 +128,7 @@ def _room(count: int) -> Numbers:
 
 
 def _ones(bits: Numbers) -> Halves:
-    """Return numbers of so many ones, none for fewer than 0 and 64 for more."""
+    """Return numbers with this many one bits: 0 for less than 0, 64 for more."""
     bits = np.clip(bits, 0, 64)
     shifted = (np.uint64(1) << np.minimum(bits, 63).astype(np.uint64)) - np.uint64(1)
     return np.where(bits == 64, np.uint64(2**64 - 1), shifted)
@@ -136,7 +136,7 @@ def _ones(bits: Numbers) -> Halves:
 
 FIRST_BITS = 16
 LABEL_BITS = 31
-"""Bits of a label in a word, one higher than it is; the address that a range of IPv4 begins at is above it."""
+"""Bits of a label, plus one, in a word; the start of an IPv4 range is in the bits above."""
 
 LABEL_MASK = (1 << LABEL_BITS) - 1
 FOUR_MASK = np.uint64(2**32 - 1)
@@ -177,9 +177,9 @@ def six_label(high, low, highs, lows, labels, index):  # type: ignore[no-untyped
 def find_labels(  # type: ignore[no-untyped-def]
     versions, step, highs, lows, rows, four, four_index, six_highs, six_lows, six, six_index, out
 ):  # fmt: skip
-    """Put the label of each of `rows` addresses into `out`, NONE for one that has none or is NULL; return `rows`.
+    """Write the label of each of `rows` addresses to `out`, NONE without a label or for NULL; return `rows`.
 
-    Row i is of version `versions[i * step]`; `step` is 0 where all are of one.
+    Row i has version `versions[i * step]`; `step` is 0 if all have one version.
     """
     for row in range(rows):
         version = versions[row * step]
@@ -193,10 +193,10 @@ def find_labels(  # type: ignore[no-untyped-def]
 
 
 class AddressRanges:
-    """The ranges of a list of prefixes of both versions; `find` is what it is for. Never changed once made."""
+    """The ranges of a list of prefixes of both IP versions. Immutable."""
 
     def __init__(self, four: Prefixes, six: Prefixes) -> None:
-        """Take prefixes that are sorted and each there once. Labels are 0 to 2**31 - 2."""
+        """Build the ranges of sorted prefixes without repeats. Labels are 0 to 2**31 - 2."""
         _, starts, labels = four.ranges()
         self.four: Numbers = starts.astype(np.int64) << LABEL_BITS | (labels + 1)
         self.four_index = _index(starts << np.uint64(32))
@@ -205,17 +205,17 @@ class AddressRanges:
 
     @property
     def count(self) -> int:
-        """How many ranges there are, those without a label included."""
+        """The number of ranges, including those without a label."""
         return len(self.four) + len(self.six)
 
     @property
     def bytes(self) -> int:
-        """Memory held."""
+        """Memory in bytes."""
         arrays = (self.four, self.four_index, self.six_highs, self.six_lows, self.six, self.six_index)
         return sum(each.nbytes for each in arrays)
 
     def find(self, version: npt.NDArray[np.int64], high: Halves, low: Halves) -> Numbers:
-        """Return the label of each address (halves; `version` may be one for all), NONE for one without."""
+        """Return the label of each address (halves; `version` may be a constant); NONE without a label."""
         rows = len(low)
         versions = np.ascontiguousarray(version.reshape(-1), np.int64)
         out = np.empty(rows, np.int64)
@@ -227,6 +227,6 @@ class AddressRanges:
 
 
 def _index(starts: Halves) -> Numbers:
-    """Return for each first 16 bits, and for one more, how many ranges begin below them."""
+    """Return for each value of the first 16 bits, and one more, the number of ranges that start below it."""
     edges = np.arange(1 << FIRST_BITS, dtype=np.uint64) << np.uint64(64 - FIRST_BITS)
     return np.append(np.searchsorted(starts, edges), len(starts)).astype(np.int64)

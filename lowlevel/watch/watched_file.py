@@ -25,17 +25,17 @@ from lowlevel.watch.contents import Contents, Form, WatchlistError, read_content
 from lowlevel.watch.ranges import Numbers
 
 EVERY = 1.0
-"""Seconds between two looks at a file, at least."""
+"""Shortest time between two checks of a file, s."""
 
 KEPT = 8
-"""Versions of files that are kept for others who read the same."""
+"""Number of versions in the cache, for nodes that read the same file."""
 
 Identity = tuple[int, int, int]
-"""When a file was changed (ns), its size and its inode: another version of it has another."""
+"""Time of the last change (ns), size and inode; they differ between versions of a file."""
 
 
 class Looked(Enum):
-    """What a look at a file has brought."""
+    """The result of a check of a file."""
 
     SAME = "same"
     RELOADED = "reloaded"
@@ -43,14 +43,14 @@ class Looked(Enum):
 
 
 class Labels:
-    """The numbers of the labels of all versions of a file: equal numbers are equal texts."""
+    """The numbers of the labels of all versions of a file: equal numbers mean equal texts."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self._places: dict[str, int] = {}
 
     def ids(self, texts: tuple[str, ...]) -> Numbers | None:
-        """Return the number of each text, new ones for new texts; None where they are 0, 1, 2 and so on."""
+        """Return the number of each text, with new numbers for new texts; None if they are 0, 1, 2 and so on."""
         for text in texts:
             if text not in self._places:
                 self.texts.append(text)
@@ -61,9 +61,9 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of a file; `ids` are the numbers of its labels, `names` what all numbers stand for.
+    """One version of a file; `ids` are the numbers of its labels, `names` the labels of all numbers.
 
-    `ids` is None where the number of a label is its place, as in the first version of every file.
+    `ids` is None if the number of a label is its index, as in the first version of every file.
     """
 
     identity: Identity
@@ -84,11 +84,11 @@ class Watchlist:
     """An open file of a registry. It replaces its `WatchedFile` in expressions. Any threads may use it."""
 
     def __init__(self, file: WatchedFile, followed: bool) -> None:
-        """Read nothing yet. If `followed`, `version` looks for a new version of the file."""
+        """Open a file without reading it. If `followed`, `version` checks for a new version of the file."""
         self.path = file.path
         self.followed = followed
         self.looks = dict.fromkeys(Looked, 0)
-        """Number of looks at the file, by their result."""
+        """Number of checks of the file, by result."""
         self._file = file
         self._lock = threading.Lock()
         self._labels = Labels()
@@ -113,7 +113,7 @@ class Watchlist:
             return self._version or self._take(*self._load())
 
     def refresh(self, now: float) -> Looked:
-        """Look for a new version and read it, if the last look is at least EVERY seconds before `now` (s).
+        """Check for a new version and read it, if the last check is at least EVERY seconds before `now` (s).
 
         An unreadable or invalid file causes one warning, and the old version stays in use. The old version is also the
         result while another thread reads.
@@ -143,7 +143,7 @@ class Watchlist:
             self._take(*self._load())
         except InputError as error:
             if is_shortage(error.__cause__):
-                self._seen = before.identity if before else None  # the next look reads the file
+                self._seen = before.identity if before else None  # the next check reads the file
                 return Looked.FAILED
             text = f"{error}; the list stays as it was" if before else str(error)
             warnings.warn(text, RuntimeWarning, stacklevel=2)
@@ -170,7 +170,7 @@ class Watchlists:
     """A registry of open files: one `Watchlist` per `WatchedFile`. Any threads may use it."""
 
     def __init__(self, *, followed: bool = False) -> None:
-        """Open nothing yet. If `followed`, each use of a list looks for a new version of its file."""
+        """Create an empty registry. If `followed`, each use of a list checks for a new version of its file."""
         self.followed = followed
         self._opened: dict[WatchedFile, Watchlist] = {}
         self._lock = threading.Lock()
@@ -201,7 +201,7 @@ def _identity(status: os.stat_result) -> Identity:
 
 @lru_cache(KEPT)
 def _contents(path: str, form: Form, identity: Identity) -> Contents:
-    """Read one version of a file. Raises OSError, or WatchlistError, also where it changes meanwhile."""
+    """Read one version of a file. Raises OSError or WatchlistError, also if the file changes meanwhile."""
     with Path(path).open("rb") as file:
         data = file.read()
         if _identity(os.fstat(file.fileno())) != identity or len(data) != identity[1]:
