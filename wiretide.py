@@ -85,17 +85,24 @@ def query(
 ) -> pa.Table:
     """Answer one query.
 
-    `files` are captures, folders, globs, named pipes or `-` (standard input) that every name in FROM means together; or
-    `streams` binds each name to its own. `on` is the engine: `inline` (this process), `local` (Spark in this process)
-    or the URL of a Spark master. `layer` says which IP layer plain names mean: `outer`, or `inner`, the innermost
-    reached through tunnels. `sampling` is a rate of flow exporters that stands whatever they announce, "1000", or one
-    for each of some, ["192.0.2.1=1000"]. The rest is the inline engine's: `threads`; `slack`, such as "10s" or
-    "exact"; `follow`, as on the command line; and `lull`, such as "5s": how far behind the clock a live input that is
-    silent may be (docs/guide/watermarks.md). Live inputs are read until they end, or until Ctrl-C; `watch` yields what
-    is final before that. Addresses are text, times `timestamp[ns, UTC]`, differences of times integers in ns.
+    * `files`: captures, folders, globs, named pipes or `-` (standard input); each name in FROM means all of them.
+      `streams`: instead, the files of each name in FROM.
+    * `on`: the engine, `inline` (this process), `local` (Spark in this process) or the URL of a Spark master.
+    * `layer`: the IP layer of plain column names, `outer`, or `inner`, the innermost one inside tunnels.
+    * `sampling`: a sampling rate that replaces those of all flow exporters, "1000", or of some, ["192.0.2.1=1000"].
 
-    Raises QueryError for a wrong query, InputError for a file that is no capture; warns (RuntimeWarning) of what could
-    not be read of one, and of late rows.
+    Only for the inline engine:
+
+    * `threads`: number of threads.
+    * `slack`: the allowed disorder, such as "10s" or "exact".
+    * `follow`: read files as they grow, as on the command line.
+    * `lull`: how far an idle live input may be behind the clock, such as "5s" (docs/guide/watermarks.md).
+
+    Live inputs are read until they end or until Ctrl-C; use `watch` for final rows before that. In the result addresses
+    are text, times `timestamp[ns, UTC]`, and differences of times integers in ns.
+
+    Raises QueryError for a wrong query and InputError for a file that is no capture. Emits a RuntimeWarning for
+    unreadable parts of the input and for late rows.
     """
     import pyarrow as pa
 
@@ -126,11 +133,11 @@ def compare(
     tick: str | None = None,
     limit: int = 20_000_000,
 ) -> pa.Table:
-    """Answer one query in order and out of order, over the same arrivals; a row of figures for each way.
+    """Run one query in order and out of order over the same arrivals; return a row of figures for each method.
 
-    Arguments are those of the command line (docs/guide/compare.md): `skew` is {"b": "3s"}, `lull` {"b": "60s+30s"}.
-    Columns are those of its CSV. Raises QueryError for a wrong query, NotComparedError for one that no order is kept
-    of, InputError for a wrong input, ValueError for a wrong time.
+    The arguments are those of the command line (docs/guide/compare.md): `skew` is {"b": "3s"}, `lull` {"b": "60s+30s"}.
+    The columns are those of its CSV. Raises QueryError for a wrong query, NotComparedError for a query without an
+    in-order method, InputError for a wrong input, ValueError for a wrong time.
     """
     from dashboards import comparing
     from highlevel.compare.figures import figures
@@ -152,11 +159,10 @@ def watch(
     follow: bool = False,
     lull: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Answer one query in this process, a batch whenever windows become final, or rows come that are of none.
+    """Answer one query in this process; yield a batch whenever windows become final, or rows if there are no windows.
 
-    Arguments and errors are as in `query`.
-
-    Inputs are opened at once, and read from when the first batch is asked for; closing the iterator ends that.
+    Arguments and errors are as in `query`. Inputs are opened at once and read from the first request of a batch on.
+    Closing the iterator ends the run.
     """
     from dashboards.answer import answer
     from highlevel.results.user_types import readable
@@ -181,10 +187,9 @@ def packets(
 ) -> Iterator[pa.RecordBatch]:
     """Read one capture's rows of a `kind` (packets, frames, flows or samples) as Arrow batches, in file order.
 
-    `columns` are names of `docs/guide/sql.md`, those of the kind's table by default, `inner.` before one that is of the
-    innermost IP layer. A field that a row lacks is NULL; addresses are text, times
-    `timestamp[ns, UTC]`, a payload is bytes. A damaged capture is
-    read up to the damage, with a RuntimeWarning.
+    `columns` are names from docs/guide/columns.md, with the prefix `inner.` for the innermost IP layer; the default is
+    all columns of the outer layer. A missing field is NULL, addresses are text, times `timestamp[ns, UTC]`, payloads
+    bytes. A damaged capture is read up to the damage, with a RuntimeWarning.
     """
     from highlevel.results.user_types import readable
     from lowlevel.expressions.types import Type
@@ -197,18 +202,18 @@ def packets(
 
 
 def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]) -> None:
-    """Define an aggregate of one argument for the queries of this process, or define it anew.
+    """Define, or redefine, an aggregate of one argument for the queries of this process.
 
-    `parts` are aggregates in GSQL with parts of a fixed size (count, sum, min, max, avg, …) over the argument `x`, or
-    arithmetic over such; they are kept next to the packets. `finish` is called with them by their names once windows
-    are final, as numpy arrays over all their groups, and returns an array of as many numbers:
+    `parts`: aggregates of fixed size in GSQL (count, sum, min, max, avg, …) over the argument `x`, or arithmetic over
+    them. The low level computes them. `finish` is called for final windows with the parts by name, each a numpy array
+    with one value per group, and returns an array of the same length:
 
         wiretide.aggregate("rms", {"n": "count(x)", "q": "sum(x * 1.0 * x)"}, lambda n, q: numpy.sqrt(q / n))
         wiretide.query("SELECT srcIP, rms(len) FROM packets GROUP BY srcIP", "trace.pcap")
 
-    A group of which a part is NULL (`max(x)` over no value) is NULL without a call, and so is a result that is NaN. On
-    Spark the function is pickled with what it refers to. Raises AggregateError for what is no such definition; a query
-    raises it where `finish` returns another number of values.
+    The result is NULL, without a call, for a group with a NULL part (`max(x)` over no value), and for NaN. On Spark the
+    function is pickled with the objects that it uses. Raises AggregateError for a wrong definition; a query raises it
+    if `finish` returns another number of values.
     """
     from queries.binding.define import define
 
@@ -216,7 +221,7 @@ def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]
 
 
 def explain(sql: str, layer: str = Layer.OUTER) -> str:
-    """Describe how a query would run: what runs low, what runs high, and why. `layer` is as in `query`."""
+    """Explain a query: its low-level part, its high-level part, and the reasons. `layer` is as in `query`."""
     from queries.explain.plan import explain as explain_plan
     from queries.gsql import compile_query
 

@@ -40,12 +40,12 @@ from queries.text.tree import Condition, Query, Word, calls_in
 from queries.windows.group_window import bind_group_window
 
 Placing = Callable[[set[str], Sequence[str]], tuple[Node, dict[str, str]]]
-"""Return the node of what FROM reads with the columns needed, and what it calls them; it promises the times named."""
+"""Return the node of FROM with the needed columns, and its names for them; watermarks are for the named times."""
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """Compiles the queries of one text. `name` is what its nodes are called by in counters."""
+    """Compiles the queries of one text. `name` is the name of its nodes in counters."""
 
     sql: str
     name: str
@@ -54,7 +54,7 @@ class Compiler:
     known: KnownQueries
 
     def block(self, query: Query) -> Block:
-        """Compile a query with what it has in WITH."""
+        """Compile a query and its WITH."""
         if query.queries:
             return self._with(query.queries).block(replace(query, queries=()))
         if query.distinct is not None and has_groups(query):
@@ -205,7 +205,7 @@ class Compiler:
     # --- what is selected of tables ---
 
     def _over(self, query: Query, names: TableNames, placed: Placing) -> Block:
-        """Compile what is selected of tables; WHERE is in `placed` already."""
+        """Compile SELECT over tables; `placed` includes WHERE."""
         if has_groups(query):
             return self._groups(replace(query, where=None), names, placed)
         times = names.times
@@ -233,7 +233,7 @@ class Compiler:
         return block_of_windows(node, Plan(self.name, self.sql, node, self.layer))
 
     def _check_order(self, query: Query, aggregation: Aggregation) -> None:
-        """Refuse what goes by the times of rows that have none."""
+        """Raise QueryError for aggregates that need the time of rows without a time."""
         if any(sub.kind in TIME_OF.values() for sub in aggregation.low.subaggregates):
             expressions = [item.expression for item in query.select]
             expressions += [] if query.having is None else [query.having.expression]

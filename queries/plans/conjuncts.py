@@ -1,7 +1,7 @@
-"""Conditions in parts: what AND joins, which of them are equalities of two sides, and what an OR says of one side.
+"""Parts of conditions: operands of AND and OR, equalities of two sides, and what an OR implies for one side.
 
-(S.flag = 2 AND A.flag = 18) OR (S.flag = 18 AND A.flag = 2)      is true of pairs alone for which
-S.flag = 2 OR S.flag = 18                                         is true of the one, so others need not go up
+(S.flag = 2 AND A.flag = 18) OR (S.flag = 18 AND A.flag = 2)      a condition of a join
+S.flag = 2 OR S.flag = 18                                         follows for S; rows of S that fail need not go up
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from queries.plans.relations import conjunction
 
 
 def conjuncts(expression: Expression) -> Iterator[Expression]:
-    """Yield what AND joins, from the left to the right."""
+    """Yield the operands of AND, from left to right."""
     if isinstance(expression, Binary) and expression.op is Op.AND:
         yield from conjuncts(expression.left)
         yield from conjuncts(expression.right)
@@ -23,7 +23,7 @@ def conjuncts(expression: Expression) -> Iterator[Expression]:
 
 
 def disjuncts(expression: Expression) -> Iterator[Expression]:
-    """Yield what OR joins, from the left to the right."""
+    """Yield the operands of OR, from left to right."""
     if isinstance(expression, Binary) and expression.op is Op.OR:
         yield from disjuncts(expression.left)
         yield from disjuncts(expression.right)
@@ -32,9 +32,9 @@ def disjuncts(expression: Expression) -> Iterator[Expression]:
 
 
 def implied(expression: Expression, names: Collection[str]) -> Expression | None:
-    """Return what an OR says of the columns `names` alone: where that is not true, neither is the whole; None: nothing.
+    """Return the condition on the columns `names` that follows from an OR; None if none follows.
 
-    Of each part of the OR it is what AND joins there and is about them; a part that says nothing leaves nothing said.
+    Each operand of the OR gives its AND parts over these columns only. If an operand has no such part, nothing follows.
     """
     parts = list(disjuncts(expression))
     if len(parts) < 2:
@@ -54,7 +54,7 @@ def equality(
 ) -> tuple[Expression, Expression] | None:
     """Return the two sides of an equality between columns of `left` and of `right`; None if there is no such equality.
 
-    Their values are of one type, or integers and times.
+    Both sides have one type, or are an integer and a time.
     """
     if not isinstance(expression, Binary) or expression.op is not Op.EQ:
         return None

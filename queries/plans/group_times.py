@@ -1,8 +1,8 @@
-"""Which column of time the windows of groups are over, and which columns of time are groups themselves.
+"""The time column of the windows of groups, and time columns that are groups themselves.
 
-over links      ts: a window clause, or ts/60 in GROUP BY
-over tables     WA names one of their times, unless there is but one; of GROUP BY one time by intervals makes windows,
-and others are groups, which leave once a promise covers them
+over links      ts: with a window clause, or with ts/60 in GROUP BY
+over tables     WA names a time column, if there are several. One time column by intervals in GROUP BY makes windows;
+                others are groups, which are written when a watermark covers them
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from queries.windows.group_window import TS, GroupWindow, window_of_quotient
 
 
 class GroupTimes:
-    """Chooses them; over tables `times` are those that there are."""
+    """Chooses the time columns; `times` are those of the tables."""
 
     def __init__(
         self,
@@ -38,14 +38,14 @@ class GroupTimes:
         self._links = links
         self._times = times
         self.time = TS
-        """The column of time that windows are over."""
+        """The time column of the windows."""
         self.by_quotient = links is not None
-        """Whether a time by intervals in GROUP BY makes windows."""
+        """Whether a time column by intervals in GROUP BY makes windows."""
         self.counted: dict[Column, int] = {}
-        """Columns of time in GROUP BY by their finest interval, over tables."""
+        """Time columns in GROUP BY with their smallest interval, over tables."""
 
     def check(self) -> None:
-        """Refuse windows that the rows cannot have."""
+        """Raise QueryError for windows that the rows cannot have."""
         spread = self._window.spread
         kind = "rows of other queries" if self._links is None else self._links.source.kind
         if spread is not None and kind != SPREADABLE:
@@ -56,7 +56,7 @@ class GroupTimes:
             raise self._error("a window of numbers of rows over tables", self._start, expected)
 
     def choose(self, in_group_by: Resolve) -> None:
-        """Find the column of time that the window is over."""
+        """Find the time column of the window."""
         attribute, known = self._window.time, [column.name for column in self._times]
         if attribute is not None:
             table, name = attribute
@@ -76,7 +76,7 @@ class GroupTimes:
             self._of_groups(in_group_by)
 
     def _of_groups(self, in_group_by: Resolve) -> None:
-        """Look for columns of time in GROUP BY: one by intervals makes windows, others are groups themselves."""
+        """Find time columns in GROUP BY: one by intervals makes windows, others are groups themselves."""
         counted: dict[Column, int] = {}
         found = 0
         for item in self._query.group_by:
@@ -101,7 +101,7 @@ class GroupTimes:
 
 
 def interval_of(expression: Expression, time: Column) -> int | None:
-    """Return the interval, ns, that an expression counts a column of time by: 1 for the column; None for others."""
+    """Return the interval in ns by which an expression divides a time column: 1 for the column; None for others."""
     if expression == time:
         return 1
     quotient = window_of_quotient(expression, time)
@@ -109,7 +109,7 @@ def interval_of(expression: Expression, time: Column) -> int | None:
 
 
 def one_of_times(times: Sequence[str]) -> str:
-    """Say which columns of time there are."""
+    """Return the time columns, for messages."""
     if not times:
         return "rows with a time of their own: a query that is read selects ts, and a FULL join has none"
     return "WA " + " or WA ".join(times) + ": times of all rows, in ns"

@@ -1,8 +1,8 @@
-"""Groups of rows: which part of them is made next to the packets, and which above.
+"""Aggregations: the part of the low level and the part of the high level.
 
-WHERE, the grouping expressions and the arguments of aggregates need the row, so they go low; HAVING and the select
-list are computed high, over keys and merged sub-aggregates. Rows of links and rows that other operators give are
-grouped alike: `Grouping` is told what their names mean and which column is their time.
+WHERE, the grouping expressions and the arguments of aggregates need rows, so the low level computes them. The high
+level computes HAVING and the select list, from keys and merged sub-aggregates. Rows of links and rows of other
+operators are grouped in the same way: `Grouping` receives the meaning of their names and their time column.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ from queries.windows.group_window import GroupWindow, window_of_quotient
 
 
 class Grouping:
-    """One query with groups on its way to a plan.
+    """The compilation of one query with groups.
 
-    Over rows of `links` the plan is whole. Over tables it says how rows become partials and all that is above, and
-    what the plan has no place for stands beside it: `where`, `time` and `pairs`.
+    Over rows of `links` the result is complete. Over tables, `where`, `time` and `pairs` are needed in addition.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class Grouping:
         times: Sequence[Column] = (),
         lacking: Sequence[Column] = (),
     ) -> None:
-        """`times` are the columns of tables that windows may be over, `lacking` times that no promise is of."""
+        """Set the query. `times`: time columns of tables; `lacking`: time columns without a watermark."""
         self._query = query
         self._clause = window
         self._sql = query.sql
@@ -54,17 +53,17 @@ class Grouping:
         self._group_times = GroupTimes(query, window, names, links, times)
         self._scope = Scope(names)
         self._aggregates = Aggregates(window.spread is not None)
-        self._group_names: dict[Expression, str] = {}  # names given in GROUP BY as they are spelled
+        self._group_names: dict[Expression, str] = {}  # names given in GROUP BY, as written
         self._window = window.kind
-        self._of_window: dict[Expression, Expression] = {}  # what GROUP BY says of the window, over its bounds
+        self._of_window: dict[Expression, Expression] = {}  # expressions of GROUP BY over the bounds of the window
         self.where: Expression | None = None
         """WHERE over tables."""
         self.pairs: tuple[tuple[str, int, str], ...] = ()
-        """Columns of time that are grouped by themselves: each with its interval in ns, and the key that holds it."""
+        """Time columns that are groups: each with its interval in ns, and its key."""
 
     @property
     def time(self) -> Column:
-        """The column of time that windows are over."""
+        """The time column of the windows."""
         return self._group_times.time
 
     def compile(self) -> Aggregation:
@@ -96,7 +95,7 @@ class Grouping:
                 for each in self._aggregates.selections.uses.values()
             )
         window = self._window
-        if isinstance(window, SessionWindow):  # which are of one session is told by their times
+        if isinstance(window, SessionWindow):  # the times of rows decide their session
             self._aggregates.keep(Kind.MIN, self.time)
             self._aggregates.keep(Kind.MAX, self.time)
         user_columns = tuple(
@@ -143,11 +142,11 @@ class Grouping:
 
     @property
     def _has_own_bounds(self) -> bool:
-        """Whether `window_start` is a column of the tables alone: there are no windows over them."""
+        """Return whether `window_start` is a column of the tables, because the query has no windows."""
         return self._links is None and self._scope.bound_type is None
 
     def _without_bounds(self, items: Sequence[SelectItem]) -> Sequence[SelectItem]:
-        """Leave out `window_start` and `window_end` as items: every result of a window begins with them."""
+        """Remove the items `window_start` and `window_end`: every result of windows begins with them."""
         kept = [
             item
             for item in items
@@ -165,9 +164,9 @@ class Grouping:
         return bound
 
     def _keys(self) -> tuple[tuple[Key, ...], tuple[str, ...]]:
-        """Bind PA and GROUP BY; returns the keys, and the columns that windows of rows are partitioned by.
+        """Bind PA and GROUP BY; return the keys, and the partitioning columns of windows of rows.
 
-        The link is no key: a table serves one link, and every partial names it. Neither is what names a window.
+        The link is not a key, because each link has tables of its own. Expressions for the window are no keys either.
         """
         keys: list[Key] = []
         self._group("PA", self._clause.partition, keys)
@@ -214,7 +213,7 @@ class Grouping:
                 groups[expression] = computed_column(key.name, expression)
 
     def _in_nanoseconds(self, expression: Expression) -> Expression:
-        """Return what a group by a time is computed as: `ts/60` counts minutes, while `/` divides nanoseconds."""
+        """Return a group by time in nanoseconds: `ts/60` means minutes, but `/` divides nanoseconds."""
         times = (each for each in columns_of(expression) if each.type is Type.TIME)
         for column in times:
             interval = interval_of(expression, column)
@@ -223,7 +222,7 @@ class Grouping:
         return expression
 
     def _name_group(self, alias: Word, expression: Expression) -> None:
-        """Take a name given in GROUP BY. It may not hide a column: the same name would mean two things in one query."""
+        """Add a name given in GROUP BY. It must not be the name of a column, which would then have two meanings."""
         known = self._scope.column(alias, None) or self._scope.given_in_group_by.get(alias.text.lower())
         if known not in (None, expression):
             raise self._error(f"the name '{alias.text}' already means something else", alias.start, "a name of its own")
@@ -251,11 +250,11 @@ class Grouping:
             raise self._error(f"{what} bytes", item.start, expected)
 
     def _over_groups(self, clause: str, expression: tree.Expression, resolve: Resolve) -> Binder:
-        """Return a binder for SELECT or HAVING: to names over packets, and stand-ins for aggregates."""
+        """Return a binder for SELECT or HAVING, with placeholders for aggregates."""
         return Binder(self._sql, clause, expression, resolve, self._aggregates, self._scope.in_row)
 
     def _lift(self, expression: Expression, words: dict[Column, Word], start: int) -> Expression:
-        """Put columns of partials in place of grouping expressions, largest first, and of stand-ins."""
+        """Replace grouping expressions (largest first) and placeholders by columns of partials."""
 
         def lifted(part: Expression) -> Expression | None:
             group = self._of_window.get(part) or self._scope.groups.get(part)
@@ -272,7 +271,7 @@ class Grouping:
         return transform(expression, lifted)
 
     def _over_parts(self, expression: Expression) -> Expression:
-        """Put what the high level has in place of the stand-ins in a part of a user's aggregate."""
+        """Replace the placeholders in a part of a user's aggregate by columns of the high level."""
         return self._lift(expression, {}, 0)
 
     def _error(self, problem: str, start: int, expected: str) -> QueryError:

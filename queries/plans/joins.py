@@ -1,11 +1,12 @@
-"""The joins of FROM: windows, keys and conditions, and the nodes that they become, one join after the other.
+"""The joins of FROM: their windows, keys, conditions and nodes, one join after the other.
 
-Rows join when every two of them are in each other's windows. A join has a time on each side: on the right that of its
-item, on the left that of one item whose rows are never missing; the windows of the others are part of its condition.
+Rows join if any two of them are in each other's windows. A join has one time on each side: on the right the time of its
+item, on the left the time of an item whose rows are never missing. The windows of other items are part of its
+condition.
 
-Where a condition goes is SQL's. In ON it is about which rows match, in WHERE about which are kept of what a join gives;
-of inner joins the two are one. It goes down as far as that is right: to rows of one side before anything is kept of
-them, else to the keys of a join, else to what is tested of each pair, else behind it.
+As in SQL, a condition in ON decides which rows match, and a condition in WHERE which results are kept. For inner joins
+both are the same. A condition is evaluated as early as possible: on rows of one side before they are stored, else as a
+key of a join, else for each pair, else on the results of the join.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from queries.text.tree import FromItem, Table
 from queries.windows.join_window import ItemWindow, bind_item_window
 
 KEEPS_LEFT = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
-"""Joins that give no row without one of the left."""
+"""Joins whose results always have a row of the left side."""
 
 KEEPS_RIGHT = (JoinKind.INNER, JoinKind.RIGHT)
-"""Joins that give no row without one of the right."""
+"""Joins whose results always have a row of the right side."""
 
 NARROWS_RIGHT = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
-"""Joins that rows of the right that match nothing may be left out of."""
+"""Joins that ignore rows of the right side without a match."""
 
 NARROWS_LEFT = (JoinKind.INNER, JoinKind.RIGHT, JoinKind.SEMI)
-"""Joins that rows of the left that match nothing may be left out of."""
+"""Joins that ignore rows of the left side without a match."""
 
 
 @dataclass
 class Step:
-    """An item and the join with those before it; of the first item there is no join."""
+    """An item and its join with the items before it; the first item has no join."""
 
     item: FromItem
     table: NamedTable
@@ -49,18 +50,18 @@ class Step:
     time: str
     kind: JoinKind = JoinKind.INNER
     filters: list[Expression] = field(default_factory=list)
-    """What is asked of the item's rows alone."""
+    """Conditions on rows of the item."""
     conditions: list[Expression] = field(default_factory=list)
-    """What is asked of pairs."""
+    """Conditions on pairs."""
     behind: list[Expression] = field(default_factory=list)
-    """What is asked of the rows that the join gives."""
+    """Conditions on results of the join."""
 
     def owns(self, name: str) -> bool:
-        """Whether a column is of this item."""
+        """Return whether a column belongs to this item."""
         return name.startswith(f"{self.table.name}.") and self.table.relation.column(self.plain(name)) is not None
 
     def plain(self, name: str) -> str:
-        """Return the name of a column of this item as the relation has it."""
+        """Return the name of a column in the relation of this item."""
         return name.removeprefix(f"{self.table.name}.")
 
     def own_names(self, names: Iterable[str]) -> set[str]:
@@ -69,30 +70,30 @@ class Step:
 
     @property
     def time_column(self) -> Column:
-        """The time of the item, as pairs have it."""
+        """The time column of the item, with its name in pairs."""
         return Column(f"{self.table.name}.{self.time}", Type.TIME)
 
 
 class JoinTree:
-    """The items of one FROM with conditions on them; `node` makes the graph."""
+    """The items of one FROM and their conditions; `place` makes the nodes."""
 
     def __init__(self, sql: str, steps: Sequence[Step]) -> None:
-        """Take items with their windows; conditions are added before the node is made."""
+        """Set the items and their windows. Conditions must be added before `place`."""
         self._sql = sql
         self.steps = list(steps)
 
     def where(self, condition: Expression) -> None:
-        """Take WHERE."""
+        """Add the conditions of WHERE."""
         for each in conjuncts(condition):
             self._down(each, len(self.steps) - 1)
 
     def on(self, number: int, condition: Expression) -> None:
-        """Take what stands behind ON, or what WHERE says of a join of Gigascope's."""
+        """Add the conditions of ON, or of WHERE for a join in Gigascope's spelling."""
         for each in conjuncts(condition):
             self._match(each, number)
 
     def _down(self, condition: Expression, number: int) -> None:
-        """Keep rows of what the first items up to `number` give."""
+        """Filter the results of the first items up to `number`."""
         step, names = self.steps[number], names_in([condition])
         if number == 0:
             step.filters.append(condition)
@@ -106,7 +107,7 @@ class JoinTree:
             step.behind.append(condition)
 
     def _match(self, condition: Expression, number: int) -> None:
-        """Ask it of the pairs of a join, or of the rows of one side where those that fail match nothing anyway."""
+        """Add a condition on pairs, or on rows of one side if rows that fail have no match anyway."""
         step, names = self.steps[number], names_in([condition])
         if names and all(step.owns(name) for name in names) and step.kind in NARROWS_RIGHT:
             step.filters.append(condition)
@@ -125,11 +126,11 @@ class JoinTree:
 
     @property
     def visible(self) -> list[Step]:
-        """The items whose columns leave."""
+        """The items whose columns are in the results."""
         return [step for step in self.steps if not step.kind.is_left_only]
 
     def place(self, needed: Iterable[str], times: Sequence[str]) -> Node:
-        """Return the node of the last join, with the columns needed; promises are of `times`, one or two of them."""
+        """Return the node of the last join with the needed columns; its watermarks are for the one or two `times`."""
         wanted = set(needed) | {step.time_column.name for step in self.steps}
         for step in self.steps:
             wanted |= names_in([*step.conditions, *step.behind])
@@ -166,7 +167,7 @@ class JoinTree:
         return node if behind is None else Select(node, behind)
 
     def _item(self, number: int, wanted: set[str]) -> tuple[Node, dict[str, str]]:
-        """Return the node of an item, and its columns by the names that pairs have for them."""
+        """Return the node of an item, and its columns by their names in pairs."""
         step = self.steps[number]
         plain = {step.plain(name) for name in step.own_names(wanted)} | {step.time}
         filters = [renamed(each, {name: step.plain(name) for name in names_in([each])}) for each in step.filters]
@@ -174,7 +175,7 @@ class JoinTree:
         return placed.node, {f"{step.table.name}.{name}": column for name, column in placed.names.items()}
 
     def _condition(self, number: int, left_time: str) -> tuple[list[tuple[Expression, Expression]], Expression | None]:
-        """Part what is asked of pairs into equalities of the sides and the rest, windows of other items included."""
+        """Split the conditions on pairs into equalities of the sides and the rest, with the windows of other items."""
         step = self.steps[number]
         keys: list[tuple[Expression, Expression]] = []
         rest: list[Expression] = []
@@ -192,7 +193,7 @@ class JoinTree:
         return keys, conjunction(rest)
 
     def _in_band(self, other: Step, number: int) -> Expression:
-        """Return the window of an item and one before it as a condition."""
+        """Return the window of an item and an earlier item as a condition."""
         step, lacks = self.steps[number], self.lacks(other, number - 1)
         band = Band(other.window.range, step.window.range, step.window.boundary or Boundary.CLOSED)
         time = replace(other.time_column, nullable=lacks)
@@ -210,7 +211,7 @@ class JoinTree:
         return Band(left.window.range, step.window.range, step.window.boundary or Boundary.CLOSED)
 
     def _default_time(self, number: int) -> str:
-        """Return a time that every row of the first items up to `number` has."""
+        """Return a time column that is never NULL in rows of the first items up to `number`."""
         for step in self.steps[: number + 1]:
             if not step.kind.is_left_only and not self.lacks(step, number):
                 return step.time_column.name
@@ -219,7 +220,7 @@ class JoinTree:
         raise QueryError("a join with what a FULL join gives", self._sql, start, expected)
 
     def lacks(self, step: Step, number: int | None = None) -> bool:
-        """Whether rows of the joins up to `number`, or of all, may lack those of an item."""
+        """Return whether rows of an item can be missing in results of the joins up to `number`, or of all joins."""
         place = self.steps.index(step)
         later = self.steps[place + 1 : None if number is None else number + 1]
         outer = step.kind in (JoinKind.LEFT, JoinKind.FULL)
@@ -233,7 +234,7 @@ def _side(node: Node, names: dict[str, str], time: str, wanted: set[str]) -> Sid
 
 
 def join_steps(sql: str, items: Sequence[FromItem], relation_of: Callable[[Table], Relation]) -> list[Step]:
-    """Return a step for each item of a join, in their order; QueryError where windows or names do not fit."""
+    """Return a step for each item of a join, in order. Raises QueryError for windows or names that do not fit."""
     steps: list[Step] = []
     windows = [None if item.window is None else bind_item_window(sql, item.window) for item in items]
     shared = windows[-1] if windows[-1] is not None and windows[-1].tumbling else None
@@ -280,7 +281,7 @@ def join_steps(sql: str, items: Sequence[FromItem], relation_of: Callable[[Table
 
 
 def _time_of(sql: str, item: FromItem, name: str, relation: Relation, window: ItemWindow) -> str:
-    """Find the column that the window of an item is over."""
+    """Find the time column of the window of an item."""
     if not relation.times:
         expected = "rows with a time: a query that is read selects ts, or has windows"
         raise QueryError(f"a join with {name}, whose rows have no time", sql, item.start, expected)

@@ -1,7 +1,7 @@
-"""The queries that a query may read by name: those of its WITH, and those that stand beside it in a pipeline file.
+"""Queries that another query can read by name: those of its WITH, and those of the same pipeline file.
 
-A name in FROM is a query where one is called that, else a link. Queries beside each other may be in any order; one that
-reads itself, whoever is between, is told with the whole path.
+A name in FROM means a query if there is one with this name, otherwise a link. Queries of a pipeline file may be in any
+order. A query that reads itself, also through other queries, is an error that lists the whole path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from queries.text.tree import Stream
 
 @dataclass(frozen=True, slots=True)
 class NamedQuery:
-    """A query that others may read: its text, and the layer that plain names mean in it."""
+    """A query that others can read: its text, and the layer of plain names in it."""
 
     sql: str
     layer: str = Layer.OUTER
@@ -26,10 +26,11 @@ class NamedQuery:
 
 @dataclass(frozen=True)
 class KnownQueries:
-    """`named` are the queries of a pipeline by their names in lower case, `blocks` those of WITH.
+    """The queries and links that a query can read.
 
-    `links` are the names of links, None where they are not known. `path` are the queries that are being compiled, the
-    one that was asked for first; `later` those of WITH behind the one that is.
+    * `named`: queries of the pipeline by name in lower case. `blocks`: queries of WITH.
+    * `links`: names of links; None if unknown.
+    * `path`: queries that are being compiled, the outermost first. `later`: queries of WITH after the current one.
     """
 
     named: Mapping[str, NamedQuery] = field(default_factory=dict)
@@ -39,15 +40,15 @@ class KnownQueries:
     later: frozenset[str] = frozenset()
 
     def has(self, stream: Stream) -> bool:
-        """Whether a name is that of a query."""
+        """Return whether a name is the name of a query."""
         name = stream.word.text.lower()
         return stream.kind is None and (name in self.blocks or name in self.named)
 
     def check(self, sql: str, streams: Sequence[Stream]) -> None:
-        """Refuse names in a query that is read which are neither links nor queries, where the links are known.
+        """Raise QueryError for names in a read query that are neither links nor queries, if the links are known.
 
-        Those of the query that was asked for are looked for among the inputs, as everybody's are. Refuse names of later
-        queries of WITH, too: whoever writes one means that.
+        The names of the outermost query are checked against the inputs. Names of later queries of WITH are errors too,
+        because the user probably means these queries.
         """
         for stream in streams:
             if stream.kind is None and stream.word.text.lower() in self.later:

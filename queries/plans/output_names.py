@@ -1,9 +1,9 @@
 """Names of the columns of a result.
 
-AS gives a name; it must differ from the others. Without it an item is named after what it is: `srcIP` in the spelling
-of the table of columns (`inner.srcIP`, save where plain names mean the inner layer), `count` for `count(*)`, `sum_len`
-for `sum(len)`, the name given in GROUP BY, or `column_3` for another expression in third place. Where such a name is
-taken, `_2`, `_3`, … is put behind it. Two columns of one name keep that of their tables: `A.ts`, `S.ts`.
+AS gives a name, which must be unique. Without AS the name of an item is: the column as in the table of columns, `srcIP`
+(`inner.srcIP`, unless plain names mean the inner layer); `count` for `count(*)`; `sum_len` for `sum(len)`; the name
+given in GROUP BY; or `column_3` for another expression in third position. If the name is used already, `_2`, `_3`, … is
+appended. Two columns with one name keep the names of their tables: `A.ts`, `S.ts`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from queries.text.errors import QueryError
 from queries.text.tree import Name, SelectItem
 
 ColumnName = Callable[[str], str | None]
-"""How a column of the rows is called in results; None for what is no column."""
+"""Return the name of a column in results; None for other names."""
 
 
 def output_names(
@@ -28,9 +28,9 @@ def output_names(
     column_name: ColumnName,
     reserved: Sequence[str] = BOUNDS,
 ) -> list[str]:
-    """Name `items`, bound as `bound`; `given` are names given in GROUP BY. A name given twice is a `QueryError`.
+    """Return the names of `items`. `bound`: their expressions; `given`: names given in GROUP BY.
 
-    `reserved` are the columns that results have besides.
+    `reserved`: other columns of the result. Raises QueryError for a name that is given twice.
     """
     taken = set(reserved)
     for item in items:
@@ -56,7 +56,7 @@ def output_names(
 
 
 def _name_of(expression: Expression, column_name: ColumnName) -> str | None:
-    """Name of a column, or of the stand-in of an aggregate: `sum(len)` is `sum_len`, `top(len, 3)` is `top_len`."""
+    """Return the name of a column or of an aggregate: `sum(len)` is `sum_len`, `top(len, 3)` is `top_len`."""
     if not isinstance(expression, Column):
         return None
     function, bracket, argument = expression.name.removesuffix(")").partition("(")
@@ -69,7 +69,7 @@ def _name_of(expression: Expression, column_name: ColumnName) -> str | None:
 
 
 def spelled(items: Sequence[SelectItem], bound: Sequence[Expression]) -> dict[Expression, str]:
-    """Return what items are called that are a name which means no column: `time`, `S.time`, `flag`."""
+    """Return the names of items that are names but not columns: `time`, `S.time`, `flag`."""
     given: dict[Expression, str] = {}
     for item, expression in zip(items, bound, strict=True):
         if isinstance(item.expression, Name) and not isinstance(expression, Column | Literal):
@@ -78,7 +78,7 @@ def spelled(items: Sequence[SelectItem], bound: Sequence[Expression]) -> dict[Ex
 
 
 def plain_names(bound: Sequence[Expression], shown: ColumnName) -> ColumnName:
-    """Return what columns of `bound`, a select list, are called: without their table where that tells them apart."""
+    """Return the names of the columns of `bound`, a select list, without their table if they are unique."""
     uses = Counter(shown(name) for name in {each.name for each in bound if isinstance(each, Column)})
 
     def named(column: str) -> str | None:

@@ -1,6 +1,6 @@
-"""What one item of FROM gives: columns by name, the times among them, and the node of its rows.
+"""Items of FROM: columns by name, time columns, and the node of the rows.
 
-Only columns that are asked for go up from links, and only rows that a condition keeps.
+The low level passes on only the needed columns, and only rows that pass the condition.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from queries.text.tree import Word
 
 @dataclass(frozen=True)
 class Placed:
-    """A node, and the columns of it by the names that the relation has for them."""
+    """A node, and its columns by their names in the relation."""
 
     node: Node
     names: Mapping[str, str]
@@ -36,7 +36,7 @@ class Relation(Protocol):
 
     @property
     def times(self) -> tuple[str, ...]:
-        """The columns that windows may be over, the first by default."""
+        """The time columns for windows; the first is the default."""
         ...
 
     @property
@@ -45,19 +45,20 @@ class Relation(Protocol):
         ...
 
     def column(self, name: str) -> Column | None:
-        """Find a column, without regard to case."""
+        """Return a column by its case-insensitive name."""
         ...
 
     def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> Placed:
-        """Return the rows that satisfy all of `where`, with the columns needed; promises are of `time`."""
+        """Return the rows that satisfy all of `where`, with the needed columns; watermarks are for `time`."""
         ...
 
 
 @dataclass(frozen=True)
 class LinkRelation:
-    """Rows of links. `name` is the query's, `places` are the first uses of columns, for messages.
+    """Rows of links. `name`: the name of the query. `places`: the first use of each column, for messages.
 
-    `computed` is what the low level computes of bytes, which do not leave it, by the names that it leaves under.
+    `computed`: expressions over bytes by their column names; the low level computes them, because bytes are not passed
+    on.
     """
 
     sql: str
@@ -68,18 +69,18 @@ class LinkRelation:
 
     @property
     def times(self) -> tuple[str, ...]:
-        """The ts."""
+        """The column ts."""
         return (TS,)
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The columns that are listed, without payloads."""
+        """The listed columns, without payloads."""
         kind = columns_of_kind(self.links.source.kind)
         found = (kind.column(name, self.links.layer) for name in kind.shown)
         return tuple(dict.fromkeys(each.name for each in found if each is not None and each.type is not Type.BYTES))
 
     def column(self, name: str) -> Column | None:
-        """Find a column of the kind under the layer."""
+        """Return a column of the kind of rows, in the layer."""
         return columns_of_kind(self.links.source.kind).column(name, self.links.layer)
 
     def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> Placed:
@@ -100,7 +101,7 @@ class LinkRelation:
         return Placed(Leaf(self.name, source.streams, low, self.links.layer), names)
 
     def computing(self, expression: Expression) -> Expression:
-        """Return an expression in which functions of bytes are columns that the low level computes."""
+        """Return an expression with columns of the low level in place of functions of bytes."""
 
         def computed(part: Expression) -> Expression | None:
             if not isinstance(part, Call | IsNull) or part.operand.type is not Type.BYTES:
@@ -112,7 +113,7 @@ class LinkRelation:
         return transform(expression, computed)
 
     def names(self, alias: str | None) -> LinkNames:
-        """Return what names mean where nothing else is read."""
+        """Return the meaning of names in a query that reads only this relation."""
         return LinkNames(self.sql, self.links.source, self.links.layer, alias)
 
 
@@ -124,20 +125,20 @@ class BlockRelation:
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Those of the query."""
+        """The time columns of the query."""
         return self.block.times
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """Its columns."""
+        """The columns of the query."""
         return tuple(column.name for column in self.block.columns)
 
     def column(self, name: str) -> Column | None:
-        """Find a column of its results."""
+        """Return a column of the results."""
         return self.block.by_name.get(name.lower())
 
     def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> Placed:
-        """Return all its columns, so that whoever else reads it by this time reads the same node."""
+        """Return all columns, so that each reader by this time reads the same node."""
         node, condition = self.block.node(time), conjunction(where)
         node = node if condition is None else Select(node, condition)
         return Placed(node, {column.name: column.name for column in self.block.columns})
@@ -145,7 +146,7 @@ class BlockRelation:
 
 @dataclass(frozen=True)
 class UnionRelation:
-    """Rows of several relations with the same columns, which are those of the first query among them."""
+    """The union of relations with the same columns, those of its first query."""
 
     parts: tuple[Relation, ...]
     columns: tuple[Column, ...]
@@ -153,7 +154,7 @@ class UnionRelation:
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Those that are times of every part."""
+        """The columns that are time columns of every part."""
         return self.common_times
 
     @property
@@ -182,7 +183,7 @@ class UnionRelation:
 
 
 def union_of(sql: str, parts: Sequence[Relation], places: Sequence[Word]) -> UnionRelation:
-    """Return the union of relations, one a query at least; QueryError where one lacks a column of the others."""
+    """Return the union of relations, at least one of them a query. Raises QueryError if one lacks a column."""
     model = next(part for part in parts if not isinstance(part, LinkRelation))
     columns = []
     for name in model.shown:
@@ -204,7 +205,7 @@ def union_of(sql: str, parts: Sequence[Relation], places: Sequence[Word]) -> Uni
 
 
 def conjunction(conditions: Sequence[Expression]) -> Expression | None:
-    """Return all conditions joined by AND; None of none."""
+    """Return all conditions joined by AND; None without a condition."""
     whole: Expression | None = None
     for each in conditions:
         whole = each if whole is None else Binary(Op.AND, whole, each)
@@ -212,7 +213,7 @@ def conjunction(conditions: Sequence[Expression]) -> Expression | None:
 
 
 def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
-    """Return an expression over other names; columns without one keep theirs."""
+    """Return an expression with other names; columns without a new name keep their name."""
 
     def rename(part: Expression) -> Expression | None:
         return replace(part, name=names.get(part.name, part.name)) if isinstance(part, Column) else None
@@ -227,9 +228,9 @@ def names_in(expressions: Iterable[Expression]) -> set[str]:
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A relation and the name it has in this query; `nullable` where rows may lack it, as those of outer joins do.
+    """A relation and its name in this query; `nullable` if rows can lack it, as in outer joins.
 
-    `time` is the one that it is joined by: joins promise nothing of its others.
+    `time`: the time column of its join window. Joins have no watermarks for other time columns.
     """
 
     name: str
@@ -239,15 +240,15 @@ class NamedTable:
 
     @property
     def times(self) -> tuple[str, ...]:
-        """The times that somebody may be promised."""
+        """The time columns that can have watermarks."""
         return self.relation.times if self.time is None else (self.time,)
 
 
 class TableNames:
-    """The columns of tables, as `table.column` where they `qualify`, as those of joins do, else as they are."""
+    """The columns of tables, as `table.column` if they `qualify` (joins), otherwise as `column`."""
 
     def __init__(self, sql: str, tables: Sequence[NamedTable], *, qualify: bool, tested: Sequence[str] = ()) -> None:
-        """`tables` are those that may be named, under different names; `tested` those that SEMI and ANTI joins ask."""
+        """Set the tables, with different names; `tested`: tables that SEMI and ANTI joins only test."""
         self._sql = sql
         self._qualify = qualify
         self.tables = tables
@@ -256,12 +257,12 @@ class TableNames:
         """The first use of each column."""
 
     def qualified(self, table: NamedTable, name: str) -> str:
-        """Return what a column of a table is called."""
+        """Return the name of a column of a table."""
         return f"{table.name}.{name}" if self._qualify else name
 
     @property
     def times(self) -> list[Column]:
-        """The times that every row has, and that promises may be of."""
+        """The time columns that are never NULL and can have watermarks."""
         return [
             found
             for table in self.tables
@@ -272,13 +273,13 @@ class TableNames:
 
     @property
     def lacking(self) -> list[Column]:
-        """The other times: those that rows of outer joins may lack, and those that an item is not joined by."""
+        """The other time columns: they can be NULL, or are not those of a join window."""
         found = (self._of(table, name) for table in self.tables for name in table.relation.times)
         return [column for column in found if column is not None and column not in self.times]
 
     @property
     def time(self) -> Column | None:
-        """The time of the one table, or of the one that has some."""
+        """The time column of the only table that has one."""
         timed = [table for table in self.tables if table.relation.times]
         if len(timed) != 1 or timed[0].nullable:
             return None
@@ -286,7 +287,7 @@ class TableNames:
 
     @property
     def all(self) -> Iterator[tuple[str, Column]]:
-        """What `*` means: names of columns, each with the column."""
+        """The columns of `*`, each with its name."""
         for table in self.tables:
             for name in table.relation.shown:
                 column = self._of(table, name)
@@ -294,7 +295,7 @@ class TableNames:
                 yield (column.name if len(self.tables) > 1 else name), column
 
     def column(self, name: Word, stream: Word | None) -> Column | None:
-        """Return the column that a name means; QueryError for a table that is not read, and a name of two tables."""
+        """Return the column of a name. Raises QueryError for an unknown table, and for a name in two tables."""
         if stream is not None:
             table = self._table(stream)
             if table is None:
@@ -325,7 +326,7 @@ class TableNames:
         return QueryError(problem, self._sql, name.start, "one of the valid names", (*others, *shown), name.text)
 
     def shown(self, name: str) -> str | None:
-        """Name of a column without its table; None for what is no column."""
+        """Return the name of a column without its table; None for other names."""
         for table in self.tables:
             own = self._plain(table, name)
             if self.qualified(table, own) == name and table.relation.column(own) is not None:

@@ -1,7 +1,7 @@
-"""SELECT of rows, without groups: columns and what is computed of them, and DISTINCT.
+"""SELECT without groups: columns, expressions over them, and DISTINCT.
 
-A column of the result is a time that others may window where it is a time of the rows as it is. One that counts a time
-by intervals progresses with it: DISTINCT forgets what it has seen once no later row can be the same.
+A result column that is an unchanged time column can be a window time of other queries. A column that divides a time
+column by an interval increases with it: then DISTINCT removes stored rows that no later row can equal.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from queries.text.tree import Query
 
 @dataclass(frozen=True)
 class Selected:
-    """The columns of the result, each over the rows as they are named; `counted` are those that progress with a time.
+    """The columns of the result; `counted` are those that increase with a time column.
 
-    `counted` has (the output's name, the column of time, its interval in ns).
+    `counted` has tuples (name of the output, time column, interval in ns).
     """
 
     outputs: tuple[Output, ...]
     counted: tuple[tuple[str, Column, int], ...]
 
     def of(self, time: str) -> list[Progressing]:
-        """Return the outputs that progress with a column of time, the finest first."""
+        """Return the outputs that increase with a time column, the smallest interval first."""
         found = sorted((interval, name) for name, column, interval in self.counted if column.name == time)
         return [Progressing(name, time, 0, interval) for interval, name in found]
 
     @property
     def sources(self) -> list[str]:
-        """The columns of time that outputs are or count, in the order of the outputs."""
+        """The time columns of the outputs, unchanged or divided, in the order of the outputs."""
         return list(dict.fromkeys(column.name for _, column, _ in self.counted))
 
     @property
     def times(self) -> dict[str, str]:
-        """The outputs that are times as they are, each with the column it is of."""
+        """The outputs that are unchanged time columns, each with its column."""
         return {name: column.name for name, column, interval in self.counted if interval == 1}
 
 
 def select_all(columns: Sequence[tuple[str, Column]], times: Sequence[Column]) -> Selected:
-    """Return what `*` selects."""
+    """Return the columns of `*`."""
     outputs = tuple(Output(name, column) for name, column in columns)
     return _selected(outputs, times)
 
 
 def select_rows(query: Query, names: Names, times: Sequence[Column]) -> Selected:
-    """Bind the select list of a query without groups; `times` are the columns of time that every row has."""
+    """Bind the select list of a query without groups; `times` are time columns that are never NULL."""
     sql, items = query.sql, query.select
     scope = Scope(names)
     bound = [Binder(sql, "SELECT", item.expression, scope.in_row).bind() for item in items]
@@ -82,7 +82,7 @@ def _selected(outputs: Sequence[Output], times: Sequence[Column]) -> Selected:
 
 
 def counted_by(expression: Expression, time: Column) -> int | None:
-    """Return what a time is divided by, 1 for the time as it is; None for other expressions.
+    """Return the divisor of a time column: 1 for the column itself; None for other expressions.
 
     >>> ts = Column("ts", Type.TIME)
     >>> seconds = Binary(Op.DIV, ts, Literal(10**9, Type.INT))

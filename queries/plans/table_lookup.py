@@ -1,4 +1,4 @@
-"""What a table in FROM is: links, another query, or the union of several, with the rows that it gives."""
+"""Tables in FROM: links, another query, or a union of these, and their rows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TableLookup:
         places: list[Word] = []
         for each in tables:
             own = self._links_in(each)
-            if own and own[0] is not links[0]:  # they are among the links that were united before
+            if own and own[0] is not links[0]:  # they belong to the links of the union before
                 continue
             united.append(self._of_links(links) if own else self.relation(each))
             places.append(first_word(each))
@@ -60,7 +60,7 @@ class TableLookup:
         return LinkRelation(self.sql, self.name, links)
 
     def _links_in(self, table: Table) -> list[Stream]:
-        """Return the links of a table that is links alone."""
+        """Return the links of a table that consists of links only."""
         streams = streams_of(table)
         return [] if streams is None or any(self.known.has(stream) for stream in streams) else streams
 
