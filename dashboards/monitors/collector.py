@@ -1,4 +1,4 @@
-"""The collector put together: what it says when it starts, a line of status, metrics for Prometheus, a summary."""
+"""The collector command: start message, status line, metrics for Prometheus, summary."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ SERVED = (
     *METRICS,
     *(metric for metric in CAPTURE_METRICS if metric.name.startswith(("wiretide_flow", "wiretide_sflow"))),
 )
-"""What is declared to Prometheus: the collector's own metrics, and those of decoding on the side."""
+"""The metrics of the collector, and those of the decoder beside the recording."""
 
 TICK = 1.0
-"""Seconds between two looks at the counters."""
+"""Seconds between two updates of the status."""
 
 SHOWN = 20
-"""Exporters in the summary, those with the most datagrams; the others follow as one."""
+"""Number of exporters in the summary, those with the most datagrams; the others are one line."""
 
 SWITCH_SECONDS = 0.0005
-"""How long a thread may keep the interpreter from the one that receives; Python's default is ten times as long."""
+"""Longest time that a thread keeps the interpreter from the receiving thread; a tenth of Python's default."""
 
 Say = Callable[[str], None]
 
 
 def collect(settings: Settings, metrics: tuple[str, int] | None, say: Say) -> None:
-    """Record until SIGINT or SIGTERM, then say what was recorded; raises what the recording failed with.
+    """Record until SIGINT or SIGTERM, then print a summary. Raises the error with which the recording failed.
 
     A second signal ends the process at once.
     """
@@ -87,7 +87,7 @@ def _collect(settings: Settings, metrics: tuple[str, int] | None, say: Say, stop
 
 
 def beginning(collector: Collector) -> Iterator[str]:
-    """Say where it listens and records, and what it may hold."""
+    """Return the start message: addresses, folder and bounds."""
     settings = collector.settings
     for udp in collector.sockets:
         yield f"listening on {udp.name}, receive buffer {spelled_bytes(udp.granted)}"
@@ -109,7 +109,7 @@ def beginning(collector: Collector) -> Iterator[str]:
 
 
 def summary(samples: Samples, folder: Path) -> str:
-    """Lay out what came and what became of it."""
+    """Return the summary as text."""
     datagrams = {labels[0]: value for (name, labels), value in samples.items() if name == DATAGRAMS.name}
     lost = "not told by this system"
     if any(name == DROPPED.name for name, _ in samples):
@@ -145,7 +145,7 @@ def _warn(text: str) -> None:
 
 
 def _status(samples: Samples, last: float) -> float:
-    """On a terminal, keep one line up to date; return the datagrams so far."""
+    """Update the status line of a terminal; return the number of datagrams."""
     datagrams = samples.total(DATAGRAMS)
     if sys.stderr.isatty():
         amounts = (
@@ -162,7 +162,7 @@ def _wipe_status() -> None:
 
 
 def _count(number: float, thing: str) -> str:
-    """Spell a number of things.
+    """Return a number of things as text.
 
     >>> _count(1, "file"), _count(2000, "file")
     ('1 file', '2,000 files')
@@ -172,7 +172,7 @@ def _count(number: float, thing: str) -> str:
 
 @contextlib.contextmanager
 def _signals(stop: threading.Event) -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM set `stop`, and the second do what it does by default."""
+    """Set `stop` at the first SIGINT or SIGTERM; the second has its default effect."""
     numbers = (signal.SIGINT, signal.SIGTERM)
 
     def first(*_: object) -> None:

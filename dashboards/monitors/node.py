@@ -1,4 +1,4 @@
-"""The low-level node put together: links of a pipeline file into their spools, a line of status, metrics, a summary."""
+"""The command of a low-level node: links of a pipeline file into their spools, status line, metrics, summary."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from queries.pipeline.file import PipelineFile
 from queries.pipeline.inputs import check_names
 
 SERVED = (*CAPTURE_METRICS, *LOW_METRICS, *NODE_METRICS)
-"""What is declared to Prometheus."""
+"""The metrics of a node."""
 
 DECLARED = by_name(SERVED)
 
 TICK = 0.5
-"""Seconds between two looks at the counters."""
+"""Seconds between two updates of the status."""
 
 
 class NodeFailedError(WiretideError):
-    """Some links of a node have failed, each of which has said why; the others went on."""
+    """Some links of a node have failed, each with a message. The other links continued."""
 
 
 def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, int] | None, say: Say) -> None:
     """Capture the spooled links of a pipeline, or those of the given names, until all have ended or SIGINT or SIGTERM.
 
-    A link that fails leaves the others running. Raises what is wrong before the first packet is read, NodeFailedError
-    at the end where a link has failed.
+    If a link fails, the others continue. Configuration errors are raised before the first packet is read; at the end
+    NodeFailedError, if a link has failed.
     """
     plans = pipeline.plans()
-    check_names(plans, [*pipeline.links, *pipeline.spooled])  # files of other links need not be there
+    check_names(plans, [*pipeline.links, *pipeline.spooled])  # files of other links may be missing
     links = list(open_links(pipeline, pipeline.leaves(plans), chosen(pipeline, names), say))
     if not links:
         return
@@ -66,7 +66,7 @@ def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, i
 
 
 def _attend(links: Sequence[Link], exporter: Exporter, stop: threading.Event, say: Say) -> None:
-    """Start all links, and look at them until they have ended, or until `stop`."""
+    """Start all links, and watch them until they end, or until `stop`."""
     for link in links:
         link.start()
     say(f"capturing {len(links)} link{'' if len(links) == 1 else 's'}; Ctrl-C ends with what has been read")
@@ -96,7 +96,7 @@ def totals(links: Sequence[Link]) -> Samples:
 
 
 def summary(links: Sequence[Link]) -> str:
-    """Lay out what was read of each link and what was left of it."""
+    """Return the summary: records read and partials written, for each link."""
     samples = totals(links)
     rows = [
         [link.name, link.state, *(f"{samples.total(metric, link=link.name):,.0f}" for metric in _COLUMNS.values())]
@@ -117,14 +117,14 @@ _COLUMNS = {
 
 
 class _Status:
-    """One line on a terminal, kept up to date."""
+    """The status line of a terminal."""
 
     def __init__(self) -> None:
         self.records = 0.0
         self.at = time.monotonic()
 
     def show(self, samples: Samples) -> None:
-        """Say how many records there were, and how fast they come."""
+        """Print the number of records and their rate."""
         now, records = time.monotonic(), samples.total(RECORDS_READ)
         if sys.stderr.isatty():
             rate = (records - self.records) / max(now - self.at, 1e-9)
@@ -134,6 +134,6 @@ class _Status:
         self.records, self.at = records, now
 
     def wipe(self) -> None:
-        """Leave the line empty."""
+        """Clear the line."""
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -37,24 +37,24 @@ class Link:
     """One link and the thread that reads it."""
 
     def __init__(self, settings: SpooledLink, capturing: Capturing) -> None:
-        """Prepare; `start` begins."""
+        """Prepare the thread; `start` starts it."""
         self.name = settings.name
         self.settings = settings
         self.capturing = capturing
         self.state = RUNNING
-        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)  # a second Ctrl-C waits for none
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)  # a second Ctrl-C ends it
         self._stop = threading.Event()
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End soon, with all that has been read; returns at once."""
+        """Request the end of the link; rows that were read are kept. Returns at once."""
         self._stop.set()
 
     def join(self) -> None:
-        """Wait for the end."""
+        """Wait for the end of the link."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -74,7 +74,7 @@ class Link:
 
 
 def chosen(pipeline: PipelineFile, names: Sequence[str]) -> list[SpooledLink]:
-    """Return the links with a spool, those of `names` where there are any; PipelineError where there is none such."""
+    """Return the links with a spool, or those of `names`. Raises PipelineError for a name without such a link."""
     if not pipeline.spooled:
         raise PipelineError(
             "no link has a spool, so there is nothing to leave: expected at least one table [links.NAME] with "
@@ -89,9 +89,9 @@ def chosen(pipeline: PipelineFile, names: Sequence[str]) -> list[SpooledLink]:
 
 
 def open_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[SpooledLink], say: Say) -> list[Link]:
-    """Open captures and spools of the links that some query reads and whose spool has not ended; say every bound.
+    """Open captures and spools of links that a query reads and whose spool has not ended; print their bounds.
 
-    Raises PipelineError where the bounds contradict each other, InputError and SpoolError where a link cannot be had.
+    Raises PipelineError for contradictory bounds, InputError or SpoolError if a link cannot be opened.
     """
     check_one_input(leaves, pipeline.spools)
     fed = fed_links(pipeline, leaves, links)
@@ -112,7 +112,7 @@ def open_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[S
 
 
 def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory: int, say: Say) -> Link | None:
-    """Open one link, whose tables may take `memory` bytes; None where its spool has ended."""
+    """Open one link with `memory` bytes for its tables; None if its spool has ended."""
     low = [leaf.low for leaf in leaves]
     flushing = node.flushing()
     slots = table_slots(link, memory, leaves, flushing)
@@ -157,7 +157,7 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
 
 
 def table_slots(link: SpooledLink, memory: int, leaves: Sequence[Leaf], flushing: Flushing) -> int:
-    """Return the slots of each table of a link, which may take `memory` bytes together; PipelineError for too few."""
+    """Return the slots per table of a link with `memory` bytes for all tables. Raises PipelineError for too few."""
     try:
         return slots_within(memory, [leaf.low for leaf in leaves], flushing)
     except ValueError as error:
@@ -165,19 +165,19 @@ def table_slots(link: SpooledLink, memory: int, leaves: Sequence[Leaf], flushing
 
 
 def spool_bounds(node: NodeSettings) -> str:
-    """Return the bounds of each link's spool as people read them."""
+    """Return the bounds of the spools as text."""
     segments = f"segments of {spelled_bytes(node.segment_bytes)} or {node.segment_time / SECOND:g} s"
     return f"{segments}, {spelled_bytes(node.spool_bytes)} on the disk at most; when full: {node.when_full}"
 
 
 def is_many(capture: str) -> bool:
-    """Whether a capture is to be followed: a folder, or a glob in the last part of its path."""
+    """Return whether a capture is followed: a folder, or a glob in the last part of the path."""
     path = Path(capture)
     return path.is_dir() or (not path.exists() and glob.has_magic(path.name) and path.parent.is_dir())
 
 
 def fed_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Iterable[SpooledLink]) -> dict[str, list[Leaf]]:
-    """Return the leaves that read each of the links, by its name; none for a link that is left alone."""
+    """Return the leaves that read each link, by its name; none for a link that no query reads."""
     sources = {each.link: each for each in pipeline.spools}
     return {link.name: [leaf for leaf in leaves if sources[link.name].feeds(leaf)] for link in links}
 

@@ -1,4 +1,4 @@
-"""The monitoring pipeline put together: links and queries on Spark, results to Prometheus, files and the console."""
+"""The monitoring pipeline: links and queries on Spark, results to Prometheus, files and the console."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 SPOOLS_EVERY = 60.0
-"""Seconds between two lines about each spool that is read."""
+"""Seconds between two lines about each spool."""
 
 
 class Monitor:
     """Runs a pipeline file. Use as a context manager: leaving it stops Spark and the metrics server."""
 
     def __init__(self, pipeline: PipelineFile, say: Say = print, *, port_option: str = OPTION) -> None:
-        """Check everything that can be wrong before a JVM is started; `say` takes lines for the user.
+        """Check the configuration before a JVM is started; `say` receives lines for the user.
 
-        `port_option` is what the user chooses the port of the metrics with.
+        `port_option`: the option or setting of the metrics port, for messages.
         """
         self._port_option = port_option
         self.pipeline = pipeline
@@ -75,7 +75,7 @@ class Monitor:
         self._said_spools = time.monotonic()
         self.by_name = {plan.name: plan for plan in self.plans}
         self.samples = Samples()
-        self.shown = -1  # the last micro-batch whose results were handed on
+        self.shown = -1  # the last micro-batch whose results were shown
         self._showing = threading.Lock()
         self.server: Server | None = None
         self.run: StreamRun | None = None
@@ -132,13 +132,13 @@ class Monitor:
         return ", ".join([*replaying, *([f"reading {', '.join(spools)}"] if spools else [])])
 
     def _show_what_was(self) -> None:
-        """After a restart, show the counters and the windows that the run before left."""
+        """After a restart, show the counters and windows of the run before."""
         assert self.run is not None, "there is a run"
         with self._showing:
             totals, last = self.run.totals, self.run.continued
             if self.shown >= 0 or not totals.samples:
                 return
-            self.shown = last  # where Spark does it again, its rows are shown already
+            self.shown = last  # if Spark repeats it, its rows are shown already
             self.samples = totals.samples
             self.exporter.samples(totals.samples)
             for plan in self.plans:
@@ -149,7 +149,7 @@ class Monitor:
                 self.exporter.progress(plan.name, totals.lows[plan.name])
 
     def _batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
-        """Show what a micro-batch closed. After a failure it may be called again with the same id and content."""
+        """Show the windows that a micro-batch closed. After a failure it may be called again with the same ID."""
         with self._showing:
             if batch_id > self.shown:
                 self._show(batch_id, results, samples)
@@ -168,7 +168,7 @@ class Monitor:
             self.exporter.progress(name, self.run.totals.lows[name])
 
     def _say_spools(self) -> None:
-        """Once in a while, say how far the spools are read."""
+        """Print the progress of the spools every SPOOLS_EVERY seconds."""
         now = time.monotonic()
         if now - self._said_spools >= SPOOLS_EVERY:
             self._said_spools = now
@@ -176,17 +176,17 @@ class Monitor:
                 self.say(line)
 
     def wait(self) -> None:
-        """Return when the inputs have ended and all results are out; raises what the run failed with."""
+        """Return when the inputs have ended and all results are written. Raises the error of a failed run."""
         assert self.run is not None, "wait() is for a started monitor"
         while not self.run.wait(0.2):
             self._say_spools()
 
     def serve_until_stopped(self) -> None:
-        """Go on serving the last windows; Ctrl-C (KeyboardInterrupt) ends it."""
+        """Continue to serve the last windows, until Ctrl-C (KeyboardInterrupt)."""
         self._stop.wait()
 
     def summary(self) -> str:
-        """Lay out what was read, of captures and of spools, and what came of it, as tables."""
+        """Return the summary of inputs, spools and queries as tables."""
         links = [
             [link, *(f"{self.samples.total(metric, link=link):,.0f}" for metric in _LINK_COLUMNS.values())]
             for link in self.pipeline.links
@@ -201,7 +201,7 @@ class Monitor:
         return "\n\n".join([*tables, aligned(["query", *_QUERY_COLUMNS], queries)])
 
     def close(self) -> None:
-        """Stop everything that was started; may be called twice. Ctrl-C takes effect afterwards."""
+        """Stop Spark and the server. May be called twice. Ctrl-C takes effect afterwards."""
         with uninterrupted():
             if self.run is not None:
                 from highlevel.spark.session import close
@@ -222,7 +222,7 @@ class Monitor:
 
 
 def last_results(output: Path, plan: Plan, last: int) -> pa.Table | None:
-    """Read the newest file of a query's results that is of a micro-batch up to `last`: the last windows that closed.
+    """Read the newest result file of a query, up to micro-batch `last`: the last closed windows.
 
     Rows are in the plan's schema. None if there is no file.
     """
@@ -244,5 +244,5 @@ _QUERY_COLUMNS = {"windows": WINDOWS_CLOSED, "rows": RESULT_ROWS, "late": LATE_P
 
 
 def print_line(line: str) -> None:
-    """Print a line, or several, at once, also into a pipe."""
+    """Print lines and flush, also into a pipe."""
     print(lines_escaped(line), file=sys.stdout, flush=True)

@@ -1,4 +1,4 @@
-"""A pipeline file as people read it: of each link who reads it, for whom, with which tables; then the plans."""
+"""The explanation of a pipeline file: reader, queries and tables of each link; then the plans."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from queries.pipeline.node_settings import NodeSettings, SpooledLink
 
 
 def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
-    """Yield the explanation; no input is opened, and none need be there.
+    """Yield the lines of the explanation. Inputs are not opened and may be missing.
 
-    Raises PipelineError and InputError for what `wiretide capture` and `wiretide run` would refuse.
+    Raises PipelineError and InputError for errors of `wiretide capture` and `wiretide run`.
     """
     plans = pipeline.plans()
     check_names(plans, [*pipeline.links, *pipeline.spooled])
@@ -42,7 +42,7 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
 
 
 def _spooled(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory: int) -> Iterator[str]:
-    """Say how a node reads a link, whose tables may take `memory` bytes."""
+    """Yield lines about a link that a node reads, with `memory` bytes for its tables."""
     yield from _read_for(leaves)
     if not leaves:
         return
@@ -57,7 +57,7 @@ def _spooled(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memo
 
 
 def _read_by_run(leaves: Sequence[Leaf]) -> Iterator[str]:
-    """Say how tasks of Spark read the files of a link."""
+    """Yield lines about a link whose files Spark tasks read."""
     yield from _read_for(leaves)
     if leaves:
         yield _line("promise", "exact: each file is scanned before it is read")
@@ -72,7 +72,7 @@ def _read_for(leaves: Sequence[Leaf]) -> Iterator[str]:
 
 
 def _tables(leaves: Sequence[Leaf], slots: int, flushing: Flushing) -> Iterator[str]:
-    """Say which queries have a table, share one, or are fed from another's, and what memory each can take."""
+    """Yield lines about the tables of a link: their queries, sharing, feeding and memory."""
     low = [leaf.low for leaf in leaves]
     if any(plan.reduced for plan in low):
         together = spelled_bytes(bytes_at_most(slots, low, flushing))

@@ -1,4 +1,4 @@
-"""How far the spools of links are read, for whoever watches a pipeline run."""
+"""The progress of spools as lines of text."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _COLUMNS = {
 
 
 def lag(samples: Samples, link: str, now: int) -> int | None:
-    """Return how long before `now` (ns) the newest segment read was written, ns; None where none was read."""
+    """Return the age at `now` (ns) of the newest segment read, ns; None if no segment was read."""
     newest = samples.total(SPOOL_NEWEST, link=link)
     return max(0, now - round(newest * SECOND)) if newest else None
 
 
 def spool_table(samples: Samples, links: Sequence[str], now: int) -> str:
-    """Lay out what was read of the spools of `links`."""
+    """Return a table of the segments and partials read from the spools of `links`."""
     rows = [
         [
             link,
@@ -46,7 +46,7 @@ def spool_table(samples: Samples, links: Sequence[str], now: int) -> str:
 
 
 def spool_lines(samples: Samples, links: Sequence[str], now: int) -> Iterator[str]:
-    """Yield a line for each spool: segments and partials read, how old the newest is, and what is lost."""
+    """Yield a line for each spool: segments and partials read, age of the newest segment, losses."""
     for link in links:
         read, lost = (int(samples.total(each, link=link)) for each in (SPOOL_SEGMENTS_READ, SPOOL_SEGMENTS_LOST))
         partials = count(int(samples.total(SPOOL_PARTIALS_READ, link=link)), "partial")

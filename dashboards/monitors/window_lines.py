@@ -1,4 +1,4 @@
-"""Closed windows as lines of text, for whoever watches a pipeline run."""
+"""Closed windows as lines of text."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lowlevel.expressions.types import Type
 from lowlevel.times import time_texts
 
 SHOWN = 3
-"""Windows of one query that are printed at a time; the count of the others follows."""
+"""Largest number of windows of a query that are printed at a time; the number of others follows."""
 
 
 def window_lines(plan: Plan, table: pa.Table, shown: int = SHOWN) -> Iterator[str]:
     """Yield a line for each of the newest windows of `table`: its end, its rows, and the one with the largest value.
 
-    Of rows without a window one line: how many came, and the last of them.
+    Rows without windows have one line: their number and the last row.
     """
     if plan.aggregation is None:
         if table.num_rows:
@@ -59,7 +59,7 @@ def _groups(rows: pa.Table) -> str:
 
 
 def _largest(aggregation: Aggregation, rows: pa.Table) -> str:
-    """Spell the row with the largest value in the first column of values; of equals the first."""
+    """Return the row with the largest value in the first value column, as text; of equal values the first."""
     values = [
         out.name
         for out in aggregation.select
@@ -73,7 +73,7 @@ def _largest(aggregation: Aggregation, rows: pa.Table) -> str:
 
 
 def _spelled(rows: pa.Table, times: Collection[str]) -> str:
-    """Spell the first of some rows."""
+    """Return the first row as text."""
     first = readable(rows.slice(0, 1).combine_chunks(), ())
     for place, name in enumerate(first.column_names):
         if name in times:

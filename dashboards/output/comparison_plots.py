@@ -14,13 +14,13 @@ STATE, LATENCY = "state.svg", "latency.svg"
 
 
 class PlotsError(WiretideError):
-    """Plots without what draws them."""
+    """Plots were requested, but matplotlib is not installed."""
 
     status = 2
 
 
 def require_plots() -> None:
-    """Raise PlotsError where matplotlib is not installed; better before the work than behind it."""
+    """Raise PlotsError if matplotlib is not installed. Call it before the comparison."""
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None:

@@ -1,4 +1,4 @@
-"""A comparison for people: a table, and who wins where."""
+"""A comparison as text: a table and a verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from highlevel.compare.comparison import Comparison
 
 ENOUGH_ROWS = 10_000
-"""Rows, below which CPU time is mostly that of calls for batches of hardly any: nobody wins by it."""
+"""Smallest number of rows for a verdict on CPU time; below it, calls for tiny batches take most of the time."""
 
 Row = dict[str, Any]
 """The figures of one variant."""
@@ -22,7 +22,7 @@ HEADERS = (
 
 
 def lines(table: pa.Table) -> list[str]:
-    """Write figures (`highlevel.compare.figures`) as a table with a line for each variant."""
+    """Return figures (`highlevel.compare.figures`) as a table with a line for each variant."""
     cells = [HEADERS, *(_cells(row) for row in table.to_pylist())]
     widths = [max(len(row[place]) for row in cells) for place in range(len(HEADERS))]
     return [
@@ -54,7 +54,7 @@ def _number(value: float | None, factor: float, digits: int) -> str:
 
 
 def about(comparison: Comparison) -> str:
-    """Say what went through all variants."""
+    """Return a description of the input of all variants."""
     arrivals = comparison.arrivals
     links = len({source.link for source in arrivals.sources})
     return (
@@ -65,7 +65,7 @@ def about(comparison: Comparison) -> str:
 
 
 def verdict(table: pa.Table) -> list[str]:
-    """Say who wins where, by the same promises, among the variants that are exact; and what too little slack costs."""
+    """Return the verdict: the best exact variants by the same watermarks, and the errors of too little disorder."""
     rows = table.to_pylist()
     told = _by_promises(rows, (None, None), "With exact promises")
     slacks = sorted({row["promised_late_s"] for row in rows} - {None})
@@ -85,7 +85,7 @@ def verdict(table: pa.Table) -> list[str]:
 
 
 def _best(rows: Sequence[Row], late: float | None, in_order: bool) -> list[Row]:
-    """Return the variants with such promises that lose nothing."""
+    """Return the variants with these watermarks and without losses."""
     return [row for row in rows if row["promised_late_s"] == late and row["in_order"] is in_order and not _off(row)]
 
 
@@ -106,7 +106,7 @@ def _by_promises(rows: Sequence[Row], late: tuple[float | None, float | None], w
 
 
 def _winner(what: str, free: float, ordered: dict[str, float]) -> str:
-    """Say who takes less of something, or that it is the same to a tenth."""
+    """Return which variant needs less of a resource, or that they differ by less than a tenth."""
     name, least = min(ordered.items(), key=lambda pair: pair[1])
     if max(free, least) <= 1.1 * min(free, least):
         return f"{what} is the same"
@@ -118,5 +118,5 @@ def _winner(what: str, free: float, ordered: dict[str, float]) -> str:
 
 
 def _off(row: Row) -> float:
-    """Percent of the results that are wrong or missing."""
+    """Return the percentage of wrong or missing results."""
     return float(row["wrong_percent"] + row["missing_percent"])

@@ -1,4 +1,4 @@
-"""What the command line says beside the answer, on standard error: progress, warnings, counters."""
+"""Messages of the command line on standard error: progress, warnings, counters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def spelled_bytes(amount: float) -> str:
-    """Spell an amount of bytes.
+    """Return an amount of bytes as text.
 
     >>> spelled_bytes(999), spelled_bytes(64 << 20), spelled_bytes(1500)
     ('999 bytes', '64.0 MiB', '1.5 KiB')
@@ -165,13 +165,13 @@ def warn(text: str) -> None:
 
 
 def say_live(live: bool) -> None:
-    """Tell whoever sits at the terminal how a run that does not end by itself is ended."""
+    """Tell the user at a terminal how to end a live run."""
     if live and sys.stderr.isatty():
         print("wiretide: reading live; Ctrl-C ends with what has been read", file=sys.stderr)
 
 
 def report(samples: Samples, warnings: Sequence[str], *, stats: bool = False) -> None:
-    """Say what is not in the answer; on a terminal, or with `stats`, what was read."""
+    """Print warnings about missing data and, on a terminal or with `stats`, the counters of the input."""
     for warning in warnings:
         warn(warning)
     if stats:

@@ -34,12 +34,12 @@ from lowlevel.times import time_texts
 def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
     """Open standard output, or a file that appears under its name only when all is written.
 
-    What exists and is no regular file, such as a pipe or a device, is written to as it is, and so is a file of a `live`
-    run, which is to be read while it grows. Raises InputError where the file cannot be written.
+    An existing path that is not a regular file, such as a pipe or a device, is written in place. So is the file of a
+    `live` run, because users read it while it grows. Raises InputError if the file cannot be written.
     """
     if path is None:
         if isinstance(sys.stdout.buffer, io.RawIOBase):
-            # PYTHONUNBUFFERED: a raw file may take a part of what is written, and says so to nobody.
+            # PYTHONUNBUFFERED: a raw file may write only a part of the bytes, without an error.
             with open(sys.stdout.fileno(), "wb", closefd=False) as sink:
                 yield sink
             return
@@ -48,7 +48,7 @@ def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
         return
     if path.is_dir():
         raise InputError(f"{path}: cannot be written: it is a folder")
-    path = path.resolve()  # a link stays one: what it names is written
+    path = path.resolve()  # a symbolic link is kept; its target is written
     in_place = live or (path.exists() and not path.is_file())
     with ExitStack() as stack:
         try:
@@ -58,7 +58,7 @@ def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
                 mode = path.stat().st_mode if path.exists() else None
                 descriptor, _ = stack.enter_context(replacing(path, SHARED_FILE_MODE))
                 if mode is not None:
-                    os.fchmod(descriptor, stat.S_IMODE(mode))  # as if it had been written in its place
+                    os.fchmod(descriptor, stat.S_IMODE(mode))  # the mode of the file before
                 sink = stack.enter_context(open(descriptor, "wb", closefd=False))
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror}") from error
@@ -142,7 +142,7 @@ def _write_json(batches: Iterable[pa.RecordBatch], sink: BinaryIO, iso: Collecti
 
 
 def _finite(column: pa.Array) -> pa.Array:
-    """JSON has no infinity (what a float too large becomes): it is written as null."""
+    """Replace infinity, which JSON does not have, by null."""
     if not pa.types.is_floating(column.type):
         return column
     return pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))

@@ -23,7 +23,7 @@ class Times(StrEnum):
 
 
 DEFAULT_TIMES = {Format.TABLE: Times.ISO, Format.CSV: Times.NS, Format.JSON: Times.NS}
-"""How each text format writes times if the user does not say."""
+"""Default style of times in each text format."""
 
 SUFFIXES = {
     ".txt": Format.TABLE,
@@ -38,7 +38,7 @@ SUFFIXES = {
 """The format that the suffix of an output file selects."""
 
 COMPRESSED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip")
-"""Suffixes of compressed files, which results are not written as."""
+"""Suffixes of compressed files. Results are not compressed."""
 
 BINARY = (Format.PARQUET, Format.ARROW)
-"""Formats that are no text and do not belong on a terminal."""
+"""Binary formats, which are not written to a terminal."""

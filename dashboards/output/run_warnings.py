@@ -1,4 +1,4 @@
-"""What a run has to say about its inputs: what could not be read, and what came too late to be in the answer."""
+"""Warnings of a run: unreadable input, late rows, losses."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _INSTALL = f"dpkt is not installed: pip install 'wiretide[{EXTRA}]'"
 
 
 def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]:
-    """Yield a sentence for each input that is damaged or has records of unsupported link types, and for late rows.
+    """Yield a sentence for each problem of the inputs and for late rows.
 
-    And for what the system lost of a live interface, flow records that nobody said how to read, and groups left out.
+    Problems are damaged files, unsupported link types, packets that an interface lost, flow records without a template,
+    and groups beyond the cap.
     """
     for each in readings:
         for cause, files in each.damage.items():
@@ -56,7 +57,7 @@ def run_warnings(samples: Samples, readings: Sequence[Reading]) -> Iterator[str]
 
 
 def plan_warnings(plan: Plan) -> Iterator[str]:
-    """Yield what is worth knowing before a query runs: joins that test every pair of rows."""
+    """Yield warnings before a query runs: joins that test every pair of rows."""
     if plan.joins_without_key:
         joins = count(len(plan.joins_without_key), "join")
         verb = "has" if len(plan.joins_without_key) == 1 else "have"
@@ -67,7 +68,7 @@ def plan_warnings(plan: Plan) -> Iterator[str]:
 
 
 def all_unsupported(samples: Samples, readings: Sequence[Reading]) -> str | None:
-    """Say so where there were records, all of them of link types that are not supported; None otherwise."""
+    """Return a message if there were records, but all of unsupported link types; None otherwise."""
     records = int(samples.total(RECORDS_READ))
     if not records or records != samples.total(RECORDS_SKIPPED, cause=UNSUPPORTED):
         return None
@@ -80,7 +81,7 @@ def all_unsupported(samples: Samples, readings: Sequence[Reading]) -> str | None
 
 
 def count(amount: int, what: str) -> str:
-    """Say how many.
+    """Return a count with its noun.
 
     >>> count(1, "row"), count(1200, "row")
     ('1 row', '1,200 rows')

@@ -12,7 +12,7 @@ from lowlevel.times import time_texts
 
 
 def aligned(header: list[str], rows: list[list[str]]) -> str:
-    """Lay out: the first column to the left, numbers to the right, a rule under the header."""
+    """Return a table as text: first column left-aligned, others right-aligned, a rule under the header."""
     header, rows = list(map(escaped, header)), [list(map(escaped, row)) for row in rows]
     widths = [max(len(row[place]) for row in [header, *rows]) for place in range(len(header))]
     lines = []
@@ -26,14 +26,14 @@ def aligned(header: list[str], rows: list[list[str]]) -> str:
 
 
 HEADER_EVERY = 40
-"""Rows under one header of a live table, at least, before it is repeated."""
+"""Smallest number of rows between two headers of a live table."""
 
 MEASURED_ROWS = 1000
-"""Rows that decide how wide the columns of a finite table are, before the first of them is written."""
+"""Number of first rows that determine the column widths of a finite table."""
 
 
 class ResultTable:
-    """Lays batches out one below the other. Columns in `times`, integers in ns, are written as ISO times.
+    """A table of batches, one below the other. Columns in `times` (integers in ns) are written as ISO times.
 
     A finite table has one header: a value that is wider than its column moves the rest of its row to the right. A
     `live` table repeats the header if a column becomes wider, and with the first batch after HEADER_EVERY rows.
@@ -47,7 +47,7 @@ class ResultTable:
         self._rows = 0  # under the last header
 
     def lines(self, batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
-        """Yield the text of the table piece by piece: with each batch if it is live, else after MEASURED_ROWS."""
+        """Yield the text of the table in parts: for each batch if it is live, else after MEASURED_ROWS."""
         waiting: list[pa.RecordBatch] = []
         rows = 0
         for batch in batches:

@@ -1,7 +1,7 @@
-"""The state of the pipeline as Prometheus sees it: counters, and each query's last closed window.
+"""The metrics of a pipeline for Prometheus: counters, and the last closed window of each query.
 
-No sample carries a timestamp: Prometheus refuses old ones, and a replay is old. Samples are as of the scrape; which
-time of the capture they speak of is in `wiretide_query_window_*_seconds`.
+Metric samples have no timestamp, because Prometheus refuses old ones and a replay is old. They have the time of the
+scrape. The time of the window in the capture is in `wiretide_query_window_*_seconds`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ClosedWindow:
 
 
 class LastWindow:
-    """Keeps the window of one query that is shown. Not thread safe; what `current` returns is immutable.
+    """The shown window of one query. Not thread safe; the result of `current` is immutable.
 
     Rows of an older window never replace those of a newer one. Rows of the same window, one call per partition of the
     operators, add up; a call must not be repeated. Holds the rows of one window.
@@ -52,7 +52,7 @@ class LastWindow:
         self.current: ClosedWindow | None = None
 
     def rows(self, table: pa.Table) -> None:
-        """Take rows of one or more closed windows; raises ValueError where a column of the plan is missing."""
+        """Add rows of closed windows. Raises ValueError if a column of the plan is missing."""
         plan = self._series.plan
         if missing := [name for name in plan.schema.names if name not in table.schema.names]:
             raise ValueError(
@@ -76,7 +76,7 @@ class LastWindow:
         self._show(start, end, (table,))
 
     def progress(self, low: int) -> None:
-        """Take a low watermark in ns: where the last window that ends by it has had no rows, nothing is shown any more.
+        """Accept a low watermark in ns: if the last window that ends by it has no rows, no window is shown.
 
         After the end of the input no window follows, so the last one with rows stays.
         """
@@ -94,7 +94,7 @@ class LastWindow:
             self.current = ClosedWindow(start, end, before.tables + tables, self._series)
 
 
-# What the exporter says of the windows it shows, and of the server that it is read through.
+# Metrics of the shown windows and of the HTTP server.
 #
 # `query_groups = query_series_folded` + rows shown as series of their own.
 
@@ -155,11 +155,11 @@ Family = CounterMetricFamily | GaugeMetricFamily
 class Exporter:
     """A prometheus-client collector in a registry of its own (`registry`).
 
-    `metrics` are the declarations of what `samples` will carry. `top` bounds the groups shown per query; `rank` names,
-    by query, the column they are chosen by (otherwise the first column of values). Names that clash, and names that
-    Prometheus does not take, raise ValueError here rather than at a scrape.
+    `metrics`: declarations of the metrics in `samples`. `top`: largest number of groups per query. `rank`: by query,
+    the column that selects the groups; the default is the first value column. Raises ValueError for equal names, and
+    for names that Prometheus does not accept.
 
-    Thread safe: the pipeline feeds from its thread while others scrape. A scrape sees one window per query, whole.
+    Thread safe: one thread adds results while others scrape. A scrape contains one complete window per query.
     """
 
     def __init__(
@@ -195,48 +195,48 @@ class Exporter:
         return f"the queries are {', '.join(plan.name for plan in self.plans) or 'none'}"
 
     def results(self, query: str, table: pa.Table) -> None:
-        """Take rows of one or more closed windows: `window_start, window_end` (ns), then the select list.
+        """Add rows of closed windows: `window_start, window_end` (ns), then the select list.
 
-        The window with the greatest end is shown. Calls with rows of the same window add up, so none may be repeated.
+        The window with the largest end is shown. Rows of the same window add up, so no call may be repeated.
         """
         if last := self._window(query):
             with self._lock:
                 last.rows(table)
 
     def progress(self, query: str, low: int) -> None:
-        """Say that all windows that end by `low` (ns) are closed and their rows delivered, so that none means none.
+        """Record that all windows that end by `low` (ns) are closed and their rows have been added.
 
-        Without it, a window that had no rows (none passed HAVING, say) leaves the one before it on display.
+        Without it, a window without rows (if no group passed HAVING) would leave the window before it on display.
         """
         if last := self._window(query):
             with self._lock:
                 last.progress(low)
 
     def _window(self, query: str) -> LastWindow | None:
-        """Return what is shown of a query; None for one whose rows are of no window: they are counted, in `samples`."""
+        """Return the shown window of a query; None for a query without windows, whose rows are only counted."""
         if query not in {plan.name for plan in self.plans}:
             raise ValueError(f"got results of query {query!r}; {self._choices()}")
         return self._windows.get(query)
 
     def samples(self, samples: Mapping[LabelledName, float]) -> None:
-        """Take the pipeline's counters and gauges so far, all of them: they replace those of the last call."""
+        """Replace all counters and gauges of the pipeline."""
         for name, labels in samples:
             if name not in self._metrics:
                 raise ValueError(f"metric {name!r} is not declared; declared are {', '.join(sorted(self._metrics))}")
             if len(labels) != len(self._metrics[name].labels):
                 wanted = ", ".join(self._metrics[name].labels) or "none"
                 raise ValueError(f"metric {name!r} got the label values {labels}; its labels are {wanted}")
-        # The caller goes on counting in its own mapping.
+        # A copy: the caller continues to change its mapping.
         copy = dict(samples)
         with self._lock:
             self._samples = copy
 
     def describe(self) -> Iterator[Family]:
-        """Yield every family without samples: they are all known from the start."""
+        """Yield every metric family without samples."""
         yield from self._families({}, {})
 
     def collect(self) -> Iterator[Family]:
-        """Yield every family with the samples of this moment, in an order that depends on nothing but the content."""
+        """Yield every metric family with its current samples, in a fixed order."""
         with self._lock:
             samples = self._samples
             windows = {name: last.current for name, last in self._windows.items() if last.current is not None}
@@ -270,7 +270,7 @@ def _family(metric: Metric) -> Family:
 
 
 def _declarations(metrics: Iterable[Metric]) -> dict[str, Metric]:
-    """Index the declarations by name; raise ValueError for one that is against Prometheus's rules, or given twice."""
+    """Return the declarations by name. Raises ValueError for names against Prometheus's rules, and for repeats."""
     declared: dict[str, Metric] = {}
     for metric in metrics:
         if metric.kind not in ("counter", "gauge"):
@@ -286,7 +286,7 @@ def _declarations(metrics: Iterable[Metric]) -> dict[str, Metric]:
 
 
 def _check_names(metrics: Iterable[Metric], series: Iterable[QuerySeries]) -> None:
-    """Raise ValueError where two families would have one name."""
+    """Raise ValueError if two metric families have one name."""
     names = Names("metric")
     for metric in metrics:
         # OpenMetrics names a counter without its suffix.

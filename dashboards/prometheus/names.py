@@ -1,4 +1,4 @@
-"""Names that Prometheus takes, made from names of the query language."""
+"""Prometheus names from names of queries and columns."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import re
 
 
 def prometheus_name(text: str) -> str:
-    """Spell `text` in snake_case, with only the letters, digits and underscores that Prometheus takes.
-
-    Raises ValueError where nothing is left to make a name of.
+    """Return `text` in snake_case, with letters, digits and underscores only. Raises ValueError if nothing is left.
 
     >>> [prometheus_name(text) for text in ("srcIP", "Q1-1", "count(*)", "sum(len) * 8", "__name__")]
     ['src_ip', 'q1_1', 'count', 'sum_len_8', 'name']
@@ -24,7 +22,7 @@ def prometheus_name(text: str) -> str:
 
 
 def label_name(text: str) -> str:
-    """Spell `text` as the name of a label, which must not begin with a digit.
+    """Return `text` as a label name, which must not begin with a digit.
 
     >>> [label_name(text) for text in ("destPort", "8021q")]
     ['dest_port', '_8021q']
@@ -34,14 +32,14 @@ def label_name(text: str) -> str:
 
 
 class Names:
-    """Names that are taken, each with what it is for, so that a clash can name both sides."""
+    """Reserved names with their owners, so that a message about equal names contains both owners."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._owners: dict[str, str] = {}
 
     def take(self, name: str, owner: str) -> None:
-        """Reserve `name` for `owner`; raises ValueError where another owner has it."""
+        """Reserve `name` for `owner`. Raises ValueError if it has another owner."""
         taken = self._owners.setdefault(name, owner)
         if taken != owner:
             raise ValueError(

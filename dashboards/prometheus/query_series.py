@@ -1,12 +1,11 @@
 """One query's closed window as a bounded number of series: the groups with the greatest values, the rest as `other`.
 
-The columns of the select list split in two. **Labels** are those that identify a group: columns of GROUP BY,
-expressions over nothing but such columns, and every address, MAC or text. **Values** are the numbers computed from
-aggregates. Each value column is one gauge with at most `top + 1` series, whatever the traffic does: an address in a
-label is only safe because of this bound.
+The select list has two kinds of columns. **Labels** identify a group: columns of GROUP BY, expressions over such
+columns only, and every address, MAC or text. **Values** are numbers computed from aggregates. Each value column is one gauge
+with at most `top + 1` series, for any traffic. Only this bound makes addresses in labels safe.
 
-Rows with equal labels, possible where GROUP BY has a column that SELECT has not, are one group here: Prometheus
-refuses a scrape that holds a series twice. Their values are folded as for `other`.
+Rows can have equal labels if SELECT lacks a column of GROUP BY. They are one group here, because Prometheus refuses a
+scrape with a repeated series. Their values are folded as for `other`.
 """
 
 from __future__ import annotations
@@ -25,20 +24,18 @@ from lowlevel.expressions.tree import Binary, Column, Expression, Literal, Prese
 from lowlevel.expressions.types import Op, Type
 from lowlevel.subaggregates import MERGE, Kind
 
-# What the groups outside the top may be folded into: decided from the expression that made the column.
+# Groups outside of the top are folded into `other`: the result of the query if all folded groups were one group. Rows
+# contain values only, no sub-aggregates. So this is possible for some expressions only:
 #
-# `other` must be what the query would have answered, had all folded groups been one group. The rows no longer hold the
-# sub-aggregates, only values computed from them, so this is possible for some expressions alone:
+#     count(*), count(x), sum(x)                  add the values
+#     min(x), max(x)                              the smallest, the largest value
+#     -f, f + g, f - g, f * c, f / c (FLOAT)      add the values, if those of f and g are added; c is a constant
+#     avg(x), sum(x) / count(*), count(*) + 1, …  impossible: the values of the parts do not determine the whole
+#     first(x), last(x), count(DISTINCT x), …     impossible: rows contain neither times nor the values of a group
+#     bit_and(x), bit_or(x), bit_xor(x)           not supported: Arrow has no such aggregate
 #
-#     count(*), count(x), sum(x)                  values add up
-#     min(x), max(x)                              the least, the greatest value stands
-#     -f, f + g, f - g, f * c, f / c (FLOAT)      add up where f and g do, c being a constant (they are linear)
-#     avg(x), sum(x) / count(*), count(*) + 1, …  no value of the whole follows from the values of its parts
-#     first(x), last(x), count(DISTINCT x), …     neither: rows hold no times, and not the values of a group
-#     bit_and(x), bit_or(x), bit_xor(x)           would follow; but Arrow has no such fold
-#
-# A sum over no value is NULL, not 0. Alone it is skipped; in `f + g` it would hide the other operand, so that both
-# operands must be free of NULL.
+# A sum over no value is NULL, not 0. A single NULL is skipped. In `f + g` it would hide the other operand, so both
+# operands must not be nullable.
 
 
 SUM = "sum"
@@ -47,7 +44,7 @@ FOLDS = (SUM, "min", "max")
 
 
 def fold_of(expression: Expression, kinds: Mapping[str, Kind]) -> str | None:
-    """Name the Arrow aggregate (`sum`, `min`, `max`) that folds values of `expression`; None where nothing can.
+    """Return the Arrow aggregate (`sum`, `min`, `max`) that folds values of `expression`; None if there is none.
 
     `kinds` are the sub-aggregates of the plan by the name of their column.
     """
@@ -73,10 +70,10 @@ def fold_of(expression: Expression, kinds: Mapping[str, Kind]) -> str | None:
 
 
 OTHER = "other"
-"""The label value, in each label, of the series that carries the groups outside the top."""
+"""The value of all labels of the series for the groups outside of the top."""
 
 ADDRESSES = (Type.ADDRESS, Type.MAC)
-"""Types whose values are bytes that are spelled."""
+"""Types with bytes as values, which are converted to text."""
 
 Series = tuple[tuple[str, ...], float]
 """Label values, in the order of `QuerySeries.labels`, and the value."""
@@ -84,7 +81,7 @@ Series = tuple[tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value column: its place in the rows, its metric name and help, and the aggregate that folds it, if any."""
+    """One value column: its index in the rows, metric name, help, and the aggregate that folds it, if any."""
 
     column: str
     name: str
@@ -94,7 +91,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One window as it is exposed. `series` has one entry per value column; `groups` and `folded` count result rows."""
+    """The series of one window: one entry per value column. `groups`, `folded`: numbers of result rows."""
 
     series: tuple[tuple[Series, ...], ...]
     groups: int
@@ -102,10 +99,10 @@ class Shown:
 
 
 class QuerySeries:
-    """The shape of one query's series, known before the first row; immutable.
+    """The labels and values of one query's series, known before the first row. Immutable.
 
-    `rank` names the value column that decides which groups are shown; None is the first one of the select list.
-    Raises ValueError for names that cannot be told apart or are not there.
+    `rank`: the value column that selects the shown groups; None means the first one of the select list. Raises
+    ValueError for names that are equal or missing.
     """
 
     def __init__(self, plan: Plan, top: int, rank: str | None = None) -> None:
@@ -164,7 +161,7 @@ class QuerySeries:
         return f"Column {column} of the {groups} with the greatest {rank} {where}; {rest}. SQL: {sql}"
 
     def shown(self, rows: pa.Table) -> Shown:
-        """Reduce the result rows of one window, of the plan's schema, to its series.
+        """Return the series of the result rows of one window.
 
         The groups shown come by falling rank, ties by their keys in rising order (addresses by their bytes, NULL last),
         then `other`. A NULL value has no series. Values are float64, as everything in Prometheus is.
@@ -188,7 +185,7 @@ class QuerySeries:
         return Shown(tuple(series), rows.num_rows, pc.sum(rest["rows"], min_count=0).as_py())
 
     def _by_labels(self, rows: pa.Table) -> pa.Table:
-        """Give one row per label set: keys `k…`, values `v…`, `rows` merged into it, `reserved`, its `place`."""
+        """Return one row per set of labels: keys `k…`, values `v…`, number of merged `rows`, `reserved`, `place`."""
         table = pa.table({"rows": pa.repeat(1, rows.num_rows)})
         reserved = pa.repeat(bool(self._keys), rows.num_rows)
         keys = [f"k{place}" for place in range(len(self._keys))]
@@ -217,7 +214,7 @@ class QuerySeries:
         return merged.append_column("place", pa.array(range(merged.num_rows), pa.int64()))
 
     def _texts(self, groups: pa.Table) -> list[tuple[str, ...]]:
-        """Spell the labels of each group; NULL is the empty text, which to Prometheus is a label that is not there."""
+        """Return the labels of each group as text. NULL is the empty text: a missing label in Prometheus."""
         columns = []
         for place, key in enumerate(self._keys):
             column = groups[f"k{place}"]

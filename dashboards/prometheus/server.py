@@ -261,7 +261,7 @@ class _Handler(WSGIRequestHandler):
         super().end_headers()
 
     def log_message(self, *args: Any, **named: Any) -> None:
-        """Log nothing: a request every few seconds for months is no news."""
+        """Log no requests: there is one every few seconds for months."""
 
 
 class _HTTPServer(ThreadingMixIn, WSGIServer):
@@ -344,14 +344,14 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def hang_up(self) -> None:
-        """End all connections: a browser keeps some open without asking anything, and their threads would wait."""
+        """End all connections: browsers keep idle connections open, and their threads would wait."""
         with self._lock:
             left = list(self._open)
         for request in left:
             _shut(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report errors of ours; a client that went away or fell silent is none, and no thread for it is counted."""
+        """Report errors of the server. A client that disconnects or stops sending is not an error."""
         error = sys.exception()
         if isinstance(error, RuntimeError) and "start new thread" in str(error):
             self.counts.refuse("threads")
