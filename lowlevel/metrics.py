@@ -1,35 +1,34 @@
-"""What the low level counts. The rows of a kind that a link has are `rows_accepted + rows_filtered`, for each query."""
+"""Metrics of the low level. For each query, `rows_accepted + rows_filtered` are all rows of its kind on the link."""
 
 from __future__ import annotations
 
 from capture.metrics import Metric
 
-# What a low-level node counts of each link, beside its reader, its tables and its spool.
-#
-# Records that came are `records_read + records_shed (all causes)`, and what the ring lost before them.
+# Metrics of a node, in addition to those of readers, tables and the spool. The records that arrived are `records_read +
+# records_shed` (all causes), and those that the ring lost before.
 
 
 RECORDS_SHED = Metric(
     "wiretide_records_shed_total",
     "counter",
     ("link", "cause"),
-    "Records that the node passed over: because its spool or its ring was filling (others stand for them), or because "
-    "its spool was full.",
+    "Records that the node skipped: because its spool or its ring was filling (other records represent them), or "
+    "because its spool was full.",
 )
 SAMPLING_RATE = Metric(
     "wiretide_node_sampling_rate",
     "gauge",
     ("link",),
-    "One block of records in so many is reduced; 1 where nothing is shed.",
+    "The node processes one block of records out of this number; 1 without load shedding.",
 )
 SAMPLING_ASKED = Metric(
     "wiretide_node_sampling_asked",
     "gauge",
     ("link", "cause"),
-    "The sampling rate that the room in the spool, or the ring's occupancy, asks for; the larger is in force.",
+    "The sampling rate that the spool or the ring requires; the node uses the larger one.",
 )
 PARTIALS_LEFT = Metric(
-    "wiretide_node_partials_total", "counter", ("query", "link"), "Partials that the node has given to the spool."
+    "wiretide_node_partials_total", "counter", ("query", "link"), "Partials that the node has written to the spool."
 )
 ITEMS_WAITING = Metric(
     "wiretide_node_waiting_items", "gauge", ("link",), "Batches of partials that wait for room in the spool."
@@ -38,13 +37,13 @@ NODE_WATERMARK = Metric(
     "wiretide_node_low_watermark_seconds",
     "gauge",
     ("query", "link"),
-    "What the node has promised the query: no later row is older (seconds since the epoch, in the capture's time).",
+    "Watermark of the node for the query: no later row is older (seconds since the epoch, in the time of the capture).",
 )
 NODE_LAG = Metric(
     "wiretide_node_lag_seconds",
     "gauge",
     ("query", "link"),
-    "How far that promise is behind the newest record of the last block, in the capture's time.",
+    "Difference between the newest record of the last block and that watermark, in the time of the capture.",
 )
 LINK_STATE = Metric(
     "wiretide_node_links", "gauge", ("state",), "Links of the node by state: running, ended, stopped or failed."
@@ -66,153 +65,159 @@ ROWS_ACCEPTED = Metric(
     "wiretide_rows_accepted_total", "counter", ("query", "link"), "Rows that passed the query's predicate."
 )
 ROWS_FILTERED = Metric(
-    "wiretide_rows_filtered_total", "counter", ("query", "link"), "Rows that the query's predicate turned away."
+    "wiretide_rows_filtered_total", "counter", ("query", "link"), "Rows that failed the query's predicate."
 )
 TABLE_EVICTIONS = Metric(
     "wiretide_table_evictions_total",
     "counter",
     ("query", "link"),
-    "Entries whose slot of the low-level table another entry took: another group, or the same one in a later pane.",
+    "Table entries that were replaced by another group, or by the same group in a later pane.",
 )
 TABLE_FLUSHED = Metric(
     "wiretide_table_flushed_total",
     "counter",
     ("query", "link"),
-    "Entries that left the low-level table because their pane was complete or the input ended.",
+    "Table entries that were written because their pane was closed or the input ended.",
 )
 TABLE_BYTES = Metric(
     "wiretide_table_bytes",
     "gauge",
     ("query", "link"),
-    "Memory of the low-level tables, fixed once they are made; one that queries share is counted for the first.",
+    "Memory of the low-level tables, fixed after their allocation. A shared table counts for its first query.",
 )
 
 TABLE_COLLISIONS = Metric(
     "wiretide_table_collisions_total",
     "counter",
     ("query", "link"),
-    "Rows that found another entry of an open pane in the slot of the low-level table where they looked first; "
-    "but for policies in order, only rows that began an entry.",
+    "Rows whose first slot in the low-level table had another entry of an open pane. Except with ordered flush "
+    "policies, only rows that began an entry.",
 )
 TABLE_SWEPT = Metric(
     "wiretide_table_swept_total",
     "counter",
     ("query", "link"),
-    "Entries of old panes that left the low-level table one by one beside the packets (slow and paced flushes).",
+    "Entries of old panes that were written one by one between packets (flush policies slow and paced).",
 )
 TABLE_FORCED = Metric(
     "wiretide_table_forced_total",
     "counter",
     ("query", "link"),
-    "Entries that had to leave the low-level table together: their pane was older than the bound, or out of order.",
+    "Entries that were written together because their pane was older than the bound, or to keep the order.",
 )
 TABLE_DIRECT = Metric(
     "wiretide_table_direct_total",
     "counter",
     ("query", "link"),
-    "Rows that left as partials of their own: of panes older than the low-level table keeps, or far ahead; or all, for "
-    "windows that depend on single rows.",
+    "Rows that became partials without a table: their pane was too old or too far ahead. All rows, for windows that "
+    "depend on single rows.",
 )
 TABLE_RESIDENT = Metric(
-    "wiretide_table_resident_entries", "gauge", ("query", "link"), "Entries that are in the low-level tables."
+    "wiretide_table_resident_entries", "gauge", ("query", "link"), "Entries in the low-level tables."
 )
 TABLE_PANES = Metric(
-    "wiretide_table_open_panes", "gauge", ("query", "link"), "Panes that those entries are of, in the fullest table."
+    "wiretide_table_open_panes", "gauge", ("query", "link"), "Panes of the entries in the table with the most panes."
 )
 TABLE_BURST = Metric(
     "wiretide_table_largest_burst",
     "gauge",
     ("query", "link"),
-    "Most entries that ever left a low-level table together, for up to 64 packets or a promise; not on empty polls.",
+    "Largest number of entries that left a low-level table for up to 64 packets or a watermark, without empty polls.",
 )
 
 ROWS_FROM_THE_FUTURE = Metric(
     "wiretide_rows_from_the_future_total",
     "counter",
     ("link", "kind"),
-    "Rows dated further ahead of their link than is believed (an hour, or its clock_jump) that too few others agreed "
-    "with for its progress to follow them.",
+    "Rows too far ahead of their link (an hour, or its clock_jump) for which too few other rows agreed, so that the "
+    "watermark did not follow them.",
 )
 
 ROWS_FROM_THE_PAST = Metric(
     "wiretide_rows_from_the_past_total",
     "counter",
     ("link", "kind"),
-    "Rows dated further behind their link than that, and than its promise allows.",
+    "Rows older than the newest row of their link by more than that, and by more than its watermark rule allows.",
 )
 ROWS_AFTER_ARRIVAL = Metric(
     "wiretide_rows_after_arrival_total",
     "counter",
     ("link", "kind"),
-    "Rows dated further after the arrival of their datagram than that: their exporter's clock is ahead, and the link's "
-    "progress follows the arrival.",
+    "Rows dated later than the arrival of their datagram by more than that: the clock of their exporter is ahead. The "
+    "watermark follows the arrival.",
 )
 ROWS_BELOW_PROMISE = Metric(
     "wiretide_rows_below_promise_total",
     "counter",
     ("link", "kind"),
-    "Rows older than what had been promised of their link; late are those of them whose windows were final.",
+    "Rows below the watermark of their link. They are late only if their windows were final.",
 )
 LULL_PROMISES = Metric(
     "wiretide_lull_promises_total",
     "counter",
     ("link", "kind"),
-    "Times that the promise of a link grew by the clock, because there was nothing to read.",
+    "Number of times that the clock advanced the watermark of an idle link.",
 )
 PROMISE_LAG = Metric(
     "wiretide_promise_lag_seconds",
     "gauge",
     ("link", "kind"),
-    "How far the promise of a link lies behind its newest row, or behind the clock less the threshold in a lull.",
+    "Difference between the newest time of a link and its watermark. An idle link has the time of the clock less the "
+    "threshold.",
 )
 
 ROWS_NOT_SPREAD = Metric(
     "wiretide_rows_not_spread_total",
     "counter",
     ("query", "link"),
-    "Rows that lasted more panes than a row is spread over; each is whole in the pane it ends in.",
+    "Rows with more panes than SPREAD allows; each is counted whole in its last pane.",
 )
 
 WATCHLIST_ENTRIES = Metric(
-    "wiretide_watchlist_entries", "gauge", ("link", "file"), "Lines of a watchlist that a query of the link looks into."
+    "wiretide_watchlist_entries", "gauge", ("link", "file"), "Lines of a watchlist that a query of the link uses."
 )
 WATCHLIST_RELOADS = Metric(
     "wiretide_watchlist_reloads_total",
     "counter",
     ("link", "file"),
-    "Times that a watchlist was read again because its file had changed.",
+    "Number of times that a watchlist was read again because its file had changed.",
 )
 WATCHLIST_FAILED = Metric(
     "wiretide_watchlist_failed_reloads_total",
     "counter",
     ("link", "file"),
-    "Times that the file of a watchlist had changed into what is none, or had vanished; the list stays as it was.",
+    "Number of times that the changed file of a watchlist was invalid or missing; the old list stays in use.",
 )
 
 FILTER_JOIN_KEYS = Metric(
-    "wiretide_filter_join_keys", "gauge", ("link", "kind"), "Keys that filter joins (seen_within) remember of rows."
+    "wiretide_filter_join_keys", "gauge", ("link", "kind"), "Keys that filter joins (seen_within) store."
 )
 FILTER_JOIN_BYTES = Metric(
-    "wiretide_filter_join_bytes", "gauge", ("link", "kind"), "Memory of filter joins, fixed once they are made."
+    "wiretide_filter_join_bytes", "gauge", ("link", "kind"), "Memory of filter joins, fixed after their allocation."
 )
 FILTER_JOIN_EVICTIONS = Metric(
     "wiretide_filter_join_evictions_total",
     "counter",
     ("link", "kind", "cause"),
-    "Keys that filter joins gave up for others: such as rows to come may have asked for (alive), and such as only late "
-    "ones could have (over). Without the first, what they say of rows in order is exact.",
+    "Keys that filter joins evicted: keys that later rows could need (alive), and keys that only late rows could need "
+    "(over). If alive is 0, results for rows in order are exact.",
 )
 
 SPOOL_SEGMENTS_WRITTEN = Metric(
-    "wiretide_spool_segments_written_total", "counter", ("link",), "Segments that were written through to the disk."
+    "wiretide_spool_segments_written_total", "counter", ("link",), "Segments that were written and synced to the disk."
 )
 SPOOL_BYTES_WRITTEN = Metric(
-    "wiretide_spool_bytes_written_total", "counter", ("link",), "Bytes of the files of those segments."
+    "wiretide_spool_bytes_written_total", "counter", ("link",), "Bytes of the written segments."
 )
 SPOOL_ITEMS_WRITTEN = Metric(
-    "wiretide_spool_items_written_total", "counter", ("link",), "Batches of partials and punctuations in them."
+    "wiretide_spool_items_written_total",
+    "counter",
+    ("link",),
+    "Batches of partials and punctuations in the written segments.",
 )
-SPOOL_ROWS_WRITTEN = Metric("wiretide_spool_rows_written_total", "counter", ("link",), "Rows of partials in them.")
+SPOOL_ROWS_WRITTEN = Metric(
+    "wiretide_spool_rows_written_total", "counter", ("link",), "Rows of partials in the written segments."
+)
 SPOOL_SEGMENTS_DROPPED = Metric(
     "wiretide_spool_segments_dropped_total",
     "counter",
@@ -223,34 +228,34 @@ SPOOL_ITEMS_DROPPED = Metric(
     "wiretide_spool_items_dropped_total",
     "counter",
     ("link", "cause"),
-    "Items of dropped segments (oldest; punctuation among them is repeated by the next segment), and batches of"
-    " partials that found no room (shed).",
+    "Items of dropped segments (oldest; the next segment repeats their punctuation), and batches of partials that "
+    "found no room (shed).",
 )
 SPOOL_ROWS_DROPPED = Metric(
     "wiretide_spool_rows_dropped_total",
     "counter",
     ("link", "cause"),
-    "Rows of partials that were in dropped segments (oldest), or found the spool full and were given up (shed).",
+    "Rows of partials in dropped segments (oldest), or discarded because the spool was full (shed).",
 )
 SPOOL_RETRIES = Metric(
     "wiretide_spool_retries_total",
     "counter",
     ("link", "cause"),
-    "Times that a write to the spool, or a look at what the reader has committed, was put off: the disk was full "
-    "(disk) or no file descriptor was free (descriptors).",
+    "Number of times that a write to the spool, or a read of the commits, was delayed: the disk was full (disk) or "
+    "no file descriptor was free (descriptors).",
 )
-SPOOL_SEGMENTS = Metric("wiretide_spool_segments", "gauge", ("link",), "Segments that are on the disk.")
+SPOOL_SEGMENTS = Metric("wiretide_spool_segments", "gauge", ("link",), "Segments on the disk.")
 SPOOL_BYTES = Metric(
     "wiretide_spool_bytes",
     "gauge",
     ("link",),
-    "Disk that the spool takes at most, in whole blocks, with what waits to be written.",
+    "Disk space of the spool in whole blocks, at most, with the data that waits to be written.",
 )
 SPOOL_OLDEST_AGE = Metric(
     "wiretide_spool_oldest_uncommitted_age_seconds",
     "gauge",
     ("link",),
-    "Time since the first item of the oldest segment that the reader has not committed; 0 where there is none.",
+    "Time since the first item of the oldest uncommitted segment; 0 if there is none.",
 )
 
 METRICS = (

@@ -1,8 +1,8 @@
 """One query's closed window as a bounded number of series: the groups with the greatest values, the rest as `other`.
 
 The select list has two kinds of columns. **Labels** identify a group: columns of GROUP BY, expressions over such
-columns only, and every address, MAC or text. **Values** are numbers computed from aggregates. Each value column is one gauge
-with at most `top + 1` series, for any traffic. Only this bound makes addresses in labels safe.
+columns only, and every address, MAC or text. **Values** are numbers computed from aggregates. Each value column is one
+gauge with at most `top + 1` series, for any traffic. Only this bound makes addresses in labels safe.
 
 Rows can have equal labels if SELECT lacks a column of GROUP BY. They are one group here, because Prometheus refuses a
 scrape with a repeated series. Their values are folded as for `other`.
