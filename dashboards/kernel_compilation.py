@@ -7,6 +7,7 @@ Workers share only the cache folder.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pkgutil
@@ -52,25 +53,24 @@ def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None
     for kernel in missing:
         waiting.put(kernel)
     finished: queue.SimpleQueue[bool] = queue.SimpleQueue()
-    workers = [_start_worker() for _ in range(count)]
-    try:
+    with contextlib.ExitStack() as stack:  # at its end the pipes are closed, and each worker is waited for
+        workers = [stack.enter_context(_start_worker()) for _ in range(count)]
         threads = [threading.Thread(target=_feed, args=(worker, waiting, finished)) for worker in workers]
         for thread in threads:
             thread.start()
-        done = ended = 0
-        while ended < count:  # every thread ends with False
-            if finished.get():
-                done += 1
-                progress(done)
-            else:
-                ended += 1
-    finally:
-        for worker in workers:
-            worker.kill()  # has no effect on a process that has ended
-        for thread in threads:
-            thread.join()
-        for worker in workers:
-            worker.__exit__(None, None, None)  # closes the pipes and waits
+        try:
+            done = ended = 0
+            while ended < count:  # every thread ends with False
+                if finished.get():
+                    done += 1
+                    progress(done)
+                else:
+                    ended += 1
+        finally:
+            for worker in workers:
+                worker.kill()  # has no effect on a worker that has ended
+            for thread in threads:
+                thread.join()
 
 
 def _cores() -> int:
