@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -11,11 +12,16 @@ from pathlib import Path
 
 @contextmanager
 def without_descriptors() -> Iterator[None]:
-    """Take every free descriptor of this process until the end of the block."""
+    """Take every free descriptor of this process until the end of the block.
+
+    The garbage collector is off meanwhile: it would close files of earlier tests, and so free their descriptors.
+    """
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], highest + 2), before[1]))
     taken = []
+    gc.collect()
+    gc.disable()
     try:
         try:
             while True:
@@ -27,6 +33,7 @@ def without_descriptors() -> Iterator[None]:
         for each in taken:
             os.close(each)
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        gc.enable()
 
 
 @contextmanager
