@@ -100,8 +100,9 @@ def test_a_followed_folder_is_read_once_and_completely(tmp_path: Path) -> None:
     write(tmp_path / "a", capture_of(range(3)), 1)
     follower = Follower(tmp_path)
     assert follower.read(3) == [0, 1, 2]
-    write(tmp_path / "b", capture_of(range(10, 14)), 2)
+    write(tmp_path / ".b", capture_of(range(10, 14)), 2)  # hidden: no listing may find it before the shortage
     with without_descriptors():
+        (tmp_path / ".b").rename(tmp_path / "b")
         while follower.capture.samples("x").total(FILES_RETRIED) < 3:
             follower.idle()
     assert follower.read(4) == [10, 11, 12, 13]
