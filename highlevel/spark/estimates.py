@@ -1,9 +1,10 @@
 """Windows that contain estimates, because a node sampled the packets while its ring or its spool filled.
 
-A sampled partial has the time of its pane. The totals of the micro-batches store the times of all sampled panes of a
-query, so a restart continues with them. They are disjoint half-open ranges `[start, end)`, in ns. A window contains
-estimates if it overlaps one of them. This rule is valid for windows of every kind, because each result contains the
-bounds of its window. The whole window is marked, because a group without a sampled partial may lack packets too.
+A sampled partial has the time of its pane, and a segment of the spool names the times of the packets that the node
+skipped. The totals of the micro-batches store all these times for each query, so a restart continues with them. They
+are disjoint half-open ranges `[start, end)`, in ns. A window contains estimates if it overlaps one of them. This rule
+is valid for windows of every kind, because each result contains the bounds of its window. The whole window is marked,
+because a group without a sampled partial may lack packets too.
 """
 
 from __future__ import annotations

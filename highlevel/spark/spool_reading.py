@@ -10,7 +10,7 @@ segment does not depend on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -116,6 +116,8 @@ class _Reading:
         """
         link = self.input.link
         found = match(self.wanted, segment.plans)
+        for query in self.plans if segment.header.skipped else ():
+            self._estimates(query, segment.header.skipped)
         for name, print_of, item in segment.items:
             takers = found.takers.get((name, print_of), ())
             if isinstance(item, Punctuation):
@@ -145,13 +147,17 @@ class _Reading:
         self.taken[query].batches.append(batch)
         if SAMPLED in (batch.schema.metadata or {}) and batch.num_rows:
             times = sampled_times(batch.column("pane").to_numpy(), plan.low.origin, plan.low.pane)
-            self.sampled[query] = with_ranges(self.sampled.get(query, []), times)
+            self._estimates(query, times)
             self.samples.add(SPOOL_PARTIALS_SAMPLED, batch.num_rows, plan.name, self.input.link)
-            warning = f"{self.input.path}: its node sampled, as spool or ring was filling: some results are estimates"
-            self.warnings[warning] = None
         if batch.num_rows:
             begin = plan.low.origin + pc.max(batch.column("pane")).as_py() * plan.low.pane
             self.newest = begin if self.newest is None else max(self.newest, begin)
+
+    def _estimates(self, query: int, times: Iterable[tuple[int, int]]) -> None:
+        """Record times, as ranges, in which the node did not process all packets."""
+        self.sampled[query] = with_ranges(self.sampled.get(query, []), list(times))
+        warning = f"{self.input.path}: its node sampled, as spool or ring was filling: some results are estimates"
+        self.warnings[warning] = None
 
     def _tell_missing(self, found: Match, offered: tuple[Offered, ...]) -> None:
         for query in found.missing:

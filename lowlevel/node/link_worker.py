@@ -170,10 +170,12 @@ class Capturing:
             if not self._passed:
                 self._take(block)
                 self.positions.advance(block)
-        elif self.waiting:
-            self.shedding.refuse(block.records)
-        elif self.shedding.takes(block.records):
+        elif not self.waiting and self.shedding.takes(block.records):
             self._take(block)
+        else:
+            if self.waiting:
+                self.shedding.refuse(block.records)
+            self.spool.skip(block.min_ts, block.max_ts + 1)
         self.spool.tick(now)
         if self.positions is not None and self.spool.due and not self._passed:
             self._cut()

@@ -84,9 +84,40 @@ SMALL = 1 << 16
 """Batches up to this size in bytes are not measured exactly."""
 
 
+Ranges = tuple[tuple[int, int], ...]
+"""Disjoint half-open ranges `[start, end)` of times in ns, sorted."""
+
+MOST_RANGES = 16
+"""Ranges of times without processed packets that a segment stores."""
+
+RANGES_BYTES = 48 * MOST_RANGES
+"""Largest size of these ranges in the header of a segment."""
+
+
+def with_range(ranges: Ranges, start: int, end: int) -> Ranges:
+    """Return the union of `ranges` and `[start, end)`. Beyond MOST_RANGES the two nearest ranges become one.
+
+    >>> with_range(((1, 3), (7, 8)), 2, 5)
+    ((1, 5), (7, 8))
+    """
+    united: list[tuple[int, int]] = []
+    for first, last in sorted([*ranges, (start, end)]):
+        if united and first <= united[-1][1]:
+            united[-1] = united[-1][0], max(last, united[-1][1])
+        else:
+            united.append((first, last))
+    if len(united) > MOST_RANGES:
+        nearest = min(range(1, len(united)), key=lambda index: united[index][0] - united[index - 1][1])
+        united[nearest - 1 : nearest + 1] = [(united[nearest - 1][0], united[nearest][1])]
+    return tuple(united)
+
+
 @dataclass(slots=True)
 class Pending:
-    """The items of the next segment. `bytes` is at least their size in the file; `lows` are the watermarks before."""
+    """The items of the next segment. `bytes` is at least their size in the file; `lows` are the watermarks before.
+
+    `skipped`: times of the packets that the node did not process, because it was overloaded.
+    """
 
     lows: tuple[int, ...]
     items: list[tuple[int, Item]] = field(default_factory=list)
@@ -94,6 +125,7 @@ class Pending:
     rows: int = 0
     first: int | None = None
     last: int | None = None
+    skipped: Ranges = ()
 
     def add(self, number: int, item: Item, size: int, now: int | None) -> None:
         """Add an item of a plan, at the instant `now` if that is known."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool.folder import SegmentFormatError, SegmentLostError
-from lowlevel.spool.pending import pack, unpack
+from lowlevel.spool.pending import Ranges, pack, unpack
 
 FORMAT = 1
 HEADER = b"wiretide.segment"
@@ -80,6 +80,7 @@ class Header:
     * `shed_before`: rows that were shed before this segment.
     * `ended`: whether the link has ended with this segment.
     * `position`: the position in the input, as the caller of the writer gave it.
+    * `skipped`: times of packets that the node did not process since the segment before, because it was overloaded.
     """
 
     link: str
@@ -91,6 +92,7 @@ class Header:
     shed_before: int = 0
     ended: bool = False
     position: str | None = None
+    skipped: Ranges = ()
 
     def encode(self) -> bytes:
         """Return the text for the metadata of the schema."""
@@ -107,7 +109,8 @@ class Header:
                 "to its end with that one, or name another folder"
             )
         plans = tuple((name, print_of) for name, print_of in said.pop("plans"))
-        return Header(plans=plans, lows=tuple(said.pop("lows")), **said)
+        skipped = tuple((start, end) for start, end in said.pop("skipped", ()))
+        return Header(plans=plans, lows=tuple(said.pop("lows")), skipped=skipped, **said)
 
 
 @dataclass(frozen=True)

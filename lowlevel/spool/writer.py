@@ -19,13 +19,13 @@ from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool import segment
 from lowlevel.spool.folder import BLOCK, SpoolError, SpoolFullError, disk_bytes, keep_reserve, segment_path
 from lowlevel.spool.limits import DESCRIPTORS, DISK, OLDEST, SHED, SpoolCounts, SpoolLimits, WhenFull
-from lowlevel.spool.pending import ItemSizes, Pending
+from lowlevel.spool.pending import RANGES_BYTES, ItemSizes, Pending, with_range
 from lowlevel.spool.segment import Header, Segment
 from lowlevel.spool.segment_thread import SegmentThread, is_full
 from lowlevel.spool.takeover import committed_number, take_over
 
-FRAME = 2048
-"""Largest size of schema, messages and trailer of a segment, in bytes."""
+FRAME = 2048 + RANGES_BYTES
+"""Largest size of schema, messages, trailer and skipped times of a segment, in bytes."""
 
 OTHER_FILES = 7 * BLOCK
 """Disk space of other files: locks, two files with their successors, and the reserve."""
@@ -153,6 +153,14 @@ class SpoolWriter:
             self.counts.rows_dropped[SHED] += item.num_rows
             self._shed += item.num_rows
 
+    def skip(self, start: int, end: int) -> None:
+        """Record that packets with times in `[start, end)`, in ns, are not in the partials.
+
+        The next segment with an item, or the last one, contains the times.
+        """
+        self._check_open()
+        self._pending.skipped = with_range(self._pending.skipped, start, end)
+
     def tick(self, now: int) -> None:
         """Advance the time (ns since the epoch): write segments that are due, delete committed ones."""
         self._check_open()
@@ -210,7 +218,8 @@ class SpoolWriter:
                 self._lows = (END,) * len(self.plans)
                 self._say_all()  # there is always room for it
             self._say_what_fits()
-            if self._ending or (self._pending.items and not self._cuts):
+            unwritten = self._pending.items or (self._pending.skipped and self._fits(0))
+            if self._ending or (unwritten and not self._cuts):
                 self._rotate()
             self._wait()
             self.ended |= self._ending
@@ -309,6 +318,7 @@ class SpoolWriter:
             shed_before=self._shed,
             ended=self._ending,
             position=self.position,
+            skipped=pending.skipped,
         )
 
     def _promise(self, number: int) -> None:

@@ -333,7 +333,7 @@ def test_partials_that_were_sampled_are_counted_and_told(captures: list[Input], 
     ]
 
 
-def test_windows_with_a_sampled_partial_are_marked_and_no_others(tmp_path: Path) -> None:
+def test_windows_with_a_sampled_partial_or_a_skipped_block_are_marked_and_no_others(tmp_path: Path) -> None:
     random = Random(8)
     plans = [
         compile_query(PER_LINK.format(10), "tumbling"),
@@ -343,13 +343,18 @@ def test_windows_with_a_sampled_partial_are_marked_and_no_others(tmp_path: Path)
     ]
     writer = SpoolWriter(tmp_path / "spool", "main1", named(plans))
     sampled: dict[str, set[int]] = {plan.name: set() for plan in plans}
+    skipped: list[tuple[int, int]] = []
     for _ in range(40):
         (number, plan), pane = random.choice([*enumerate(plans)]), random.randrange(200)
         values = [[random.randrange(1, 5)] for _ in plan.leaves[0].low.schema.names[2:]]
         partials = pa.record_batch([["main1"], [pane], *values], schema=plan.leaves[0].low.schema)
-        factor = random.choice([1, 1, 4])
+        factor = random.choice([1, 1, 1, 4])
         sampled[plan.name] |= {plan.leaves[0].low.origin + pane * plan.leaves[0].low.pane} if factor > 1 else set()
         writer.append(number, standing_for(partials, plan.leaves[0].low, factor))
+        if random.random() < 0.05:  # a block that was not processed, and may be all of its time
+            start = plan.leaves[0].low.origin + random.randrange(200 * 10**9)
+            writer.skip(start, start + 10**9)
+            skipped.append((start, start + 10**9))
     writer.close(ended=True)
     engine = Engine(plans, [spool_of(tmp_path / "spool", "main1")], tmp_path / "state", max_bytes=1)
     files = TotalsFiles(tmp_path / "totals")
@@ -362,7 +367,9 @@ def test_windows_with_a_sampled_partial_are_marked_and_no_others(tmp_path: Path)
         rows = with_estimates(engine.rows[plan.name], engine.totals.sampled[plan.name]).to_pylist()
         marked = [row[ESTIMATED] for row in rows]
         assert marked == [
-            any(row["window_start"] <= time < row["window_end"] for time in sampled[plan.name]) for row in rows
+            any(row["window_start"] <= time < row["window_end"] for time in sampled[plan.name])
+            or any(start < row["window_end"] and row["window_start"] < end for start, end in skipped)
+            for row in rows
         ]
         assert {True, False} == set(marked)
 

@@ -11,6 +11,7 @@ import errno
 import os
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count, pairwise
 from pathlib import Path
@@ -446,6 +447,35 @@ def test_a_wire_does_not_wait_but_what_it_has_reduced_does(wire: Path, tmp_path:
     samples = link.samples
     assert samples.total(RECORDS_READ) + samples.total(RECORDS_SHED, cause="spool_full") == PACKETS
     assert packets_of_all(tmp_path / "s") == samples.total(RECORDS_READ)
+
+
+def packets_per_pane(spool: Path) -> Counter[int]:
+    """Packets in the partials of the query that counts them by pair, for each pane."""
+    packets: Counter[int] = Counter()
+    for segment in segments(spool):
+        for name, _, item in segment.new:
+            if name == "pairs" and isinstance(item, pa.RecordBatch):
+                for pane, count_of_pair in zip(item["pane"].to_pylist(), item["s0"].to_pylist(), strict=True):
+                    packets[pane] += count_of_pair
+    return packets
+
+
+def test_segments_name_the_times_of_packets_that_were_not_processed(capture: Path, wire: Path, tmp_path: Path) -> None:
+    capturing(capture, tmp_path / "whole").run(never)
+    link = capturing(wire, tmp_path / "s", promise="late 10s")
+    without_room_now_and_then(link, 6)
+    link.run(never)
+    plan = PLANS[0].leaves[0].low
+    sent, processed = packets_per_pane(tmp_path / "whole"), packets_per_pane(tmp_path / "s")
+    incomplete = {pane for pane in sent if processed[pane] < sent[pane]}
+    skipped = {
+        pane
+        for segment in segments(tmp_path / "s")
+        for start, end in segment.header.skipped
+        for pane in range((start - plan.origin) // plan.pane, (end - 1 - plan.origin) // plan.pane + 1)
+    }
+    assert incomplete
+    assert incomplete == skipped < set(sent)
 
 
 def test_while_blocks_are_refused_nothing_is_learnt_of_the_ring(wire: Path, tmp_path: Path) -> None:
