@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import pkgutil
 import queue
 import subprocess
 import sys
@@ -30,11 +29,10 @@ DECLARATION = "\n@kernel("
 def declare_kernels() -> None:
     """Import every module that contains kernels; `capture.native.kernels` then has all of them."""
     for folder in FOLDERS:
-        package = importlib.import_module(folder)
-        for module in pkgutil.walk_packages(package.__path__, f"{folder}."):
-            spec = module.module_finder.find_spec(module.name, None)
-            if spec is not None and spec.origin and DECLARATION in Path(spec.origin).read_text("utf-8"):
-                importlib.import_module(module.name)
+        root = Path(*importlib.import_module(folder).__path__)
+        for path in sorted(root.rglob("*.py")):
+            if DECLARATION in path.read_text("utf-8"):
+                importlib.import_module(".".join([folder, *path.relative_to(root).with_suffix("").parts]))
 
 
 def compile_into_cache(missing: Sequence[Kernel], progress: Callable[[int], None]) -> None:
