@@ -1,4 +1,4 @@
-"""The IP layers of a packet. The command line lists them in `--help`, so this module imports nothing heavy."""
+"""The IP layers of a packet. Help texts of the command line list them, so this module imports nothing heavy."""
 
 from __future__ import annotations
 
