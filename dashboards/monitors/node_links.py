@@ -144,7 +144,7 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
     what = (
         f"{slots:,} slots per table, at most {spelled_bytes(tables)} for all tables"
         if tables
-        else "none, each row is passed on as it is"
+        else "none, each row is passed on unchanged"
     )
     say(f"  tables: {what}; {how}")
     say(f"  spool: {spool_bounds(node)}")

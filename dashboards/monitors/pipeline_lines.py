@@ -81,7 +81,7 @@ def _tables(leaves: Sequence[Leaf], slots: int, flushing: Flushing) -> Iterator[
     for shared in tables:
         names = ", ".join(dict.fromkeys(leaves[sharer.number].name for sharer in shared.sharers))
         if not shared.plan.reduced:
-            yield _line("no table", f"{names}: each row is passed on as it is")
+            yield _line("no table", f"{names}: each row is passed on unchanged")
             continue
         whose = f"{names}: shared, as they keep the same groups" if len(shared.sharers) > 1 else names
         if shared.feeder is not None:

@@ -289,7 +289,7 @@ def bind_part(clause: str, text: str, argument: Bound, aggregates: Aggregates) -
         raise QueryError(f"got {word.shown}", text, word.start, f"the argument, which is called {ARGUMENT}")
 
     def outside(word: Word, _stream: Word | None) -> NoReturn:
-        expected = f"aggregates of {ARGUMENT} alone, for example sum({ARGUMENT})"
+        expected = f"aggregates of {ARGUMENT} only, for example sum({ARGUMENT})"
         raise QueryError(f"got {word.shown}", text, word.start, expected)
 
     expression = ExpressionParser(text, clause).whole_expression()

@@ -90,7 +90,7 @@ def compare(op: Op, left: Operand, right: Operand) -> Binary:
     if key_type(left.type, right.type) is None:
         expected = f"a value of type {left.type}"
         if _is_time(left) or _is_time(right):
-            expected = "a time such as ts beside a text that is a time"
+            expected = "a time column such as ts, compared with the text of a time"
         right.fail(f"{op} between {left.type} and {right.type}", expected)
     if left.type is Type.BOOL:
         left.fail(f"{op} between two conditions", "AND, OR and NOT to combine conditions")

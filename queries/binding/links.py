@@ -48,14 +48,14 @@ def links_of(sql: str, streams: Sequence[Stream]) -> LinkUnion:
         word = stream.word
         kind = stream.kind or (word.text.lower() if word.text.lower() in KINDS else PACKETS)
         if kind_of_all not in (None, kind):
-            problem = f"{kind} beside {kind_of_all}"
+            problem = f"{kind} together with {kind_of_all}"
             raise QueryError(problem, sql, word.start, "streams of one kind, since each has columns of its own")
         if word.text.lower() in (name.lower() for name in names):
             raise QueryError(f"stream {word.shown} is listed twice", sql, word.start, "each stream once")
         alone = next((name for name in (*names, word.text) if name.lower() in KINDS), None)
         if names and alone:
-            problem = f"'{alone}' beside other streams"
-            raise QueryError(problem, sql, word.start, f"{alone} alone, which are those of every link")
+            problem = f"'{alone}' together with other streams"
+            raise QueryError(problem, sql, word.start, f"only {alone}, which means the rows of every link")
         kind_of_all = kind
         names.append(word.text)
     return LinkUnion(tuple(names), kind_of_all or PACKETS)

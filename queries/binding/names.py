@@ -102,7 +102,7 @@ class LinkNames:
         known = [name.lower() for name in self._source.streams]
         own = self._alias is not None and stream.text.lower() == self._alias.lower()
         if not own and known != [stream.text.lower()] and stream.text.lower() != self._source.kind:
-            expected = f"the column alone: {' UNION '.join(self._source.shown)} have the same columns"
+            expected = f"the column without the stream: {' UNION '.join(self._source.shown)} have the same columns"
             layers = tuple(Layer) if self._kind.layered else ()
             choices = (*(self._source.streams if self._alias is None else (self._alias,)), *layers)
             raise QueryError(

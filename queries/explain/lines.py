@@ -1,4 +1,4 @@
-"""Lines of explained plans: the low level, the aggregation above it, and parts that both kinds of plans share."""
+"""Lines of explained plans: the low level, the high level, and parts that both kinds of plans share."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def low_lines(leaf: Leaf, aggregation: Aggregation, watched: list[str]) -> Itera
     """Yield the lines about the part that runs next to the packets."""
     low = leaf.low
     kind = columns_of_kind(low.kind)
-    where = "in a table of fixed size" if low.reduced else "and each row is passed on as it is"
+    where = "in a table of fixed size" if low.reduced else "and each row is passed on unchanged"
     yield f"low level: next to the {low.kind}, once per link, {where}"
-    bound = "the files bound to it" if len(leaf.streams) == 1 else "the files bound to each, every link on its own"
-    bound = "those of every link, or of the one that has this name" if leaf.of_every_link else bound
+    bound = "the files bound to it" if len(leaf.streams) == 1 else "the files bound to each name; every link separately"
+    bound = "the files of every link, or of the link with this name" if leaf.of_every_link else bound
     yield line("streams", f"{' UNION '.join(leaf.streams)}: {bound}")
     yield line("rows", f"{low.kind}: each is {kind.row}")
     if kind.layered:
-        beside = "outer." if leaf.layer == Layer.INNER else "inner."
-        yield line("layer", f"{leaf.layer}, where a name does not begin with {beside}")
-    yield line("columns", f"{', '.join(sorted(low.columns))}: all that is decoded")
+        other = "outer." if leaf.layer == Layer.INNER else "inner."
+        yield line("layer", f"{leaf.layer}, if a name does not begin with {other}")
+    yield line("columns", f"{', '.join(sorted(low.columns))}: only these are decoded")
     if low.sampling is not None:
-        yield line("sampling", f"{rates_text(low.sampling)}, whatever exporters announce")
+        yield line("sampling", f"{rates_text(low.sampling)}, regardless of the announced rates")
     where = "every row" if low.where is None else expression_text(low.where)
-    yield line("keep", where + ("" if low.where is None else ", before anything is kept for the row"))
+    yield line("keep", where + ("" if low.where is None else ", before the row is stored"))
     for key in low.keys:
         width = f": {_width(key)}" if low.reduced else ""
         yield line(
@@ -60,11 +60,11 @@ def low_lines(leaf: Leaf, aggregation: Aggregation, watched: list[str]) -> Itera
     if aggregation.windowed:
         yield line("pane", pane_text(aggregation.window))
     else:
-        yield line("pane", "the whole input: the query has no window, so its answer comes when the input ends")
+        yield line("pane", "the whole input: the query has no window, so its result follows at the end of the input")
 
 
 def remembering_lines(low: LowLevelPlan) -> Iterator[str]:
-    """Yield what is kept of rows for those that come behind them."""
+    """Yield the line about keys that `seen_within` stores for later rows."""
     if low.remembers:
         keys, size = KEYS * len(filter_joins([low])), memory_of([low])
         yield line("remembers", f"keys for seen_within: {keys:,} at most, {size:,} bytes; one reader for each capture")
@@ -78,20 +78,20 @@ def watched_lines(plan: object) -> Iterator[str]:
 
 
 def high_lines(aggregation: Aggregation, leaf: Leaf | None = None) -> Iterator[str]:
-    """Yield what is done above the low level."""
+    """Yield the lines about the high level."""
     order = "in the order of arrival" if aggregation.low.in_arrival_order else "in any order of arrival"
-    yield f"high level: over partials, {order}, up to what punctuation has closed"
+    yield f"high level: over partials, {order}, until punctuation closes a window"
     if aggregation.windowed:
-        for what, text in window_lines(aggregation.window):
-            yield line(what, text)
+        for heading, text in window_lines(aggregation.window):
+            yield line(heading, text)
         if isinstance(aggregation.window, SlidingWindow) and aggregation.window.range > aggregation.window.pane:
-            yield line("by cost", f"{incremental(aggregation.low.subaggregates)}; small windows anew")
+            yield line("by cost", f"{incremental(aggregation.low.subaggregates)}; small windows are merged")
     if leaf is not None and len(leaf.streams) > 1:
-        yield line("meld", f"{len(leaf.streams)} streams: progress is that of the slowest link")
+        yield line("meld", f"{len(leaf.streams)} streams: the watermark is the minimum of the links")
     group = ", ".join(_shown(aggregation, name) for name in aggregation.group_by)
-    yield line("group by", group or f"nothing: one row per window, none for a window without {aggregation.low.kind}")
+    yield line("group by", group or f"none: one row per window, no row for a window without {aggregation.low.kind}")
     if aggregation.emit_late:
-        yield line("late rows", "rows of their own of the windows they are late for, marked in the column late")
+        yield line("late rows", "additional results of their windows, marked in the column late")
     for sub in aggregation.low.subaggregates:
         yield line("merge", f"{sub.name} by {MERGE[sub.kind]}")
     for folding in aggregation.foldings:
@@ -101,15 +101,15 @@ def high_lines(aggregation: Aggregation, leaf: Leaf | None = None) -> Iterator[s
     for detail in aggregation.details:
         sources = {folding.column: folding.source for folding in aggregation.foldings}
         parameter = "" if detail.function not in WITH_PARAMETER else f", {detail.parameter:g}"
-        told = f"{detail.function}({_shown(aggregation, sources.get(detail.key, detail.key))}{parameter})"
+        call = f"{detail.function}({_shown(aggregation, sources.get(detail.key, detail.key))}{parameter})"
         how = f"from {detail.key}" if detail.key in sources else f"each value {detail.count} times"
-        yield line("detail", f"{detail.name} = {told}, {how}, once a window is final")
+        yield line("detail", f"{detail.name} = {call}, {how}, once a window is final")
     for column in aggregation.user_columns:
         parts = ", ".join(f"{part} = {expression_text(value)}" for part, value in column.parts)
         yield line("user's", f"{column.name} = {column.shown} of {parts}, by a function in Python")
     for selection in aggregation.selections:
         compared = f"{selection.kind}({selection.parameter}, {expression_text(selection.value)})"
-        yield line("select", f"{selection.name} = {compared} among the groups of a window, which meet in one place")
+        yield line("select", f"{selection.name} = {compared} among all groups of a window, in one task")
     if aggregation.having is not None:
         yield line("having", expression_text(aggregation.having))
     if aggregation.windowed:
@@ -119,9 +119,9 @@ def high_lines(aggregation: Aggregation, leaf: Leaf | None = None) -> Iterator[s
         yield line("output", f"{out.name} = {expression_text(out.expression)} ({out.expression.type})")
 
 
-def line(what: str, text: str) -> str:
+def line(heading: str, text: str) -> str:
     """Return one line about a part of a plan."""
-    return f"  {what:<14}  {text}"
+    return f"  {heading:<14}  {text}"
 
 
 def _call(sub: SubAggregate) -> str:
@@ -129,11 +129,11 @@ def _call(sub: SubAggregate) -> str:
 
 
 def _width(key: Key) -> str:
-    """Bits that the key takes in the table."""
+    """Return the number of bits of the key in the table."""
     if key.expression.type is Type.ADDRESS:
         absent = ", none for NULL" if key.expression.nullable else ""
         four, six = (sum(code_widths(key, version)) for version in (4, 6))
-        return f"{four} bits for IPv4, {six} for IPv6{absent}, in tables of their own"
+        return f"{four} bits for IPv4, {six} for IPv6{absent}, in separate tables"
     bits = sum(code_widths(key, 0))
     if key.expression.type is Type.TEXT:
         return f"{bits} bits, the number of the text{', NULL included' if key.expression.nullable else ''}"
@@ -148,13 +148,13 @@ def _words(keys: tuple[Key, ...]) -> str:
 
 
 def _shown(aggregation: Aggregation, name: str) -> str:
-    """A grouping column with what it holds."""
+    """Return a grouping column with its expression."""
     texts = {key.name: expression_text(key.expression) for key in aggregation.low.keys}
     return f"{name} = {texts[name]}" if name in texts else name
 
 
 def rates_text(sampling: FixedRates) -> str:
-    """Return rates of exporters that were set by hand."""
+    """Return the text of sampling rates that the user set."""
     if isinstance(sampling, int):
         return f"1 packet in {sampling} for every exporter"
     return ", ".join(f"1 packet in {rate} for {exporter}" for exporter, rate in sampling)

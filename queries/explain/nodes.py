@@ -1,4 +1,4 @@
-"""A graph of a query as people read it: its nodes in order, what each reads, does, promises and keeps, and how long."""
+"""Lines about a plan of several nodes: the inputs, the work, the state and the watermark of each node."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from queries.text.printer import expression_text
 
 KINDS = {
     JoinKind.INNER: "pairs that match",
-    JoinKind.LEFT: "pairs that match, and rows of the left without a partner once none can come",
-    JoinKind.RIGHT: "pairs that match, and rows of the right without a partner once none can come",
-    JoinKind.FULL: "pairs that match, and rows of either side without a partner once none can come",
-    JoinKind.SEMI: "rows of the left at their first match, once each",
-    JoinKind.ANTI: "rows of the left without a partner, once none can come",
+    JoinKind.LEFT: "pairs that match, and left rows without a match, once no match can arrive",
+    JoinKind.RIGHT: "pairs that match, and right rows without a match, once no match can arrive",
+    JoinKind.FULL: "pairs that match, and rows of both sides without a match, once no match can arrive",
+    JoinKind.SEMI: "left rows with a match, once each",
+    JoinKind.ANTI: "left rows without a match, once no match can arrive",
 }
-"""What leaves each kind of join."""
+"""The results of each kind of join."""
 
 
 def graph_lines(plan: Plan) -> Iterator[str]:
-    """Yield the nodes, those that are read before those that read them, with a blank line before each."""
+    """Yield the nodes, inputs before their readers, with a blank line before each node."""
     names = dict(zip(plan.nodes, plan.node_names, strict=True))
     verb = "runs" if len(plan.leaves) == 1 else "run"
     many = f"{len(plan.nodes)} nodes, of which {len(plan.leaves)} {verb} next to the packets"
-    yield f"graph: {many}; rows in any order of arrival, up to what is promised"
+    yield f"graph: {many}; rows in any order of arrival, until a watermark covers them"
     for node, name in names.items():
         reads = ", ".join(names[each] for each in node.inputs)
         yield ""
         yield f"{name}: " + (_low_level(node) if isinstance(node, Leaf) else f"over {reads}")
         yield from _node_lines(node, names)
-        yield line("promises", _promises(node, plan))
+        yield line("watermark", _watermark(node, plan))
     watched = list(watched_lines(plan))
     if watched:
-        yield from ("", "looked into:", *watched)
+        yield from ("", "watchlists:", *watched)
 
 
 def _low_level(leaf: Leaf) -> str:
-    how = "in a table of fixed size" if leaf.low.reduced else "and each row that passes WHERE is passed on as it is"
+    how = "in a table of fixed size" if leaf.low.reduced else "and each row that passes WHERE is passed on unchanged"
     return f"low level, next to the {leaf.low.kind}, once per link, {how}"
 
 
@@ -54,14 +54,14 @@ def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
         case Leaf():
             yield from _leaf(node)
         case Union():
-            yield line("meld", "rows pass at once; progress is that of the slowest input")
+            yield line("meld", "rows pass at once; the watermark is the minimum of the inputs")
         case Select():
             yield line("keep", _text(node.where))
         case Apply():
             yield from _columns(node)
         case Distinct():
             yield line("distinct", f"the first row of each {', '.join(node.keys)}")
-            yield line("state", f"what was seen, until {' and '.join(node.progress)} is promised beyond it")
+            yield line("state", f"keys, until the watermark of {' and '.join(node.progress)} is later")
         case Join():
             yield from _join(node, names)
         case Windowed():
@@ -80,21 +80,21 @@ def _node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
 
 def _leaf(leaf: Leaf) -> Iterator[str]:
     low = leaf.low
-    every = "those of every link, or of the one that has this name"
-    bound = every if leaf.of_every_link else "the files bound to each name, every link on its own"
+    every = "the files of every link, or of the link with this name"
+    bound = every if leaf.of_every_link else "the files bound to each name; every link separately"
     yield line("streams", f"{' UNION '.join(leaf.streams)}: {bound}")
     yield line("rows", f"{low.kind}: each is {columns_of_kind(low.kind).row}")
-    yield line("columns", f"{', '.join(sorted(low.columns))}: all that is decoded")
+    yield line("columns", f"{', '.join(sorted(low.columns))}: only these are decoded")
     if low.sampling is not None:
-        yield line("sampling", f"{rates_text(low.sampling)}, whatever exporters announce")
-    where = "every row" if low.where is None else f"{expression_text(low.where)}, before anything is kept for the row"
+        yield line("sampling", f"{rates_text(low.sampling)}, regardless of the announced rates")
+    where = "every row" if low.where is None else f"{expression_text(low.where)}, before the row is stored"
     yield line("keep", where)
     yield from remembering_lines(low)
     if low.reduced:
         yield line("key", ", ".join(expression_text(key.expression) for key in low.keys) or "none")
         yield line("pane", duration_text(low.pane))
     else:
-        yield line("goes up", ", ".join(["ts", *(key.name for key in low.keys)]))
+        yield line("passes on", ", ".join(["ts", *(key.name for key in low.keys)]))
 
 
 def _join(join: Join, names: dict[Node, str]) -> Iterator[str]:
@@ -105,19 +105,19 @@ def _join(join: Join, names: dict[Node, str]) -> Iterator[str]:
         low, high = _signed(spec.window.low), _signed(spec.window.high)
         yield line("window", f"{right} - {left} from {low} to {high}, both included ({_edge(spec.window)})")
         kept = (max(0, spec.window.high), max(0, -spec.window.low))
-        beyond = [f"{duration_text(each)} beyond" if each else "beyond" for each in kept]
-        yield line("state", f"rows of the left until {right} is promised {beyond[0]} their {left},")
-        yield line("", f"rows of the right until {left} is promised {beyond[1]} their {right}")
+        later = [f"{duration_text(delay)} later than" if delay else "later than" for delay in kept]
+        yield line("state", f"left rows until the watermark of {right} is {later[0]} their {left},")
+        yield line("", f"right rows until the watermark of {left} is {later[1]} their {right}")
     else:
         yield line("window", f"{left} and {right} in the same {duration_text(spec.window.length)}, tumbling")
-        yield line("state", "rows of a side until the other is promised beyond their window")
+        yield line("state", "rows of a side until the watermark of the other side is later than their window")
     for one, other in spec.keys:
         yield line("key", f"{expression_text(one)} of the left = {expression_text(other)} of the right")
     if not spec.keys:
-        yield line("key", "none: every row of the one window is compared with every row of the other")
+        yield line("key", "none: every row is compared with every row of the other side in its window")
     if spec.residual is not None:
         yield line("of pairs", expression_text(spec.residual))
-    yield line("gives", ", ".join(column.name for column in join.columns))
+    yield line("columns", ", ".join(column.name for column in join.columns))
 
 
 def _edge(window: Band) -> str:
@@ -125,7 +125,7 @@ def _edge(window: Band) -> str:
 
 
 def _columns(node: Apply) -> Iterator[str]:
-    """Say what is computed, and which columns are as they were."""
+    """Yield the computed columns, then the unchanged columns."""
     kept = []
     for out in node.outputs:
         text = _text(out.expression)
@@ -134,11 +134,11 @@ def _columns(node: Apply) -> Iterator[str]:
         else:
             yield line("column", f"{out.name} = {text}")
     if kept:
-        yield line("as they are", ", ".join(kept))
+        yield line("unchanged", ", ".join(kept))
 
 
 def _of_rows(aggregation: Aggregation) -> Iterator[str]:
-    """Say what each row is as a partial."""
+    """Yield the keys and sub-aggregates that a row becomes."""
     for key in aggregation.low.keys:
         yield line("key", f"{key.name} = {_text(key.expression)}")
     for sub in aggregation.low.subaggregates:
@@ -153,25 +153,25 @@ def _groups(node: PairGroups) -> Iterator[str]:
     for out in node.aggregation.select:
         yield line("output", f"{out.name} = {expression_text(out.expression)} ({out.expression.type})")
     times = " and ".join(column for column, _, _ in node.times)
-    what = "is promised beyond it" if len(node.times) == 1 else "are promised beyond it, in both at once: a box"
-    yield line("state", f"a group until {times} {what}")
+    kind = "watermark" if len(node.times) == 1 else "joint watermark"
+    yield line("state", f"a group until the {kind} of {times} covers it")
 
 
-def _promises(node: Node, plan: Plan) -> str:
-    """Say what is promised of a node's rows, and for whose sake."""
+def _watermark(node: Node, plan: Plan) -> str:
+    """Return the times of a node's watermarks and, for a join, the nodes that need them."""
     shown = " and ".join(_spelled(name) for name in node.progress)
     if not shown:
-        return "nothing before the end"
+        return "none before the end"
     if not isinstance(node, Join):
         return shown
     if node.form is Progress.JOINT:
-        return f"{shown}, as boxes: groups of both leave as soon as one covers them"
+        return f"{shown}, joint: a group is written once a joint watermark covers both times"
     readers = [type(each).__name__.lower() for each in plan.nodes if node in each.inputs]
-    return f"{shown}: what its reader goes by ({', '.join(readers) or 'nobody: these are the results'})"
+    return f"{shown}, for {', '.join(readers) or 'the results'}"
 
 
 def _text(expression: Expression) -> str:
-    """Print an expression over rows, whose time is ts to those who ask."""
+    """Print an expression over rows, with ts for the pane column."""
     spelled = {column.name: replace(column, name=_spelled(column.name)) for column in columns_of(expression)}
     return expression_text(substituted(expression, spelled))
 

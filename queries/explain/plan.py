@@ -1,4 +1,4 @@
-"""Explained plans: the part next to the packets, the part above, and the reasons, as text."""
+"""Explained plans as text: the low level, the high level, and the reasons."""
 
 from __future__ import annotations
 

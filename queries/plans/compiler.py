@@ -39,13 +39,13 @@ from queries.text.parser import parse_query
 from queries.text.tree import Condition, Query, Word, calls_in
 from queries.windows.group_window import bind_group_window
 
-Placing = Callable[[set[str], Sequence[str]], tuple[Node, dict[str, str]]]
-"""Return the node of FROM with the needed columns, and its names for them; watermarks are for the named times."""
+MakeSource = Callable[[set[str], Sequence[str]], tuple[Node, dict[str, str]]]
+"""Return the node of FROM and its names of columns. Arguments: the needed columns, and the times for watermarks."""
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """Compiles the queries of one text. `name` is the name of its nodes in counters."""
+    """Compiles the queries of one text. Counters label its nodes with `name`."""
 
     sql: str
     name: str
@@ -58,8 +58,8 @@ class Compiler:
         if query.queries:
             return self._with(query.queries).block(replace(query, queries=()))
         if query.distinct is not None and has_groups(query):
-            expected = "it without groups: the rows of groups are different as they are"
-            raise QueryError("DISTINCT beside groups", self.sql, query.distinct.start, expected)
+            expected = "no DISTINCT: rows of groups are always different"
+            raise QueryError("DISTINCT together with groups", self.sql, query.distinct.start, expected)
         if len(query.tables) > 1:
             return self._of_join(query)
         item = query.tables[0]
@@ -103,7 +103,7 @@ class Compiler:
             raise QueryError(problem, error.sql, error.position, error.expected, error.choices) from error
 
     def _with(self, queries: Sequence[tuple[Word, Query]]) -> Compiler:
-        """Compile the queries of WITH; each may read those before it. Return a compiler that knows them."""
+        """Compile the queries of WITH; each may read those before it. Return a compiler whose `known` contains them."""
         known, names = self.known, set[str]()
         for number, (word, query) in enumerate(queries, 1):
             name = word.text.lower()
@@ -148,8 +148,8 @@ class Compiler:
     def _placed(
         self, relation: Relation, needed: set[str], time: str | None, where: Sequence[Expression]
     ) -> tuple[Node, dict[str, str]]:
-        found = relation.place(needed, time, where)
-        return found.node, dict(found.names)
+        placed = relation.place(needed, time, where)
+        return placed.node, dict(placed.names)
 
     # --- joins ---
 
@@ -168,7 +168,7 @@ class Compiler:
             elif join is not None and step.kind is not JoinKind.INNER:
                 if not join.by_where:
                     problem = f"{join.word.text.upper()} JOIN without ON"
-                    raise QueryError(problem, self.sql, join.word.start, "ON and a condition behind the item")
+                    raise QueryError(problem, self.sql, join.word.start, "ON and a condition after the item")
                 by_where.append((number, step))
         tables = [
             replace(step.table, nullable=tree.lacks(step), time=step.time)
@@ -202,9 +202,9 @@ class Compiler:
 
         return self._over(replace(query, where=None), names, placed)
 
-    # --- what is selected of tables ---
+    # --- the select list over tables ---
 
-    def _over(self, query: Query, names: TableNames, placed: Placing) -> Block:
+    def _over(self, query: Query, names: TableNames, placed: MakeSource) -> Block:
         """Compile SELECT over tables; `placed` includes WHERE."""
         if has_groups(query):
             return self._groups(replace(query, where=None), names, placed)
@@ -212,14 +212,14 @@ class Compiler:
         selected = select_all(list(names.all), times) if query.selects_all else select_rows(query, names, times)
         return self._rows(query, selected, placed)
 
-    def _groups(self, query: Query, names: TableNames, placed: Placing) -> Block:
+    def _groups(self, query: Query, names: TableNames, placed: MakeSource) -> Block:
         grouping = Grouping(query, bind_group_window(query, of_links=False), names, None, names.times, names.lacking)
         aggregation = grouping.compile()
         needed = names_in(aggregation.low.trees)
-        asked = [column for column, _, _ in grouping.pairs]
+        required = [column for column, _, _ in grouping.pairs]
         if aggregation.windowed:
-            asked = [grouping.time.name]
-        node, _ = placed(needed | set(asked), asked)
+            required = [grouping.time.name]
+        node, _ = placed(needed | set(required), required)
         pairs = tuple(each for each in grouping.pairs if each[0] in node.progress)
         if pairs and not aggregation.windowed:
             grouped = PairGroups(node, aggregation, pairs)
@@ -239,27 +239,27 @@ class Compiler:
             expressions += [] if query.having is None else [query.having.expression]
             functions = (call.function for expression in expressions for call in calls_in(expression))
             word = next((word for word in functions if word.text.lower() in TIME_OF), query.keyword)
-            expected = "min or max, or rows with a time: a query that is read selects ts"
+            expected = "min or max, or rows with a time: the inner query must select ts"
             raise QueryError(f"{word.text} of rows without a time", self.sql, word.start, expected)
 
-    def _rows(self, query: Query, selected: Selected, placed: Placing) -> Block:
+    def _rows(self, query: Query, selected: Selected, placed: MakeSource) -> Block:
         needed = names_in(out.expression for out in selected.outputs)
         times = selected.times
         distinct = query.distinct
 
         def node(time: str | None) -> Node:
-            asked = times[time] if time is not None else next(iter(selected.sources), None)
-            below, local = placed(needed | ({asked} if asked else set()), [asked] if asked else [])
+            required = times[time] if time is not None else next(iter(selected.sources), None)
+            below, local = placed(needed | ({required} if required else set()), [required] if required else [])
             outputs = tuple(Output(out.name, renamed(out.expression, local)) for out in selected.outputs)
             progressing: list[Progressing] = []
-            if asked is not None:
-                found = [each for each in selected.of(asked) if time in (None, each.name)]
-                progressing = [replace(each, of=local.get(asked, asked)) for each in found[:1]]
+            if required is not None:
+                candidates = [each for each in selected.of(required) if time in (None, each.name)]
+                progressing = [replace(each, of=local.get(required, required)) for each in candidates[:1]]
             applied = Apply(below, outputs, tuple(progressing))
             return applied if distinct is None else Distinct(applied, tuple(out.name for out in outputs))
 
         if distinct is not None and not selected.sources:
-            expected = "ts among the columns, or time, ts/60, …: else every row would be remembered for ever"
+            expected = "ts among the columns, or time, ts/60, …: otherwise every row would be stored until the end"
             raise QueryError("DISTINCT without a time", self.sql, distinct.start, expected)
         root = node(None)
         return Block(root.columns, tuple(times), node, Plan(self.name, self.sql, root, self.layer))

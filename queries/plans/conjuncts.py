@@ -1,7 +1,7 @@
 """Parts of conditions: operands of AND and OR, equalities of two sides, and what an OR implies for one side.
 
 (S.flag = 2 AND A.flag = 18) OR (S.flag = 18 AND A.flag = 2)      a condition of a join
-S.flag = 2 OR S.flag = 18                                         follows for S; rows of S that fail need not go up
+S.flag = 2 OR S.flag = 18                                         follows for S: the low level drops rows that fail
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def disjuncts(expression: Expression) -> Iterator[Expression]:
 def implied(expression: Expression, names: Collection[str]) -> Expression | None:
     """Return the condition on the columns `names` that follows from an OR; None if none follows.
 
-    Each operand of the OR gives its AND parts over these columns only. If an operand has no such part, nothing follows.
+    The result is an OR over the parts of each operand that have only these columns. If an operand has no such part,
+    the result is None.
     """
     parts = list(disjuncts(expression))
     if len(parts) < 2:

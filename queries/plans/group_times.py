@@ -20,7 +20,7 @@ from queries.windows.group_window import TS, GroupWindow, window_of_quotient
 
 
 class GroupTimes:
-    """Chooses the time columns; `times` are those of the tables."""
+    """Chooses the time columns; `times` are the time columns of the tables."""
 
     def __init__(
         self,
@@ -42,17 +42,17 @@ class GroupTimes:
         self.by_quotient = links is not None
         """Whether a time column by intervals in GROUP BY makes windows."""
         self.counted: dict[Column, int] = {}
-        """Time columns in GROUP BY with their smallest interval, over tables."""
+        """Over tables: the time columns in GROUP BY, each with its smallest interval in ns."""
 
     def check(self) -> None:
-        """Raise QueryError for windows that the rows cannot have."""
+        """Raise QueryError if the rows cannot have this window."""
         spread = self._window.spread
         kind = "rows of other queries" if self._links is None else self._links.source.kind
         if spread is not None and kind != SPREADABLE:
-            expected = f"it over {SPREADABLE}: a row of {kind} has one time, and is in the window of that"
+            expected = f"SPREAD over {SPREADABLE}: a row of {kind} has only one time"
             raise self._error(f"SPREAD over {kind}", spread.start, expected)
         if self._links is None and self._window.kind.in_arrival_order:
-            expected = "RANGE of time: rows of joins and of other queries come in no order"
+            expected = "RANGE of time: rows of joins and of other queries arrive in any order"
             raise self._error("a window of numbers of rows over tables", self._start, expected)
 
     def choose(self, in_group_by: Resolve) -> None:
@@ -70,7 +70,7 @@ class GroupTimes:
             self.time = found or TS
         elif self._links is None and self._window.kind != WHOLE_INPUT:
             if self._names.time is None or self._names.time.name not in known:
-                raise self._error("a window that names no column of time", self._start, one_of_times(known))
+                raise self._error("a window without the name of a time column", self._start, one_of_times(known))
             self.time = self._names.time
         elif self._links is None:
             self._of_groups(in_group_by)
@@ -111,5 +111,5 @@ def interval_of(expression: Expression, time: Column) -> int | None:
 def one_of_times(times: Sequence[str]) -> str:
     """Return the time columns, for messages."""
     if not times:
-        return "rows with a time of their own: a query that is read selects ts, and a FULL join has none"
+        return "rows with a time: an inner query must select ts, and a FULL join has no time"
     return "WA " + " or WA ".join(times) + ": times of all rows, in ns"

@@ -1,7 +1,7 @@
 """The joins of FROM: their windows, keys, conditions and nodes, one join after the other.
 
-Rows join if any two of them are in each other's windows. A join has one time on each side: on the right the time of its
-item, on the left the time of an item whose rows are never missing. The windows of other items are part of its
+Rows match only if each two of them are in each other's windows. A join has one time on each side: on the right the
+time of its item, on the left the time of an item that results never lack. The windows of other items are part of the
 condition.
 
 As in SQL, a condition in ON decides which rows match, and a condition in WHERE which results are kept. For inner joins
@@ -53,7 +53,7 @@ class Step:
     """Conditions on rows of the item."""
     conditions: list[Expression] = field(default_factory=list)
     """Conditions on pairs."""
-    behind: list[Expression] = field(default_factory=list)
+    result_conditions: list[Expression] = field(default_factory=list)
     """Conditions on results of the join."""
 
     def owns(self, name: str) -> bool:
@@ -65,7 +65,7 @@ class Step:
         return name.removeprefix(f"{self.table.name}.")
 
     def own_names(self, names: Iterable[str]) -> set[str]:
-        """Return those of some columns that are of this item."""
+        """Return the names that are columns of this item."""
         return {name for name in names if self.owns(name)}
 
     @property
@@ -78,51 +78,51 @@ class JoinTree:
     """The items of one FROM and their conditions; `place` makes the nodes."""
 
     def __init__(self, sql: str, steps: Sequence[Step]) -> None:
-        """Set the items and their windows. Conditions must be added before `place`."""
+        """`steps` are the items with their windows. Add all conditions before calling `place`."""
         self._sql = sql
         self.steps = list(steps)
 
     def where(self, condition: Expression) -> None:
         """Add the conditions of WHERE."""
         for each in conjuncts(condition):
-            self._down(each, len(self.steps) - 1)
+            self._push_down(each, len(self.steps) - 1)
 
     def on(self, number: int, condition: Expression) -> None:
         """Add the conditions of ON, or of WHERE for a join in Gigascope's spelling."""
         for each in conjuncts(condition):
             self._match(each, number)
 
-    def _down(self, condition: Expression, number: int) -> None:
-        """Filter the results of the first items up to `number`."""
+    def _push_down(self, condition: Expression, number: int) -> None:
+        """Add a filter on the join of the items up to index `number`, as early in the tree as possible."""
         step, names = self.steps[number], names_in([condition])
         if number == 0:
             step.filters.append(condition)
         elif not any(step.owns(name) for name in names) and step.kind in KEEPS_LEFT:
-            self._down(condition, number - 1)
+            self._push_down(condition, number - 1)
         elif names and all(step.owns(name) for name in names) and step.kind in KEEPS_RIGHT:
             step.filters.append(condition)
         elif step.kind is JoinKind.INNER:
             self._match(condition, number)
         else:
-            step.behind.append(condition)
+            step.result_conditions.append(condition)
 
     def _match(self, condition: Expression, number: int) -> None:
-        """Add a condition on pairs, or on rows of one side if rows that fail have no match anyway."""
+        """Add a condition on pairs, or a filter on one side if the join drops rows of this side without a match."""
         step, names = self.steps[number], names_in([condition])
         if names and all(step.owns(name) for name in names) and step.kind in NARROWS_RIGHT:
             step.filters.append(condition)
             return
         if not any(step.owns(name) for name in names) and step.kind in NARROWS_LEFT:
-            self._down(condition, number - 1)
+            self._push_down(condition, number - 1)
             return
         step.conditions.append(condition)
-        said = implied(condition, step.own_names(names))
-        if said is not None and step.kind in NARROWS_RIGHT:
-            step.filters.append(said)
-        for each in self.steps[:number] if step.kind in NARROWS_LEFT else []:
-            said = implied(condition, each.own_names(names))
-            if said is not None:
-                self._down(said, number - 1)
+        implication = implied(condition, step.own_names(names))
+        if implication is not None and step.kind in NARROWS_RIGHT:
+            step.filters.append(implication)
+        for earlier in self.steps[:number] if step.kind in NARROWS_LEFT else []:
+            implication = implied(condition, earlier.own_names(names))
+            if implication is not None:
+                self._push_down(implication, number - 1)
 
     @property
     def visible(self) -> list[Step]:
@@ -133,7 +133,7 @@ class JoinTree:
         """Return the node of the last join with the needed columns; its watermarks are for the one or two `times`."""
         wanted = set(needed) | {step.time_column.name for step in self.steps}
         for step in self.steps:
-            wanted |= names_in([*step.conditions, *step.behind])
+            wanted |= names_in([*step.conditions, *step.result_conditions])
         return self._node(len(self.steps) - 1, wanted, list(times))
 
     def _node(self, number: int, wanted: set[str], times: list[str]) -> Node:
@@ -163,8 +163,8 @@ class JoinTree:
             step.kind,
         )
         node: Node = Join(left, right, spec, form)
-        behind = conjunction(step.behind)
-        return node if behind is None else Select(node, behind)
+        condition = conjunction(step.result_conditions)
+        return node if condition is None else Select(node, condition)
 
     def _item(self, number: int, wanted: set[str]) -> tuple[Node, dict[str, str]]:
         """Return the node of an item, and its columns by their names in pairs."""
@@ -193,7 +193,7 @@ class JoinTree:
         return keys, conjunction(rest)
 
     def _in_band(self, other: Step, number: int) -> Expression:
-        """Return the window of an item and an earlier item as a condition."""
+        """Return the window between the items `other` and `number` as a condition on their times."""
         step, lacks = self.steps[number], self.lacks(other, number - 1)
         band = Band(other.window.range, step.window.range, step.window.boundary or Boundary.CLOSED)
         time = replace(other.time_column, nullable=lacks)
@@ -216,13 +216,13 @@ class JoinTree:
             if not step.kind.is_left_only and not self.lacks(step, number):
                 return step.time_column.name
         start = self.steps[number + 1].item.start
-        expected = "the FULL join last, as its rows have no time that is never missing"
-        raise QueryError("a join with what a FULL join gives", self._sql, start, expected)
+        expected = "the FULL join last: each of its times can be missing"
+        raise QueryError("a join with the results of a FULL join", self._sql, start, expected)
 
     def lacks(self, step: Step, number: int | None = None) -> bool:
         """Return whether rows of an item can be missing in results of the joins up to `number`, or of all joins."""
-        place = self.steps.index(step)
-        later = self.steps[place + 1 : None if number is None else number + 1]
+        index = self.steps.index(step)
+        later = self.steps[index + 1 : None if number is None else number + 1]
         outer = step.kind in (JoinKind.LEFT, JoinKind.FULL)
         return outer or any(each.kind in (JoinKind.RIGHT, JoinKind.FULL) for each in later)
 
@@ -241,10 +241,10 @@ def join_steps(sql: str, items: Sequence[FromItem], relation_of: Callable[[Table
     for item, own in zip(items, windows, strict=True):
         name = item.name
         if name is None:
-            expected = "AS and a name behind it, by which its columns are told from those of the others"
+            expected = "AS and a name after it, which its columns can be qualified with"
             raise QueryError("an item of a join without a name", sql, item.start, expected)
         if name.lower() in (step.table.name.lower() for step in steps):
-            expected = "AS and another name behind one of them"
+            expected = "AS and another name after one of them"
             place = item.alias or item
             raise QueryError(f"two items of FROM are called {name}", sql, place.start, expected)
         if "." in name:
@@ -255,8 +255,8 @@ def join_steps(sql: str, items: Sequence[FromItem], relation_of: Callable[[Table
             join = item.join or items[1].join
             start = item.start if join is None else join.word.start
             expected = (
-                "[RANGE n, WA ts] behind each item, or [RANGE TUMBLING n, WA ts] behind the last: "
-                "without them every row would be kept for ever"
+                "[RANGE n, WA ts] after each item, or [RANGE TUMBLING n, WA ts] after the last: "
+                "without a window every row would be stored until the end"
             )
             raise QueryError(f"a join without a window for {name}", sql, start, expected)
         first = next((each for each in windows if each is not None), window)
@@ -270,20 +270,20 @@ def join_steps(sql: str, items: Sequence[FromItem], relation_of: Callable[[Table
         kind = JoinKind.INNER if item.join is None else JoinKind(item.join.kind)
         time = _time_of(sql, item, name, relation, window)
         steps.append(Step(item, NamedTable(name, relation), window, time, kind))
-    said = [window for window in windows if window is not None and window.boundary is not None]
-    for window in said[1:]:
-        if window.boundary is not said[0].boundary:
-            expected = "BOUNDARY once: it is of what two windows make together"
+    bounded = [window for window in windows if window is not None and window.boundary is not None]
+    for window in bounded[1:]:
+        if window.boundary is not bounded[0].boundary:
+            expected = "BOUNDARY once: it is a property of the whole join"
             raise QueryError("a join with two boundaries", sql, window.start, expected)
-    if said:
-        return [replace(step, window=replace(step.window, boundary=said[0].boundary)) for step in steps]
+    if bounded:
+        return [replace(step, window=replace(step.window, boundary=bounded[0].boundary)) for step in steps]
     return steps
 
 
 def _time_of(sql: str, item: FromItem, name: str, relation: Relation, window: ItemWindow) -> str:
     """Find the time column of the window of an item."""
     if not relation.times:
-        expected = "rows with a time: a query that is read selects ts, or has windows"
+        expected = "rows with a time: an inner query must select ts, or have windows"
         raise QueryError(f"a join with {name}, whose rows have no time", sql, item.start, expected)
     if window.time is None:
         return relation.times[0]

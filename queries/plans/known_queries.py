@@ -45,15 +45,15 @@ class KnownQueries:
         return stream.kind is None and (name in self.blocks or name in self.named)
 
     def check(self, sql: str, streams: Sequence[Stream]) -> None:
-        """Raise QueryError for names in a read query that are neither links nor queries, if the links are known.
+        """Raise QueryError for a name that is neither a link nor a query, if the links are known.
 
-        The names of the outermost query are checked against the inputs. Names of later queries of WITH are errors too,
+        The outermost query is not checked here but against the inputs. Names of later queries of WITH are errors too,
         because the user probably means these queries.
         """
         for stream in streams:
             if stream.kind is None and stream.word.text.lower() in self.later:
-                problem = f"{stream.word.shown} is a query that comes later in WITH"
-                raise QueryError(problem, sql, stream.word.start, "it before the queries that read it")
+                problem = f"{stream.word.shown} is a later query of WITH"
+                raise QueryError(problem, sql, stream.word.start, "the query before the queries that read it")
         if self.links is None or len(self.path) < 2:
             return
         known = {name.lower() for name in self.links}

@@ -1,8 +1,13 @@
 """Names of the columns of a result.
 
-AS gives a name, which must be unique. Without AS the name of an item is: the column as in the table of columns, `srcIP`
-(`inner.srcIP`, unless plain names mean the inner layer); `count` for `count(*)`; `sum_len` for `sum(len)`; the name
-given in GROUP BY; or `column_3` for another expression in third position. If the name is used already, `_2`, `_3`, … is
+AS gives a name, which must be unique. Without AS an item has the first of these names:
+
+    given in GROUP BY     the name
+    column                its listed name, `srcIP`; `inner.srcIP`, unless plain names mean the inner layer
+    aggregate             `count` for `count(*)`, `sum_len` for `sum(len)`
+    other expression      `column_3` in third position
+
+ If the name is used already, `_2`, `_3`, … is
 appended. Two columns with one name keep the names of their tables: `A.ts`, `S.ts`.
 """
 
@@ -30,7 +35,7 @@ def output_names(
 ) -> list[str]:
     """Return the names of `items`. `bound`: their expressions; `given`: names given in GROUP BY.
 
-    `reserved`: other columns of the result. Raises QueryError for a name that is given twice.
+    `reserved`: names of the other columns of the result. Raises QueryError for a name that is given twice.
     """
     taken = set(reserved)
     for item in items:
@@ -41,11 +46,11 @@ def output_names(
                 raise QueryError(problem, sql, item.alias.start, f"a name of its own for each column{others}")
             taken.add(item.alias.text.lower())
     names = []
-    for place, (item, expression) in enumerate(zip(items, bound, strict=True), 1):
+    for position, (item, expression) in enumerate(zip(items, bound, strict=True), 1):
         if item.alias is not None:
             names.append(item.alias.text)
             continue
-        wanted = given.get(expression) or _name_of(expression, column_name) or f"column_{place}"
+        wanted = given.get(expression) or _name_of(expression, column_name) or f"column_{position}"
         name, copies = wanted, 1
         while name.lower() in taken:
             copies += 1
@@ -69,7 +74,7 @@ def _name_of(expression: Expression, column_name: ColumnName) -> str | None:
 
 
 def spelled(items: Sequence[SelectItem], bound: Sequence[Expression]) -> dict[Expression, str]:
-    """Return the names of items that are names but not columns: `time`, `S.time`, `flag`."""
+    """Return the names of items that are a single word for an expression: `time`, `S.time`, `flag`."""
     given: dict[Expression, str] = {}
     for item, expression in zip(items, bound, strict=True):
         if isinstance(item.expression, Name) and not isinstance(expression, Column | Literal):

@@ -91,7 +91,7 @@ class LinkRelation:
             assert column is not None, name
             if column.type is Type.BYTES:
                 at = self.places[name].start if name in self.places else 0
-                expected = "a condition of this stream alone: bytes do not leave the low level"
+                expected = "a condition on this stream only: bytes do not leave the low level"
                 raise QueryError(f"{name} above the low level", self.sql, at, expected)
             keys.append(Key(name, column))
         source = self.links.source
@@ -113,7 +113,7 @@ class LinkRelation:
         return transform(expression, computed)
 
     def names(self, alias: str | None) -> LinkNames:
-        """Return the meaning of names in a query that reads only this relation."""
+        """Return the name resolution of a query that reads only this relation."""
         return LinkNames(self.sql, self.links.source, self.links.layer, alias)
 
 
@@ -138,7 +138,7 @@ class BlockRelation:
         return self.block.by_name.get(name.lower())
 
     def place(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> Placed:
-        """Return all columns, so that each reader by this time reads the same node."""
+        """Return all columns, so that all readers that use this time column share one node."""
         node, condition = self.block.node(time), conjunction(where)
         node = node if condition is None else Select(node, condition)
         return Placed(node, {column.name: column.name for column in self.block.columns})
@@ -194,7 +194,7 @@ def union_of(sql: str, parts: Sequence[Relation], places: Sequence[Word]) -> Uni
                 problem = f"a union with {place.shown}, which has no column '{name}'"
                 if column is not None and first is not None:
                     problem = f"a union where '{name}' is {column.type} and {first.type}"
-                raise QueryError(problem, sql, place.start, "the same columns in all that is united")
+                raise QueryError(problem, sql, place.start, "the same columns in all parts of the union")
         known = [column for column in found if column is not None]
         kind = known[0].type if all(column.type is known[0].type for column in known) else Type.INT
         nullable = any(column.nullable for column in known)
@@ -228,7 +228,7 @@ def names_in(expressions: Iterable[Expression]) -> set[str]:
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A relation and its name in this query; `nullable` if rows can lack it, as in outer joins.
+    """A relation and its name in this query; `nullable` if results can lack its row, as in outer joins.
 
     `time`: the time column of its join window. Joins have no watermarks for other time columns.
     """
@@ -273,7 +273,7 @@ class TableNames:
 
     @property
     def lacking(self) -> list[Column]:
-        """The other time columns: they can be NULL, or are not those of a join window."""
+        """The time columns that can be NULL, or that no join window uses."""
         found = (self._of(table, name) for table in self.tables for name in table.relation.times)
         return [column for column in found if column is not None and column not in self.times]
 
@@ -304,7 +304,7 @@ class TableNames:
                     return self._used(layered, name)
                 expected = "the name of a table in FROM"
                 if stream.text.lower() in self._tested:
-                    expected += " that leaves the join; of the right of a SEMI or ANTI join no column does"
+                    expected += " whose columns are results; a SEMI or ANTI join has no columns of its right side"
                 choices = [each.name for each in self.tables]
                 problem = f"got a column of '{stream.text}'"
                 raise QueryError(problem, self._sql, stream.start, expected, choices, stream.text)
@@ -317,7 +317,7 @@ class TableNames:
         return self._used(found[0][1], name) if found else None
 
     def unknown(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
-        """List the columns of the table that is named, or of all."""
+        """Return an error that lists the columns of the table `stream`, or of all tables if it is None."""
         named = self._table(stream) if stream is not None else None
         tables = [named] if named is not None else list(self.tables)
         shown = [column for table in tables for column in table.relation.shown]

@@ -23,7 +23,7 @@ from queries.text.tree import Query
 
 @dataclass(frozen=True)
 class Selected:
-    """The columns of the result; `counted` are those that increase with a time column.
+    """The columns of the result; `counted` lists the columns that increase with a time column.
 
     `counted` has tuples (name of the output, time column, interval in ns).
     """

@@ -22,14 +22,14 @@ from lowlevel.expressions.types import Type
 TS = "ts"
 
 MakeNode = Callable[[str | None], Node]
-"""Return the node whose watermarks are for the named time column; with None, for any time column."""
+"""Return the node whose watermarks are for the named time column; with None the node may use any time column."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A query as its readers see it.
+    """A compiled query, for the queries that read it.
 
-    `columns`: with the names for readers. `times`: columns that windows may use, the default first. `plan`: the plan if
+    `columns`: its result. `times`: columns that windows may use, the default first. `plan`: the plan if
     this is the whole query.
     """
 
@@ -60,13 +60,13 @@ def block_of_windows(node: Windowed, whole: Plan) -> Block:
     outputs = (*((Output(TS, start),) if named else ()), *(Output(column.name, column) for column in columns))
     times = (*((TS,) if named else ()), *((WINDOW_START,) if begins else ()), *((WINDOW_END,) if window.timed else ()))
 
-    def at(time: str | None) -> Node:
+    def node_of(time: str | None) -> Node:
         length = window.range if isinstance(window, SlidingWindow) else 0
         shift = 0 if time in (None, WINDOW_END) else length
         return Apply(node, outputs, (Progressing(time or WINDOW_END, end.name, shift),))
 
     read = (*((Column(TS, Type.TIME),) if named else ()), *columns)
-    return Block(read, times, at, whole)
+    return Block(read, times, node_of, whole)
 
 
 def block_of_pairs(node: PairGroups, whole: Plan) -> Block:

@@ -49,7 +49,7 @@ class TableLookup:
         places: list[Word] = []
         for each in tables:
             own = self._links_in(each)
-            if own and own[0] is not links[0]:  # they belong to the links of the union before
+            if own and own[0] is not links[0]:  # links_of already united these links with the first ones
                 continue
             united.append(self._of_links(links) if own else self.relation(each))
             places.append(first_word(each))
@@ -66,12 +66,12 @@ class TableLookup:
 
     def _read(self, block: Block, place: Word) -> BlockRelation:
         if any(isinstance(node, Windowed) and node.aggregation.emit_late for node in block.nodes):
-            expected = "LATE DROP there: what a row adds to a window that is over is no row of its own"
+            expected = "LATE DROP in that query: a late row would be an additional result of a final window"
             raise QueryError("a query with LATE EMIT that is read", self.sql, place.start, expected)
         return BlockRelation(block)
 
     def _check_merges(self, table: Table) -> None:
-        """Refuse a MERGE by what is no time of its streams."""
+        """Raise QueryError for a MERGE by a column that is not a time column of its stream."""
         if isinstance(table, Union):
             for part in table.parts:
                 self._check_merges(part)
@@ -85,5 +85,5 @@ class TableLookup:
             wanted = "ts" if column.text.lower() == "time" else column.text.lower()
             times = self.relation(item.table).times
             if wanted not in [time.lower() for time in times]:
-                expected = "a column of time of that stream"
+                expected = "a time column of that stream"
                 raise QueryError(f"MERGE by {column.shown}", self.sql, column.start, expected, times, column.text)

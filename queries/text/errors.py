@@ -54,10 +54,10 @@ class QueryError(WiretideError, ValueError):
     def _excerpt(self) -> list[str]:
         """Return the line and a second line with a caret under the position, both indented by four blanks."""
         line = self.sql.split("\n")[self.line - 1].rstrip("\r")
-        at = self.column - 1
-        first = max(0, min(at - SHOWN // 2, len(line) - SHOWN))
+        caret = self.column - 1
+        first = max(0, min(caret - SHOWN // 2, len(line) - SHOWN))
         shown = "".join(character if character.isprintable() else " " for character in line[first : first + SHOWN])
-        return ["    " + shown, "    " + " " * (at - first) + "^"]
+        return ["    " + shown, "    " + " " * (caret - first) + "^"]
 
 
 def _shortened(text: str) -> str:

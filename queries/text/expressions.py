@@ -10,8 +10,8 @@
               + -
     strongest * / %
 
-Operators of one strength associate to the left. NOT may begin an operand of AND, OR and NOT only: elsewhere its reach
-would be unclear, and it needs parentheses.
+Operators of one strength associate to the left. NOT may begin an operand of AND, OR and NOT only: elsewhere its operand
+would be unclear, so it needs parentheses.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from queries.text.tree import (
 )
 
 MAX_NESTING = 20
-"""Parentheses, calls and prefix operators within each other, at most."""
+"""Largest number of nested parentheses, calls and prefix operators."""
 
 MAX_DEPTH = 100
-"""Levels of an expression, at most: both levels of the system evaluate it by recursion."""
+"""Largest depth of an expression: the low and the high level evaluate it by recursion."""
 
 OR, AND, NOT, EQUALITY, ORDER, RANGE, BITWISE, TERM, FACTOR = range(9)
 
@@ -197,7 +197,7 @@ class ExpressionParser:
             return Name(word)
         self._at += 1
         if not self._is_name(self._token):
-            raise self._unexpected("the name of a column behind '.'")
+            raise self._unexpected("the name of a column after '.'")
         column = self._word()
         if self._token.keyword == ".":
             raise self._unexpected("a column, or one stream and its column")
@@ -223,28 +223,28 @@ class ExpressionParser:
         return Call(function, tuple(arguments))
 
     def _range(self, operand: Expression) -> Expression:
-        """Read IN, BETWEEN or IS NULL behind its operand; NOT may precede the first two."""
+        """Read IN, BETWEEN or IS NULL after its operand; NOT may precede the first two."""
         start = operand.start
         negated = self._accept("NOT")
         if negated and self._token.keyword not in ("IN", "BETWEEN"):
-            raise self._unexpected("IN or BETWEEN behind NOT")
+            raise self._unexpected("IN or BETWEEN after NOT")
         keyword = self._take().keyword
         if keyword == "IS":
             negated = self._accept("NOT")
             if not self._accept("NULL"):
-                raise self._unexpected("NULL or NOT NULL behind IS")
-            found: Expression = IsNull(operand, start)
+                raise self._unexpected("NULL or NOT NULL after IS")
+            condition: Expression = IsNull(operand, start)
         elif keyword == "BETWEEN":
             low = self._expression(BITWISE)
             if not self._accept("AND"):
                 raise self._unexpected("AND and the upper bound of BETWEEN")
-            found = Between(operand, low, self._expression(BITWISE), start)
+            condition = Between(operand, low, self._expression(BITWISE), start)
         else:
-            found = In(operand, self._values(), start)
-        return Unary(Op.NOT, found, start) if negated else found
+            condition = In(operand, self._values(), start)
+        return Unary(Op.NOT, condition, start) if negated else condition
 
     def _values(self) -> tuple[Expression, ...]:
-        """Read the values behind IN. Lists may have 100,000 literals, which are read without further calls."""
+        """Read the values after IN. Lists may have 100,000 literals; these are read without further calls."""
         if self._token.kind in (Kind.STRING, Kind.QUOTED):
             return (self._operand(FACTOR),)
         if not self._accept("("):
@@ -310,6 +310,6 @@ class ExpressionParser:
         return QueryError(f"{construct} is not supported", self._sql, token.start, SUPPORTED)
 
     def _window_here(self, start: int) -> QueryError:
-        """Return the error for a window clause that is not behind an item or a stream."""
-        expected = "it behind an item of SELECT, or behind the last stream of FROM"
+        """Return the error for a window clause that is not after an item or a stream."""
+        expected = "the window after an item of SELECT, or after the last stream of FROM"
         return QueryError(f"a window clause within {self._clause}", self._sql, start, expected)

@@ -129,13 +129,13 @@ def tokenize(sql: str) -> list[Token]:
         if token.keyword in ("(", "["):
             opened.append(token)
         elif token.keyword in _CLOSING and (not opened or opened.pop().text != _CLOSING[token.text]):
-            raise QueryError(f"got {token.shown} that closes nothing", sql, token.start)
+            raise QueryError(f"got {token.shown} without an opening bracket", sql, token.start)
         elif token.kind is Kind.STRING and tokens and tokens[-1].keyword == "TIMESTAMP":
             token = token._replace(kind=Kind.TIME, start=tokens.pop().start)
         tokens.append(token)
     if opened:
         raise QueryError(f"'{opened[-1].text}' is never closed", sql, opened[-1].start)
-    # If something is missing at the end, the caret points behind the last word, not behind blanks and comments.
+    # If the query ends too early, the caret is after the last word, not after blanks and comments.
     end = tokens[-1].end if tokens else 0
     return [*tokens, Token(Kind.END, "", end, end)]
 

@@ -50,7 +50,7 @@ def duration_of(sql: str, length: Length) -> int:
     nanoseconds = exact_duration(length.number, length.unit)
     if not 0 < nanoseconds < LONGEST:
         problem = f"got a duration of {length.number} {length.unit}"
-        raise QueryError(problem, sql, length.start, "more than nothing and less than 146 years")
+        raise QueryError(problem, sql, length.start, "more than 0 and less than 146 years")
     if nanoseconds.denominator != 1:
         problem = f"{length.number} {length.unit} is no whole number of nanoseconds"
         raise QueryError(problem, sql, length.start, "a multiple of 1 ns")
@@ -86,7 +86,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_prefix(text: str) -> Prefix:
-    """Return `address/length` as a prefix, an address alone as the prefix of its full length.
+    """Return `address/length` as a prefix, or an address as the prefix of its full length.
 
     Raises AddressError, also for host bits that are set.
     """
@@ -115,7 +115,7 @@ def prefix_text(prefix: Prefix) -> str:
 
 
 def parse_mac(text: str) -> int | None:
-    """Return a MAC address as a number of 48 bits; None if the text is not a MAC address.
+    """Return a MAC address as a number of 48 bits, or None if the text is not a MAC address.
 
     >>> hex(parse_mac("0011.22aa.bbcc")), parse_mac("0:11:22:aa:bb:cc")
     ('0x1122aabbcc', None)

@@ -11,7 +11,7 @@ Items of FROM have commas or JOIN between them:
     FROM syn S [RANGE 3 s, WA ts] LEFT JOIN synack A [RANGE 0 s, WA ts] ON S.srcIP = A.destIP
     FROM (MERGE a.ts : b.ts FROM Main1 a, Main2 b) m
 
-Three spellings of papers are accepted: GROUP-BY, GROUPBY, and a comma behind the last item of a join. AS before a name
+Three spellings of papers are accepted: GROUP-BY, GROUPBY, and a comma after the last item of a join. AS before a name
 in FROM is optional. SQL that GSQL does not have is refused with its name, at its position.
 """
 
@@ -59,7 +59,7 @@ JOINS = ("INNER", *OUTER_JOINS, "SEMI", "ANTI")
 """Words before JOIN."""
 
 JOIN_WORDS = ("JOIN", "ON", *JOINS, *GIGASCOPE_JOINS)
-"""Words that are no names behind an item, unless quoted or behind AS."""
+"""Words that cannot be the name of an item, unless they are quoted or follow AS."""
 
 _BEHIND_ITEM = "UNION, a name, '[', ',', JOIN, WHERE, GROUP BY, HAVING or the end"
 
@@ -129,7 +129,7 @@ class _QueryParser(WindowParser):
         self._at += 1
         query = self._query()
         if not self._accept(")"):
-            raise self._unexpected("')' behind a query in parentheses")
+            raise self._unexpected("')' after a query in parentheses")
         return query
 
     # --- clauses ---
@@ -165,11 +165,11 @@ class _QueryParser(WindowParser):
         name = "GROUP BY" if token.keyword in ("GROUP", "GROUPBY") else token.keyword
         if CLAUSES.index(name) > CLAUSES.index(before):
             return name == clause
-        problem = f"{name} is given twice" if self._clause == name else f"{name} behind {self._clause}"
+        problem = f"{name} is given twice" if self._clause == name else f"{name} after {self._clause}"
         raise QueryError(problem, self._sql, token.start, "the clauses in the order " + ", ".join(CLAUSES))
 
     def _select_list(self) -> tuple[tuple[SelectItem, ...], list[Window]]:
-        """Read the items of SELECT and the windows behind them."""
+        """Read the items of SELECT and the windows after them."""
         windows: list[Window] = []
         if self._token.keyword == "*" and (self._ahead().keyword in ("[", "FROM") or self._ahead().kind is Kind.END):
             select = [SelectItem(Star(self._take().start))]
@@ -204,7 +204,7 @@ class _QueryParser(WindowParser):
         token = self._token
         named = self._is_name(token) or token.kind is Kind.STRING
         if not named or not token.text.strip() or not token.text.isprintable():
-            raise self._unexpected("a name behind AS, in double quotes where it is a word of SQL")
+            raise self._unexpected("a name after AS, in double quotes if it is a word of SQL")
         return self._word()
 
     def _condition(self) -> Condition:
@@ -277,8 +277,8 @@ class _QueryParser(WindowParser):
     def _unknown_parameter(self) -> QueryError:
         """Return the error for an unknown parameter. Windows of joins have other parameters than windows of groups."""
         closing = next(at for at in range(self._at, len(self._tokens)) if self._tokens[at].keyword == "]")
-        behind = [token.keyword for token in self._tokens[closing + 1 : closing + 4]]
-        if not self._joined and (self._clause != "FROM" or not {",", *JOIN_WORDS}.intersection(behind)):
+        following = [token.keyword for token in self._tokens[closing + 1 : closing + 4]]
+        if not self._joined and (self._clause != "FROM" or not {",", *JOIN_WORDS}.intersection(following)):
             return super()._unknown_parameter()
         return self._wrong(f"got {self._token.shown} in the window of a join", JOIN_PARAMETER, JOIN_PARAMETERS)
 
@@ -308,7 +308,7 @@ class _QueryParser(WindowParser):
         word = self._from_name("the name of a stream")
         if not self._accept("."):
             return Stream(word)
-        kind = self._from_name("a kind of rows behind '.'", KINDS)
+        kind = self._from_name("a kind of rows after '.'", KINDS)
         if kind.text.lower() not in KINDS:
             raise QueryError(f"unknown kind of rows {kind.shown}", self._sql, kind.start, "a kind", KINDS, kind.text)
         return Stream(word, kind.text.lower())
@@ -340,7 +340,9 @@ class _QueryParser(WindowParser):
             raise self._unexpected("':', FROM or ')'")
         for item in items:
             if item.window is not None:
-                raise QueryError("a window within MERGE", self._sql, item.window.start, "none: nothing is joined")
+                raise QueryError(
+                    "a window within MERGE", self._sql, item.window.start, "no window: MERGE joins no rows"
+                )
             if item.join is not None and item.join.word.text != ",":
                 start = item.join.word.start
                 raise QueryError("a join within MERGE", self._sql, start, "commas between the streams")
@@ -353,12 +355,12 @@ class _QueryParser(WindowParser):
     def _merge_time(self) -> tuple[Word, Word]:
         stream = self._from_name("the name of a stream")
         if not self._accept("."):
-            raise self._unexpected(f"'.' and the time of it: {stream.text}.ts")
-        return stream, self._from_name("the name of a column behind '.'")
+            raise self._unexpected(f"'.' and its time column: {stream.text}.ts")
+        return stream, self._from_name("the name of a column after '.'")
 
     def _alias(self) -> Word | None:
         if self._accept("AS"):
-            return self._from_name("a name behind AS, in double quotes where it is a word of SQL")
+            return self._from_name("a name after AS, in double quotes if it is a word of SQL")
         if self._is_name(self._token) and self._token.keyword not in JOIN_WORDS:
             return self._from_name("a name")
         return None
@@ -374,20 +376,20 @@ class _QueryParser(WindowParser):
             if keyword in OUTER_JOINS:
                 self._accept("OUTER")
             if not self._accept("JOIN"):
-                raise QueryError(f"got {self._token.shown} behind {keyword}", self._sql, self._token.start, "JOIN")
+                raise QueryError(f"got {self._token.shown} after {keyword}", self._sql, self._token.start, "JOIN")
             return Join(keyword, word)
         return Join(GIGASCOPE_JOINS.get(keyword, "INNER"), word, by_where=keyword in GIGASCOPE_JOINS)
 
     def _on(self, join: Join) -> Join:
         if join.word.text == ",":
             expected = "JOIN before the item, or the condition in WHERE"
-            raise QueryError("ON behind a comma", self._sql, self._token.start, expected)
+            raise QueryError("ON after a comma", self._sql, self._token.start, expected)
         keyword = self._word()
         self._clause = "ON"
         expression = self._expression()
         if self._token.keyword == "[":
-            expected = "it behind the item, before ON"
-            raise QueryError("a window behind ON", self._sql, self._token.start, expected)
+            expected = "the window after the item, before ON"
+            raise QueryError("a window after ON", self._sql, self._token.start, expected)
         if self._token.keyword not in (",", *JOIN_WORDS) and not self._at_clause_end():
             raise self._missing_operator()
         self._clause = "FROM"
@@ -402,9 +404,9 @@ class _QueryParser(WindowParser):
         """Return the error for a token that cannot follow an item of FROM."""
         token = self._token
         if token.keyword in ("UNION", "∪") and self._ahead().keyword != "SELECT":
-            problem, expected = "behind a name", "a name behind the last stream, which is that of all"
+            problem, expected = "after a name", "one name after the last stream, for the whole union"
         elif token.keyword not in UNSUPPORTED and token.kind in (Kind.WORD, Kind.QUOTED):
-            problem, expected = "behind a stream", _BEHIND_ITEM
+            problem, expected = "after a stream", _BEHIND_ITEM
         else:
             return self._unexpected("UNION and the name of a stream, or the end of the clause")
         return QueryError(f"got {token.shown} {problem}", self._sql, token.start, expected)

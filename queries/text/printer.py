@@ -1,4 +1,4 @@
-"""Expressions printed back as GSQL, with no more parentheses than the precedence needs."""
+"""Printer of expressions as GSQL, with parentheses only where the precedence needs them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _UNARY, _ATOM = FACTOR + 1, FACTOR + 2
 def expression_text(expression: Expression) -> str:
     """Print `expression` so that it compiles back to an equal tree.
 
-    No text compiles to `Present`, `Mean`, `Variance` and `AtEnd`, which print as `(v if c > 0)`, `mean(t, c)`,
+    `Present`, `Mean`, `Variance` and `AtEnd` have no text in GSQL. They print as `(v if c > 0)`, `mean(t, c)`,
     `var_pop(t, s, c)` and `at_end(v)`.
 
     >>> from lowlevel.expressions.types import Type

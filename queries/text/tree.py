@@ -159,7 +159,7 @@ class Length:
 class Attribute:
     """The column that a window is over: `ts`, `S.ts`, `row-num` or `rank(ts)`.
 
-    `text` is the whole of it in lower case, `word` its first word, or the one after the dot.
+    `text` is the attribute in lower case, `word` its first word, or the word after the dot.
     """
 
     text: str
@@ -201,7 +201,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class WindowCall:
-    """TUMBLE, HOP or SESSION in GROUP BY, with the name behind its AS."""
+    """TUMBLE, HOP or SESSION in GROUP BY, with the name after its AS."""
 
     function: Word
     time: Attribute
@@ -289,7 +289,7 @@ class FromItem:
 
 @dataclass(frozen=True, slots=True)
 class SelectItem:
-    """One item of SELECT or GROUP BY, and the name behind its AS."""
+    """One item of SELECT or GROUP BY, and the name after its AS."""
 
     expression: Expression
     alias: Word | None = None
@@ -306,7 +306,7 @@ class Query:
 
     `sql` is the text that positions refer to. `keyword` is SELECT, or MERGE for `MERGE a.ts : b.ts`, which means
     `SELECT * FROM (MERGE a.ts : b.ts)`. `window` is the window clause of the groups, which follows an item of SELECT
-    or the only item of FROM. `call` is the window in GROUP BY. `queries` are those of WITH.
+    or the only item of FROM. `call` is the window in GROUP BY. `queries` are the queries of WITH.
     """
 
     sql: str = field(compare=False, repr=False)

@@ -1,7 +1,7 @@
 """Parser of windows: `[RANGE 10 minutes, SLIDE 1 minute, WA ts]`, and TUMBLE, HOP and SESSION in GROUP BY.
 
-Parameters may be in any order, and commas between them are optional. Which of them make a window together is for
-`queries.windows` to decide.
+Parameters may be in any order, and commas between them are optional. `queries.windows`
+decides which parameters make a window together.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ PARAMETERS = (
 JOIN_PARAMETERS = ("RANGE", "WA", "BOUNDARY", "ORIGIN")
 """Parameters of the window of an item of a join."""
 
-JOIN_PARAMETER = "a parameter of the window of a join; that of groups stands behind an item of SELECT"
+JOIN_PARAMETER = "a parameter of a join window; a window of groups follows an item of SELECT"
 
 BOUNDARIES = ("CLOSED", "HALF-OPEN", "OPEN")
 ROWS = ("row", "rows")
 
 CALLS = {
     "TUMBLE": "TUMBLE(ts, INTERVAL '1' MINUTE)",
-    "HOP": "HOP(ts, INTERVAL '1' MINUTE, INTERVAL '10' MINUTE): how far windows are apart, and how long they are",
+    "HOP": "HOP(ts, INTERVAL '1' MINUTE, INTERVAL '10' MINUTE): the slide, then the range",
     "SESSION": "SESSION(ts, INTERVAL '30' SECOND)",
 }
-"""Windows in GROUP BY, and how they are called."""
+"""Windows in GROUP BY by function, each with an example of its call."""
 
 _OTHER_NAMES = {"WATTR": "WA", "GAP": "SESSION"}
 _DECIMAL = re.compile(r"(?=.{1,40}$)(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 _AMOUNT = re.compile(r"\s*(\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})\s*([a-z]+)\s*", re.ASCII | re.IGNORECASE)
 _TIME_COLUMN = {
     "WA": "ts, or row-num for windows of a number of rows",
-    "RATTR": "ts: windows reach back over capture time",
+    "RATTR": "ts: the window has a length of capture time",
     "SATTR": "row-num, or rank(ts) for the order of ts",
 }
 
@@ -129,7 +129,7 @@ class WindowParser(ExpressionParser):
         return Attribute(text, word)
 
     def _partition(self) -> tuple[Name, ...]:
-        """Read the columns behind PA, up to the next parameter or the end of the clause."""
+        """Read the columns after PA, up to the next parameter or the end of the clause."""
         names: list[Name] = []
         while not names or (self._token.keyword == "," and self._is_column(self._ahead())):
             self._at += bool(names)
@@ -143,7 +143,7 @@ class WindowParser(ExpressionParser):
         return token.kind in (Kind.WORD, Kind.QUOTED) and not parameter
 
     def _choice(self, name: str, choices: Sequence[str]) -> Word:
-        """Read one of `choices`. A hyphen in it may be an underscore."""
+        """Read one of `choices`. An underscore may replace a hyphen."""
         token = self._token
         text = token.keyword.replace("_", "-")
         hyphened = f"{text}-{self._ahead(2).keyword}"
@@ -167,7 +167,7 @@ class WindowParser(ExpressionParser):
         return self._literal(minus)
 
     def _window_call(self) -> WindowCall:
-        """Read TUMBLE, HOP or SESSION with its arguments, and the name behind its AS."""
+        """Read TUMBLE, HOP or SESSION with its arguments, and the name after its AS."""
         function = self._word()
         name = function.text.upper()
         wrong = QueryError(f"got {name} with other arguments", self._sql, function.start, CALLS[name])
@@ -186,10 +186,10 @@ class WindowParser(ExpressionParser):
         alias = None
         if self._accept("AS"):
             if self._token.kind not in (Kind.WORD, Kind.QUOTED):
-                raise self._wrong(f"got {self._token.shown} behind {name}", "AS and a name, or nothing")
+                raise self._wrong(f"got {self._token.shown} after {name}", "AS and a name, or nothing")
             alias = self._word()
         if self._token.keyword != "," and not self._at_clause_end():
-            raise self._wrong(f"got {self._token.shown} behind {name}", "AS and a name, or nothing")
+            raise self._wrong(f"got {self._token.shown} after {name}", "AS and a name, or nothing")
         return WindowCall(function, time, tuple(lengths), alias)
 
     def _interval(self, name: str) -> Length:

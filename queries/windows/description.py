@@ -14,15 +14,15 @@ def pane_text(window: AnyWindow) -> str:
         case SlidingWindow() if window.range == window.slide:
             why = "the window itself, as windows do not overlap"
         case SlidingWindow():
-            why = "the largest interval that all windows are made of, gcd of RANGE and SLIDE; each row is counted once"
+            why = "the largest common divisor of RANGE and SLIDE; each row is counted once"
         case LandmarkWindow():
-            why = "the SLIDE; running totals take in a whole slide at a time"
+            why = "the SLIDE; running totals add one slide at a time"
         case SessionWindow():
-            why = "the gap; rows of a group that are nearer than it are in one session"
+            why = "the gap; rows of a group less than the gap apart are in one session"
         case SlideByTuple():
-            why = "windows begin and end at rows, so each row is passed on as it is"
+            why = "windows begin and end at rows, so each row is passed on unchanged"
         case TupleWindow():
-            why = "windows are numbers of rows, so each row is passed on as it is"
+            why = "windows are counted in rows, so each row is passed on unchanged"
     return f"{duration_text(window.pane)}: {why}"
 
 
@@ -39,13 +39,13 @@ def window_lines(window: AnyWindow) -> Iterator[tuple[str, str]]:
                 yield "roll up", f"{window.range // window.pane} panes per window, {_overlap(window)}"
         case LandmarkWindow():
             yield "windows", f"landmark, all since {_since(window.origin)}, SLIDE {duration_text(window.slide)}"
-            yield "roll up", f"running totals of up to {window.cap:,} groups, told for each slide that has rows"
+            yield "roll up", f"running totals of up to {window.cap:,} groups, written for each slide with rows"
         case SessionWindow():
             yield "windows", f"sessions of each group, ended by {duration_text(window.gap)} without a row"
-            yield "roll up", "intervals from the first ts to the last; those nearer than the gap are one"
+            yield "roll up", "intervals from the first ts to the last; intervals less than the gap apart are merged"
         case SlideByTuple():
             yield "windows", f"sliding by rows, RANGE {duration_text(window.range)} up to {_every(window)}"
-            yield "roll up", "rows wait until no earlier row can arrive, then one pass in the order of ts"
+            yield "roll up", "rows wait until no earlier row can arrive; then they are processed in the order of ts"
         case TupleWindow():
             pane = window.numbers.pane
             whose = "each partition's rows" if window.partitioned else "rows"
@@ -55,7 +55,10 @@ def window_lines(window: AnyWindow) -> Iterator[tuple[str, str]]:
                 f"panes of {rows_text(pane)}, {window.range // pane} per window, {_overlap(window.numbers)}",
             )
             if window.idle is not None:
-                yield "forget", f"a partition begins anew {duration_text(window.idle)} or more behind its newest row"
+                yield (
+                    "forget",
+                    f"a partition starts again if its next row is {duration_text(window.idle)} or more later",
+                )
 
 
 def rows_text(count: int) -> str:

@@ -267,15 +267,15 @@ class _ClauseBinder:
         """Refuse parameters that mean nothing to this kind of window."""
         for name, parameter in self._given.items():
             if name not in names:
-                raise self._error(f"{name} beside {kind}", parameter.keyword.start, f"{', '.join(names)} alone")
+                raise self._error(f"{name} together with {kind}", parameter.keyword.start, f"only {', '.join(names)}")
 
     def _over_time(self) -> None:
         if "WA" in self._given and self._column("WA") != TS.name:
             expected = "WA ts, or RANGE of rows"
-            raise self._error("RANGE of time over numbers of rows", self._given["WA"].start, expected)
+            raise self._error("RANGE of time over row-num", self._given["WA"].start, expected)
 
     def _column(self, name: str) -> str:
-        """Return the column that WA, RATTR or SATTR names, `ts` for the column of time of a table."""
+        """Return the column that WA, RATTR or SATTR names, `ts` for the time column of a table."""
         value = self._given[name].value
         assert isinstance(value, Attribute)
         return TS.name if self._time is not None and self._time[0] == name else value.text
@@ -286,7 +286,7 @@ class _ClauseBinder:
         return isinstance(value, Length) and value.unit.lower() in ROWS
 
     def _amount(self, name: str) -> int:
-        """Return the value of a length in ns or rows, or the number behind CAP."""
+        """Return the value of a length in ns or rows, or the number after CAP."""
         value = self._given[name].value
         assert isinstance(value, Length | Constant)
         if isinstance(value, Length) and not self._in_rows(name):
@@ -302,7 +302,7 @@ class _ClauseBinder:
 
     def _within_int64(self, origin: int, length: int) -> None:
         if abs(origin) + length + LATEST > INT64_MAX:
-            problem = f"ORIGIN {origin} ns and RANGE {length} ns together leave the integers of 64 bits"
+            problem = f"ORIGIN {origin} ns and RANGE {length} ns together exceed an integer of 64 bits"
             expected = f"an ORIGIN nearer 1970, or a RANGE below {INT64_MAX + 1 - LATEST - abs(origin)} ns"
             raise self._error(problem, self._given["ORIGIN"].start, expected)
 

@@ -1,4 +1,4 @@
-"""The windows of a join: `[RANGE 3 minutes, WA ts]` behind each item, or `[RANGE TUMBLING 5 minutes, WA ts]` for all.
+"""The windows of a join: `[RANGE 3 minutes, WA ts]` after each item, or `[RANGE TUMBLING 5 minutes, WA ts]` for all.
 
 A row of an item with RANGE n stays joinable for n: it meets rows of the others up to n after it. BOUNDARY states
 whether the ends are included (`highlevel.joins.window`). RANGE 0 s meets no later rows.
@@ -47,10 +47,10 @@ def bind_item_window(sql: str, window: Window) -> ItemWindow:
     length = values["RANGE"].value
     tumbling = isinstance(length, Length) and length.tumbling
     if not tumbling and "ORIGIN" in values:
-        raise QueryError("ORIGIN without TUMBLING", sql, window.start, "it beside RANGE TUMBLING")
+        raise QueryError("ORIGIN without TUMBLING", sql, window.start, "ORIGIN together with RANGE TUMBLING")
     if tumbling and "BOUNDARY" in values:
-        expected = "it beside RANGE alone: windows are half-open"
-        raise QueryError("BOUNDARY beside TUMBLING", sql, window.start, expected)
+        expected = "RANGE without TUMBLING: tumbling windows are half-open"
+        raise QueryError("BOUNDARY together with TUMBLING", sql, window.start, expected)
     range_ = _range(sql, values["RANGE"])
     origin, boundary, time = 0, None, None
     if "ORIGIN" in values and isinstance(value := values["ORIGIN"].value, Constant):
@@ -59,7 +59,7 @@ def bind_item_window(sql: str, window: Window) -> ItemWindow:
         boundary = BOUNDARIES[value.text]
     if "WA" in values and isinstance(value := values["WA"].value, Attribute):
         if value.text != value.word.text.lower():
-            expected = "the column of time of this item, for example ts"
+            expected = "the time column of this item, for example ts"
             raise QueryError(f"got WA '{value.text}'", sql, value.word.start, expected)
         time = value.table, value.word
     return ItemWindow(window.start, range_, tumbling, origin, boundary, time)

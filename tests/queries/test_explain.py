@@ -11,24 +11,23 @@ query q: SELECT destIP, sum(len) / count(*) AS mean FROM Main1 UNION Main2 [RANG
 WHERE protocol = 6 AND srcIP IN '10.0.0.0/8' GROUP BY destIP, destPort, link HAVING count(*) > 9
 
 low level: next to the packets, once per link, in a table of fixed size
-  streams         Main1 UNION Main2: the files bound to each, every link on its own
+  streams         Main1 UNION Main2: the files bound to each name; every link separately
   rows            packets: each is an IP packet
-  layer           outer, where a name does not begin with inner.
-  columns         destIP, destPort, len, protocol, srcIP, ts: all that is decoded
-  keep            protocol = 6 AND srcIP IN '10.0.0.0/8', before anything is kept for the row
-  key             k0 = destIP: 32 bits for IPv4, 128 for IPv6, in tables of their own
+  layer           outer, if a name does not begin with inner.
+  columns         destIP, destPort, len, protocol, srcIP, ts: only these are decoded
+  keep            protocol = 6 AND srcIP IN '10.0.0.0/8', before the row is stored
+  key             k0 = destIP: 32 bits for IPv4, 128 for IPv6, in separate tables
   key             k1 = destPort: 17 bits, NULL included
   key words       1 of 64 bits for IPv4, 3 for IPv6
   keep per group  s0 = sum(len)
   keep per group  s1 = count(*)
-  pane            1 minute: the largest interval that all windows are made of, gcd of RANGE and SLIDE; \
-each row is counted once
+  pane            1 minute: the largest common divisor of RANGE and SLIDE; each row is counted once
 
-high level: over partials, in any order of arrival, up to what punctuation has closed
+high level: over partials, in any order of arrival, until punctuation closes a window
   windows         sliding, RANGE 5 minutes, SLIDE 2 minutes, from the epoch
   roll up         5 panes per window, each row in 2 or 3 windows
-  by cost         running totals: panes that come in are added, panes that go out subtracted; small windows anew
-  meld            2 streams: progress is that of the slowest link
+  by cost         running totals: panes that come in are added, panes that go out subtracted; small windows are merged
+  meld            2 streams: the watermark is the minimum of the links
   group by        k0 = destIP, k1 = destPort, link
   merge           s0 by sum
   merge           s1 by sum
@@ -49,7 +48,7 @@ def test_explain_says_when_a_query_without_a_window_answers() -> None:
     assert "streams         M: the files bound to it\n" in text
     assert "meld" not in text
     assert "pane            the whole input" in text
-    assert "group by        nothing: one row per window, none for a window without packets" in text
+    assert "group by        none: one row per window, no row for a window without packets" in text
     assert "output          avg_vlan = mean(s0, s1) (float)" in text
     assert "window_start" not in text
 
@@ -61,10 +60,10 @@ def test_explain_names_the_kind_of_rows_and_what_plain_names_mean() -> None:
         "low level: next to the frames, once per link, in a table of fixed size",
         "  streams         Gate: the files bound to it",
         "  rows            frames: each is a record of a capture",
-        "  layer           inner, where a name does not begin with outer.",
-        "  columns         inner.srcMAC, interface, srcIP, ts: all that is decoded",
+        "  layer           inner, if a name does not begin with outer.",
+        "  columns         inner.srcMAC, interface, srcIP, ts: only these are decoded",
         "  keep            every row",
-        "  key             k0 = srcIP: 32 bits for IPv4, 128 for IPv6, none for NULL, in tables of their own",
+        "  key             k0 = srcIP: 32 bits for IPv4, 128 for IPv6, none for NULL, in separate tables",
         "  key             k1 = inner.srcMAC: 49 bits, NULL included",
     ]
     assert "  key             k2 = interface: 32 bits, the number of the text" in lines
@@ -72,26 +71,26 @@ def test_explain_names_the_kind_of_rows_and_what_plain_names_mean() -> None:
 
 def test_explain_says_how_flows_are_spread() -> None:
     lines = explain(compile_query("SELECT sum(bytes) FROM flows [RANGE 1 minute, SPREAD]")).split("\n")
-    assert "  streams         flows: those of every link, or of the one that has this name" in lines
+    assert "  streams         flows: the files of every link, or of the link with this name" in lines
     assert "  rows            flows: each is a flow record" in lines
     assert not any(line.startswith("  layer") for line in lines)
-    assert "  columns         bytes, start_ts, ts: all that is decoded" in lines
+    assert "  columns         bytes, start_ts, ts: only these are decoded" in lines
     assert "  spread          counters of a row are divided among the panes from its start_ts to its end_ts" in lines
 
 
 def test_explain_says_what_sessions_and_landmark_windows_are_made_of() -> None:
     lines = explain(compile_query("SELECT srcIP, count(*) FROM M [SESSION 30 seconds] GROUP BY srcIP")).split("\n")
     assert [line for line in lines if line.split()[0:1] in (["pane"], ["windows"], ["roll"])] == [
-        "  pane            30 seconds: the gap; rows of a group that are nearer than it are in one session",
+        "  pane            30 seconds: the gap; rows of a group less than the gap apart are in one session",
         "  windows         sessions of each group, ended by 30 seconds without a row",
-        "  roll up         intervals from the first ts to the last; those nearer than the gap are one",
+        "  roll up         intervals from the first ts to the last; intervals less than the gap apart are merged",
     ]
     assert lines.count("  keep per group  s1 = min(ts)") == lines.count("  keep per group  s2 = max(ts)") == 1
     lines = explain(compile_query("SELECT count(*) FROM M [RANGE ALL, SLIDE 1 minute, CAP 5000]")).split("\n")
     assert [line for line in lines if line.split()[0:1] in (["pane"], ["windows"], ["roll"])] == [
-        "  pane            1 minute: the SLIDE; running totals take in a whole slide at a time",
+        "  pane            1 minute: the SLIDE; running totals add one slide at a time",
         "  windows         landmark, all since the epoch, SLIDE 1 minute",
-        "  roll up         running totals of up to 5,000 groups, told for each slide that has rows",
+        "  roll up         running totals of up to 5,000 groups, written for each slide with rows",
     ]
 
 
@@ -118,38 +117,38 @@ JOINED_TEXT = """\
 query q: SELECT S.destIP, count(*) AS n [RANGE 1 minute, WA S.ts] FROM syn S [RANGE 3 s, WA ts] LEFT JOIN synack A \
 [RANGE 0 s] ON S.srcIP = A.destIP AND S.len < A.len WHERE S.ttl > 9 AND A.srcIP IS NULL GROUP BY S.destIP
 
-graph: 5 nodes, of which 2 run next to the packets; rows in any order of arrival, up to what is promised
+graph: 5 nodes, of which 2 run next to the packets; rows in any order of arrival, until a watermark covers them
 
-leaf 1: low level, next to the packets, once per link, and each row that passes WHERE is passed on as it is
-  streams         syn: the files bound to each name, every link on its own
+leaf 1: low level, next to the packets, once per link, and each row that passes WHERE is passed on unchanged
+  streams         syn: the files bound to each name; every link separately
   rows            packets: each is an IP packet
-  columns         destIP, len, srcIP, ts, ttl: all that is decoded
-  keep            ttl > 9, before anything is kept for the row
-  goes up         ts, destIP, len, srcIP
-  promises        ts
+  columns         destIP, len, srcIP, ts, ttl: only these are decoded
+  keep            ttl > 9, before the row is stored
+  passes on       ts, destIP, len, srcIP
+  watermark       ts
 
-leaf 2: low level, next to the packets, once per link, and each row that passes WHERE is passed on as it is
-  streams         synack: the files bound to each name, every link on its own
+leaf 2: low level, next to the packets, once per link, and each row that passes WHERE is passed on unchanged
+  streams         synack: the files bound to each name; every link separately
   rows            packets: each is an IP packet
-  columns         destIP, len, srcIP, ts: all that is decoded
+  columns         destIP, len, srcIP, ts: only these are decoded
   keep            every row
-  goes up         ts, destIP, len, srcIP
-  promises        ts
+  passes on       ts, destIP, len, srcIP
+  watermark       ts
 
 join: over leaf 1, leaf 2
-  kind            LEFT: pairs that match, and rows of the left without a partner once none can come; left is leaf \
+  kind            LEFT: pairs that match, and left rows without a match, once no match can arrive; left is leaf \
 1, right leaf 2
   window          A.ts - S.ts from 0 to 3 seconds, both included (CLOSED [-R1, R0])
-  state           rows of the left until A.ts is promised 3 seconds beyond their S.ts,
-                  rows of the right until S.ts is promised beyond their A.ts
+  state           left rows until the watermark of A.ts is 3 seconds later than their S.ts,
+                  right rows until the watermark of S.ts is later than their A.ts
   key             srcIP of the left = destIP of the right
   of pairs        S.len < A.len
-  gives           S.ts, S.destIP, S.len, S.srcIP, A.ts, A.destIP, A.len, A.srcIP
-  promises        S.ts: what its reader goes by (select)
+  columns         S.ts, S.destIP, S.len, S.srcIP, A.ts, A.destIP, A.len, A.srcIP
+  watermark       S.ts, for select
 
 select: over join
   keep            A.srcIP IS NULL
-  promises        S.ts
+  watermark       S.ts
 
 windowed: over select
   time            S.ts
@@ -161,39 +160,39 @@ windowed: over select
   output          window_start, window_end: ns since the epoch, half-open
   output          destIP = k0 (address)
   output          n = s0 (integer)
-  promises        window_end"""
+  watermark       window_end"""
 
 
 PAIRS = "SELECT a.ts, b.ts, max(b.len) FROM a [RANGE 1 s], b [RANGE 1 s, BOUNDARY HALF-OPEN] GROUP BY a.ts, b.ts"
 PAIRS_TEXT = """\
 query q: SELECT a.ts, b.ts, max(b.len) FROM a [RANGE 1 s], b [RANGE 1 s, BOUNDARY HALF-OPEN] GROUP BY a.ts, b.ts
 
-graph: 4 nodes, of which 2 run next to the packets; rows in any order of arrival, up to what is promised
+graph: 4 nodes, of which 2 run next to the packets; rows in any order of arrival, until a watermark covers them
 
-leaf 1: low level, next to the packets, once per link, and each row that passes WHERE is passed on as it is
-  streams         a: the files bound to each name, every link on its own
+leaf 1: low level, next to the packets, once per link, and each row that passes WHERE is passed on unchanged
+  streams         a: the files bound to each name; every link separately
   rows            packets: each is an IP packet
-  columns         ts: all that is decoded
+  columns         ts: only these are decoded
   keep            every row
-  goes up         ts
-  promises        ts
+  passes on       ts
+  watermark       ts
 
-leaf 2: low level, next to the packets, once per link, and each row that passes WHERE is passed on as it is
-  streams         b: the files bound to each name, every link on its own
+leaf 2: low level, next to the packets, once per link, and each row that passes WHERE is passed on unchanged
+  streams         b: the files bound to each name; every link separately
   rows            packets: each is an IP packet
-  columns         len, ts: all that is decoded
+  columns         len, ts: only these are decoded
   keep            every row
-  goes up         ts, len
-  promises        ts
+  passes on       ts, len
+  watermark       ts
 
 join: over leaf 1, leaf 2
   kind            INNER: pairs that match; left is leaf 1, right leaf 2
   window          b.ts - a.ts from -1 second to 999999999 ns, both included (HALF-OPEN [-R1, R0))
-  state           rows of the left until b.ts is promised 999999999 ns beyond their a.ts,
-                  rows of the right until a.ts is promised 1 second beyond their b.ts
-  key             none: every row of the one window is compared with every row of the other
-  gives           a.ts, b.ts, b.len
-  promises        a.ts and b.ts, as boxes: groups of both leave as soon as one covers them
+  state           left rows until the watermark of b.ts is 999999999 ns later than their a.ts,
+                  right rows until the watermark of a.ts is 1 second later than their b.ts
+  key             none: every row is compared with every row of the other side in its window
+  columns         a.ts, b.ts, b.len
+  watermark       a.ts and b.ts, joint: a group is written once a joint watermark covers both times
 
 pairgroups: over join
   key             k0 = a.ts
@@ -202,8 +201,8 @@ pairgroups: over join
   output          a.ts = k0 (time)
   output          b.ts = k1 (time)
   output          max_len = s0 (integer)
-  state           a group until a.ts and b.ts are promised beyond it, in both at once: a box
-  promises        a.ts and b.ts"""
+  state           a group until the joint watermark of a.ts and b.ts covers it
+  watermark       a.ts and b.ts"""
 
 
 @pytest.mark.parametrize("sql, text", [(JOINED, JOINED_TEXT), (PAIRS, PAIRS_TEXT)])
@@ -221,11 +220,14 @@ def test_a_graph_is_told_node_by_node(sql: str, text: str) -> None:
                 "of which 1 runs next to the packets",
                 "time = ts / 1000000000",
                 "the first row of each time",
-                "until time is promised beyond it",
+                "keys, until the watermark of time is later",
             ],
         ),
-        ("SELECT ts FROM (SELECT ts FROM M) UNION N", ["progress is that of the slowest input", "as they are     ts"]),
-        ("SELECT count(*) FROM (SELECT len FROM M)", ["none: the whole input is one window", "nothing before the end"]),
+        (
+            "SELECT ts FROM (SELECT ts FROM M) UNION N",
+            ["the watermark is the minimum of the inputs", "unchanged       ts"],
+        ),
+        ("SELECT count(*) FROM (SELECT len FROM M)", ["none: the whole input is one window", "none before the end"]),
         (
             "SELECT sum(n) FROM (SELECT srcIP, count(*) AS n FROM M [RANGE 1 s] GROUP BY srcIP) [RANGE 1 hour]",
             [
@@ -235,7 +237,7 @@ def test_a_graph_is_told_node_by_node(sql: str, text: str) -> None:
         ),
         (
             "SELECT ts FROM a [RANGE 1 s] ANTI JOIN b [RANGE 1 s] ON a.len = b.len",
-            ["rows of the left without a partner"],
+            ["left rows without a match"],
         ),
     ],
 )

@@ -131,14 +131,14 @@ sql = "SELECT destIP, count(*) AS n FROM Archive {window} destIP"
     found = sections(explained(str(site / "p.toml")))
     idle = found[f"link Idle: {site}/idle.pcap, which `wiretide capture` reads"]
     assert [line.split()[0] for line in idle] == ["queries", "promise", "flush", "no", "spool", "spool"]
-    assert idle[3] == "  no table        ports: each row is passed on as it is"
+    assert idle[3] == "  no table        ports: each row is passed on unchanged"
     archive = found[f"link Archive: {site}/day-*.pcap, which `wiretide run` reads"]
     assert [line.split()[0] for line in archive] == ["queries", "promise", "flush", "tables", "table", "no", "memory"]
     (site / "idle.pcap").write_bytes(pcap_bytes([]))
     pipeline = read_pipeline(site / "p.toml")
     (link,) = open_links(pipeline, pipeline.leaves(pipeline.plans()), [pipeline.spooled["Idle"]], said.append)
     link.capturing.spool.abandon()
-    assert said[1].startswith("  tables: none, each row is passed on as it is; flush slow")
+    assert said[1].startswith("  tables: none, each row is passed on unchanged; flush slow")
 
 
 def test_the_bounds_of_a_link_are_those_that_the_node_says_at_its_start(site: Path) -> None:

@@ -306,7 +306,7 @@ def test_a_name_that_means_two_things_is_refused(queries: str, message: str, tmp
             HOURS + MINUTES.replace("FROM M", "FROM Mian"),
             r"in the query minutes, which hours reads: 'Mian' is neither a link nor a query",
         ),
-        (HOURS + MINUTES.replace("[RANGE 1 minute] ", ""), r"queries\.hours\.sql: .*names no column of time"),
+        (HOURS + MINUTES.replace("[RANGE 1 minute] ", ""), r"queries\.hours\.sql: .*without the name of a time column"),
         (
             HOURS.replace(" [RANGE 1 hour]", "") + MINUTES,
             r"queries\.hours\.sql has no window, so nothing would be shown before the end",

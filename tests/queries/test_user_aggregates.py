@@ -116,7 +116,7 @@ def test_an_aggregate_may_be_defined_anew_and_plans_keep_what_they_were_made_wit
         ("f", {}, lambda: 0, "f has no parts"),
         ("f", {"a b": "sum(x)"}, lambda: 0, "got the part 'a b'"),
         ("f", {"a": "sum(y)"}, lambda a: a, "the part 'a' is no bounded aggregate of x: line 1, column 5: got 'y'"),
-        ("f", {"a": "x"}, lambda a: a, "expected aggregates of x alone, for example sum(x)"),
+        ("f", {"a": "x"}, lambda a: a, "expected aggregates of x only, for example sum(x)"),
         ("f", {"a": "5"}, lambda a: a, "got a constant; expected an aggregate"),
         ("f", {"a": "median(x)"}, lambda a: a, "got an aggregate without parts of a fixed size; expected count, sum"),
         ("f", {"a": "rms(x)"}, lambda a: a, "got an aggregate without parts of a fixed size"),

@@ -98,7 +98,7 @@ def test_the_error_is_at_the_place_of_the_text_and_shows_examples(where: str) ->
 
 
 def test_a_number_beside_a_time_is_refused_with_what_to_compare_it_with() -> None:
-    with pytest.raises(QueryError, match="< between integer and text; expected a time such as ts"):
+    with pytest.raises(QueryError, match="< between integer and text; expected a time column such as ts"):
         compile_query("SELECT ts FROM packets WHERE ts/1000000000 < '2016-08-02'")
 
 

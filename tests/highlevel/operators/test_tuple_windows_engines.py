@@ -313,6 +313,6 @@ def test_explain_says_whose_rows_are_counted() -> None:
     text = explain(PLANS["idle"])
     assert "of each partition's rows as they arrive, RANGE 6 rows, SLIDE 4 rows" in text
     assert "panes of 2 rows, 3 per window, each row in 1 or 2 windows" in text
-    assert "begins anew 30 seconds or more behind its newest row" in text
+    assert "starts again if its next row is 30 seconds or more later" in text
     assert "window_start, window_end: numbers of rows, half-open" in text
-    assert "and each row is passed on as it is" in text
+    assert "and each row is passed on unchanged" in text

@@ -215,4 +215,4 @@ def test_explain_says_what_a_row_has() -> None:
         strict=True,
     ):
         assert windows_said in text
-        assert "is passed on as it is" in text
+        assert "is passed on unchanged" in text
