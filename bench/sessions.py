@@ -74,7 +74,7 @@ def measure(rows: int, runs: int) -> tuple[dict[str, list[float]], int, int, int
             if operator.open_windows() > most:
                 most, held = operator.open_windows(), operator.bytes
         list(operator.punctuate(0, Punctuation("link", END)))
-        closed = operator.take_closed()
+        closed = operator.take_closed_windows()
         middle = time.process_time()
         for _, batch in batches:
             table = pa.Table.from_batches([batch])

@@ -53,8 +53,8 @@ class FiniteWindows:
         """Return no windows: they are known at the end of the input."""
         return []
 
-    def take_closed(self) -> Ranges:
-        """Windows with rows that became final since the last call."""
+    def take_closed_windows(self) -> Ranges:
+        """Return and forget the ids of the windows that became final."""
         closed, self._closed = self._closed, []
         return closed
 

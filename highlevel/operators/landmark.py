@@ -156,8 +156,8 @@ class LandmarkAggregate:
         """The ids of the windows whose last slide holds rows and is not closed."""
         return unite((number, number + 1) for number in self.slides if number >= self.closed)
 
-    def take_closed(self) -> Ranges:
-        """Return the IDs of the windows that were emitted since the last call."""
+    def take_closed_windows(self) -> Ranges:
+        """Return and forget the IDs of the windows that were emitted."""
         told, self._told = self._told, []
         return told
 

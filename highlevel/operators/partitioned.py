@@ -73,8 +73,8 @@ class PartitionedAggregate:
         ends = (self.lives.counts - 1 + self.window.range) // self.window.slide_rows
         return int((ends - self.lives.reported)[self.lives.going_on].sum())
 
-    def take_closed(self) -> int:
-        """Return the number of windows with rows that became final since the last call."""
+    def take_closed_windows(self) -> int:
+        """Return and reset the number of windows with rows that became final."""
         closed, self.panes.closed = self.panes.closed, 0
         return closed
 

@@ -236,8 +236,8 @@ class SessionAggregate:
         """Return the number of open sessions. Sessions of different partitions are different."""
         return 0 if self.sessions is None else self.sessions.count
 
-    def take_closed(self) -> int:
-        """Return the number of sessions that became final since the last call."""
+    def take_closed_windows(self) -> int:
+        """Return and reset the number of sessions that became final."""
         closed, self._closed = self._closed, 0
         return closed
 

@@ -60,9 +60,9 @@ class TupleAggregate:
         """The ids of the windows that hold rows and wait for more."""
         return self.sliding.open_windows()
 
-    def take_closed(self) -> Ranges:
-        """The ids of the windows that became final since this was last asked."""
-        return self.sliding.take_closed()
+    def take_closed_windows(self) -> Ranges:
+        """Return and forget the ids of the windows that became final."""
+        return self.sliding.take_closed_windows()
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Number rows, and emit the windows whose last row is among them."""

@@ -58,8 +58,8 @@ class WindowOperator(Operator, Protocol):
         """
         ...
 
-    def take_closed(self) -> Ranges | int:
-        """Windows with rows that became final since this was last asked: ids, or how many, as above."""
+    def take_closed_windows(self) -> Ranges | int:
+        """Return and forget the windows with rows that became final: their ids, or their number, as above."""
         ...
 
 

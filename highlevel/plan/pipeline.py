@@ -61,13 +61,15 @@ class Pipeline:
         *,
         make: MakeOperator | None = None,
         count_operators: bool | None = None,
+        count_closed: bool = True,
         watchlists: Watchlists | None = None,
     ) -> None:
         """Unite the `links` of each leaf of the plan. Names may repeat (several files of one link).
 
         `make` makes the operators, by default `make_operator`. `count_operators`: count the work of each operator, by
-        default if the plan has several. `watchlists`: the open files, by default its own. Raises ValueError for a leaf
-        without links, whose windows would never be final.
+        default if the plan has several. `count_closed`: count windows when they become final; False if several
+        partitions have the same windows, and the caller takes their ids from `windowed`. `watchlists`: the open files,
+        by default its own. Raises ValueError for a leaf without links, whose windows would never be final.
         """
         for leaf, names in zip(plan.leaves, links, strict=True):
             if not names and len(plan.leaves) > 1:
@@ -78,6 +80,7 @@ class Pipeline:
         """The link of each port."""
         self.results = 0
         self.windows_closed = 0
+        self._count_closed = count_closed
         self._count_operators = len(plan.nodes) - len(plan.leaves) > 1 if count_operators is None else count_operators
         ports = {leaf: len(names) for leaf, names in zip(plan.leaves, links, strict=True)}
         make = make or make_operator
@@ -129,8 +132,8 @@ class Pipeline:
 
     def _forward(self, position: int, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
         """Send the items of an operator to the operators that read it. Return the items of the root."""
-        readers = self._readers[position]
-        for item in items:
+        readers, source = self._readers[position], self.operators[position]
+        for item in self._counted(source, items) if isinstance(source, WindowedOperator) else items:
             if not readers:
                 yield self._result(item)
             for operator, reader, port in readers:
@@ -138,6 +141,16 @@ class Pipeline:
                     operator.rows(port, item) if isinstance(item, pa.RecordBatch) else operator.punctuate(port, item)
                 )
                 yield from self._forward(reader, following)
+
+    def _counted(self, operator: WindowedOperator, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
+        """Yield the items of an operator. Count the windows that it has closed before each item and at the end."""
+        if not self._count_closed:
+            yield from items
+            return
+        for item in items:
+            self.windows_closed += number_of(operator.take_closed_windows())
+            yield item
+        self.windows_closed += number_of(operator.take_closed_windows())
 
     def _result(self, item: GraphItem) -> GraphItem:
         if not isinstance(item, pa.RecordBatch):
@@ -162,9 +175,7 @@ class Pipeline:
                 samples.add(PARTIALS_RECEIVED, operator.received, query)
             if not isinstance(node, Leaf):
                 entry_of(node).count(samples, operator, query, name if self._count_operators else None)
-        windowed = [operator for _, operator in self.windowed]
-        if windowed:
-            self.windows_closed += sum(number_of(operator.take_closed()) for operator in windowed)
+        if self._count_closed and any(self.windowed):
             samples.add(WINDOWS_CLOSED, self.windows_closed, query)
         samples.add(RESULT_ROWS, self.results, query)
         set_progress(samples, query, self._bounds(), newest)

@@ -147,9 +147,9 @@ class FoldingWindows:
         held = zip(np.maximum(first, closed).tolist(), end.tolist(), strict=True)
         return unite([*self.inner.open_windows(), *((low, high) for low, high in held if low < high)])
 
-    def take_closed(self) -> Ranges:
-        """The ids of the windows that became final since this was last asked."""
-        return self.inner.take_closed()
+    def take_closed_windows(self) -> Ranges:
+        """Return and forget the ids of the windows that became final."""
+        return self.inner.take_closed_windows()
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Fold partials into their panes."""

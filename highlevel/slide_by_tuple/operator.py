@@ -66,8 +66,8 @@ class SlideByTupleAggregate:
         times = self._rows.pending.all()[TIME] if self._rows else np.empty(0, np.int64)
         return self.numbering.open(self.low, times)
 
-    def take_closed(self) -> int:
-        """Return the number of windows emitted since the last call."""
+    def take_closed_windows(self) -> int:
+        """Return and reset the number of emitted windows."""
         closed, self._closed = self._closed, 0
         return closed
 

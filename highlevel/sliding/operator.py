@@ -93,8 +93,8 @@ class SlidingAggregate:
         """The ids of the windows that hold partials and are not final."""
         return self.aggregate.open_windows()
 
-    def take_closed(self) -> Ranges:
-        """The ids of the windows that became final since this was last asked."""
+    def take_closed_windows(self) -> Ranges:
+        """Return and forget the ids of the windows that became final."""
         closed, self._closed = self._closed, []
         return closed
 

@@ -35,7 +35,9 @@ MERGED_ELSEWHERE = frozenset(
 def counts_of(task: FragmentTask, output: FragmentOutput) -> Counts:
     """Return the counters, the bounds of links and the open windows after a micro-batch."""
     pipeline = task.pipeline
-    windows = [(number, operator.take_closed(), operator.open_windows()) for number, operator in pipeline.windowed]
+    windows = [
+        (number, operator.take_closed_windows(), operator.open_windows()) for number, operator in pipeline.windowed
+    ]
     bounds, received = _of_links(task)
     skipped = MERGED_ELSEWHERE if task.last else {*MERGED_ELSEWHERE, RESULT_ROWS.name}
     samples = [

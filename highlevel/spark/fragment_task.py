@@ -92,7 +92,7 @@ class FragmentTask:
         plan = self.fragments.plan
         several = len(plan.nodes) - len(plan.leaves) > 1
         make = make_finite_operator if self.finite else make_operator
-        return Pipeline(self.fragment, links, make=make, count_operators=several)
+        return Pipeline(self.fragment, links, make=make, count_operators=several, count_closed=False)
 
     def feed(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
         """Give the pipeline the rows of all ports, in their order, then the watermarks of all ports."""

@@ -239,7 +239,13 @@ class SpoolWriter:
 
     def samples(self) -> Samples:
         """Return the counters, and the age of the oldest uncommitted segment at the last `tick`."""
-        number = self._held.oldest_after(self._committed_number())
+        try:
+            committed = committed_number(self.folder)
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            committed = self._committed
+        number = self._held.oldest_after(committed)
         trailer = None
         if number is not None:
             with contextlib.suppress(OSError):

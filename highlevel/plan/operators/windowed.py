@@ -136,9 +136,9 @@ class WindowedOperator:
         """Windows that contain rows and are not final."""
         return self.windows.open_windows()
 
-    def take_closed(self) -> Ranges | int:
-        """Windows with rows that became final since this was last asked."""
-        return self.windows.take_closed()
+    def take_closed_windows(self) -> Ranges | int:
+        """Return and forget the windows with rows that became final: their ids or their number."""
+        return self.windows.take_closed_windows()
 
     def snapshot(self) -> dict[str, pa.Table]:
         """State of the windows and the steps."""

@@ -179,11 +179,11 @@ def test_slides_without_rows_are_not_told_and_a_gap_of_years_costs_nothing() -> 
     items = feed(operator, (0, Punctuation("a", 47)))
     assert rows_of(items) == {(5, 15, 1, 1, 2, 2, 2): 1, (5, 35, 1, 2, 6, 2, 4): 1, (5, 35, 2, 1, 3, 3, 3): 1}
     assert items[-1] == Punctuation("a", 45)
-    assert count(operator.take_closed()) == 2
+    assert count(operator.take_closed_windows()) == 2
     items = feed(operator, (0, Punctuation("a", END)))
     end = 5 + 10 * (10**12 + 1)
     assert rows_of(items) == {(5, end, 1, 2, 6, 2, 4): 1, (5, end, 2, 2, 8, 3, 5): 1}
-    assert (operator.take_closed(), operator.open_windows(), operator.bytes) == ([(10**12, 10**12 + 1)], [], 0)
+    assert (operator.take_closed_windows(), operator.open_windows(), operator.bytes) == ([(10**12, 10**12 + 1)], [], 0)
 
 
 def test_beyond_the_cap_the_groups_of_later_slides_are_left_out_and_of_one_slide_the_greatest() -> None:
@@ -234,7 +234,7 @@ def test_a_finite_answer_counts_what_is_beyond_the_cap_and_is_made_in_one_partit
     second = 10**9
     assert rows_of(found) == {(0, 10 * second, 7, 19): 1, (0, 20 * second, 7, 19): 1, (0, 20 * second, 5, 2): 1}
     assert (operator.received, operator.outside, operator.beyond_cap) == (6, 1, (2, 12))
-    assert operator.take_closed() == [(0, 2)]
+    assert operator.take_closed_windows() == [(0, 2)]
 
 
 def test_totals_that_nothing_was_added_to_are_not_written_again() -> None:

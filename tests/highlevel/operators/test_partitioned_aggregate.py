@@ -61,8 +61,8 @@ def test_windows_are_those_of_plain_lists_whatever_the_batches_and_promises(
     assert reported(trace) == wanted
     parted = [(each.number % partitions, each.ts, each) for each in arrivals]
     windows = [windows_of(window, life) for _, life in lives(window, parted)]
-    assert operator.take_closed() == sum(len(each) for each in windows)
-    assert 0 <= restarted.take_closed() <= sum(len(each) for each in windows)
+    assert operator.take_closed_windows() == sum(len(each) for each in windows)
+    assert 0 <= restarted.take_closed_windows() <= sum(len(each) for each in windows)
     inside = {id(row) for each in windows for _, _, rows in each for row in rows}
     assert (operator.received, operator.outside) == (len(arrivals), len(arrivals) - len(inside))
     assert [item for items in trace for item in items if isinstance(item, Punctuation)] == [Punctuation("link0", END)]
@@ -100,7 +100,7 @@ def test_a_partition_that_falls_silent_is_reported_once_and_begins_anew() -> Non
     (rows,) = feed(operator, (0, Punctuation("M", 109)))
     assert sorted(zip(rows[WINDOW_END].to_pylist(), rows["s0"].to_pylist(), strict=True)) == [(4, 3), (6, 1)]
     assert feed(operator, (0, Punctuation("M", 10**6))) == []
-    assert (operator.open_windows(), operator.take_closed()) == (0, 3)
+    assert (operator.open_windows(), operator.take_closed_windows()) == (0, 3)
     rows = [*feed(operator, (0, partials([Arrival(10**6, 0, 1)]))), *feed(operator, (0, Punctuation("M", END)))][0]
     assert rows[WINDOW_END].to_pylist() == [2, 4]
 

@@ -191,8 +191,8 @@ def test_a_row_on_the_gap_begins_another_session_and_one_before_it_does_not() ->
     assert rows_of(feed(operator, (0, Punctuation("a", 18)))) == {}
     assert rows_of(feed(operator, (0, Punctuation("a", 19)))) == {(0, 19, 1, 2, 2, 0, 9, 1): 1}
     assert rows_of(feed(operator, (0, Punctuation("a", END)))) == {(19, 29, 1, 1, 1, 19, 19, 1): 1}
-    assert operator.take_closed() == 2
-    assert operator.take_closed() == 0
+    assert operator.take_closed_windows() == 2
+    assert operator.take_closed_windows() == 0
 
 
 def test_a_partial_between_two_sessions_joins_them() -> None:

@@ -80,7 +80,7 @@ def test_a_window_is_final_with_its_last_row_and_times_say_nothing(make: Make) -
     (rows, mark) = feed(operator, (0, Punctuation("M", END)))
     assert rows.select([0, 1]).to_pylist() == [{"window_start": 2, "window_end": 8}]
     assert mark.low == END
-    assert number_of(operator.take_closed()) == 2
+    assert number_of(operator.take_closed_windows()) == 2
     assert operator.bytes == 0
 
 
@@ -90,7 +90,7 @@ def test_rows_between_windows_are_counted(make: Make) -> None:
     for times in (7, 6):
         feed(operator, (0, partials([Arrival(5, 0, 1)] * times)))
     assert (operator.received, operator.outside, operator.late, operator.late_rows) == (13, 9, 0, 0)
-    assert number_of(operator.take_closed()) == 2
+    assert number_of(operator.take_closed_windows()) == 2
 
 
 def test_the_operator_is_the_one_that_is_cheaper_for_the_window() -> None:

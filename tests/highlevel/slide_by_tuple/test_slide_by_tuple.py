@@ -141,7 +141,7 @@ def test_rows_below_the_promise_are_counted_and_are_in_the_windows_that_are_open
         assert operator.received == len(twin.arrivals)
         assert (operator.late, operator.late_rows) == (len(twin.late), len(twin.late)), seed
         assert operator.outside == twin.outside, seed
-        assert operator.take_closed() == twin.closed
+        assert operator.take_closed_windows() == twin.closed
         assert contract(window).held(operator.snapshot()) == 0
         told += len(twin.late)
     assert told > 50
@@ -197,12 +197,12 @@ def test_each_window_is_open_and_then_closed_once_and_nothing_is_held_after_the_
     operator = make(SlideByTuple(10, every=2))
     feed(operator, (0, partials([Arrival(ts, 0, 1) for ts in (1, 4, 4, 4, 20, 30, 50)])))
     assert operator.open_windows() == 2
-    assert operator.take_closed() == 0
+    assert operator.take_closed_windows() == 0
     feed(operator, (0, Punctuation("M", 25)))
-    assert (operator.take_closed(), operator.take_closed(), operator.open_windows()) == (1, 0, 1)
+    assert (operator.take_closed_windows(), operator.take_closed_windows(), operator.open_windows()) == (1, 0, 1)
     assert operator.bytes > 0
     feed(operator, (0, Punctuation("M", END)))
-    assert (operator.take_closed(), operator.open_windows(), operator.bytes) == (1, 0, 0)
+    assert (operator.take_closed_windows(), operator.open_windows(), operator.bytes) == (1, 0, 0)
     # 20 was in no window, as the next was 10 units later; neither was 50, which none followed.
     assert (operator.received, operator.outside, operator.late, operator.late_rows) == (7, 2, 0, 0)
 

@@ -70,12 +70,12 @@ def test_each_window_is_open_and_then_closed_once_and_partials_outside_are_count
     for low, ts in ((0, 7), (8, 12), (12, 17)):
         feed(operator, (0, Punctuation("M", low)))
         feed(operator, (0, partials(spec, [Arrival(ts, 0, 1)])))
-    assert operator.take_closed() == [(0, 1)]
-    assert operator.take_closed() == []
+    assert operator.take_closed_windows() == [(0, 1)]
+    assert operator.take_closed_windows() == []
     assert count(operator.open_windows()) == 1
     feed(operator, (0, partials(spec, [Arrival(8, 0, 1), Arrival(9, 1, 1)])))
     feed(operator, (0, Punctuation("M", END)))
-    assert operator.take_closed() == [(1, 2)]
+    assert operator.take_closed_windows() == [(1, 2)]
     assert operator.open_windows() == []
     assert (operator.received, operator.outside, operator.late, operator.late_rows) == (5, 1, 2, 2)
     assert operator.bytes == 0

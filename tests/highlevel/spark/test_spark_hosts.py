@@ -106,7 +106,7 @@ def test_a_finite_input_has_the_windows_of_the_definition(family, rounds: Rounds
             items = [*operator.rows(0, mine), *operator.punctuate(0, Punctuation("*", END))]
             found += sum((told_rows(item) for item in items if isinstance(item, pa.RecordBatch)), Counter())
             received += operator.received
-            closed.append(operator.take_closed())
+            closed.append(operator.take_closed_windows())
         assert found == query.rows, aggregation.window
         assert received == batch.num_rows
         assert windows_of(closed) == query.windows, aggregation.window
