@@ -20,8 +20,8 @@ from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
 
 # Holistic aggregates need all values of a group: a state of fixed size is not sufficient.
 #
-# The low level stores each value of a group with the number of its rows. So the value is an additional key of its table
-# (Li 2008, §6.2.4). So partials still merge in any order, and the values are read only when a window is final.
+# The low level stores each value of a group with the number of its rows: the value is an additional key of the table
+# (Li 2008, §6.2.4). Partials still merge in any order, and the values are read only when a window is final.
 
 
 class DetailFunction(StrEnum):
@@ -103,7 +103,7 @@ class SelectionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A condition of that kind. Its result is the column `name`, BOOL.
+    """A condition that compares groups, of the given `kind`. Its result is the BOOL column `name`.
 
     `value`: an expression over groups, sub-aggregates and details. `parameter`: the share, as in the query text, or the
     number of groups.
@@ -145,10 +145,10 @@ LINK = "link"
 """The column of every partial that names its link."""
 
 LATE = "late"
-"""The column of results that marks rows of windows that were reported before."""
+"""The column of results that marks additional rows of windows that were already reported."""
 
 BOUNDS = (WINDOW_START, WINDOW_END)
-"""The columns of results that hold the bounds of the row's window."""
+"""The columns of results with the bounds of the row's window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +165,8 @@ class Aggregation:
 
     `low`: how rows become partials. `group_by`: the columns of the partials that form a group: keys of `low`, and
     `link` if the query groups by it. `having`, `select`: expressions over these columns and the merged sub-aggregates.
-    `partition`: the columns of `group_by` for whose values windows of a number of rows are counted. `emit_late`: late
-    rows are reported as rows of their window, marked in the column `late`, to be added to the reported result.
+    `partition`: the columns of `group_by` that partition windows of a number of rows. `emit_late`: late
+    rows give additional results of their window, marked in the column `late`.
     `details`: holistic aggregates. `selections`: conditions that compare the groups of a window. `user_columns`: users'
     functions of merged sub-aggregates. `foldings`: sketches that replace values in the high level.
     """
@@ -218,7 +218,7 @@ class Aggregation:
 
     @property
     def partitioned_by(self) -> tuple[str, ...]:
-        """Partition columns with which each window is computed in one partition; () if impossible."""
+        """Columns by which partials are partitioned, so that one partition computes a window; () if impossible."""
         if self.selections:
             return ()
         return self.partition or (self.group_by if self.window.by_group else ())
@@ -227,7 +227,7 @@ class Aggregation:
     def schema(self) -> pa.Schema:
         """Schema of the results: `window_start, window_end` (half-open) if windowed, the select list, `late`.
 
-        `late` is part of it with `emit_late` only.
+        The column `late` exists only with `emit_late`.
         """
         bounds = [pa.field(name, pa.int64()) for name in BOUNDS] if self.windowed else []
         late = [pa.field(LATE, pa.bool_())] if self.emit_late else []

@@ -22,12 +22,12 @@ class BufferedJoin:
 
     @property
     def rows_held(self) -> int:
-        """Rows of the join, and those that wait."""
+        """Number of rows in the join and in the buffer."""
         return self.join.rows_held + self.buffer.rows
 
     @property
     def bytes(self) -> int:
-        """Bytes of them."""
+        """Bytes of the rows in the join and in the buffer."""
         return self.join.bytes + self.buffer.bytes
 
     def snapshot(self) -> dict[str, pa.Table]:
@@ -36,7 +36,7 @@ class BufferedJoin:
         return self.join.snapshot() | ({WAITING: pa.Table.from_batches(waiting)} if waiting else {})
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         self.join.restore(tables)
         for batch in tables[WAITING].to_batches() if WAITING in tables else []:
             self.buffer.add(batch)

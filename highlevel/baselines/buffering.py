@@ -22,7 +22,7 @@ from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import MERGE, SubAggregate
 
 LEAST = 1024
-"""Tuples there is room for at first."""
+"""Initial room, in tuples."""
 
 OUT_ROWS = 16_384
 """Result rows of a batch. One window may have more."""
@@ -79,7 +79,7 @@ class BufferingAggregate:
         yield from self._close(self.window.closed_before(self.newest))
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Close the windows that no later tuple is in."""
+        """Close the windows that no later tuple can belong to."""
         yield from self._close(mark.low if mark.low == END else self.window.closed_before(mark.low))
 
     def _append(self, times: Words, batch: pa.RecordBatch) -> None:
@@ -144,7 +144,7 @@ class BufferingAggregate:
         yield Punctuation("*", low)
 
     def _expire(self) -> None:
-        """Drop the tuples of no later window."""
+        """Drop the tuples that no later window contains."""
         start = END if self.closed == END else self.window.start(self.closed)
         self.head += int(np.searchsorted(self.times[self.head : self.tail], start))
 
@@ -159,7 +159,7 @@ class BufferingAggregate:
         return pa.RecordBatch.from_arrays(columns, ["wid", *self.groups, *(sub.name for sub in self.subaggregates)])
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """The tuples in the buffer, and how far the operator is."""
+        """Return the tuples in the buffer, and the progress of the operator."""
         held = slice(self.head, self.tail)
         keys = self.keys.columns(self.named[held]) if self.keys is not None and self.groups else []
         values = [pa.array(each[held]) for each in self.values]
@@ -170,7 +170,7 @@ class BufferingAggregate:
         }
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         ((self.closed, self.newest),) = (tuple(row.values()) for row in tables["progress"].to_pylist())
         for batch in tables["tuples"].combine_chunks().to_batches():
             floats = [pa.float64() if sub.type is Type.FLOAT else pa.int64() for sub in self.subaggregates]

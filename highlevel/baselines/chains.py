@@ -15,13 +15,13 @@ from highlevel.groups.ids import NOBODY
 from highlevel.groups.key_words import Words
 
 LEAST = 1024
-"""Rows there is room for at first."""
+"""Initial room, in rows."""
 
 PAIRS = 65_536
-"""Pairs that a call of the kernel finds at most."""
+"""Maximum pairs of one call of the kernel."""
 
 BEGIN = -2
-"""In place of a position: the walk of a row has not begun."""
+"""Value instead of a position: the walk of a row has not begun."""
 
 
 @kernel("i64(i64*, i64, i64, i64, i64, i64*, i64*)")
@@ -78,7 +78,7 @@ def walk(  # type: ignore[no-untyped-def]
 
 
 class Chains:
-    """Rows with the column `clock`, which never goes back, and a number for the key of each."""
+    """Rows with the column `clock`, which never decreases, and the number of each row's key."""
 
     def __init__(self, clock: str) -> None:
         """Create an empty side."""
@@ -87,12 +87,12 @@ class Chains:
         self.named: Words = np.empty(LEAST, np.int64)
         self.after: Words = np.empty(LEAST, np.int64)
         self.tails: Words = np.empty(0, np.int64)
-        self.base = 0  # the position of the first place in the arrays
-        self.first = self.end = 0  # positions held
+        self.base = 0  # the position of index 0 of the arrays
+        self.first = self.end = 0  # range of the stored positions
 
     @property
     def rows(self) -> int:
-        """Rows held."""
+        """Number of stored rows."""
         return self.end - self.first
 
     @property
@@ -137,23 +137,23 @@ class Chains:
         return rows, places
 
     def expire(self, bound: int) -> None:
-        """Forget the rows whose clock is below `bound`."""
+        """Remove the rows whose clock is below `bound`."""
         held = self.clocks[self.first - self.base : self.end - self.base]
         if len(held) and held[0] < bound:
             self.first += int(np.searchsorted(held, bound))
             self.buffer.cut(bound - 1)
 
     def take(self, places: Words, names: list[str]) -> list[pa.Array]:
-        """Return columns of rows held."""
+        """Return columns of stored rows."""
         rows = pa.Table.from_batches(self.buffer.runs()).select(names).take(pa.array(places)).combine_chunks()
         return [column.chunk(0) for column in rows.columns]
 
     def keys_held(self) -> Words:
-        """Return the numbers of the keys of the rows held, in the order of the rows."""
+        """Return the key numbers of the stored rows, in the order of the rows."""
         return self.named[self.first - self.base : self.end - self.base]
 
     def rename(self, became: Words, keys: int) -> None:
-        """Give keys other numbers, all below `keys`."""
+        """Replace the key numbers by `became[number]`, all below `keys`."""
         held = slice(self.first - self.base, self.end - self.base)
         self.named[held] = became[self.named[held]]
         self._chain_anew(keys)

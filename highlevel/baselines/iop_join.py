@@ -71,7 +71,7 @@ class IopJoin:
         return sum(side.bytes for side in self.sides) + (self.keys.bytes if self.spec.keys else 0)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Pair rows with those held of the other side, and hold them."""
+        """Join rows with the stored rows of the other side, and store them."""
         self.received += batch.num_rows
         clocks = batch.column(self.clocks[port]).to_numpy()
         ordered = clocks >= np.maximum.accumulate(np.maximum(clocks, self.known[port]))
@@ -91,7 +91,7 @@ class IopJoin:
         yield from self._reach(Port(port), known)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Remove the rows that later rows of this input cannot meet."""
+        """Remove the rows that later rows of this input cannot match."""
         yield from self._reach(Port(port), mark.low)
 
     def _reach(self, port: Port, known: int) -> Iterator[Item]:
@@ -152,7 +152,7 @@ class IopJoin:
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         *self.known, self.promised = tables["progress"]["known"].to_pylist()
         for port, name in enumerate(("left", "right")):
             for batch in tables[name].to_batches() if name in tables else []:

@@ -75,7 +75,7 @@ class OrderedMerge:
 
     @staticmethod
     def _heads(queue: deque[Run], bound: int) -> Iterator[pa.RecordBatch]:
-        """Take the rows of a queue up to a bound out of it."""
+        """Remove the rows of a queue up to a bound, and yield them."""
         while queue and queue[0].times[0] <= bound:
             run = queue.popleft()
             place = int(np.searchsorted(run.times, bound, "right"))

@@ -1,6 +1,6 @@
 """OPIB-Join: order preserved by a buffer in front of the join (Li 2008, §7.3).
 
-A left row waits until all its possible partners have arrived. So the results are in the order of left times. Right rows
+A left row waits until all its possible matches have arrived. So the results are in the order of left times. Right rows
 wait for the waiting left rows. For equal ranges and rates the state holds three ranges of rows, not two.
 """
 
@@ -21,7 +21,7 @@ PROMISED = "promised"
 
 
 class OpibJoin(BufferedJoin):
-    """Gives the rows of OA-Join, with its promises of the left's time, in the order of that."""
+    """Emits the results of OA-Join in the order of left times, with watermarks of the left time."""
 
     def __init__(self, spec: JoinSpec) -> None:
         """Join by `spec`."""
@@ -38,7 +38,7 @@ class OpibJoin(BufferedJoin):
 
     @property
     def results(self) -> int:
-        """Rows that left."""
+        """Number of emitted rows."""
         return self.join.results
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
@@ -54,20 +54,20 @@ class OpibJoin(BufferedJoin):
         self.buffer.add(batch)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[GraphItem]:
-        """Join, in order, the left rows whose possible partners have all arrived."""
+        """Join, in order, the left rows whose possible matches have all arrived."""
         if mark.low <= self.bounds[port]:
             return
         self.bounds[port] = mark.low
         if port == Port.RIGHT:
             yield from self.join.punctuate(port, mark)
-        # No later left row is before this time, and left rows before it meet no later right row.
+        # No later left row is before this time, and left rows before it match no later right row.
         complete = min(self.bounds[Port.LEFT], self.window.expired(Port.LEFT, self.bounds[Port.RIGHT]))
         if complete == BEGINNING:
             return
         found = []
         for batch in self.buffer.take(complete - 1):
             found += [item for item in self.join.rows(Port.LEFT, batch) if isinstance(item, pa.RecordBatch)]
-        if found:  # rows without a partner follow pairs
+        if found:  # rows without a match follow pairs
             yield in_order(found, self.time).batch
         yield from self.join.punctuate(Port.LEFT, Punctuation(mark.link, complete))
 
@@ -76,6 +76,6 @@ class OpibJoin(BufferedJoin):
         return super().snapshot() | {PROMISED: pa.table({"bound": self.bounds})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         super().restore(tables)
         self.bounds = tables[PROMISED]["bound"].to_pylist()

@@ -16,7 +16,7 @@ from lowlevel.punctuation import GraphItem, Punctuation
 
 
 class OpobJoin(BufferedJoin):
-    """Gives the rows of OA-Join, with its promises of the left's time, in the order of that."""
+    """Emits the results of OA-Join in the order of left times, with watermarks of the left time."""
 
     def __init__(self, spec: JoinSpec) -> None:
         """Join by `spec`."""
@@ -34,7 +34,7 @@ class OpobJoin(BufferedJoin):
         return self.join.late
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Park the pairs of these rows."""
+        """Store the pairs of these rows in the buffer."""
         yield from self._in_order(self.join.rows(port, batch))
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[GraphItem]:

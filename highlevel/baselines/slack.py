@@ -25,7 +25,7 @@ from lowlevel.subaggregates import SubAggregate
 
 
 class Lateness(StrEnum):
-    """Windows that a late row is kept out of."""
+    """Windows in which a late row is missing."""
 
     CONSISTENT = "consistent"
     GENEROUS = "generous"
@@ -84,10 +84,10 @@ class SlackAggregate:
             yield from self.aggregate.punctuate(0, mark)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """The clock, and the open windows."""
+        """Return the clock and the open windows."""
         return self.aggregate.snapshot() | {"clock": pa.table({"high": [self.high]})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         self.high = tables["clock"]["high"][0].as_py()
         self.aggregate.restore({name: table for name, table in tables.items() if name != "clock"})

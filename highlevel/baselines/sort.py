@@ -67,7 +67,7 @@ class SlackSort:
         yield from self._leave(mark.low)
 
     def _leave(self, bound: int) -> Iterator[Item]:
-        """Emit the rows up to and including `bound`, which no later row is below, and emit it as watermark."""
+        """Emit the rows up to and including `bound`, then `bound` as watermark. No later row is below it."""
         bound = max(bound, self.promised)
         for rows in self.buffer.take(bound):
             self.results += rows.num_rows
@@ -83,7 +83,7 @@ class SlackSort:
         return tables | {"rows": pa.Table.from_batches(held)} if held else tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         ((self.high, self.promised),) = (tuple(row.values()) for row in tables["progress"].to_pylist())
         if "rows" in tables:
             for batch in tables["rows"].to_batches():

@@ -21,7 +21,7 @@ SMALL = 32_768
 
 @dataclass(frozen=True)
 class Run:
-    """Rows in the order of their times, these times, and how many rows the memory has that they are a part of."""
+    """Rows in the order of time, their times, and the number of rows of the batch whose memory they share."""
 
     times: Words
     batch: pa.RecordBatch
@@ -33,7 +33,10 @@ class Run:
         return int(self.batch.nbytes)
 
     def rest(self, place: int) -> Run:
-        """Return the rows from a place on. A slice holds on to all of its memory: half may lie idle, and no more."""
+        """Return the rows from index `place` on.
+
+        A slice keeps the memory of its batch: at most half of it may be unused.
+        """
         rest = self.batch.slice(place)
         if 2 * rest.num_rows >= self.whole:
             return Run(self.times[place:], rest, self.whole)
@@ -55,7 +58,7 @@ class SortBuffer:
         return sum(run.bytes for run in self._runs)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows in."""
+        """Add rows."""
         if batch.num_rows == 0:
             return
         self.rows += batch.num_rows
@@ -72,7 +75,7 @@ class SortBuffer:
         return [in_order(taken, self.time).batch] if taken else []
 
     def cut(self, bound: int) -> list[pa.RecordBatch]:
-        """Take out the rows with times up to `bound`: a batch in order of each run that has any."""
+        """Remove the rows with times up to `bound`. Return a sorted batch for each run that has such rows."""
         taken: list[pa.RecordBatch] = []
         kept: list[Run] = []
         for run in self._runs:

@@ -1,7 +1,7 @@
 """Sort before join: a sort of each input, followed by the in-order join.
 
-Disorder delays the inputs: the late input waits for its slack or its watermarks, and meanwhile the rows of the other
-input wait in the join.
+Disorder delays both inputs: the late input waits for its slack or its watermarks, and the rows of the other input wait
+in the join.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lowlevel.punctuation import Item, Punctuation
 class SortedJoin:
     """Join two inputs without order.
 
-    `slacks` are those of the left and the right input, None to wait for watermarks.
+    `slacks` are the slacks of the left and the right input. None means that a sort waits for watermarks.
     """
 
     def __init__(self, spec: JoinSpec, slacks: tuple[int | None, int | None] = (None, None)) -> None:
@@ -41,7 +41,7 @@ class SortedJoin:
 
     @property
     def results(self) -> int:
-        """Pairs that left."""
+        """Number of emitted pairs."""
         return self.join.results
 
     @property
@@ -51,7 +51,7 @@ class SortedJoin:
 
     @property
     def bytes(self) -> int:
-        """Bytes of them."""
+        """Bytes of the rows in the sorts and in the join."""
         return sum(sort.bytes for sort in self.sorts) + self.join.bytes
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
@@ -59,7 +59,7 @@ class SortedJoin:
         yield from self._joined(port, self.sorts[port].rows(0, batch))
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Join the rows that the promise lets leave the sort."""
+        """Join the rows that the sort emits at the watermark."""
         yield from self._joined(port, self.sorts[port].punctuate(0, mark))
 
     def _joined(self, port: int, items: Iterable[Item]) -> Iterator[Item]:
@@ -67,9 +67,9 @@ class SortedJoin:
             yield from self.join.punctuate(port, item) if isinstance(item, Punctuation) else self.join.rows(port, item)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """The state of all three."""
+        """Return the state of both sorts and of the join."""
         return snapshot_of([*self.sorts, self.join])
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         restore_to([*self.sorts, self.join], tables)

@@ -35,7 +35,7 @@ class Answer:
     """Multiset of result rows by key, with their values."""
 
     def __init__(self, question: Question, batches: Sequence[pa.RecordBatch]) -> None:
-        """Take all rows of an answer."""
+        """Count all rows of an answer."""
         table = pa.Table.from_batches(batches, question.plan.schema)
         self.results = table.num_rows
         keys = _rows(table, question.keys)
@@ -67,7 +67,7 @@ def _rows(table: pa.Table, names: Sequence[str]) -> list[Row]:
 
 
 def _rounded(value: object) -> object:
-    """Sums of FLOAT depend on the order of their parts in the last bits, which is no difference."""
+    """Round a FLOAT, because the last bits of sums depend on the order of the rows."""
     return float(f"{value:.9g}") if isinstance(value, float) else value
 
 

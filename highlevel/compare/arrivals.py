@@ -17,7 +17,7 @@ from highlevel.compare.recording import Numbers, Recording
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 TICK = 250_000_000
-"""ns of arrival time in a batch, unless there would be more than about MOST_TICKS."""
+"""ns of arrival time in a batch. It is longer if there would be more than about MOST_TICKS batches."""
 
 MOST_TICKS = 4000
 
@@ -60,7 +60,7 @@ class Arrivals:
 
     @property
     def rows(self) -> int:
-        """Rows that variants get."""
+        """Number of rows that a variant receives."""
         return sum(source.rows.num_rows for source in self.sources)
 
     def links(self, leaves: int) -> list[list[str]]:
@@ -87,7 +87,7 @@ class Arrivals:
 
 
 def promise(source: Source, low: int) -> Punctuation:
-    """Return a promise of a source."""
+    """Return the punctuation of a source."""
     return Punctuation(source.link, low)
 
 

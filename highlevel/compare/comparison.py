@@ -59,7 +59,9 @@ def compare(
     repeat: int = 3,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Run all variants: once to look at them, `repeat` times to time them, in turn. `progress` gets runs done, of all.
+    """Run all variants in turn: once to sample them, `repeat` times to time them.
+
+    `progress` receives (runs done, all runs).
 
     The CPU time is the median.
     """

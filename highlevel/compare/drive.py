@@ -40,7 +40,7 @@ class ObservedJoin:
     """Join with a callback for its pairs."""
 
     def __init__(self, join: NodeOperator, tell: Callable[[pa.RecordBatch], None]) -> None:
-        """Tell of the pairs of `join`."""
+        """Call `tell` with the pairs of `join`."""
         self.join, self.tell = join, tell
 
     @property
@@ -49,11 +49,11 @@ class ObservedJoin:
         return self.join.bytes
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Take rows."""
+        """Join rows."""
         return self._told(self.join.rows(port, batch))
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
-        """Take a promise."""
+        """Process a watermark."""
         return self._told(self.join.punctuate(port, mark))
 
     def _told(self, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
@@ -67,7 +67,7 @@ class ObservedJoin:
         return self.join.snapshot()
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of the join."""
+        """Load the state of the join."""
         self.join.restore(tables)
 
 

@@ -17,7 +17,7 @@ ROW = ".row"
 
 @dataclass(frozen=True)
 class Placed:
-    """Rows with their places among all of their input."""
+    """Rows with their positions in the input."""
 
     rows: Rows
     columns: Columns
@@ -29,12 +29,12 @@ class Placed:
 
     @property
     def earliest(self) -> int:
-        """A bound, ns: no row has a smaller ts."""
+        """Lower bound of all ts, in ns."""
         return self.rows.earliest
 
     @property
     def arrivals(self) -> npt.NDArray[np.int64] | None:
-        """When each was seen to arrive."""
+        """Recorded arrival times of the rows, or None."""
         return self.rows.arrivals
 
 

@@ -29,10 +29,10 @@ from lowlevel.punctuation import BEGINNING, END, GraphItem, Item, JointPunctuati
 
 
 class CompositeOperator:
-    """Operator that consists of other operators, which hold its state."""
+    """Operator that consists of other operators, which store its state."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
-        """Let `parts` hold the rows."""
+        """`parts` store the rows."""
         self.parts = parts
 
     @property
@@ -45,12 +45,12 @@ class CompositeOperator:
         return snapshot_of(self.parts)
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of the parts."""
+        """Load the state of the parts."""
         restore_to(self.parts, tables)
 
 
 class OrderedLeaf(CompositeOperator):
-    """A sort of each link by the promises about it, and an order-preserving merge of all."""
+    """A sort of each link by its watermarks, and an order-preserving merge of all links."""
 
     def __init__(self, ports: int) -> None:
         """Sort `ports` links."""
@@ -63,7 +63,7 @@ class OrderedLeaf(CompositeOperator):
         yield from self._merged(port, self.sorts[port].rows(0, batch))
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
-        """Let rows leave the sort, and then the merge."""
+        """Emit the rows that the watermark allows, from the sort and then from the merge."""
         assert isinstance(mark, Punctuation)
         yield from self._merged(port, self.sorts[port].punctuate(0, mark))
 
@@ -78,10 +78,10 @@ class OrderedLeaf(CompositeOperator):
 
 
 class OrderedUnion(OrderedMerge):
-    """The merge of ordered nodes."""
+    """Merge of ordered nodes."""
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[Item]:
-        """Take a promise of a node, which progresses by one column."""
+        """Process a watermark of a node, which must have one time column."""
         assert isinstance(mark, Punctuation)
         yield from super().punctuate(port, mark)
 
@@ -92,7 +92,7 @@ class InOrderWindows(CompositeOperator):
     def __init__(self, node: Windowed, slack: tuple[int, Lateness] | None = None) -> None:
         """Store tuples in order, or with `slack` process them in arrival order and close windows by the clock."""
         aggregation = node.aggregation
-        assert isinstance(aggregation.window, SlidingWindow), "the question has looked"
+        assert isinstance(aggregation.window, SlidingWindow), "the question allows only sliding windows"
         self.window = aggregation.window
         self.partials = None if node.merges_partials else RowPartials(node.input, aggregation.low, node.time)
         subs = aggregation.low.subaggregates
@@ -144,11 +144,11 @@ class InOrderJoin(CompositeOperator):
         super().__init__([join])
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Take rows of a side."""
+        """Process rows of a side."""
         yield from map(self._as_said, self.join.rows(port, batch))
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
-        """Take a promise of a side."""
+        """Process a watermark of a side."""
         assert isinstance(mark, Punctuation)
         yield from map(self._as_said, self.join.punctuate(port, mark))
 
@@ -174,15 +174,15 @@ class InOrderJoin(CompositeOperator):
 
 
 def in_order_join(node: Join) -> InOrderJoin:
-    """The join of ordered inputs."""
+    """Return the join of ordered inputs."""
     return InOrderJoin(node, IopJoin(node.spec))
 
 
 def opib_join(node: Join) -> InOrderJoin:
-    """Order by a delay in front."""
+    """Return the join with a delay before it."""
     return InOrderJoin(node, OpibJoin(node.spec))
 
 
 def opob_join(node: Join) -> InOrderJoin:
-    """Order by a sort after the join."""
+    """Return the join with a sort after it."""
     return InOrderJoin(node, OpobJoin(node.spec))

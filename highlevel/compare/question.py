@@ -25,7 +25,7 @@ LEFT_TIME, RIGHT_TIME = ".left_time", ".right_time"
 
 
 class NotComparedError(WiretideError):
-    """A query that keeps no order when it is answered in order, or an option that makes no sense."""
+    """A query without an in-order counterpart, or an option that does not fit."""
 
     status = 2
 
@@ -143,7 +143,7 @@ def _row_wise(node: Node) -> Node:
 
 
 def _timed(join: Join) -> Join:
-    """Let the times of both sides leave with pairs, so that it is known how long they waited."""
+    """Return the join with the times of both sides in its results, which are needed for latencies."""
     spec = join.spec
     if spec.kind is not JoinKind.INNER:
         raise NotComparedError(f"a {spec.kind} join")
@@ -161,6 +161,6 @@ def times_of_pairs(spec: JoinSpec) -> tuple[str, str]:
     """Return the columns of pairs that are the times of their rows."""
     names: Sequence[str | None] = (spec.left.time_output, spec.right.time_output)
     left, right = names
-    assert left is not None, "the question has put them there"
-    assert right is not None, "the question has put them there"
+    assert left is not None, "_timed added the times to the columns"
+    assert right is not None, "_timed added the times to the columns"
     return left, right

@@ -1,4 +1,4 @@
-"""The rows that a query's leaves read, taken once through the low level, and how their links brought them."""
+"""The rows that a query's leaves read, recorded once after the low level, with their arrival times."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def record(
                     taking.take(part)
                 if rows + taking.count > limit:
                     raise InputError(
-                        f"{each.name}: more than {limit:,} rows; all are in memory: raise --limit, or use less input"
+                        f"{each.name}: more than {limit:,} rows, all stored in memory; raise --limit, or use less input"
                     )
                 if progress is not None:
                     progress(min(done + block.end, sum(sizes)), sum(sizes))
@@ -109,7 +109,7 @@ def _one_after_another(parts: Sequence[Recording]) -> Recording:
 
 
 class _Taking:
-    """Takes the rows of one input for its leaves."""
+    """Records the rows of one input for its leaves."""
 
     def __init__(self, link: str, asked: Sequence[tuple[int, LowLevelPlan]]) -> None:
         self.link = link

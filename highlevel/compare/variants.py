@@ -43,7 +43,7 @@ class Variant:
 
 
 def variants_of(question: Question, slacks: Sequence[int]) -> list[Variant]:
-    """All ways to answer a question: out of order first, by exact promises first."""
+    """Return all variants of a question: first out of order, and within an order first with exact watermarks."""
     known: list[int | None] = [None, *slacks]
     found = [Variant(f"out of order, {_told(late)}", late, ordered=False) for late in known]
     if question.join is None:

@@ -31,7 +31,7 @@ class Accumulator:
     """The words of all groups for one `Accumulated`: a row of `words` for each of its columns."""
 
     def __init__(self, what: Accumulated, floats: Sequence[bool]) -> None:
-        """Accumulate columns, of which those with `floats` are FLOAT."""
+        """Accumulate the columns of `what`. `floats` is True for FLOAT columns."""
         self.what = what
         self.floats = tuple(floats)
         if what.rule in PAIRS:
@@ -44,7 +44,7 @@ class Accumulator:
         self.words: Words = np.empty((len(what.columns), 0), np.int64)
 
     def reserve(self, groups: int) -> None:
-        """Have room for ids below `groups`."""
+        """Make room for IDs below `groups`."""
         before = self.words
         if before.shape[1] < groups:
             self.words = np.empty((len(before), groups), np.int64)

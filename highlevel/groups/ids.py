@@ -20,7 +20,7 @@ AHEAD = 64
 """Rows whose memory is prefetched together."""
 
 SMALLEST = 64
-"""Groups a table has room for at first."""
+"""Initial room of a table, in groups."""
 
 
 @kernel("i64(i64*, i64, i64, i64, i64*, i64, i64*, i64, i64, i64*, i64*, i64*)")
@@ -104,7 +104,7 @@ class GroupIds:
     """The ids of groups of `width` words. Memory grows by a factor of two, or of 1.5 if it is large."""
 
     def __init__(self, width: int) -> None:
-        """Know no group."""
+        """Create an empty table for keys of `width` words."""
         self.width = width
         self.keys: Words = np.empty((SMALLEST, max(1, width)), np.int64)
         self.slots = np.full(2 * SMALLEST, NOBODY, np.int64)

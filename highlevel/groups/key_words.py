@@ -1,4 +1,4 @@
-"""Group columns as machine words, and back: equal values have equal words, unequal ones unequal words.
+"""Group columns as machine words, and back: equal values have equal words, and unequal values have unequal words.
 
     form       values                                        words
     NUMBER     64 bits: integers, BOOL, FLOAT                1: the value
@@ -160,7 +160,7 @@ def string_offsets(column: pa.Array) -> Words:
 
 
 def string_bytes(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the bytes that the strings of a column lie in."""
+    """Return the byte buffer of the strings of a column."""
     data = column.buffers()[2] if len(column) else None
     return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
 

@@ -14,14 +14,14 @@ from highlevel.groups.long_strings import LongStrings
 
 
 class Keys:
-    """The groups seen so far. If a column needs a greater form, its keys are converted; the IDs do not change."""
+    """All known groups. If a column needs a greater form, the keys are converted; the IDs do not change."""
 
     def __init__(self, kinds: Sequence[pa.DataType]) -> None:
         """Group by columns of these Arrow types."""
         self.kinds = list(kinds)
         self.forms = [Form.SHORT if is_string(kind) else Form.NUMBER for kind in kinds]
         self.ids = GroupIds(sum(WIDTHS[form] for form in self.forms))
-        self._strings: dict[int, LongStrings] = {}  # of LONG columns, by their place
+        self._strings: dict[int, LongStrings] = {}  # of LONG columns, by their index
 
     @property
     def count(self) -> int:
@@ -30,7 +30,7 @@ class Keys:
 
     @property
     def room(self) -> int:
-        """Ids below which no memory is needed for more groups."""
+        """Number of groups that need no further memory."""
         return len(self.ids.keys)
 
     @property
@@ -75,7 +75,7 @@ class Keys:
         return kept
 
     def _lay_out(self, forms: list[Form]) -> None:
-        """Give the groups seen greater forms."""
+        """Convert the known groups to greater forms."""
         columns, count = self.columns(), self.count
         self.forms = forms
         self.ids = GroupIds(sum(WIDTHS[form] for form in forms))

@@ -40,7 +40,7 @@ class Layer:
         return sum(int(each.words.nbytes) for each in self.all)
 
     def merge(self, ids: Words, batch: pa.RecordBatch, room: int, undo: bool = False) -> None:
-        """Merge a batch whose rows are of the groups `ids`, all below `room`, or take it out again."""
+        """Merge a batch, or subtract a merged batch with `undo`. Row i belongs to group `ids[i]`, below `room`."""
         for each in self.accumulators:
             each.reserve(room)
             each.merge(ids, [words_of(batch.column(name).to_numpy()) for name in each.what.columns], undo)

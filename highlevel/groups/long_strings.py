@@ -19,7 +19,7 @@ UNKNOWN = -2
 
 @helper
 def string_tag(data, first, end):  # type: ignore[no-untyped-def]
-    """Return 32 bits of hash of `data[first:end]`."""
+    """Return a hash of `data[first:end]`, 32 bits."""
     mixed = np.uint64(end - first) + np.uint64(0x9E3779B97F4A7C15)
     at = first
     while at + 8 <= end:

@@ -3,8 +3,8 @@
 Sums and XOR can be undone exactly, because integers wrap. Sums of FLOAT cannot, because they are rounded.
 
     sum    a + b                  min    the smaller; NaN if all are NaN          first  the value of the smallest time
-    and    bits of both           max    the greater; NaN if all are NaN          last   the value of the greatest time
-    or     bits of any            xor    bits of one
+    and    bits in all values     max    the greater; NaN if all are NaN          last   the value of the greatest time
+    or     bits in any value      xor    bits in an odd number of values
 FIRST and LAST are pairs of columns, time and value. Of equal times FIRST has the smaller value and LAST the greater.
 """
 
@@ -21,7 +21,7 @@ from lowlevel.subaggregates import INT_MAX, INT_MIN, MERGE, TIME_OF, SubAggregat
 
 
 class Rule(StrEnum):
-    """A way to merge, by the name that `MERGE` and Arrow have for it."""
+    """A merge rule, with its name in `MERGE` and in Arrow."""
 
     SUM = "sum"
     MIN = "min"

@@ -5,7 +5,7 @@
 
 A pane costs a look-up and two merges, independent of the number of panes per window (Li 2008, §6.2.3). The IDs of its
 groups are kept for the subtraction. The totals are exact, because only sums of integers and XOR are kept in this way. A
-group is removed when it has no rows, independent of its sums.
+group without rows is removed, independent of its sums.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from highlevel.groups.merging import Accumulated
 from highlevel.groups.table import GroupTable
 
 Key = tuple[int, int]
-"""The half-open range of ids of the windows that a pile of partials is in."""
+"""The half-open range of the IDs of the windows to which a merge buffer belongs."""
 
 PURGE_GROUPS = 1024
-"""Number of empty groups that may stay in addition to the others."""
+"""Number of groups without rows that may remain in addition to the other groups."""
 
 
 class RunningTotals:
-    """The merged groups of the piles that are in, added in any order and taken out in the order of their ends."""
+    """The merged groups of the added buffers. Buffers are added in any order and removed in the order of their ends."""
 
     def __init__(self, schema: pa.Schema, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
         """Create empty totals. `schema` is the schema of the merge buffers."""
@@ -42,7 +42,7 @@ class RunningTotals:
         return self.table.bytes + sum(ids.nbytes for _, ids in self.piles.values())
 
     def add(self, key: Key, batch: pa.RecordBatch) -> None:
-        """Add a pile."""
+        """Add a merge buffer."""
         self.piles[key] = batch, self.table.merge(batch).astype(np.int32)
         heappush(self._ends, (key[1], key))
 

@@ -13,7 +13,7 @@ from highlevel.groups.layer import Layer
 from highlevel.groups.merging import Accumulated
 
 FEW_ROWS = 65_536
-"""Rows that are copied together rather than merged batch by batch."""
+"""Maximum rows that are joined to one batch before they are merged."""
 
 
 class GroupTable:
@@ -50,7 +50,7 @@ class GroupTable:
         return ids
 
     def undo(self, batch: pa.RecordBatch, ids: Words) -> None:
-        """Take out a batch that was taken in: all rules are invertible, `held` is on."""
+        """Subtract a batch that was merged. All rules must be invertible, and `held` must be True."""
         self.layer.merge(ids, batch, self.keys.room, True)
 
     def purge(self) -> Words:
@@ -75,7 +75,7 @@ def merged_schema(schema: pa.Schema, groups: Sequence[str], what: Sequence[Accum
 
 
 def batch_of(schema: pa.Schema, columns: Sequence[pa.Array]) -> pa.RecordBatch:
-    """Make a batch of columns that may have to be cast."""
+    """Return a batch of the columns, cast to the types of `schema` if necessary."""
     cast = [
         column if column.type == field.type else column.cast(field.type)
         for column, field in zip(columns, schema, strict=True)

@@ -31,12 +31,12 @@ from highlevel.groups.table import batch_of, merged_schema
 from lowlevel.subaggregates import INT_MAX
 
 MergeBuffer = tuple[int, pa.RecordBatch]
-"""The window id that a pile is no longer in, and its partials."""
+"""The ID of the first window without this merge buffer, and the buffer's partials."""
 
 
 @dataclass(slots=True)
 class Block:
-    """Piles of the front whose steps are not made yet: the largest end, the piles, and all that ends later, merged."""
+    """Buffers of the front without steps: their largest end, the buffers, and the merge of all later buffers."""
 
     end: int
     piles: list[MergeBuffer]
@@ -51,17 +51,17 @@ class TwoStacks:
         self.schema = merged_schema(schema, groups, what)
         self.groups = list(groups)
         self.what = list(what)
-        self.front: list[tuple[int, Layer]] = []  # (end, all of the front that is not over before), greatest end first
+        self.front: list[tuple[int, Layer]] = []  # (end, merge of buffers with this or a later end), greatest end first
         self.blocks: list[Block] = []  # greatest ends first
         self.back_piles: list[MergeBuffer]
         self._clear()
 
     def _clear(self) -> None:
-        """Forget all groups."""
+        """Remove all groups."""
         self.keys = Keys([self.schema.field(name).type for name in self.groups])
         self.back = Layer(self.schema, self.what, held=True)
         self.back_piles = []
-        self.back_over = INT_MAX  # the first window that not all of the back is in
+        self.back_over = INT_MAX  # the first window that lacks a buffer of the back
 
     @property
     def bytes(self) -> int:
@@ -70,7 +70,7 @@ class TwoStacks:
         return self.keys.bytes + sum(layer.bytes for layer in layers)
 
     def add(self, key: Key, batch: pa.RecordBatch) -> None:
-        """Add a pile."""
+        """Add a merge buffer."""
         end = key[1]
         front_end = self.blocks[0].end if self.blocks else self.front[0][0] if self.front else None
         if front_end is None or end > front_end:
@@ -141,7 +141,7 @@ class TwoStacks:
             self._make_steps(self.blocks.pop(), wid)
 
     def _make_steps(self, block: Block, wid: int) -> None:
-        """Make the steps of a block whose turn it is, from the greatest end to the smallest after window `wid`."""
+        """Make the steps of the next block, from the greatest end to the smallest end after window `wid`."""
         layer = block.later
         piles = sorted((pile for pile in block.piles if pile[0] > wid), key=itemgetter(0), reverse=True)
         for end, same in groupby(piles, key=itemgetter(0)):

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 WHY = "its windows depend on the order in which rows arrive"
-WHAT = "one capture: merge captures first (mergecap -w all.pcap a.pcap b.pcap), or ask for windows over ts"
+WHAT = "one capture: merge captures first (mergecap -w all.pcap a.pcap b.pcap), or use windows over ts"
 
 
 def check_one_input(leaves: Iterable[Leaf], inputs: Iterable[Input]) -> None:
-    """Raise InputError if a leaf of such a query reads several inputs, or a folder whose files have no order."""
+    """Raise InputError if a query that depends on the arrival order reads several inputs, or a folder without order."""
     inputs = list(inputs)
     for leaf in leaves:
         fed = [each for each in inputs if each.feeds(leaf)] if leaf.low.in_arrival_order else []
@@ -76,13 +76,13 @@ EXACT = -1
 """Allowed disorder of an input without watermark before its end, so that no row of it can be late."""
 
 LARGE_STATE = 1 << 30
-"""Bytes of operator state above which a run reports that its windows and joins need much memory."""
+"""Bytes of operator state above which a run warns that its windows and joins need much memory."""
 
 ROWS_BETWEEN_LOOKS = 1 << 20
-"""Rows of the low level between two measurements of the state, which take time if many windows are open."""
+"""Rows of the low level between two measurements of the state. A measurement is slow if many windows are open."""
 
 OF_EACH_FILE = (FLOW_SESSIONS.name, FLOW_SETS_WAITING.name)
-"""Gauges that are added over the files of a link, because each file has separate sender sessions."""
+"""Gauges that are summed over the files of a link, because each file has separate sender sessions."""
 
 
 class UnwantedError(Exception):
@@ -164,7 +164,7 @@ class InlineRun:
         self.progress: Callable[[int, int], None] | None = None
         """Called with (bytes done, bytes in all), by one thread at a time."""
         self.on_large_state: Callable[[int], None] | None = None
-        """Called once with the bytes of the operators' state, if these become more than LARGE_STATE."""
+        """Called once with the bytes of the operators' state, when they exceed LARGE_STATE."""
         self._passed = 0  # bytes times passes
         self._stopping = False
         self._unwanted = Event()
@@ -185,7 +185,7 @@ class InlineRun:
         exact = all(each is None for each in self.slacks) and (lull is None or not self.live)
         self.plans = list(plans) if exact else [plan.counting_rows() for plan in plans]
         self._leaves = [(reader, leaf) for reader, plan in enumerate(self.plans) for leaf in plan.leaves]
-        """Every leaf with the number of its plan. The number of a leaf in the run is its position here."""
+        """Every leaf with the index of its plan. The position in this list is the number of the leaf in the run."""
         self.total = 0
         self.lanes: list[Lane] = []
         tables = TableShares(slots)
@@ -304,7 +304,7 @@ class InlineRun:
         ]
 
     def samples(self) -> Samples:
-        """Return every counter and gauge. They are complete after the last result."""
+        """Return all counters and gauges. They are complete after the last result."""
         samples = Samples()
         # A link may have tables in several lanes. Lanes of one input have tables at the same time, and the existing
         # ones count.
@@ -329,7 +329,7 @@ class InlineRun:
     def _slack(self, slack: int | None, capture: AnyCapture, leaves: Sequence[Leaf]) -> int | None:
         """Return the allowed disorder of one input's nodes, None for exact watermarks."""
         if isinstance(capture, Capture) and any(leaf.low.exact_low for leaf in leaves):
-            return None  # its scan knows better
+            return None  # the scan provides exact watermarks
         live = isinstance(capture, StreamedCapture) and capture.live
         chosen = slack if slack is not None else LIVE_SLACK if live else EXACT
         return None if chosen == EXACT else chosen

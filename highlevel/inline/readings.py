@@ -1,4 +1,4 @@
-"""Outcome of each input: it shows if the answer is about all of the input."""
+"""Outcome of each input: it shows whether the answer covers the whole input."""
 
 from __future__ import annotations
 

@@ -32,14 +32,16 @@ from lowlevel.punctuation import Item
 T = TypeVar("T")
 
 AHEAD_POLL = 0.05
-"""Seconds after which a thread that waits at the queue looks whether it is still wanted."""
+"""Seconds after which a thread that waits at the queue checks whether the consumer has stopped."""
 
 Entry = tuple[list[T], BaseException | None]
 """Entry of the queue: one item (none at the end of an iterator), and the exception of the iterator."""
 
 
 def ahead(producers: Sequence[Iterator[T]], depth: int, unwanted: Event) -> Iterator[T]:
-    """Yield the items of all `producers`, each one's in their order, up to `depth` of them computed ahead.
+    """Yield the items of all `producers`, up to `depth` of them computed ahead.
+
+    The items of one producer keep their order.
 
     This is useful if the producers release the GIL, as kernels do. An exception of a producer is raised here, after its
     earlier items. When the consumer stops early or a producer fails, `unwanted` is set. Each thread then ends at its
@@ -66,7 +68,7 @@ def ahead(producers: Sequence[Iterator[T]], depth: int, unwanted: Event) -> Iter
 
 
 def _work(items: Iterator[T], queue: Queue[Entry[T]], unwanted: Event) -> None:
-    """Put all items of one producer, and its end, as long as they are wanted."""
+    """Put all items of one producer, and its end, into the queue until the consumer stops."""
     failure: BaseException | None = None
     try:
         for item in items:
@@ -74,7 +76,7 @@ def _work(items: Iterator[T], queue: Queue[Entry[T]], unwanted: Event) -> None:
             if unwanted.is_set():
                 break
         if isinstance(items, Generator):
-            items.close()  # here and now, and not when somebody collects it
+            items.close()  # in this thread, not in the thread of a garbage collection
     except BaseException as error:  # it is raised again, in the consumer's thread
         failure = error
     _put(queue, ([], failure), unwanted)
@@ -90,10 +92,10 @@ def _put(queue: Queue[Entry[T]], entry: Entry[T], unwanted: Event) -> None:
 
 
 POLL = 0.05
-"""Seconds after which a thread that waits for the scans of others looks whether it is still wanted."""
+"""Seconds after which a thread that waits for the scans of others checks whether the consumer has stopped."""
 
 LANE_BYTES = 32 << 20
-"""Bytes of a mapped file for each lane at least: a lane costs tables, and its groups are merged once more."""
+"""Minimum bytes of a mapped file per lane: a lane needs tables, and its groups are merged once more."""
 
 PIECE_BYTES = 64 << 20
 """Bytes that a thread scans at a time."""
@@ -161,7 +163,8 @@ class Schedule:
                     continue
             deals = [lane.deal for lane in self.lanes if isinstance(lane, MappedLane) and not lane.deal.over]
             self.tables.expected = max_overlap((deal.low, deal.newest) for deal in deals)
-            # Before its first row a lane already promises. It may promise more before this is sent: that is no harm.
+            # A lane has a watermark before its first row. It may raise the watermark before this one is sent: both are
+            # valid.
             promises = [(reader, lane, item) for lane in self.lanes for reader, item in lane.begin()]
             for lane in self.lanes:
                 self._put(lane)
@@ -184,7 +187,7 @@ class Schedule:
             return None
 
     def _put(self, lane: MappedLane | StreamLane) -> None:
-        """Put a lane back, unless it is over."""
+        """Put a lane back, unless it has ended."""
         with self._moved:
             self._held.discard(lane)
             if not lane.ended:

@@ -33,7 +33,7 @@ from lowlevel.watermarks.jumps import AGREEING
 from lowlevel.watermarks.rule import Kind, WatermarkRule
 
 TABLES_IN_FULL = 4
-"""Lanes that have tables at the same time before these are made smaller."""
+"""Maximum number of lanes with tables of full size at the same time."""
 
 FEWEST_SLOTS = 1024
 
@@ -61,20 +61,20 @@ class TableShares:
     """
 
     def __init__(self, slots: int) -> None:
-        """Give whole tables `slots` slots."""
+        """`slots` is the size of a full table."""
         self.slots = slots
         self.expected = 0
         self._open = 0
         self._lock = Lock()
 
     def take(self) -> int:
-        """Begin a lane. Return the slots of each of its tables."""
+        """Count a lane that begins. Return the slots of each of its tables."""
         with self._lock:
             self._open += 1
             return shared_slots(self.slots, max(self.expected, self._open))
 
     def give(self) -> None:
-        """End a lane that had begun."""
+        """Count a lane that ends."""
         with self._lock:
             self._open -= 1
 
@@ -96,8 +96,8 @@ Progress = Callable[[int], None]
 class Port:
     """Input of a lane: the numbers of its input and link, the leaves that read it with their numbers, and its tables.
 
-    `files` are all files of the link, if it has several. `slack` is the parameter of `Node`. `lull` detects idle live
-    inputs, if they are to advance. `watchlists` are the open files, which all finite inputs share.
+    `files` are all files of the link, if it has several. `slack` is the parameter of `Node`. `lull` advances idle live
+    inputs by the clock, if given. `watchlists` are the open files, which all finite inputs share.
     """
 
     number: int
@@ -112,7 +112,7 @@ class Port:
 
     @property
     def knowledge(self) -> WatermarkRule:
-        """Known order of the input's rows."""
+        """Watermark rule of the input."""
         kind = Kind.EXACT if self.slack is None else Kind.LATE_BY_TIME
         return WatermarkRule(kind, self.slack, None if self.lull is None else self.lull.threshold)
 
@@ -135,7 +135,7 @@ class Lane:
         self._counted: Samples | None = None
 
     def promise(self, low: int) -> Iterator[Numbered]:
-        """Raise the watermark of the lane to `low`, if it is new for its rows."""
+        """Raise the watermark of the lane to `low`, if it grows."""
         for reader, leaf in self.port.leaves:
             if leaf.low.exact_low or low == END:
                 yield reader, Punctuation(self.port.link, low)
@@ -174,7 +174,7 @@ class Lane:
         return samples
 
     def _opened(self) -> Node:
-        """Return the node, which takes its share of the tables when it is first needed."""
+        """Return the node. The first call makes the node and its tables."""
         if self.node is None:
             self.node = self._make_node([leaf.low for _, leaf in self.port.leaves], self.port.tables.take())
         return self.node
@@ -188,13 +188,13 @@ class Lane:
         )
 
     def _numbered(self, items: Iterator[Numbered]) -> Iterator[Numbered]:
-        """Number the node's items as the leaves are in the whole run."""
+        """Replace the leaf numbers of the node by the leaf numbers of the run."""
         for place, item in items:
             yield self.port.leaves[place][0], item
 
 
 class Deal:
-    """A mapped file: its pieces are walked and then its blocks dealt to lanes. Any threads may call it."""
+    """Distribution of the blocks of a mapped file over lanes, after a scan in pieces. Thread-safe."""
 
     def __init__(self, capture: Capture, pieces: int, block_records: int = BLOCK_RECORDS) -> None:
         """Prepare to scan in up to `pieces` pieces."""
@@ -271,13 +271,13 @@ class StreamLane(Lane):
         """Read `capture`, which is not live."""
         super().__init__(port, capture)
         self.stream = capture
-        if port.slack is not None:  # windows close only up to the stream that is least far: the others wait for it
+        if port.slack is not None:  # windows close only up to the slowest stream, so other streams wait for it
             self.lead = port.slack + max((leaf.low.pane for _, leaf in port.leaves), default=0)
         self._blocks: Iterator[Block | None] | None = None
         self._consumed = 0
 
     def look(self) -> None:
-        """Read the first records and let go of them."""
+        """Read the first records to determine the key, and release them."""
         with closing(_blocks(self.stream, AGREEING)) as blocks:
             first = next((block for block in blocks if block is not None), None)
         self.key = BEGINNING if first is None else first.min_ts
@@ -320,7 +320,7 @@ class LiveLane(Lane):
         """Read `capture`, which is live."""
         super().__init__(port, capture)
         self.stream = capture
-        self._polled: int | None = None  # the last poll in vain before the first row
+        self._polled: int | None = None  # the last poll without data before the first row
         self._described = [WatermarkRounder(leaf.low.pane, leaf.low.origin) for _, leaf in port.leaves]
 
     def run(self, stopping: Callable[[], bool], unwanted: Event) -> Iterator[Numbered]:
@@ -379,5 +379,5 @@ class LiveLane(Lane):
 
 
 def _blocks(stream: StreamedCapture, records: int) -> Generator[Block | None, None, None]:
-    """Iterate over the blocks so that it can be closed."""
+    """Yield the blocks of a stream, in a generator that can be closed."""
     yield from stream.blocks(records)

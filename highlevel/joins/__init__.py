@@ -3,5 +3,5 @@
     rows of one side ──► key words ──► probe the other side's state ──► pairs ──► residual ──► rows out
                                  └───► own state, if a partner may still arrive
 
-`spec` describes the join, `window` the times that may meet; `oa_join` is the operator, `side_state` its state.
+`spec` describes the join, and `window` the times that match. `oa_join` is the operator, `side_state` its state.
 """

@@ -1,7 +1,7 @@
-"""Columns of stored rows as machine words, in as few as their values need, and back.
+"""Encoding of the columns of stored rows in as few machine words as possible, and back.
 
-The encoding is that of `highlevel.groups.key_words`, but NULL numbers are bits of a word that all columns share. A row
-has this word only if there was a NULL.
+The encoding is the same as in `highlevel.groups.key_words`, except for NULL: NULL numbers are bits of one word that all
+columns share. Rows have this word only if a NULL has arrived.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ BITS = 63
 
 
 class Cells:
-    """Encoding of some columns in words. Forms do not change; `grown` returns cells with greater forms."""
+    """Encoding of some columns in words.
+
+    The forms of one object do not change; `grown` returns an object with greater forms.
+    """
 
     def __init__(self, kinds: Sequence[pa.DataType]) -> None:
-        """Lay out columns of these Arrow types, in their smallest forms."""
+        """Encode columns of these Arrow types, in their smallest forms."""
         self.kinds = list(kinds)
         self.forms = [Form.SHORT if is_string(kind) else Form.NUMBER for kind in kinds]
         self.nulls = False
-        self.strings: dict[int, LongStrings] = {}  # of LONG columns, by their place
+        self.strings: dict[int, LongStrings] = {}  # of LONG columns, by their index
 
     @property
     def width(self) -> int:
@@ -43,7 +46,7 @@ class Cells:
         return sum(strings.bytes for strings in self.strings.values())
 
     def grown(self, columns: Sequence[pa.Array]) -> Cells | None:
-        """Return cells for these columns and all earlier values, or None if no greater form is needed."""
+        """Return an encoding for these columns and all earlier values, or None if no greater form is needed."""
         found = [form_of(column) for column in columns]
         nulls = self.nulls or Form.NULLABLE in found
         plain = [Form.NUMBER if form is Form.NULLABLE else form for form in found]
@@ -56,7 +59,7 @@ class Cells:
         return cells
 
     def with_new_strings(self) -> Cells:
-        """Return the same cells without a string in them."""
+        """Return the same encoding without stored strings."""
         cells = Cells(self.kinds)
         cells.forms, cells.nulls = self.forms, self.nulls
         cells._begin_strings()
@@ -68,7 +71,7 @@ class Cells:
                 self.strings[place] = LongStrings(self.kinds[place])
 
     def pack(self, columns: Sequence[pa.Array], out: Words) -> None:
-        """Write columns that fit to `out`, width x rows and contiguous."""
+        """Write columns that fit into the forms to `out`, width x rows and contiguous."""
         at = self._null_words
         out[:at] = 0
         number = 0
@@ -87,7 +90,7 @@ class Cells:
                 pack(column, form, own)
 
     def unpack(self, words: Words, places: Sequence[int]) -> list[pa.Array]:
-        """Return some columns, by their places, of words that are width x rows."""
+        """Return the columns with the indexes `places`, decoded from words, width x rows."""
         firsts = np.cumsum([self._null_words, *(WIDTHS[form] for form in self.forms)]).tolist()
         found = []
         for place in places:

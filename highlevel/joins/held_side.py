@@ -16,7 +16,7 @@ Columns = dict[str, pa.Array]
 
 
 class HeldSide:
-    """Store a column of the result once, even if it is the time, a key and one of `others`."""
+    """One side. A column is stored once, even if it is the time, a key and a result column."""
 
     def __init__(self, spec: JoinSpec, port: Port, keys: Cells) -> None:
         """Create an empty side. Columns of the right input that a SEMI or ANTI join does not need are left out."""
@@ -33,7 +33,7 @@ class HeldSide:
         self.state = SideState(spec.window, keys, kinds, spec.kind.is_left_only and port is Port.LEFT)
 
     def of_batch(self, batch: pa.RecordBatch, rows: Words | None, only: set[str] | None = None) -> Columns:
-        """Return output columns of some rows of a batch."""
+        """Return result columns of the given rows of a batch."""
         places = None if rows is None else pa.array(rows)
         return {
             output: batch.column(name) if places is None else batch.column(name).take(places)
@@ -42,7 +42,7 @@ class HeldSide:
         }
 
     def of_held(self, rows: Words, only: set[str] | None = None) -> tuple[Words, Columns]:
-        """Return the times and output columns of rows held."""
+        """Return the times and result columns of stored rows."""
         outputs = [(name, output) for name, output in self.outputs if only is None or output in only]
         names = {name for name, _ in outputs}
         keys = [name for name in self.keys if name in names and name != self.time]

@@ -1,4 +1,4 @@
-"""A batch of one side of a join: which of its rows may have a partner, and their keys."""
+"""Batches of one side of a join: the rows that may have a match, and their keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lowlevel.plan import ARROW_TYPES
 
 @dataclass(frozen=True)
 class Arrived:
-    """Rows, their times, and a column for each key."""
+    """Rows of a batch with their times and one column for each key."""
 
     batch: pa.RecordBatch
     times: Words
@@ -42,7 +42,7 @@ class JoinInput:
         self.side = spec.side(port)
         self.expressions = [pair[port] for pair in spec.keys]
         found = [key_type(left.type, right.type) for left, right in spec.keys]
-        self.types = [each for each in found if each is not None]  # JoinSpec has refused others
+        self.types = [each for each in found if each is not None]  # JoinSpec raises an error for other types
         self.macs = [
             {column.name for column in columns_of(expression) if column.type is Type.MAC}
             for expression in self.expressions
@@ -54,7 +54,7 @@ class JoinInput:
         return [ARROW_TYPES[each] for each in self.types]
 
     def is_key(self, name: str) -> int | None:
-        """Return which key is just this column and holds all that it does."""
+        """Return the index of the key that is exactly this column with the same values, or None."""
         kind = self.side.schema.field(name).type
         for place, (expression, own) in enumerate(zip(self.expressions, self.kinds, strict=True)):
             if isinstance(expression, Column) and expression.name == name and own == kind and kind != pa.float64():
@@ -62,7 +62,7 @@ class JoinInput:
         return None
 
     def read(self, batch: pa.RecordBatch) -> tuple[Arrived, pa.RecordBatch]:
-        """Return the rows that may have a partner, and the rows that have none because a key is NULL or NaN."""
+        """Return the rows that may have a match, and the rows without a match because a key is NULL or NaN."""
         keys = [
             _key(batch, expression, kind, macs)
             for expression, kind, macs in zip(self.expressions, self.types, self.macs, strict=True)
@@ -80,7 +80,7 @@ class JoinInput:
 
 
 def _key(batch: pa.RecordBatch, expression: Expression, kind: Type, macs: set[str]) -> pa.Array:
-    """Return the values of a key. Values without an equal are NULL, and equal values have equal bits."""
+    """Return the values of a key. Values that equal no value become NULL, and equal values have equal bits."""
     if isinstance(expression, Column):
         column = batch.column(expression.name)
     else:

@@ -2,7 +2,7 @@
 
     row     link, time, key words, words of the result columns            row-major, one after the other
     link    bits 0..30   the next row of its chain
-            bit 31       whether it found a partner
+            bit 31       1 if the row has had a match
             bits 32..62  1 + the next row of its time list, or 0                    (`highlevel.joins.time_lists`)
     places  two in each int64, of 32 bits: 1 + the LAST row of a chain, 0 for an empty chain
 
@@ -27,7 +27,7 @@ NEXT = 2**31 - 1
 MATCHED = 2**31
 LIST = 32
 GOING = 2**31 - 1
-"""Parts of a link: the next row of the chain, the bit of a row with a partner, and the shift of the time list.
+"""Parts of a link: the next row of the chain, the bit of a row with a match, and the shift of the time list.
 
 GOING is stored in place of the time list while a row is removed; no list contains this value.
 """
@@ -36,7 +36,7 @@ AHEAD = 64
 """Rows whose memory is prefetched together."""
 
 FREE, USED = 0, 1
-"""Counters: rows on the stack of free ones, and rows of memory that were ever taken."""
+"""Counters: rows on the stack of free rows, and rows of memory that have been used at least once."""
 
 ROW, TURN, AT = 0, 1, 2
 """Position of an interrupted probe: its row, the first or second pane, and the next stored row (-1: a new chain)."""
@@ -44,7 +44,7 @@ ROW, TURN, AT = 0, 1, 2
 
 @helper
 def place_of(words, at, stride, keys, pane, mask):  # type: ignore[no-untyped-def]
-    """Return the place of the chain of the key `words[at], words[at + stride], …` in a pane."""
+    """Return the slot of the chain of the key `words[at], words[at + stride], …` in a pane."""
     mixed = np.uint64(pane) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(32)
     for key in range(keys):
@@ -86,8 +86,8 @@ def probe(  # type: ignore[no-untyped-def]
     """Write pairs of rows and stored rows with the same key and a time in `[low, high]`. Return their number.
 
     `words` is keys x rows, `ahead` has room for 2 x AHEAD, `probing` and `found` for `room`. With `once` a row has at
-    most one pair. With `fresh` stored rows with a partner are skipped. If there is no room, `at` contains the position
-    to continue at. At the end its row is `rows`.
+    most one pair. With `fresh` stored rows that have had a match are skipped. If there is no room, `at` contains the
+    position to continue at. At the end its row is `rows`.
     """
     count = 0
     for first in range(at[ROW], rows, AHEAD):
@@ -184,9 +184,9 @@ def insert(  # type: ignore[no-untyped-def]
 def remove(  # type: ignore[no-untyped-def]
     stored, width, keys, origin, pane, places, mask, gone, count, counters, free, ahead
 ):  # fmt: skip
-    """Take rows, which are in no list, out of their chains and put them on the stack of free ones, which has room.
+    """Remove rows from their chains and put them on the stack of free rows. The rows are in no time list.
 
-    One walk removes all such rows of its chain, so their order does not matter. Return their number.
+    One walk removes all these rows of its chain, so their order does not matter. Return their number.
     """
     for each in range(count):
         stored[gone[each] * width] |= GOING << LIST
@@ -255,7 +255,7 @@ def chain(stored, width, keys, origin, pane, rows, count, places, mask, ahead): 
 
 @kernel("i64(i64*, i64, i64*, i64, i64*)")
 def mark(stored, width, rows, count, out):  # type: ignore[no-untyped-def]
-    """Mark rows that have a partner. Write the rows without an earlier partner to `out` and return their number."""
+    """Mark rows that have a match. Write the rows without an earlier match to `out` and return their number."""
     found = 0
     for each in range(count):
         link = stored[rows[each] * width]

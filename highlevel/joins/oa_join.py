@@ -1,8 +1,8 @@
 """OA-Join: join the rows of two streams over windows, in any arrival order (Li 2008, §7.1).
 
-A row is matched with the stored rows of the other side, and stored if a partner may still arrive. So the later row of a
-pair finds the earlier one, once. The watermark of the OTHER side decides when a stored row is removed. If the join
-returns rows without a partner, they are emitted then.
+A row is compared with the stored rows of the other side, and stored if a match may still arrive. So each pair is found
+once, by its later row. The watermark of the OTHER side determines when a stored row is removed. If the join returns
+rows without a match, they are emitted at their removal.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Mask = npt.NDArray[np.bool_]
 class OAJoin:
     """A `GraphOperator` with the ports LEFT and RIGHT.
 
-    Rows below the watermark of their side are late: they are counted and dropped. A side without a watermark does not
-    cause removals.
+    Rows below the watermark of their side are late: they are counted and dropped. Without a watermark of
+    one side no row of the other side is removed.
     """
 
     def __init__(self, spec: JoinSpec, progress: Progress = Progress.LEFT) -> None:
@@ -65,7 +65,7 @@ class OAJoin:
 
     @property
     def rows_held(self) -> int:
-        """Rows of both sides that may still get a partner."""
+        """Number of rows of both sides that may still have a match."""
         return sum(side.state.held for side in self.sides.values())
 
     @property
@@ -74,7 +74,7 @@ class OAJoin:
         return self._keys.bytes + sum(side.state.bytes for side in self.sides.values())
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Emit the pairs of these rows with stored rows of the other port. Store them for later partners."""
+        """Emit the pairs of these rows with stored rows of the other port. Store these rows for later matches."""
         here = Port(port)
         self.received += batch.num_rows
         batch = self._in_time(here, batch)
@@ -126,7 +126,7 @@ class OAJoin:
         self._hold(here, arrived, words, matched, np.flatnonzero(holding))
 
     def _may_meet(self, here: Port, times: Words) -> Mask:
-        """Return a mask of the rows that may meet later rows."""
+        """Return a mask of the rows that later rows may match."""
         low = self.spec.window.expired(here, self.bounds[1 - here])
         return times >= low if low != END else np.zeros(len(times), np.bool_)
 
@@ -139,7 +139,7 @@ class OAJoin:
         self.stored += len(rows)
 
     def _key_words(self, keys: Sequence[pa.Array], rows: int) -> Words:
-        """Return the words of keys. Convert the stored rows if the keys need other cells."""
+        """Return the words of keys. Convert the stored rows if the keys need another encoding."""
         grown = self._keys.grown(keys)
         if grown is None and self._keys.bytes > 2 * self._strings_kept + LONG_BYTES:
             grown = self._keys.with_new_strings()
@@ -152,7 +152,7 @@ class OAJoin:
         return words
 
     def _passed(self, here: Port, arrived: Arrived, probing: Words, found: Words) -> Mask:
-        """Return for which pairs the residual is true."""
+        """Return a mask of the pairs for which the residual condition is true."""
         there = Port(1 - here)
         columns = self.sides[here].of_batch(arrived.batch, probing, self._tested)
         columns |= self.sides[there].of_held(found, self._tested)[1]
@@ -168,14 +168,14 @@ class OAJoin:
         yield from self._emit(columns, pick(times, arrived.times[probing]))
 
     def _alone(self, here: Port, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Emit rows of a batch without a partner."""
+        """Emit rows of a batch without a match."""
         for first in range(0, batch.num_rows, PAIRS):
             part = batch.slice(first, PAIRS)
             times = part.column(self.sides[here].time)
             yield from self._emit(self.sides[here].of_batch(part, None), times)
 
     def _alone_held(self, here: Port, rows: Words) -> Iterator[GraphItem]:
-        """Emit rows that are held without a partner."""
+        """Emit stored rows without a match."""
         times, columns = self.sides[here].of_held(rows)
         yield from self._emit(columns, times)
 
@@ -194,7 +194,7 @@ class OAJoin:
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[GraphItem]:
-        """Remove rows that later rows of this port cannot meet. Then emit a punctuation if the watermark has grown."""
+        """Remove rows that later rows of this port cannot match. Then emit a punctuation if the watermark has grown."""
         here, there = Port(port), Port(1 - port)
         if mark.low <= self.bounds[here]:
             return
@@ -222,7 +222,7 @@ class OAJoin:
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over bounds and rows."""
+        """Load the watermarks and the rows."""
         self.bounds = tables[BOUNDS]["bound"].to_pylist()
         self._said = tuple(low for low in tables[BOUNDS]["said"].to_pylist() if low is not None)
         for port, side in self.sides.items():

@@ -33,25 +33,25 @@ from highlevel.joins.window import JoinWindow
 
 SMALLEST = 64
 LARGE = 65_536
-"""Rows there is room for at first, and beyond which that grows by an eighth."""
+"""Initial room in rows, and the number of rows above which the room grows by an eighth."""
 
 PAIRS = 65_536
-"""Maximum pairs of a batch, for any number of partners per key."""
+"""Maximum pairs of a batch, for any number of matches per key."""
 
 INTERVALS = 4096
-"""Minimum number of time lists per pane. The list in which a watermark ends is then a small part of the pane."""
+"""Minimum number of time lists per pane, so that a watermark walks only a small part of the pane."""
 
 LONG_BYTES = 2**20
-"""Bytes of long strings of removed rows that may stay in addition to the size of the others."""
+"""Bytes of long strings of removed rows that may remain in addition to the size of the other strings."""
 
 Flags = npt.NDArray[np.uint8]
 
 
 class SideState:
-    """Rows with their time, key words, the columns `kinds`, and the bit for a partner.
+    """Rows with their time, key words, columns of the types `kinds`, and a bit for rows that have had a match.
 
-    With `spent` a row is done after its first partner: it stays until it expires, but is not matched again. A probe
-    copies no stored rows, and a new row uses the room of a removed row.
+    With `spent` a row is matched only once: afterwards it is stored until it expires, but probes skip it. A probe
+    copies no stored rows, and a new row uses the memory of a removed row.
     """
 
     def __init__(self, window: JoinWindow, keys: Cells, kinds: Sequence[pa.DataType], spent: bool) -> None:
@@ -76,17 +76,17 @@ class SideState:
 
     @property
     def held(self) -> int:
-        """Number of rows that may still get a partner."""
+        """Number of rows that may still have a match."""
         return self.count - self.done
 
     @property
     def bytes(self) -> int:
-        """Memory of rows, places and long strings of columns. Strings of keys are in `keys`."""
+        """Memory of rows, slots and long strings of columns. The encoding `keys` counts the strings of keys."""
         return int(self._stored.nbytes + self._places.nbytes + self._free.nbytes) + self.cells.bytes
 
     @property
     def _hashed(self) -> tuple[int, int, int]:
-        """Key words, and how time is cut into panes."""
+        """Number of key words, and the origin and length of panes."""
         return self.keys.width, self.window.origin, self.window.pane
 
     @property
@@ -94,9 +94,9 @@ class SideState:
         return 2 * len(self._places) - 1
 
     def probe(self, words: Words, low: Words, high: Words, once: bool) -> Iterator[tuple[Words, Words]]:
-        """Yield pairs of rows and of rows held, with equal keys and times in `[low, high]`, up to PAIRS at a time.
+        """Yield pairs of rows and stored rows with equal keys and times in `[low, high]`, up to PAIRS at a time.
 
-        The arrays are valid until the next pair of arrays is requested. With `once` each row has one pair at most.
+        The arrays are valid until the next pair of arrays is requested. With `once` a row has at most one pair.
         """
         rows = len(low)
         if self.held == 0 or rows == 0:
@@ -112,7 +112,7 @@ class SideState:
                 yield room[0, :count], room[1, :count]
 
     def mark(self, rows: Words) -> Words:
-        """Mark stored rows as having a partner. Return the rows that had none before."""
+        """Mark stored rows as matched. Return the rows that were not marked before."""
         out = np.empty(len(rows), np.int64)
         count = mark(self._stored, self._stored.shape[1], np.ascontiguousarray(rows), len(rows), out)
         if self.spent:
@@ -120,7 +120,7 @@ class SideState:
         return out[:count]
 
     def add(self, words: Words, times: Words, matched: Flags, columns: Sequence[pa.Array]) -> None:
-        """Hold rows, with their key words (width x rows) and the other columns."""
+        """Store rows, with their key words (width x rows) and the other columns."""
         rows = len(times)
         if rows == 0:
             return
@@ -146,7 +146,7 @@ class SideState:
             self._lists.list_anew(self._stored, every, self._stored[every, TIME], length)
 
     def _make_room(self, rows: int) -> None:
-        """Make room for `rows` more rows, and for the same number of places as rows."""
+        """Make room for `rows` more rows, and for the same number of slots as rows."""
         used, capacity = int(self._counters[USED]), len(self._stored)
         if self.count + rows >= NEXT:
             raise MemoryError(
@@ -173,7 +173,7 @@ class SideState:
         return rows
 
     def expire(self, low: int, lone: bool) -> Iterator[Words]:
-        """Remove the rows before `low`. With `lone`, yield the removed rows without a partner before their removal.
+        """Remove the rows before `low`. With `lone`, yield the removed rows without a match before their removal.
 
         The arrays are valid until the next array is requested. The caller must exhaust the iterator.
         """
@@ -201,7 +201,7 @@ class SideState:
             self.lay_out(self.keys, self.cells.with_new_strings())
 
     def lay_out(self, keys: Cells, cells: Cells) -> None:
-        """Hold the same rows in other cells, in as little memory as they need."""
+        """Convert the stored rows to other encodings, in as little memory as possible."""
         rows = self._all()
         words = self._gathered(rows)
         matched = (words[LINK] & MATCHED != 0).view(np.uint8)
@@ -231,12 +231,12 @@ class SideState:
     def read(
         self, rows: Words, keys: Sequence[int], columns: Sequence[int]
     ) -> tuple[Words, list[pa.Array], list[pa.Array]]:
-        """Return of rows held their times, and some key columns and others, by their places."""
+        """Return the times of stored rows, and the key columns and other columns with the given indexes."""
         words = self._gathered(rows)
         return words[TIME].copy(), self._key_columns(words, keys), self._columns(words, columns)
 
     def every(self) -> tuple[Words, Flags, list[pa.Array], list[pa.Array]]:
-        """Return of all rows that are not done their times, whether they found a partner, key columns and others."""
+        """Return all rows that may still have a match: their times, match bits, key columns and other columns."""
         words = self._gathered(self._all())
         matched = words[LINK] & MATCHED != 0
         if self.spent:

@@ -20,7 +20,7 @@ MAX_TS, MIN_TS = "max_ts", "min_ts"
 
 
 class JoinKind(StrEnum):
-    """Rows in the result: pairs, also rows of a side without a partner, or left rows with (or without) a partner."""
+    """Rows in the result: pairs, also rows of a side without a match, or only left rows with (or without) a match."""
 
     INNER = "INNER"
     LEFT = "LEFT"
@@ -35,7 +35,7 @@ class JoinKind(StrEnum):
         return self in (JoinKind.SEMI, JoinKind.ANTI)
 
     def keeps(self, side: Port) -> bool:
-        """Return True if rows of `side` without a partner are in the result."""
+        """Return True if rows of `side` without a match are in the result."""
         keeping = (JoinKind.LEFT, JoinKind.ANTI) if side is Port.LEFT else (JoinKind.RIGHT,)
         return self is JoinKind.FULL or self in keeping
 
@@ -52,14 +52,14 @@ class Progress(StrEnum):
 
 @dataclass(frozen=True)
 class Side:
-    """One input: its schema, the column of its time (int64, ns), and which columns leave, under which names."""
+    """One input: its schema, its time column (int64, ns), and its result columns as (column, name in the result)."""
 
     schema: pa.Schema
     time: str
     columns: tuple[tuple[str, str], ...]
 
     def __post_init__(self) -> None:
-        """Refuse columns that the input does not have."""
+        """Raise ValueError for columns that the input does not have."""
         for name in (self.time, *(name for name, _ in self.columns)):
             if name not in self.schema.names:
                 raise ValueError(f"no column {name!r} in a join's input, which has {', '.join(self.schema.names)}")
@@ -68,12 +68,12 @@ class Side:
 
     @property
     def time_output(self) -> str | None:
-        """The name under which the time leaves, if it does."""
+        """The name of the time in the result, or None if it is not a result column."""
         return next((output for name, output in self.columns if name == self.time), None)
 
     @property
     def fields(self) -> list[pa.Field]:
-        """The columns that leave."""
+        """The result columns of this input."""
         return [pa.field(output, self.schema.field(name).type) for name, output in self.columns]
 
 

@@ -1,4 +1,4 @@
-"""Rows of one side of a join by time, so that a watermark removes rows without a walk over the others.
+"""Rows of one side of a join by time, so that a watermark removes rows without a walk over all rows.
 
 Time is divided into intervals. The rows of an interval form a list through their links (`highlevel.joins.kernels`). The
 lists are in a map, so gaps of years cost no memory. A watermark removes whole lists and walks only the list in which it
@@ -18,17 +18,20 @@ from highlevel.joins.kernels import LIST, TIME
 from lowlevel.punctuation import END
 
 FEWEST, MOST = 64, 4096
-"""Rows of a list, on average, between which the length of intervals stays."""
+"""Smallest and largest average number of rows per list. Outside these limits the length of the intervals changes."""
 
 FEW_LISTS = 16
 STEP = 8
 DENSE = 4096
-"""Intervals from the first to the last of a batch up to which they are counted through."""
+"""Maximum number of intervals between the first and the last row of a batch for which an array of counts is used."""
 
 
 @kernel("i64(i64*, i64, i64*, i64, i64*, i64*, i64*, i64*)")
 def enlist(stored, width, rows, count, lists, firsts, least, lengths):  # type: ignore[no-untyped-def]
-    """Put each row in front of its list: 1 + the first row of each, their least times, and how long they are."""
+    """Put each row at the front of its list.
+
+    Per list `firsts` has 1 + its first row, `least` its smallest time, `lengths` its length.
+    """
     for each in range(count):
         base = rows[each] * width
         place = lists[each]
@@ -66,7 +69,7 @@ def take_lists(stored, width, firsts, ends, lists, gone):  # type: ignore[no-unt
 def take_before(stored, width, first, low, gone, left):  # type: ignore[no-untyped-def]
     """Remove the rows before `low` from a list and write them to `gone`. Return their number.
 
-    `left` becomes 1 + the first row that is left, or 0, and the least time of those.
+    `left` receives 1 + the first remaining row, or 0, and the smallest remaining time.
     """
     count = 0
     left[0] = 0
@@ -89,10 +92,10 @@ class TimeLists:
     """The lists of a side. Intervals are at least `shortest` ns long."""
 
     def __init__(self, shortest: int) -> None:
-        """Hold no row."""
+        """Create empty lists."""
         self.shortest = shortest
         self.length = shortest
-        self.lists: dict[int, tuple[int, int, int]] = {}  # by interval: 1 + the first row, the least time, how long
+        self.lists: dict[int, tuple[int, int, int]] = {}  # by interval: 1 + first row, smallest time, length
         self._order: list[int] = []  # a heap of intervals
         self._left = np.zeros(2, np.int64)
 
@@ -113,7 +116,7 @@ class TimeLists:
         self.add(stored, rows, times)
 
     def add(self, stored: Words, rows: Words, times: Words) -> None:
-        """Take in rows that are stored, at least one."""
+        """Add stored rows, at least one."""
         intervals = times // self.length
         first, last = int(intervals.min()), int(intervals.max())
         if last - first < DENSE:
@@ -136,7 +139,7 @@ class TimeLists:
         self.lists.update(zip(names, found, strict=True))
 
     def take(self, stored: Words, low: int) -> Words:
-        """Take out the rows before `low`, all at the END, and return them, roughly by their times."""
+        """Remove the rows before `low`, or all rows if `low` is END. Return them, roughly in the order of time."""
         whole = []
         while self._order and (low == END or (self._order[0] + 1) * self.length <= low):
             whole.append(self.lists.pop(heappop(self._order)))
@@ -159,7 +162,7 @@ class TimeLists:
         return gone[: total + count]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all rows."""
         self.lists = {}
         self._order = []
         self.length = self.shortest

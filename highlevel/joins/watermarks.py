@@ -1,15 +1,15 @@
 """Watermarks of a join, computed from the watermarks of its inputs (Li 2008, §7, with its errata corrected).
 
-Each future result contains a new row of a side: a left row with time b0 or later, or a right row with time b1 or later.
-Its partner may be a stored row that is not expired. So, `expired` and `beyond` as in `highlevel.joins.window`:
+Every future result contains a new row: a left row at or after b0, or a right row at or after b1. Its match may be a
+stored row that is not expired. With `expired` and `beyond` of `highlevel.joins.window` this gives:
 
     left time   >= min(b0, expired(left, b1)) =: L          right time >= min(b1, expired(right, b0)) =: R
     not (left time < b0 and right time < b1): a joint watermark, limited for pairs that are in a window to
         (min(b0, beyond(left, b1)), min(b1, beyond(right, b0)))
     later time  >= max(L, R, min(b0, b1))                    earlier time >= min(L, R)
 
-A row without a partner has one time only, bounded by L or R. The joint watermark advances even if one side is
-permanently ahead. The limit avoids repetitions when it grows only in a region without windows.
+A row without a match has only one time, bounded by L or R. The joint watermark advances even if one side is permanently
+ahead. The limit avoids a new punctuation if the watermark grows only where no pair is possible.
 """
 
 from __future__ import annotations

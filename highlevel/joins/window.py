@@ -1,4 +1,4 @@
-"""Windows of joins: pairs of times that may meet (Li 2008, §5.2.1, with the ranges of its algorithm).
+"""Windows of joins: pairs of times that match (Li 2008, §5.2.1, with the ranges of its algorithm).
 
 With d = right.ts - left.ts a left row can be joined for RANGE0, and a right row for RANGE1:
 
@@ -6,14 +6,14 @@ With d = right.ts - left.ts a left row can be joined for RANGE0, and a right row
     HALF_OPEN   -R1 <= d <  R0
     OPEN        -R1 <  d <  R0
 
-Times are whole ns, so each of them is a closed band `low <= d <= high`. Methods of a window:
+Times are whole ns, so each of these bands is a closed interval `low <= d <= high`. Methods of a window:
 
     meets(side, t)         closed interval of the other side's times that a row at t may meet
     expired(side, bound)   rows of `side` before this time meet no row of the other side from `bound`: remove them
     beyond(side, bound)    rows of `side` from this time meet no row of the other side before `bound`
 
-All three rise with their argument. `origin` and `pane` cut time into intervals such that no `meets` reaches into more
-than two of them.
+The results of all three rise with their argument. `origin` and `pane` divide time into panes. An interval of `meets`
+overlaps at most two panes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lowlevel.punctuation import BEGINNING, END
 Times = npt.NDArray[np.int64]
 
 LONGEST = 2**59
-"""ns: no range is longer, 18 years."""
+"""Largest range, in ns: 18 years."""
 
 
 class Port(IntEnum):
@@ -64,7 +64,7 @@ class Band:
 
     @property
     def low(self) -> int:
-        """The least d."""
+        """Smallest d."""
         return -self.right_range + (self.boundary is Boundary.OPEN)
 
     @property
@@ -101,7 +101,7 @@ class Band:
 class Tumbling:
     """Windows of one length, counted from `origin`: window w of the left meets window w + `shift` of the right.
 
-    Such as shift = -1: each minute of the left with the minute before it of the right.
+    For example shift = -1: each minute of the left side matches the previous minute of the right side.
     """
 
     length: int
@@ -149,5 +149,5 @@ def _moved(times: Times, distance: int) -> Times:
 
 
 def _within(bound: int, found: int) -> int:
-    """Return the derived bound `found`, but keep BEGINNING and END of `bound`."""
+    """Return the derived bound `found`, or `bound` itself if it is BEGINNING or END."""
     return bound if bound in (BEGINNING, END) else min(max(found, BEGINNING), END)

@@ -2,9 +2,9 @@
 
     window w contains every t with  origin + (w+1)*slide - range <= t < origin + (w+1)*slide,  w >= 0
 
-Panes divide RANGE and SLIDE, so a pane is completely inside or outside a window and its start decides. All partials
-have arrived before the first result, so they are sorted by pane and a window is one run of them. This operator shares
-no code with `highlevel.sliding`: the batch engine is a second implementation of windows.
+Panes divide RANGE and SLIDE, so a pane is completely inside or outside a window, and its start determines which. All
+partials have arrived before the first result, so they are sorted by pane and a window is one run of them. This operator
+shares no code with `highlevel.sliding`: the batch engine is a second implementation of windows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FiniteWindows:
     late = late_rows = 0
 
     def __init__(self, aggregation: Aggregation, window: SlidingWindow) -> None:
-        """Compute the windows of `aggregation`, which are `window`."""
+        """Compute `aggregation` over the windows of `window`."""
         self._aggregation = aggregation
         self._window = window
         self._partials: list[pa.RecordBatch] = []
@@ -50,7 +50,7 @@ class FiniteWindows:
         return sum(batch.nbytes for batch in self._partials)
 
     def open_windows(self) -> Ranges:
-        """Return no windows: they are known at the end of the input."""
+        """Return no windows, because they are computed at the end of the input."""
         return []
 
     def take_closed_windows(self) -> Ranges:

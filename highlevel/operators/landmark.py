@@ -3,9 +3,9 @@
 Partials wait by slide until a punctuation closes it. Then the slides are added to the totals, the oldest first. So a
 gap of years costs no time, and the cap keeps the groups of the earliest slides, independent of the arrival order.
 
-A late row belongs to a closed slide. It is counted, and left out of the windows that were emitted before it arrived.
-All later windows contain it: the next closing slides add it to the totals first. A late row never causes a result for a
-closed slide.
+A late row belongs to a closed slide. It is counted, and missing in the windows that were emitted before it arrived. All
+later windows contain it, because it is added to the totals before the next slide. A late row never causes a result for
+a closed slide.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LandmarkTotals:
 
     @property
     def count(self) -> int:
-        """Groups held."""
+        """Number of stored groups."""
         return self.keys.count
 
     @property
@@ -89,7 +89,7 @@ class LandmarkTotals:
         return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
     def _in_order(self, batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return some rows' places in the order of their groups."""
+        """Return the row indexes `places` in the order of the rows' groups."""
         groups = batch.select(self.groups).take(pa.array(places))
         columns: list[pa.Array] = []
         for column in groups.columns:
@@ -135,8 +135,8 @@ class LandmarkAggregate:
         self.what = accumulated(subaggregates)
         self.slides: dict[int, Slide] = {}
         self.totals: LandmarkTotals | None = None
-        self._restored: pa.Table | None = None  # the totals of a snapshot, as long as they are the same
-        self.closed = 0  # slides with a smaller number are
+        self._restored: pa.Table | None = None  # the totals of the last snapshot, if unchanged since
+        self.closed = 0  # slides with a smaller number are closed closed
         self.received = 0
         self.outside = 0
         self.late = 0
@@ -153,7 +153,7 @@ class LandmarkAggregate:
         return waiting + (0 if self.totals is None else self.totals.bytes)
 
     def open_windows(self) -> Ranges:
-        """The ids of the windows whose last slide holds rows and is not closed."""
+        """Return the IDs of the windows whose last slide contains rows and is not closed."""
         return unite((number, number + 1) for number in self.slides if number >= self.closed)
 
     def take_closed_windows(self) -> Ranges:
@@ -173,7 +173,7 @@ class LandmarkAggregate:
         self.late += int(np.count_nonzero(late))
         if self._count_of_rows is not None:
             self.late_rows += int(batch.column(self._count_of_rows).to_numpy()[late].sum())
-        if self.closed == INT_MAX:  # after the end there is no window that a row could be in
+        if self.closed == INT_MAX:  # the input has ended: every window is final
             return iter(())
         batch = batch.select(self.names).append_column(PARTIALS, pa.array(np.ones(len(numbers), np.int64)))
         order = np.argsort(numbers, kind="stable")
@@ -201,7 +201,7 @@ class LandmarkAggregate:
         return slide.batches[0]
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Emit the totals after each slide that ends by the mark and has rows, and promise the end of the last."""
+        """Emit the totals after each slide that ends by the watermark and has rows, then the new watermark."""
         closed = INT_MAX if mark.low == END else (mark.low - self.window.origin) // self.window.slide
         if closed <= self.closed:
             return
@@ -216,7 +216,7 @@ class LandmarkAggregate:
         yield mark if mark.low == END else Punctuation(mark.link, self.window.bounds(closed - 1)[1])
 
     def _add(self, batch: pa.RecordBatch) -> LandmarkTotals:
-        """Take the merged partials of a slide into the totals."""
+        """Add the merged partials of a slide to the totals."""
         if self.totals is None:
             self.totals = LandmarkTotals(batch.schema, self.groups, self.what, self.window.cap)
         self._restored = None
@@ -246,7 +246,7 @@ class LandmarkAggregate:
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         for name, table in tables.items():
             if name == CLOSED:
                 self.closed = table[CLOSED][0].as_py()

@@ -9,13 +9,13 @@ import pyarrow as pa
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 UNION = "*"
-"""The link that punctuation of a union speaks for."""
+"""The link name in punctuation of a union."""
 
 
 class Meld:
     """Pass rows through at once, and emit the smallest watermark of the inputs once.
 
-    An input without a watermark holds the result back. State: one value per input.
+    Without a watermark of every input there is no watermark. State: one value per input.
     """
 
     def __init__(self, inputs: int) -> None:
@@ -24,7 +24,7 @@ class Meld:
         self.promised = BEGINNING
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Pass on."""
+        """Pass the rows on."""
         yield batch
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:

@@ -11,16 +11,16 @@ from lowlevel.punctuation import Item, Punctuation
 
 
 class Operator(Protocol):
-    """The contract that each operator keeps and is tested for.
+    """The contract of every operator; a test checks it.
 
-    No row leaves after a punctuation that covers it. Punctuations are monotone and emitted only if they grow (operators
-    without state may repeat one). None is swallowed, even if there is no result. Every arrival order that respects the
-    punctuation gives the same multiset of results. State is purged as soon as punctuation allows. `restore(snapshot())`
-    changes nothing. Not thread safe.
+    No row is emitted after a punctuation that covers it. Punctuations are monotone and emitted only if they grow
+    (operators without state may repeat one). A new punctuation is passed on even if there is no result. Every arrival
+    order that respects the punctuation gives the same multiset of results. State is purged as soon as punctuation
+    allows. `restore(snapshot())` changes nothing. Not thread safe.
     """
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Take the rows that arrived on input `port`."""
+        """Process rows of input `port`."""
         ...
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:

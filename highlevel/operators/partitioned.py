@@ -67,7 +67,7 @@ class PartitionedAggregate:
         return self.panes.bytes + (0 if self.lives is None else self.lives.bytes)
 
     def open_windows(self) -> int:
-        """Return the number of windows that hold rows and wait for more. Each partition has separate windows."""
+        """Return the number of windows that contain rows and wait for more. Each partition has separate windows."""
         if self.lives is None:
             return 0
         ends = (self.lives.counts - 1 + self.window.range) // self.window.slide_rows
@@ -102,7 +102,7 @@ class PartitionedAggregate:
             yield Punctuation(UNION, wid * self.window.slide_rows)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Forget partitions that are idle, at the end all, and emit their windows as they are."""
+        """Remove idle partitions, at the end all partitions, and emit their incomplete windows."""
         if mark.low <= self.low:
             return
         self.low = mark.low
@@ -127,7 +127,7 @@ class PartitionedAggregate:
             self.panes.renumber(numbers)
 
     def _bounded(self, found: pa.RecordBatch, lives: Lives) -> pa.RecordBatch:
-        """Give windows their bounds, and lives the names of their partitions.
+        """Add the bounds of windows and the columns of their partitions.
 
         With IDLE several lives of a partition may close in one batch, and their windows have equal bounds. So
         WINDOW_INSTANCE contains the number of the life.
@@ -152,7 +152,7 @@ class PartitionedAggregate:
         return tables if held is None else tables | {OPEN: pa.Table.from_batches([held])}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         if PARTITIONS not in tables:
             return
         kinds = [tables[PARTITIONS].schema.field(name).type for name in self.partition]

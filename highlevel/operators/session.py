@@ -8,8 +8,8 @@ apart. A partial between two sessions joins them. The cost of a session does not
         it is less than GAP after the newest emitted session of its group; or
         it would be a separate session that is final by the watermark
 
-A row below the promise whose session is open is not late. A partial with a row at or above the watermark is never late.
-It begins or joins an open session, even if another of its rows is near an emitted session.
+A row below the watermark is not late if its session is open. A partial with a row at or above the watermark is never
+late. It begins or joins an open session, even if another of its rows is near an emitted session.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class OpenSessions:
             for each in columns.others
         ]
         self.slots = np.full((5, 0), NOBODY)  # first, last, newer, older, group
-        self.groups = np.full((2, 0), NOBODY)  # a slot of the group, the last time that was answered
+        self.groups = np.full((2, 0), NOBODY)  # a slot of the group, the last time of its newest emitted session
         self._free = np.empty(0, np.int64)
         self._free_count = np.zeros(1, np.int64)
-        self._least = FREE  # no session that is open has a smaller last time
+        self._least = FREE  # lower bound of the last times of open sessions
         self._many_groups = SMALLEST
 
     @classmethod
@@ -172,7 +172,7 @@ class OpenSessions:
         return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
     def _reserve(self, rows: int) -> None:
-        """Have room for the groups seen, and for `rows` more sessions."""
+        """Make room for all known groups and for `rows` more sessions."""
         known, wanted = self.groups.shape[1], self.keys.count
         if wanted > known:
             more = max(wanted - known, known // 2, SMALLEST)
@@ -192,7 +192,7 @@ class OpenSessions:
                 each.reserve(slots + more)
 
     def _give_up(self, slots: Words) -> None:
-        """Let others have some slots."""
+        """Release slots for other sessions."""
         self.slots[1, slots] = FREE
         for each in self.accumulators:
             each.words[:, slots] = np.array(each.starts)[:, None]
@@ -229,7 +229,7 @@ class SessionAggregate:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the sessions held."""
+        """Bytes of the stored sessions."""
         return 0 if self.sessions is None else self.sessions.bytes
 
     def open_windows(self) -> int:
@@ -281,7 +281,7 @@ class SessionAggregate:
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         self.low = tables[LOW][LOW][0].as_py()
         if OPEN in tables:
             self._hold(_batch(tables[OPEN]), _batch(tables[ANSWERED]))

@@ -1,4 +1,4 @@
-"""Kernels over the sessions that are open: slots, linked per group in the order of time.
+"""Kernels over open sessions: slots that are linked per group in the order of time.
 
     at[group] ──► slot        newer[slot] ──► … ──► NOBODY       each GAP or more after the one older than it
                               older[slot] ──► … ──► NOBODY
@@ -20,10 +20,10 @@ NOBODY = -1
 """No slot."""
 
 FREE = INT_MAX
-"""The end of a slot that no session has."""
+"""The end in a free slot."""
 
 NEVER = -(2**62)
-"""Answered of a group that no session was answered of: before all times."""
+"""Value of `answered` for a group without an emitted session: before all times."""
 
 
 @kernel("i64(i64*, i64*, i64*, i64, i64, i64, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*, i64*)")

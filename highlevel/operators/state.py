@@ -16,7 +16,7 @@ class Part(Protocol):
         ...
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         ...
 
 

@@ -28,10 +28,10 @@ from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate
 
 LONG = 8192
-"""Rows of RANGE beyond which a window is cheaper here: measured, a call for each window against 0.2 us for each row."""
+"""Rows of RANGE above which this operator is cheaper: measured, one call per window instead of 0.2 us per row."""
 
 NUMBERS = "numbers"
-"""The table of a snapshot that has the number of the next row."""
+"""The table of a snapshot with the number of the next row."""
 
 
 class TupleAggregate:
@@ -53,11 +53,11 @@ class TupleAggregate:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the partials held."""
+        """Bytes of the stored partials."""
         return self.sliding.bytes
 
     def open_windows(self) -> Ranges:
-        """The ids of the windows that hold rows and wait for more."""
+        """Return the IDs of the windows that contain rows and wait for more."""
         return self.sliding.open_windows()
 
     def take_closed_windows(self) -> Ranges:
@@ -86,10 +86,10 @@ class TupleAggregate:
             yield from self.sliding.punctuate(port, mark)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """State of the windows, and the number of the next row."""
+        """Return the state of the windows, and the number of the next row."""
         return self.sliding.snapshot() | {NUMBERS: pa.table({"next": [self.next]})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         self.next = tables[NUMBERS]["next"][0].as_py()
         self.sliding.restore({name: table for name, table in tables.items() if name != NUMBERS})

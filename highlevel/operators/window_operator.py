@@ -22,8 +22,8 @@ class WindowOperator(Operator, Protocol):
     """Process partials and watermarks in ns; emit the merged partials of final windows.
 
     Rows of the result: `window_start, window_end`, the groups, the merged sub-aggregates, and `WINDOW_INSTANCE` if
-    different windows of a group can have equal bounds. The emitted watermark W is about results: no later row has a
-    `window_end` at or below W. All rows of a window that groups share are in one batch, except late rows.
+    different windows of a group can have equal bounds. The emitted watermark W is a bound of results: no later row has
+    a `window_end` at or below W. All rows of a window that groups share are in one batch, except late rows.
     """
 
     @property
@@ -38,7 +38,7 @@ class WindowOperator(Operator, Protocol):
 
     @property
     def late(self) -> int:
-        """Times a partial was left out of a window because that was final."""
+        """Number of times that a partial missed a window because the window was final."""
         ...
 
     @property
@@ -48,13 +48,13 @@ class WindowOperator(Operator, Protocol):
 
     @property
     def bytes(self) -> int:
-        """Bytes of the state held."""
+        """Bytes of the state."""
         ...
 
     def open_windows(self) -> Ranges | int:
-        """Windows that hold rows and are not final.
+        """Return the windows that contain rows and are not final.
 
-        Return ranges of IDs if several partitions have the same windows, otherwise the number of windows.
+        The result is ranges of IDs if several partitions have the same windows, otherwise the number of windows.
         """
         ...
 

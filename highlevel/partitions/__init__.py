@@ -1,5 +1,5 @@
 """Windows of a number of rows per partition: counting, the partials of open windows, and closing.
 
-rows of single rows ──► lives: which partition, which of its rows ──► open panes ──► windows, a life at a time
-                        (`lives`, `kernels`)                          (`open_panes`)
+single rows ──► lives: the partition and the number of each row ──► open panes ──► windows, one life after the other
+                (`row_counters`, `kernels`)                         (`open_panes`)
 """

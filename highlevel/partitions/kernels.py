@@ -1,7 +1,7 @@
 """Kernels over partitions that count their own rows.
 
-A *life* of a partition is a range of rows that is counted from 0: all its rows, or with IDLE the rows between two
-pauses. `current[partition]` is its life, or NOBODY.
+A *life* of a partition is a range of rows that are numbered from 0. Without IDLE it contains all rows of the partition,
+with IDLE the rows between two pauses. `current[partition]` is its current life, or NOBODY.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def rank_rows(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write the life of each row, and its number in the life, in row order. Return the number of known lives.
 
-    A row that is `idle` ns or more later than the newest of its partition begins another life. `partition_of`, `counts`
-    and `newest` are indexed by life. `known` is the number of lives; the arrays have room for one more per row.
+    A row that is `idle` ns or more later than the newest row of its partition begins another life. `partition_of`,
+    `counts` and `newest` are indexed by life. `known` is the number of lives. The arrays have room for `known + rows`.
     """
     for row in range(rows):
         partition = partitions[row]
@@ -42,10 +42,10 @@ def rank_rows(  # type: ignore[no-untyped-def]
 def closing_windows(  # type: ignore[no-untyped-def]
     lives, panes, rows, pane, range_, slide, reported, final, first, counts
 ):  # fmt: skip
-    """Write in which windows each partial is that are final and not reported: `counts` of them from `first` on.
+    """Write the final and not yet reported windows of each partial: `counts[i]` windows from window `first[i]` on.
 
     `panes` are of `pane` rows. Window ids below `final[life]` are final, those below `reported[life]` are reported.
-    Return how many partials are in no later window.
+    Return the number of partials that are in no later window.
     """
     over = 0
     for row in range(rows):

@@ -1,8 +1,8 @@
-"""State of open windows: partials of panes of rows, in chunks of falling sizes.
+"""State of open windows: partials of panes of rows, in chunks of decreasing sizes.
 
-New partials are the last chunk. A last chunk of at least half the size of the chunk before is merged with it, without
-the partials of closed windows. So there are few chunks, and a partial is merged O(log n) times. Memory is at most twice
-the partials of open windows, or of a batch.
+New partials are the last chunk. If the last chunk has at least half the size of the previous chunk, both are merged,
+and partials of closed windows are dropped. So there are few chunks, and a partial is merged O(log n) times. Memory is
+at most twice the partials of open windows, or of a batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EXPANDED = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """Partials of one chunk that are in windows that are final: their places, first windows and numbers of windows."""
+    """Partials of one chunk that are in final windows: row indexes, lives, first windows and numbers of windows."""
 
     batch: pa.RecordBatch
     places: Words

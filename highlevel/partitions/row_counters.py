@@ -1,4 +1,4 @@
-"""Who is counted: partitions, their lives, and how many rows each has had."""
+"""Partitions, their lives, and the number of rows of each life."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Lives:
     def __init__(self, kinds: Sequence[pa.DataType], idle: int | None) -> None:
         """Create an empty table for partition columns of these types.
 
-        A pause of `idle` ns ends a life; with None lives never end.
+        A pause of `idle` ns ends a life. With None lives never end.
         """
         self.idle = INT_MAX if idle is None else idle
         self.keys = Keys(kinds)
@@ -48,7 +48,7 @@ class Lives:
 
     @property
     def counts(self) -> Words:
-        """Rows that each life has had."""
+        """Number of rows of each life."""
         return self._lives[COUNTS, : self.known]
 
     @property
@@ -58,11 +58,11 @@ class Lives:
 
     @property
     def going_on(self) -> npt.NDArray[np.bool_]:
-        """Mask of the lives that the next row of their partition belongs to."""
+        """Mask of the current lives: the next row of their partition belongs to them."""
         return self._current[self._lives[PARTITION_OF, : self.known]] == np.arange(self.known)
 
     def rank(self, columns: Sequence[pa.Array], times: Words) -> tuple[Words, Words]:
-        """Return the life and the number in it of each of some rows, which are in the order of arrival."""
+        """Return the life of each row, and its number in this life. The rows are in the order of arrival."""
         rows = len(times)
         partitions = self.keys.of(columns, rows)
         self._current = _longer(self._current, self.keys.count, NOBODY)
@@ -79,7 +79,7 @@ class Lives:
         return lives, ranks
 
     def fall_silent(self, low: int) -> None:
-        """End the lives whose next row would begin another, as no row is older than `low` (ns) any more."""
+        """End the lives that are idle at the watermark `low` (ns): their partition's next row begins another life."""
         before = max(INT_MIN, low - self.idle)
         silent = np.flatnonzero(self.going_on & (self._lives[NEWEST_OF, : self.known] <= before))
         self._current[self._lives[PARTITION_OF, silent]] = NOBODY
@@ -89,7 +89,7 @@ class Lives:
         self._current[:] = NOBODY
 
     def final(self, window: SlidingWindow) -> Words:
-        """Return of each life the first window that is not final: it waits for rows."""
+        """Return the first window of each life that is not final."""
         counts = self.counts
         return np.where(self.going_on, counts // window.slide, (counts - 1 + window.range) // window.slide)
 
@@ -126,7 +126,7 @@ class Lives:
         return pa.Table.from_arrays([*columns, *counted], names=[*names, COUNT, NEWEST])
 
     def restore(self, table: pa.Table, window: SlidingWindow) -> None:
-        """Take over the lives of a snapshot, the first row is life 0."""
+        """Load the lives of a snapshot. The first row is life 0."""
         for batch in table.combine_chunks().to_batches():
             *columns, counts, newest = batch.columns
             before = self.known

@@ -1,4 +1,4 @@
-"""A plan cut into fragments that run in partitions, so that several processes share a query.
+"""A plan divided into fragments, so that several processes run one query.
 
 Rows are *repartitioned*: sent to partitions by the values of a key. A join needs rows of equal keys in one partition,
 an aggregation the rows of a group. An edge is cut if no partition key of the input serves the node that reads it:
@@ -25,7 +25,7 @@ from lowlevel.plan import LowLevelPlan
 
 @dataclass(frozen=True)
 class FragmentInput(Leaf):
-    """A leaf of a fragment: the rows of the source with this `number`, which are those of the node `origin`."""
+    """A leaf of a fragment: the rows of source `number`, with the columns and time columns of its origin."""
 
     number: int = 0
     origin_columns: tuple[Column, ...] = ()
@@ -44,7 +44,7 @@ class FragmentInput(Leaf):
 
 @dataclass(frozen=True)
 class Source:
-    """Rows for fragments, partitioned by `key`: of a leaf of the query or of a fragment, by its number."""
+    """Rows for fragments, partitioned by `key`. They are the output of leaf `leaf` or of fragment `fragment`."""
 
     leaf: int | None
     fragment: int | None
@@ -53,7 +53,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Fragments:
-    """Query in fragments. Each follows the fragments that it reads. The last returns the results."""
+    """A query in fragments. A fragment follows the fragments that it reads. The last fragment returns the results."""
 
     plan: Plan
     sources: tuple[Source, ...]
@@ -116,7 +116,7 @@ def cut(plan: Plan) -> Fragments:
 
 @dataclass
 class _Cutter:
-    """Walks from the root to the leaves, and returns with the partition keys of each node's rows."""
+    """Divides a plan from the root down, and finds the partition keys of each node's rows."""
 
     plan: Plan
     sources: list[Source] = field(default_factory=list)
@@ -132,7 +132,7 @@ class _Cutter:
     def partitioned(
         self, node: Node, wanted: PartitionKey | None, exact: bool = False
     ) -> tuple[Node, list[PartitionKey]]:
-        """Return `node` over the inputs of its fragment, and the keys of its rows; one of them serves `wanted`."""
+        """Return `node` over the inputs of its fragment, and the keys of its rows. One key serves `wanted`."""
         made, keys = self._made(node, wanted)
         if wanted is None or (wanted in keys if exact else any(serves(key, wanted) for key in keys)):
             return made, keys

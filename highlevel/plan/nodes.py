@@ -38,7 +38,7 @@ PANE = "pane"
 
 @dataclass(frozen=True)
 class Node(ABC):
-    """A node of a plan. Its inputs are the fields that are nodes, and the nodes in its tuples, in this order."""
+    """A node of a plan. Its inputs are all nodes in its fields, also in tuples, in the order of the fields."""
 
     @property
     @abstractmethod
@@ -72,7 +72,7 @@ class Node(ABC):
         return replace(self, **values)
 
     def transform(self, change: Callable[[Node], Node]) -> Node:
-        """Return the plan below and with this node after `change` of every node, inputs first."""
+        """Return this node and all its inputs after `change` of every node, inputs first."""
         inputs = tuple(node.transform(change) for node in self.inputs)
         return change(self if inputs == self.inputs else self.with_inputs(inputs))
 
@@ -82,8 +82,8 @@ class Leaf(Node):
     """The rows or partials of the links of `streams`, as `low` describes them.
 
     Single rows (`low.reduced` is False) have keys with the names of their columns, and `pane` is their ts. `name` is
-    the name of the query, the label of the low level's counters. Leaves of different queries that differ only in it are
-    equal. `layer` is the IP layer of plain column names.
+    the name of the query, the label of the low level's counters. Leaves that differ only in their
+    names are equal. `layer` is the IP layer of plain column names.
     """
 
     name: str = field(compare=False)
@@ -117,7 +117,7 @@ class Union(Node):
     branches: tuple[Node, ...]
 
     def __post_init__(self) -> None:
-        """Refuse branches with different columns."""
+        """Raise ValueError for branches with different columns."""
         first, *others = ([(column.name, column.type) for column in branch.columns] for branch in self.branches)
         if any(columns != first for columns in others):
             raise ValueError(f"a union needs equal columns, got {first} and {', '.join(map(str, others))}")
@@ -142,7 +142,7 @@ class Union(Node):
 
 @dataclass(frozen=True)
 class RowFilter(Node):
-    """A node that passes on some rows of its input, unchanged: watermarks of the input are true for them."""
+    """A node that passes on some rows of its input unchanged. Watermarks of the input remain valid."""
 
     input: Node
 
@@ -221,10 +221,10 @@ class Join(Node):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Return the columns of the sides, left and then right, nullable if a row may have no partner.
+        """Return the columns of the sides, left and then right, nullable if a row may have no match.
 
-        SEMI and ANTI joins have only the columns of the left. The later or earlier time is the last column if the
-        watermarks are about it.
+        SEMI and ANTI joins have only the columns of the left. The later or earlier time is the last column if it is
+        the time of the watermarks.
         """
         kind = self.spec.kind
         sides = [(self.left, self.spec.left, kind.keeps(Port.RIGHT))]
@@ -279,7 +279,7 @@ class Windowed(Node):
 
 @dataclass(frozen=True)
 class PairGroups(Node):
-    """Groups that contain time columns of `input`, plain or by intervals. A group is final below a watermark.
+    """Groups that contain time columns of `input`, plain or by intervals. A group below the watermark is final.
 
     `times`: (time column of the input, interval in ns, name of the interval's number among the groups).
     `aggregation.low` defines the conversion of rows to partials. `aggregation.group_by` names the groups, including the
@@ -306,7 +306,7 @@ class PairGroups(Node):
 
 
 def width_of(node: Node) -> int:
-    """Return the number of bounds in a watermark of a node, at least 1. Without a time column only END raises it."""
+    """Return the number of bounds in a watermark of a node: one per time column, at least 1."""
     return max(1, len(node.progress))
 
 

@@ -62,7 +62,7 @@ class SameRows:
 
 @dataclass(frozen=True)
 class ByJoinKeys:
-    """Two inputs whose rows meet by their keys: both must be partitioned by exactly these."""
+    """Two inputs that are matched by keys: both must be partitioned by exactly these keys."""
 
     exact: bool = True
 
@@ -77,7 +77,7 @@ class ByJoinKeys:
     def provided(
         self, node: Join, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
     ) -> Sequence[PartitionKey]:
-        """The keys of the sides whose rows always have one: a missing key does not determine the partition."""
+        """The keys of each side whose rows are never missing: a NULL key does not determine the partition."""
         spec = node.spec
         (left, right), keys = self.required(node, wanted), []
         if left is not None and spec.kind not in (JoinKind.RIGHT, JoinKind.FULL):
@@ -89,12 +89,12 @@ class ByJoinKeys:
 
 @dataclass(frozen=True)
 class ByGroups:
-    """Rows that are grouped."""
+    """Rows of one group must be in one partition."""
 
     exact: bool = False
 
     def required(self, node: Windowed | PairGroups, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
-        """The groups, as the input has them."""
+        """The groups as expressions over the input's columns."""
         return [tuple(self._names_by_key(node))]
 
     def provided(
@@ -111,7 +111,7 @@ class ByGroups:
         return tuple(provided)
 
     def _names_by_key(self, node: Windowed | PairGroups) -> dict[Expression, str]:
-        """Return the partition key, with the name of the group for each part."""
+        """Return the expressions of the partition key, each with the name of its group."""
         aggregation = node.aggregation
         if isinstance(node, Windowed):
             names, of_partials = aggregation.partitioned_by, node.merges_partials
@@ -139,7 +139,7 @@ def in_outputs(key: PartitionKey, outputs: Sequence[Output]) -> PartitionKey | N
 
 
 def in_join(key: PartitionKey, side: Side) -> PartitionKey | None:
-    """Return a key of a join's side over the join's columns, or None if a column is not kept."""
+    """Return a key of a join's side over the join's columns, or None if the join does not return a column."""
     names = dict(side.columns)
     if any(column.name not in names for part in key for column in columns_of(part)):
         return None
@@ -150,7 +150,7 @@ def in_join(key: PartitionKey, side: Side) -> PartitionKey | None:
 
 
 def comparable(expression: Expression, other: Expression) -> Expression:
-    """Return a join key with the type of the other side's: an INT that is compared with a FLOAT becomes one."""
+    """Return a join key with the type of the other side's key: an INT that is compared with a FLOAT becomes a FLOAT."""
     if expression.type in INTEGERS and other.type is Type.FLOAT:
         return Binary(Op.ADD, expression, Literal(0.0, Type.FLOAT))
     return expression

@@ -38,7 +38,7 @@ class LinkUnion(Meld):
     received = 0
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Pass on."""
+        """Count the rows and pass them on."""
         self.received += batch.num_rows
         return iter((batch,))
 
@@ -48,10 +48,10 @@ class LinkUnion(Meld):
 
 
 class Pipeline:
-    """Runs one query's plan over any number of links. Itself an operator. Not thread safe.
+    """Runs one query's plan over any number of links. It is an operator. Not thread safe.
 
-    Ports are numbered over the leaves in their order and the links of each leaf. Rows of link i of the second leaf go
-    to the port len(links[0]) + i. Results leave as they become final.
+    Ports are numbered over the leaves in their order and the links of each leaf. Rows of link i of the second leaf have
+    the port len(links[0]) + i. Results are returned as soon as they are final.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Pipeline:
         return sum(getattr(operator, "pairs", 0) for operator in self.operators)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Take the rows of a link for a leaf."""
+        """Process rows of a link for a leaf."""
         position, port = self._entries[port]
         return self._forward(position, self.operators[position].rows(port, batch))
 
@@ -160,7 +160,7 @@ class Pipeline:
         return item if item.schema.equals(schema) else pa.RecordBatch.from_arrays(item.columns, schema=schema)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """State of all nodes."""
+        """Return the state of all nodes."""
         return snapshot_of(self.operators)
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
@@ -191,7 +191,7 @@ class Pipeline:
 def make_operator(node: Node, ports: int = 1, *, finite: bool = False) -> NodeOperator:
     """Make the operator of a node, `finite` if all rows arrive before the first watermark.
 
-    The operator of a leaf unites the `ports`. Joint watermarks are emitted by other fragments of the query.
+    The operator of a leaf unites the `ports`. Only a leaf that reads another fragment receives joint watermarks.
     """
     if isinstance(node, Leaf):
         return LinkUnion(ports) if width_of(node) == 1 else UnionOperator(Union((node,) * ports))

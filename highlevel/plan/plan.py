@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def scan(self) -> Windowed | None:
-        """The root, if the query only scans links and aggregates: windows over the partials of one leaf."""
+        """The root if it is a Windowed node over the partials of one leaf, otherwise None."""
         return self.root if isinstance(self.root, Windowed) and self.root.merges_partials else None
 
     @property

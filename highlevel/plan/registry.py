@@ -2,7 +2,7 @@
 
 Hosts (inline, Spark stream, Spark batch) know nodes only through this registry. `docs/internals/adding-an-operator.md`
 describes how to add an entry. `tests/highlevel/plan/test_plan_registry.py` requires a reference implementation and
-the contract test of each.
+the contract test for each node type.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from highlevel.plan.partitioning import ByGroups, ByJoinKeys, Partitioning, Same
 class Entry:
     """One node type: `operator` makes the operator of a node, `count` adds its counters to the samples of a query.
 
-    `finite` makes the operator for a host that provides all rows before the first watermark, if there is a special one.
+    `finite` makes a special operator for hosts that provide all rows before the first watermark, or is None.
     """
 
     operator: Callable[[Any], NodeOperator]

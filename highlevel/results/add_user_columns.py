@@ -17,7 +17,7 @@ from lowlevel.punctuation import Item, Punctuation
 
 
 class AddUserColumns:
-    """Adds a column for each use. Stateless."""
+    """Adds a column for each use of a user-defined aggregate. Stateless."""
 
     def __init__(self, aggregation: Aggregation) -> None:
         """Add the columns of `aggregation`."""
@@ -30,7 +30,7 @@ class AddUserColumns:
         yield batch
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Pass on."""
+        """Pass the watermark on."""
         yield mark
 
     def snapshot(self) -> dict[str, pa.Table]:

@@ -54,7 +54,7 @@ class Finish:
         yield pa.RecordBatch.from_arrays(arrays, schema=aggregation.schema)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Pass on."""
+        """Store the watermark and pass it on."""
         self.low = max(self.low, mark.low)
         yield mark
 

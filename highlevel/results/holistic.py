@@ -7,7 +7,7 @@
     top(k)           the k most frequent values as text, `value=count value=count`; equal counts: smaller value first;
                      times are ISO 8601 texts in UTC
 
-Over no value count_distinct is 0 and the others are NULL.
+Without values count_distinct is 0 and the other results are NULL.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ValueCounts:
 
     def by_frequency(self) -> Numbers:
         """Return the entries group by group, the most frequent first, equal counts by value."""
-        return np.lexsort((-self.counts, self.groups))  # which leaves equals in the order they are in
+        return np.lexsort((-self.counts, self.groups))  # a stable sort: equal counts stay in the order of values
 
     def numbers(self) -> npt.NDArray[np.float64]:
         """Return the values of the entries as floats."""
@@ -87,7 +87,7 @@ def _order(ids: Numbers, ranks: Numbers, groups: int) -> Numbers:
         return ids
     least = int(ranks.min())
     values = int(ranks.max()) - least + 1
-    if groups * values < 2**63:  # one word tells both, and one sort is a fraction of two
+    if groups * values < 2**63:  # group and rank fit into one word, and one sort is cheaper than two
         return np.argsort(ids * values + (ranks - least))
     return np.lexsort((ranks, ids))
 
@@ -106,7 +106,7 @@ def _ranks(column: pa.Array) -> Numbers:
         return ranks[encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)]
     zero = pa.scalar(False if pa.types.is_boolean(kind) else 0, kind)
     numbers = column.fill_null(zero).to_numpy(zero_copy_only=False)
-    # Floats have two zeros, and NaN that no comparison finds equal.
+    # For floats np.unique makes both zeros, and all NaN, equal.
     ranks = np.unique(numbers, return_inverse=True)[1] if numbers.dtype == np.float64 else numbers
     return ranks.astype(np.int64, copy=False)
 
@@ -129,7 +129,7 @@ def compute_aggregate(
 
 
 def quantiles(values: ValueCounts, share: float) -> pa.Array:
-    """Return the quantile of each group, as Spark's `percentile` has it."""
+    """Return the quantile of each group, equal to Spark's `percentile`."""
     totals = values.totals
     empty = totals == 0
     found = np.zeros(len(totals))

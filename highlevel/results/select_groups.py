@@ -3,7 +3,7 @@
     heavy(p)   value >= p * the sum of the values of the window's groups (exact for integers)
     top(k)     fewer than k groups of the window have a greater value; equal values at rank k are all selected
 
-A group whose value is NULL, or NaN, has no part in sums and order, and is not selected.
+A group with the value NULL or NaN is ignored in sums and ranks, and is not selected.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SelectGroups:
         self._macs = aggregation.macs
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Say of each group whether it is selected."""
+        """Add a column for each selection: True if the group is selected."""
         bounds = np.stack([batch.column(name).to_numpy() for name in (WINDOW_END, WINDOW_START)])
         windows = np.unique(bounds, axis=1, return_inverse=True)[1].reshape(-1)
         columns = BatchColumns(batch, self._macs)
@@ -47,7 +47,7 @@ class SelectGroups:
         yield batch
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Pass on."""
+        """Pass the watermark on."""
         yield mark
 
     def snapshot(self) -> dict[str, pa.Table]:
@@ -80,7 +80,7 @@ def _heavy(share: str, values: npt.NDArray[Any], windows: Ids) -> Chosen:
     totals = np.add.reduceat(values, begins)
     if values.dtype == np.float64:
         least = float(share) * totals
-    else:  # a share of an integer is no float: 7 % of 100 is 7, and not a little more
+    else:  # exact for integers: as floats 7 % of 100 is more than 7
         least = np.array([ceil(Fraction(share) * total) for total in totals.tolist()])
     return values >= np.repeat(least, np.diff(np.append(begins, len(values))))
 

@@ -42,7 +42,7 @@ class FoldedPane:
         self.sketches: list[list[Sketch]] = [[] for _ in foldings]
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in partials of single values."""
+        """Add partials of single values."""
         ids = self._grow(batch)
         for folding, sketches in zip(self.foldings, self.sketches, strict=True):
             counts = batch.column(folding.count).to_numpy()
@@ -54,14 +54,14 @@ class FoldedPane:
                 sketches[group].add(given[first:end], counts[first:end])
 
     def merge(self, batch: pa.RecordBatch) -> None:
-        """Take in partials with sketches."""
+        """Merge partials with sketches."""
         ids = self._grow(batch)
         for folding, sketches in zip(self.foldings, self.sketches, strict=True):
             for group, data in zip(ids.tolist(), batch.column(folding.column).to_pylist(), strict=True):
                 sketches[group].merge(data[NUMBER_BYTES:])
 
     def _grow(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Merge sub-aggregates, make room for sketches of new groups, and return the ids of the rows' groups."""
+        """Merge sub-aggregates, make room for sketches of new groups, and return the group ID of each row."""
         ids = self.table.merge(batch)
         for folding, sketches in zip(self.foldings, self.sketches, strict=True):
             sketches += [MAKERS[folding.function]() for _ in range(self.table.count - len(sketches))]
@@ -101,11 +101,11 @@ PROMISED, PANE, INNER = "promised", "pane ", "windows "
 class FoldingWindows:
     """A `WindowOperator` over time: keep a sketch per pane and group, and emit complete panes.
 
-    The counters of late partials count folded partials.
+    The counters of late partials count partials with sketches.
     """
 
     def __init__(self, aggregation: Aggregation, inner: SlidingAggregate) -> None:
-        """Fold for `aggregation`, whose windows `inner` makes."""
+        """Make sketches for `aggregation`. `inner` computes its windows."""
         self.inner = inner
         self.foldings = aggregation.foldings
         self.pane = aggregation.low.pane
@@ -120,12 +120,12 @@ class FoldingWindows:
 
     @property
     def outside(self) -> int:
-        """Folded partials before the origin, or between windows."""
+        """Number of sketched partials before the origin, or between windows."""
         return self.inner.outside
 
     @property
     def late(self) -> int:
-        """Times a folded partial was left out of a window because that was final."""
+        """Number of times that a sketched partial missed a window because the window was final."""
         return self.inner.late
 
     @property
@@ -141,7 +141,7 @@ class FoldingWindows:
         return self.inner.bytes + tables + sum(len(sketch.to_bytes()) for sketch in sketches)
 
     def open_windows(self) -> Ranges:
-        """The ids of the windows that hold partials and are not final."""
+        """Return the IDs of the windows that contain partials and are not final."""
         first, end = self.inner.window.wids(self.origin + np.array(sorted(self.panes), np.int64) * self.pane)
         closed = self.inner.aggregate.closed
         held = zip(np.maximum(first, closed).tolist(), end.tolist(), strict=True)
@@ -152,7 +152,7 @@ class FoldingWindows:
         return self.inner.take_closed_windows()
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Fold partials into their panes."""
+        """Add partials to their panes."""
         self.received += batch.num_rows
         numbers = batch.column("pane").to_numpy()
         for number in np.unique(numbers).tolist():
@@ -168,7 +168,7 @@ class FoldingWindows:
             self.panes[number].add(part)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Hand on the panes that end by the mark, then the mark."""
+        """Emit the panes that end by the watermark, then the watermark."""
         self.low = max(self.low, mark.low)
         for number in sorted(number for number in self.panes if self._complete(number)):
             yield from self._hand_on(number, self.panes.pop(number))
@@ -194,7 +194,7 @@ class FoldingWindows:
         return tables | {INNER + name: table for name, table in self.inner.snapshot().items()}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         inner = {}
         for name, table in tables.items():
             if name == PROMISED:

@@ -25,7 +25,7 @@ KLL_K = 200
 FREQUENT_LOG2 = 10
 
 AT_ONCE = 1 << 16
-"""Values that a KLL sketch is given at a time."""
+"""Maximum values of one call of a KLL sketch."""
 
 
 Values = Sequence[Any] | npt.NDArray[Any]
@@ -39,11 +39,11 @@ class Sketch(Protocol):
         ...
 
     def merge(self, data: bytes) -> None:
-        """Take in a sketch of the same kind, of other rows."""
+        """Merge a serialised sketch of the same kind."""
         ...
 
     def to_bytes(self) -> bytes:
-        """Return it as bytes."""
+        """Serialise the sketch."""
         ...
 
     def result(self, parameter: float) -> Any:
@@ -67,7 +67,7 @@ class Distinct:
             self.sketch.update(value)
 
     def merge(self, data: bytes) -> None:
-        """Take in another's registers."""
+        """Merge a serialised sketch."""
         union = self.library.hll_union(REGISTERS_LOG2)
         union.update(self.sketch)
         union.update(self.library.hll_sketch.deserialize(data))
@@ -93,7 +93,7 @@ class Quantiles:
         self.sketch = datasketches.kll_doubles_sketch(KLL_K)
 
     def add(self, values: Values, counts: npt.NDArray[np.int64]) -> None:
-        """Take in numbers; NaN is left out."""
+        """Add numbers. NaN is left out."""
         numbers = np.asarray(values, np.float64)
         while len(numbers):
             some = np.minimum(counts, AT_ONCE)
@@ -103,15 +103,15 @@ class Quantiles:
             numbers, counts = numbers[counts > 0], counts[counts > 0]
 
     def merge(self, data: bytes) -> None:
-        """Take in another's values."""
+        """Merge a serialised sketch."""
         self.sketch.merge(self.library.kll_doubles_sketch.deserialize(data))
 
     def to_bytes(self) -> bytes:
-        """Return the values that are kept."""
+        """Serialise the kept values."""
         return bytes(self.sketch.serialize())
 
     def result(self, parameter: float) -> float | None:
-        """Return a value whose rank is about that share of the rows."""
+        """Return a value whose rank is about the share `parameter` of the rows."""
         return None if self.sketch.is_empty() else float(self.sketch.get_quantile(parameter, True))
 
 
@@ -126,20 +126,20 @@ class Frequent:
         self.sketch = datasketches.frequent_strings_sketch(FREQUENT_LOG2)
 
     def add(self, values: Values, counts: npt.NDArray[np.int64]) -> None:
-        """Take in texts."""
+        """Add texts with their counts."""
         for value, count in zip(values, counts.tolist(), strict=True):
             self.sketch.update(value, count)
 
     def merge(self, data: bytes) -> None:
-        """Take in another's values."""
+        """Merge a serialised sketch."""
         self.sketch.merge(self.library.frequent_strings_sketch.deserialize(data))
 
     def to_bytes(self) -> bytes:
-        """Return the values that are kept, with their counts."""
+        """Serialise the kept values with their counts."""
         return bytes(self.sketch.serialize())
 
     def result(self, parameter: float) -> str | None:
-        """Return the most frequent, the least that is sure of each first: `value=count value=count`."""
+        """Return the most frequent values as `value=count value=count`, the largest estimate first."""
         errors = self.library.frequent_items_error_type.NO_FALSE_NEGATIVES
         found = sorted(self.sketch.get_frequent_items(errors), key=lambda each: (-each[1], each[0]))
         return " ".join(f"{value}={estimate}" for value, estimate, _, _ in found[: int(parameter)]) or None

@@ -60,7 +60,7 @@ class Summarise:
         yield found
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Pass on."""
+        """Pass the watermark on."""
         yield mark
 
     def snapshot(self) -> dict[str, pa.Table]:

@@ -1,7 +1,7 @@
 """Results as users receive them, in Python and in files: addresses and MACs as text, times as timestamps.
 
-Inside, an address is its 4 or 16 bytes, a MAC its 6, and a time int64 ns since the epoch. A plan knows which columns
-are times (`plan.times`), as Arrow does not.
+Internally an address is 4 or 16 bytes, a MAC 6 bytes, and a time int64 ns since the epoch. Arrow types do not show
+which columns are times, so `plan.times` names them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _readable_type(field: pa.Field, times: Collection[str]) -> pa.DataType:
 
 
 def _packed(column: pa.ChunkedArray) -> pa.Array:
-    """Return the bytes of addresses and MACs, each different text read once."""
+    """Return the bytes of addresses and MACs. Each distinct text is parsed once."""
     encoded = column.combine_chunks().dictionary_encode()
     return pa.array(map(_bytes_of, encoded.dictionary.to_pylist()), pa.binary()).take(encoded.indices)
 

@@ -1,4 +1,4 @@
-"""Windows that slide by rows, without bins: rows wait until they are final, and one sweep makes their windows.
+"""Windows that slide by rows: rows wait until they are final, and one sweep computes their windows.
 
     pending (`runs`)                  extent (`extent`, `kernels`)
     rows that are not final  ───►     final rows that a later window still reaches, in the order of ts
@@ -11,10 +11,11 @@ are known, and needed, only when a punctuation makes rows final. So rows wait in
 removes the rows below it, sorts only these, and moves two pointers over the final rows. A window is the totals of the
 rows between them, by group.
 
-Totals are two stacks for each group, which merge and never take out: exact for every way to merge, sums of FLOAT
-without drift. The *front* stores for each older row the total of the row and all following rows of the front. The
-*back* is one running total of the newer rows. A row that leaves is the first of the front. If the front is empty, the
-back becomes the front, once per row. So a row costs a few merges, independent of the number of windows that contain it.
+Totals are two stacks for each group, which only merge and never subtract. So they are exact for every merge rule, and
+sums of FLOAT do not drift. The *front* stores for each older row the total of the row and all following rows of the
+front. The *back* is one running total of the newer rows. A row that leaves is the first of the front. If the front is
+empty, the back becomes the front, once per row. So a row costs a few merges, independent of the number of windows that
+contain it.
 
 `numbering` selects the rows that have a window, `rows` converts columns to words, `operator` combines the parts.
 """

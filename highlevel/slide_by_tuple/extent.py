@@ -1,4 +1,4 @@
-"""Final rows that later windows still reach, and the windows made of them."""
+"""Final rows that later windows still contain, and the windows computed from them."""
 
 from __future__ import annotations
 
@@ -37,16 +37,18 @@ from highlevel.slide_by_tuple.runs import in_order
 from highlevel.windows.kind import Values
 
 OUT_ROWS = 65_536
-"""Rows of results that are handed on at a time, at most."""
+"""Maximum rows of a batch of results."""
 
 SMALLEST = 1024
 """Minimum room if there are rows."""
 
 
 class Extent:
-    """Rows are columns of matrices: time, id of the group, then the values' words. Times are taken and given in order.
+    """Stored rows, one per column of a matrix: time, group ID, then the words of the values.
 
-    Ids of groups are below `room` (`reserve`).
+    All times are in rising order.
+
+    Group IDs are below the `room` of `reserve`.
     """
 
     def __init__(self, reach: int, what: Sequence[tuple[Accumulated, Sequence[bool]]]) -> None:
@@ -74,7 +76,7 @@ class Extent:
 
     @property
     def outside(self) -> int:
-        """Rows that left and were in no window."""
+        """Number of removed rows that were in no window."""
         return int(self._state[OUTSIDE])
 
     @property
@@ -84,12 +86,12 @@ class Extent:
 
     @property
     def times(self) -> Values:
-        """Times of the rows held."""
+        """Times of the stored rows."""
         return self._rows[TIME, self._state[BEGIN] : self._state[END]]
 
     @property
     def groups(self) -> Words:
-        """Ids of the groups of the rows held."""
+        """Group IDs of the stored rows."""
         return self._rows[GROUP, self._state[BEGIN] : self._state[END]]
 
     def rows(self) -> Words:
@@ -98,7 +100,7 @@ class Extent:
         return np.concatenate([held[:LINK], held[VALUES : VALUES + self.columns]])
 
     def reserve(self, room: int) -> None:
-        """Have room for ids of groups below `room`."""
+        """Make room for group IDs below `room`."""
         before = self._groups.shape[1]
         if before < room:
             more = empty_groups(room - before, self.starts)
@@ -125,7 +127,7 @@ class Extent:
         self._state[END] = places.stop
 
     def enter(self, last: int) -> None:
-        """Note that the rows up to the time `last` have been in a window."""
+        """Record that the rows up to the time `last` have been in a window."""
         rows, groups = self._rows, self._groups
         enter_rows(
             rows, rows.view(np.float64), rows.shape[1], groups, groups.view(np.float64), groups.shape[1],
@@ -133,7 +135,10 @@ class Extent:
         )  # fmt: skip
 
     def windows(self, wids: Values) -> Iterator[Words]:
-        """Yield the rows of windows, above all that were before: window, id of the group, totals, as matrices."""
+        """Yield the rows of windows as matrices: window, group ID, totals.
+
+        `wids` are greater than all earlier windows.
+        """
         self._state[WINDOW] = 0
         rows, groups = self._rows, self._groups
         while self._state[WINDOW] < len(wids):
@@ -147,7 +152,7 @@ class Extent:
             yield out[:, :written]
 
     def purge(self, last: int) -> None:
-        """Forget the rows up to the time `last`."""
+        """Remove the rows up to the time `last`."""
         rows, groups = self._rows, self._groups
         leave_rows(
             rows, rows.view(np.float64), rows.shape[1], groups, groups.shape[1],
@@ -158,13 +163,13 @@ class Extent:
             self._move(max(held + held // 2, SMALLEST) if held else 0)
 
     def _move(self, capacity: int) -> None:
-        """Move the rows held to the beginning of new memory."""
+        """Move the stored rows to the beginning of new memory."""
         begin, end = int(self._state[BEGIN]), int(self._state[END])
         held = self._rows[:, begin:end]
         rows = self._no_rows(capacity)
         rows[:, : end - begin] = held
         entered = int(self._state[ENTERED]) - begin
-        # Rows that have not entered have no link yet: the value is undefined.
+        # Rows that have not entered a window have no link: the value is undefined.
         for links in (rows[LINK, :entered], self._groups[FRONT], self._groups[NEWEST]):
             links[links != NONE] -= begin
         self._rows = rows

@@ -38,7 +38,7 @@ BEGIN, ENTERED, END, ACTIVE, WINDOW, SAID, OUTSIDE, STATE_WORDS = range(8)
 def enter_until(  # type: ignore[no-untyped-def]
     rows, rows_float, capacity, groups, groups_float, room, ops, columns, state, last
 ):  # fmt: skip
-    """Let all rows up to the time `last` enter the window."""
+    """Add all rows up to the time `last` to the window."""
     row = state[ENTERED]
     while row < state[END] and rows[row] <= last:
         group = rows[GROUP * capacity + row]
@@ -62,7 +62,7 @@ def enter_until(  # type: ignore[no-untyped-def]
 def turn(  # type: ignore[no-untyped-def]
     rows, rows_float, capacity, groups, room, ops, starts, columns, group
 ):  # fmt: skip
-    """Make the back of a group, which has no front, its front."""
+    """Turn the back of a group into its front, which must be empty."""
     after = NONE
     row = groups[NEWEST * room + group]
     while row != NONE:

@@ -16,14 +16,14 @@ from highlevel.windows.kind import Values
 
 
 class Numbering(Protocol):
-    """Counts rows and knows the windows. Times rise unless stated otherwise."""
+    """Counts rows and determines the windows. Times are in rising order unless stated otherwise."""
 
     number: int
     """Number of counted rows."""
 
     @property
     def bytes(self) -> int:
-        """Bytes of the state held."""
+        """Bytes of the state."""
         ...
 
     @property
@@ -32,18 +32,18 @@ class Numbering(Protocol):
         ...
 
     def mark(self, times: Values) -> None:
-        """Take over the `marks` of a snapshot."""
+        """Load the `marks` of a snapshot."""
         ...
 
     def arrive(self, times: Values, reached: int) -> None:
-        """Count rows in arrival order. Rows until the time `reached` are too late for any open window."""
+        """Count rows in arrival order. Rows up to the time `reached` are too late for any open window."""
         ...
 
     def missed(self, low: int, late: Values, held: Values) -> int | None:
-        """Count rows below the watermark `low`. Return the last window below it, by the present rows.
+        """Count rows below the watermark `low`. Return the last window below `low` after this count.
 
         `late` are their times, possibly none. `held` are the times of all stored final rows, including these. Return
-        None without a window, or if no window contains any of them.
+        None if there is no window, or if no window contains a late row.
         """
         ...
 
@@ -76,11 +76,11 @@ class ByArrival:
         return self._marks.all()[TIME]
 
     def mark(self, times: Values) -> None:
-        """Take over the times of rows that have a window."""
+        """Load the times of rows that have a window."""
         self._marks.add(times.reshape(1, -1).copy())
 
     def arrive(self, times: Values, reached: int) -> None:
-        """Number rows, and note the times of those that have a window."""
+        """Number rows, and store the times of the rows that have a window."""
         if self.every > 1:
             wids = times[(-self.number - 1) % self.every :: self.every]
             self.mark(wids[wids > reached])
@@ -96,7 +96,7 @@ class ByArrival:
         return distinct(self._marks.take(low)[TIME] if self.every > 1 else times)
 
     def open(self, low: int, times: Values) -> int:
-        """Return how many times from `low` on have a window."""
+        """Return the number of times from `low` on that have a window."""
         times = self.marks if self.every > 1 else times
         return len(distinct(times[np.searchsorted(times, low) :]))
 
@@ -123,27 +123,30 @@ class ByRank:
         """Do nothing, because no times are stored."""
 
     def arrive(self, times: Values, reached: int) -> None:
-        """Count the rows that are before all stored rows. The ranks of the others are known when they are final."""
+        """Count the rows that are before all stored rows.
+
+        The ranks of other rows are known when these rows are final.
+        """
         self.number += int(np.count_nonzero(times <= reached))
 
     def missed(self, low: int, late: Values, held: Values) -> int | None:
-        """Count rows among those that are final, and return the last that has a window now."""
+        """Count late rows among the final rows, and return the time of the last row that now has a window."""
         self.number += len(late)
         place = len(held) - 1 - self.number % self.every
         return int(held[place]) if self.number >= self.every and place >= 0 else None
 
     def final(self, low: int, times: Values) -> Values:
-        """Count rows, and return the times of those that have a window, each once."""
+        """Count rows, and return the distinct times of the rows that have a window."""
         wids = times[(-self.number - 1) % self.every :: self.every]
         self.number += len(times)
         return distinct(wids)
 
     def open(self, low: int, times: Values) -> int:
-        """Return how many of the times from `low` on have a window, with the ranks that they have now."""
+        """Return the number of times from `low` on that have a window by their current ranks."""
         wids = times[(-self.number - 1) % self.every :: self.every]
         return len(distinct(wids[np.searchsorted(wids, low) :]))
 
 
 def distinct(times: Values) -> Values:
-    """Return each of some times in rising order once."""
+    """Return the distinct times of an array in rising order."""
     return times[np.append(True, times[1:] != times[:-1])[: len(times)]]

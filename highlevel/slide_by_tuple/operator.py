@@ -1,4 +1,4 @@
-"""The operator of windows that slide by rows: pending rows, final rows, and the promises between them."""
+"""The operator of windows that slide by rows: pending rows, final rows, and the watermarks that separate them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PENDING, HELD, MARKS, PROGRESS = "pending", "held", "marks", "progress"
 class SlideByTupleAggregate:
     """A `WindowOperator` over partials of single rows.
 
-    A window is emitted when the watermark passes it. It contains all rows that have arrived, also rows below the
-    watermark in their windows that are still open. The numbering counts these rows too. Such a row is late if the
+    A window is emitted when the watermark passes it. It contains all rows that have arrived until then, also rows below
+    the watermark. The numbering counts these rows too. Such a row is late if the
     definition over all rows puts it into a final window. It is also late if it is RANGE or more below the watermark,
     because no open window can contain it.
     """
@@ -52,7 +52,7 @@ class SlideByTupleAggregate:
 
     @property
     def outside(self) -> int:
-        """Rows that were in no window, because no row with a window follows within RANGE."""
+        """Number of rows in no window, because no row with a window followed within RANGE."""
         return self._outside + (self._rows.extent.outside if self._rows else 0)
 
     @property
@@ -89,11 +89,11 @@ class SlideByTupleAggregate:
         return iter(())
 
     def _reached(self, low: int) -> int:
-        """Return the time up to which rows are in no window from `low` on."""
+        """Return the time up to which rows belong to no window from `low` on."""
         return END if low == END else max(low - self.window.range, BEGINNING)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Emit the windows below the mark, in the order of their ids, then pass it on if it has grown."""
+        """Emit the windows below the watermark in the order of their IDs, then the watermark if it has grown."""
         if mark.low <= self.low:
             return
         if self._rows is not None:

@@ -1,4 +1,4 @@
-"""The rows of one schema: columns of Arrow as matrices of words, groups by their ids, and back."""
+"""The rows of one schema: conversion of Arrow columns to matrices of words with group IDs, and back."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from highlevel.slide_by_tuple.runs import TIME, Runs
 
 PANE = "pane"
 GROUP, VALUES = 1, 2
-"""Words of a row: its time, the id of its group, the words of its sub-aggregates."""
+"""Words of a row after its time: the group ID, and the first word of the sub-aggregates."""
 
 IDLE_GROUPS = 1024
-"""Groups without a row that are always allowed to stay."""
+"""Number of groups without a row that are not removed."""
 
 
 class Rows:
@@ -58,7 +58,7 @@ class Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def purge(self, reached: int) -> int | None:
-        """Remove final rows until the time `reached`, and groups without rows if they are many.
+        """Remove final rows up to the time `reached`, and groups without rows if they are many.
 
         If no row is left, return the number of removed rows that were in no window, otherwise None.
         """

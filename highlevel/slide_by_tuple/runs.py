@@ -1,4 +1,4 @@
-"""Rows in no order of which those below a time can be taken out in order: sorted runs, cut off at their beginnings."""
+"""Rows in any order, from which the rows below a time can be removed in order. They are stored in sorted runs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Runs:
 
     @property
     def rows(self) -> int:
-        """Rows held."""
+        """Number of stored rows."""
         return sum(run.shape[1] for run in self._runs)
 
     @property
     def bytes(self) -> int:
-        """Memory of the rows, with those cut off already that share it."""
+        """Memory of the rows, including removed rows that share it."""
         return sum(int(run.nbytes if run.base is None else run.base.nbytes) for run in self._runs)
 
     def add(self, rows: Words) -> None:
@@ -43,7 +43,7 @@ class Runs:
             self._runs[-2:] = [in_order([before, last])]
 
     def take(self, low: int) -> Words:
-        """Take out the rows with times below `low`, in the order of their times."""
+        """Remove the rows with times below `low`, and return them in the order of time."""
         taken: list[Words] = []
         kept: list[Words] = []
         for run in self._runs:
@@ -54,7 +54,7 @@ class Runs:
             taken.append(run[:, :place])
             if place < run.shape[1]:
                 rest = run[:, place:]
-                # A view holds on to all of its run: half of that memory may lie idle, and no more.
+                # A view keeps the memory of its whole run. At most half of this memory may be unused.
                 whole = run if run.base is None else run.base
                 kept.append(rest if 2 * rest.nbytes > whole.nbytes else rest.copy())
         self._runs = kept

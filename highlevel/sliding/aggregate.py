@@ -29,7 +29,7 @@ from lowlevel.subaggregates import SubAggregate, count_of_rows
 __all__ = ["WID", "Aggregate"]
 
 CLOSED, SCATTERED = "closed", "scattered"
-"""Tables of a snapshot that are no pile: the last window id closed, and the scattered partials."""
+"""Tables of a snapshot that are no merge buffers: the last closed window ID, and the scattered partials."""
 
 
 class Aggregate:
@@ -50,7 +50,7 @@ class Aggregate:
         self.window_rows = WindowRows(groups, subaggregates)
         self.open = MergeBuffers(groups, self.window_rows.what)
         self.scattered = ScatteredPartials(groups, self.window_rows.what)
-        self.closed = 0  # every window with a smaller id is final
+        self.closed = 0  # every window with a smaller ID is final
         self.received = 0
         self.late = 0
         self.late_rows = 0
@@ -92,7 +92,7 @@ class Aggregate:
         return iter(())
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Emit every window with an id below the mark, in order of their ids, then pass the mark on if it has grown."""
+        """Emit all windows with IDs below the watermark in order, then pass the watermark on if it has grown."""
         if mark.low <= self.closed:
             return
         scattered = self.scattered.take_below(mark.low)
@@ -105,7 +105,7 @@ class Aggregate:
         yield mark
 
     def open_windows(self) -> Ranges:
-        """The ids of the windows that hold partials and are not final."""
+        """Return the IDs of the windows that contain partials and are not final."""
         return unite([*((max(first, self.closed), end) for first, end in self.open.piles), *self.scattered.windows()])
 
     @property
@@ -115,7 +115,7 @@ class Aggregate:
 
     @property
     def rows_held(self) -> int:
-        """Number of partials held."""
+        """Number of stored partials."""
         return self.scattered.rows + sum(buffer.rows for buffer in self.open.piles.values())
 
     def snapshot(self) -> dict[str, pa.Table]:
@@ -129,7 +129,7 @@ class Aggregate:
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         for name, table in tables.items():
             if name == CLOSED:
                 self.closed = table[CLOSED][0].as_py()

@@ -1,4 +1,4 @@
-"""A pile: the partials of one range of window ids, merged when they have become many."""
+"""Merge buffers: the partials of one range of window IDs, merged when there are many."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from highlevel.groups.running_totals import Key
 from highlevel.groups.table import GroupTable, gathered
 
 MERGE_ROWS = 16_384
-"""Partials of a pile that may wait to be merged: fewer cost more in calls than in rows."""
+"""Partials of a buffer that may wait to be merged. For fewer partials the calls cost more than the rows."""
 
 
 class MergeBuffer:
     """Partials of one range of window IDs.
 
-    They are stored as received, in a table of groups if they are many, or in merged batches at rest.
-
-    A buffer at rest returns the same batches that it was restored from, or returned before, until it changes.
+    Few partials are stored as received, many in a table of groups. A buffer *at rest* consists of merged batches. Until
+    it changes it returns the same batches again, so that a snapshot contains the same objects.
     """
 
     def __init__(self, groups: Sequence[str], what: Sequence[Accumulated], rest: Sequence[pa.RecordBatch] = ()) -> None:
@@ -34,13 +33,13 @@ class MergeBuffer:
 
     @property
     def rows(self) -> int:
-        """Rows that a merge has to look at."""
+        """Number of rows that a merge processes."""
         merged = sum(batch.num_rows for batch in self.rest) if self.table is None else self.table.count
         return self.waiting_rows + int(merged)
 
     @property
     def bytes(self) -> int:
-        """Memory of the pile."""
+        """Memory of the buffer."""
         table = 0 if self.table is None else self.table.bytes
         return table + sum(int(batch.nbytes) for batch in (*self.waiting, *self.rest))
 
@@ -63,7 +62,7 @@ class MergeBuffer:
         return self.table
 
     def at_rest(self) -> list[pa.RecordBatch]:
-        """Return the rows with each group once, and keep them in place of all else."""
+        """Merge all rows by group, store only the result, and return it."""
         if self.waiting or self.table is not None:
             self.rest = [self._merge().to_arrow()]
             self.table = None
@@ -92,12 +91,12 @@ class MergeBuffers:
 
     @property
     def bytes(self) -> int:
-        """Memory of the piles."""
+        """Memory of the buffers."""
         return sum(buffer.bytes for buffer in self.piles.values())
 
     @property
     def current(self) -> list[Key]:
-        """The ranges of the piles that the window reached is in."""
+        """The ranges of the current buffers."""
         return [key for _, key in self._current]
 
     @property
@@ -118,7 +117,7 @@ class MergeBuffers:
         heappush(self._coming, key)
 
     def windows(self, first: int, low: int) -> Iterator[tuple[int, list[Key]]]:
-        """Yield the windows `[first, low)` that hold partials, in order, each with the piles that begin with it."""
+        """Yield the windows `[first, low)` with partials in order, each with the buffers whose range begins with it."""
         wid = first
         while True:
             self.leave(wid)
@@ -138,7 +137,7 @@ class MergeBuffers:
             wid += 1
 
     def leave(self, wid: int) -> None:
-        """Drop the current piles that end by window `wid`."""
+        """Drop the current buffers that end by window `wid`."""
         while self._current and self._current[0][0] <= wid:
             _, key = heappop(self._current)
             self.current_rows -= self.piles.pop(key).rows

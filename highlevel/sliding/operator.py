@@ -1,4 +1,4 @@
-"""Sliding and tumbling windows over time: Bucket and Aggregate, with times in place of window ids."""
+"""Sliding and tumbling windows over time: Bucket and Aggregate, with times instead of window IDs in results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate
 
 MERGE_ROWS = 65_536
-"""Rows that are merged at a time: a flood of late rows, each of thousands of windows, is not laid out at once."""
+"""Rows that are merged in one call. Each late row may belong to thousands of windows, so memory must be limited."""
 
 
 def supplements(
@@ -43,7 +43,7 @@ def supplements(
 
 
 class SlidingAggregate:
-    """A `WindowOperator`: tags partials with window ids, rolls them up, and gives each window its bounds."""
+    """A `WindowOperator`: tags partials with window IDs, rolls them up, and adds the bounds of windows."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class SlidingAggregate:
 
     @property
     def late(self) -> int:
-        """Times a partial was left out of a window because that was final."""
+        """Number of times that a partial missed a window because the window was final."""
         return self.aggregate.late
 
     @property
@@ -86,11 +86,11 @@ class SlidingAggregate:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the partials held."""
+        """Bytes of the stored partials."""
         return self.aggregate.bytes
 
     def open_windows(self) -> Ranges:
-        """The ids of the windows that hold partials and are not final."""
+        """Return the IDs of the windows that contain partials and are not final."""
         return self.aggregate.open_windows()
 
     def take_closed_windows(self) -> Ranges:
@@ -109,7 +109,7 @@ class SlidingAggregate:
             yield from self.aggregate.rows(port, tagged)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Emit every window that ends by the mark, and promise the end of the last."""
+        """Emit every window that ends by the watermark, then the end of the last window as watermark."""
         for in_wids in self.bucket.punctuate(port, mark):
             assert isinstance(in_wids, Punctuation)
             for item in self.aggregate.punctuate(port, in_wids):
@@ -127,9 +127,9 @@ class SlidingAggregate:
         return pa.RecordBatch.from_arrays(columns, names)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """State of Aggregate."""
+        """Return the state of Aggregate."""
         return self.aggregate.snapshot()
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of Aggregate."""
+        """Load the state of Aggregate."""
         self.aggregate.restore(tables)

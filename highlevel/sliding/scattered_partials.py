@@ -1,4 +1,4 @@
-"""Partials of many short windows, kept in a few sorted runs instead of a pile for each window.
+"""Partials of many short windows, in a few sorted runs instead of one merge buffer per window.
 
 A merge buffer costs some tens of microseconds of Python, independent of its size. Windows of a millisecond hold a few
 partials, so partials of many windows stay together. Each batch is a run sorted by window ID; the windows below a
@@ -21,14 +21,17 @@ from highlevel.sliding.wid_ranges import Ranges, append_ids, unite
 WID = "wid"
 
 MANY_WINDOWS = 64
-"""Windows in one batch from which on its partials are kept together."""
+"""Minimum windows in one batch for which its partials are stored in a run."""
 
 FEW_ROWS = 64
-"""Partials for each of these windows at most: piles merge more of them faster."""
+"""Maximum partials per window in a run. Merge buffers are faster for more partials."""
 
 
 class ScatteredPartials:
-    """Rows of windows by `wid`, sorted in each run. Rows of one window and group are merged when their runs are."""
+    """Rows of windows by `wid`, sorted in each run.
+
+    Rows of one window and group are merged when their runs are merged.
+    """
 
     def __init__(self, groups: Sequence[str], what: Sequence[Accumulated]) -> None:
         """Merge by the window and `groups`."""
@@ -36,11 +39,11 @@ class ScatteredPartials:
         self.what = list(what)
         self.runs: list[pa.RecordBatch] = []
         self.room: list[int] = []
-        """For each run, the rows that its memory was made for."""
+        """For each run, the number of rows for which its memory was allocated."""
 
     @property
     def rows(self) -> int:
-        """Number of partials held."""
+        """Number of stored partials."""
         return sum(run.num_rows for run in self.runs)
 
     @property
@@ -50,7 +53,7 @@ class ScatteredPartials:
         return sum(int(run.nbytes) * room // run.num_rows for run, room in sizes)
 
     def add(self, run: pa.RecordBatch) -> None:
-        """Take in rows sorted by their column `wid`."""
+        """Add rows that are sorted by the column `wid`."""
         while self.runs and run.num_rows * 2 >= self.runs[-1].num_rows:
             self.room.pop()
             run = merged([in_order([self.runs.pop(), run])], self.keys, self.what)
@@ -92,7 +95,7 @@ class ScatteredPartials:
         return pa.Table.from_batches(self.runs) if self.runs else None
 
     def restore(self, table: pa.Table) -> None:
-        """Take over the rows of a snapshot."""
+        """Load the rows of a snapshot."""
         self.runs, self.room = [], []
         self._append(one_batch(table.to_batches()))
 

@@ -1,4 +1,4 @@
-"""Sets of window ids as disjoint half-open ranges: a day of one-second panes in one pair of numbers.
+"""Sets of window IDs as disjoint half-open ranges: a day of one-second panes is one pair of numbers.
 
 Partitions of one query close the same windows. To count a window once, each partition reports ranges of IDs, which are
 united. A set of IDs would need RANGE / SLIDE members for every pane.
@@ -15,10 +15,10 @@ import pyarrow as pa
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import END, Item, Punctuation
 
-# Bucket: tags each partial with the windows it belongs to (Li 2008, §6.1.1, with floors as its errata call for).
+# Bucket: tags each partial with its windows (Li 2008, §6.1.1, with the floors of its errata).
 #
-# A partial's pane lies whole inside or outside every window, since panes divide RANGE and SLIDE. So one half-open range
-# of window IDs `[first_wid, end_wid)` is sufficient, and the volume does not grow with the number of open windows.
+# Panes divide RANGE and SLIDE, so a pane is completely inside or outside a window. So one half-open range of window IDs
+# `[first_wid, end_wid)` is sufficient, and the volume does not grow with the number of open windows.
 
 
 FIRST_WID = "first_wid"
@@ -50,7 +50,7 @@ class Bucket:
             yield tagged
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Round a time down to window ids: windows below are final."""
+        """Convert a watermark to a window ID: all windows with smaller IDs are final."""
         yield mark if mark.low == END else Punctuation(mark.link, self.window.closed_before(mark.low))
 
     def snapshot(self) -> dict[str, pa.Table]:

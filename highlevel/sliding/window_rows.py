@@ -1,4 +1,4 @@
-"""The rows of windows, made of piles in the cheapest way (`highlevel.sliding.window_rows`)."""
+"""The rows of windows, computed from merge buffers by the cheapest method."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from highlevel.sliding.scattered_partials import WID, ids_of, in_order
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import MERGE, SubAggregate
 
-# Costs that select the way from one window to the next.
+# Costs that determine how the next window is computed.
 #
 # Unit of cost: merging one row. To merge P buffers with R rows again costs `R + P * BUFFER_COST`. Totals cost
 # `TOTALS_COST` per window. A buffer is merged once when it arrives and once or twice before it is removed, so totals
@@ -83,7 +83,7 @@ class WindowRows:
         self.strategy = Strategy.MERGE
         """Strategy of the last window."""
         self.totals: RunningTotals | TwoStacks | None = None
-        self._last: pa.RecordBatch | None = None  # rows of the last window, if the next may have the same rows
+        self._last: pa.RecordBatch | None = None  # rows of the last window, if the next window may be equal
 
     @property
     def bytes(self) -> int:
@@ -112,7 +112,7 @@ class WindowRows:
     def with_scattered(
         self, scattered: Sequence[pa.RecordBatch], piles: MergeBuffers, first: int, low: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the windows `[first, low)`, which have scattered partials and may have piles too."""
+        """Yield the rows of the windows `[first, low)`, from scattered partials and from merge buffers."""
         self.totals = self._last = None
         self.strategy = Strategy.MERGE
         batches = [*scattered]
@@ -123,7 +123,7 @@ class WindowRows:
         ids = ids_of(rows)
         start = 0
         while start < len(ids):
-            # The rest of the window in which the last row of a full batch lies belongs to that batch.
+            # A batch contains whole windows: it also gets the rest of the window of its last row.
             stop = int(np.searchsorted(ids, ids[min(start + CLOSE_ROWS, len(ids)) - 1], side="right"))
             yield merged([rows.slice(start, stop - start)], [WID, *self.groups], self.what)
             start = stop
@@ -144,7 +144,7 @@ class WindowRows:
         return Window(wid, [batch for buffer in current for batch in buffer.batches()], False)
 
     def _total(self, wid: int, reached: list[Key], piles: MergeBuffers) -> pa.RecordBatch:
-        """Bring the totals to a window, and return its rows."""
+        """Update the totals for a window, and return its rows."""
         changed = self.totals is None or self.totals.pass_on(wid) or bool(reached)
         if self.totals is None:
             reached = sorted(piles.current)
@@ -158,7 +158,7 @@ class WindowRows:
         return self._last
 
     def _rows(self, run: list[Window]) -> pa.RecordBatch:
-        """Return the rows of some windows that are all merged, or all to be merged."""
+        """Return the rows of windows. Either all of them are merged already, or none."""
         batches = [batch for window in run for batch in window.batches]
         if len(run) == 1:
             rows = one_batch(batches) if run[0].merged else merged(batches, self.groups, self.what)
@@ -183,5 +183,5 @@ class Window:
 
 
 def with_ids(ids: npt.NDArray[np.int64], rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Put the ids of their windows before rows."""
+    """Return rows with an additional first column of window IDs."""
     return pa.RecordBatch.from_arrays([pa.array(ids), *rows.columns], [WID, *rows.schema.names])

@@ -68,15 +68,18 @@ class WindowKind(Protocol):
         ...
 
     def windows(self, values: Values) -> Values:
-        """Return the ids of the windows that hold any of the rows, in rising order."""
+        """Return the IDs of the windows that contain any of the rows, in rising order."""
         ...
 
     def extent(self, wid: int, values: Values) -> Chosen:
-        """Return which of the rows window `wid` holds."""
+        """Return a mask of the rows that window `wid` contains."""
         ...
 
     def wids(self, values: Values) -> tuple[Values, Values]:
-        """Return for each row the ids of its windows, half-open `[first, end)`, as far as they are in `windows`."""
+        """Return for each row the half-open range `[first, end)` of the IDs of its windows.
+
+        It applies to IDs in `windows`.
+        """
         ...
 
     def bounds(self, wid: int) -> tuple[int, int]:
@@ -128,12 +131,12 @@ class LandmarkWindow:
         return self.slide
 
     def windows(self, values: Values) -> Values:
-        """Return the ids of the windows whose last slide holds any of the times, in rising order."""
+        """Return the IDs of the windows whose last slide contains any of the times, in rising order."""
         wids = np.unique((values - self.origin) // self.slide)
         return wids[wids >= 0]
 
     def extent(self, wid: int, values: Values) -> Chosen:
-        """Return which of the times window `wid` holds."""
+        """Return a mask of the times that window `wid` contains."""
         start, end = self.bounds(wid)
         return (start <= values) & (values < end)
 
@@ -183,7 +186,7 @@ class SessionWindow:
 
     @property
     def slide(self) -> int:
-        """The gap, ns: a session is known to be over that long after its last row."""
+        """The gap, ns: a session is final this long after its last row."""
         return self.gap
 
     def windows(self, values: Values) -> Values:
@@ -192,13 +195,13 @@ class SessionWindow:
         return times[np.append(True, np.diff(times) >= self.gap)[: len(times)]]
 
     def extent(self, wid: int, values: Values) -> Chosen:
-        """Return which of the times the session that begins at `wid` holds."""
+        """Return a mask of the times in the session that begins at `wid`."""
         following = self.windows(values)
         following = following[following > wid]
         return (values >= wid) & (values < following[0] if len(following) else True)
 
     def wids(self, values: Values) -> tuple[Values, Values]:
-        """Return for each time the id of its session as a range of one."""
+        """Return for each time the ID of its session as a range of one ID."""
         starts = self.windows(values)
         first = starts[np.searchsorted(starts, values, side="right") - 1]
         return first, first + 1
@@ -215,11 +218,11 @@ class SessionWindow:
 # Windows that slide by rows and reach back a length of time (Li 2008, §5.1.6).
 #
 #     windows      = the times of the rows, or of every n-th row in the order of arrival or of time
-#     extent(w)    = { t : w - r < t <= w }        (sliding windows have the other convention)
+#     extent(w)    = { t : w - r < t <= w }        (sliding windows exclude their end instead)
 #     wids(t)      = { w in windows : t <= w < t + r }
 #
-# Rows with the same time share a window. Every n-th row in time order is the same time for any order of ties. Bounds
-# are half-open as in other windows: `[w - r + 1, w + 1)`.
+# Rows with the same time share a window. For every n-th row in time order the order of equal times does not matter.
+# Bounds are half-open as in other windows: `[w - r + 1, w + 1)`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +259,7 @@ class SlideByTuple:
         return np.unique(ordered[self.every - 1 :: self.every])
 
     def extent(self, wid: int, values: Values) -> Chosen:
-        """Return which of the times the window at `wid` holds."""
+        """Return a mask of the times in the window at `wid`."""
         return (wid - self.range < values) & (values <= wid)
 
     def wids(self, values: Values) -> tuple[Values, Values]:
@@ -293,7 +296,7 @@ class SlidingWindow:
     origin: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse sizes for which no window, or endlessly many, would hold a time."""
+        """Raise ValueError for lengths that are not positive."""
         if self.range <= 0 or self.slide <= 0:
             raise ValueError(f"RANGE and SLIDE must be positive, got RANGE {self.range} ns, SLIDE {self.slide} ns")
 
@@ -304,11 +307,11 @@ class SlidingWindow:
 
     @property
     def pane(self) -> int:
-        """Length in ns of the largest sub-window that all windows are made of."""
+        """Length in ns of the largest intervals of which all windows consist."""
         return gcd(self.range, self.slide)
 
     def windows(self, values: Values) -> Values:
-        """Return the ids of the windows that hold any of the times, in rising order."""
+        """Return the IDs of the windows that contain any of the times, in rising order."""
         first, end = self.wids(np.unique(values))
         if len(first) == 0:
             return first
@@ -319,7 +322,7 @@ class SlidingWindow:
         return np.arange(int(counts.sum())) + np.repeat(first - before, counts)
 
     def extent(self, wid: int, values: Values) -> Chosen:
-        """Return which of the times window `wid` holds."""
+        """Return a mask of the times that window `wid` contains."""
         start, end = self.bounds(wid)
         return (start <= values) & (values < end)
 
@@ -342,7 +345,10 @@ class SlidingWindow:
         return self.origin + (wid + 1) * self.slide
 
     def closed_before(self, low: int) -> int:
-        """Map a low watermark in ns to window ids: every window with an id below the result is final."""
+        """Return the first window that is not final at the watermark `low`, in ns.
+
+        All windows with smaller IDs are final.
+        """
         return max(0, (low - self.origin) // self.slide)
 
     def last_final(self, low: int) -> tuple[int, int] | None:
@@ -383,7 +389,7 @@ class TupleWindow:
     timed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Refuse sizes for which no window, or endlessly many, would hold a row."""
+        """Raise ValueError for lengths that are not positive."""
         if self.range <= 0 or self.slide_rows <= 0:
             raise ValueError(f"RANGE and SLIDE must be positive, got {self.range} rows, {self.slide_rows} rows")
         if self.idle is not None and (self.idle <= 0 or not self.partitioned):
@@ -395,15 +401,15 @@ class TupleWindow:
         return SlidingWindow(self.range, self.slide_rows)
 
     def windows(self, values: Values) -> Values:
-        """Return the ids of the windows that hold any of the numbers, in rising order."""
+        """Return the IDs of the windows that contain any of the numbers, in rising order."""
         return self.numbers.windows(values)
 
     def extent(self, wid: int, values: Values) -> Chosen:
-        """Return which of the numbers window `wid` holds."""
+        """Return a mask of the numbers that window `wid` contains."""
         return self.numbers.extent(wid, values)
 
     def wids(self, values: Values) -> tuple[Values, Values]:
-        """Return for each number the ids of the windows that hold it, half-open."""
+        """Return for each number the half-open range of IDs of its windows."""
         return self.numbers.wids(values)
 
     def bounds(self, wid: int) -> tuple[int, int]:

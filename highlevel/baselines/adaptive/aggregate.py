@@ -128,12 +128,12 @@ class AdaptiveAggregate:
         self._measure()
 
     def _know(self, kinds: list[pa.DataType]) -> None:
-        """Begin to hold groups by columns of these types."""
+        """Create the store for groups by columns of these types."""
         self.kinds = kinds
         self.store = Store(kinds, self.operations)
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Emit every window that no source has rows for any more, in order of ids, then pass the least mark on."""
+        """Emit every window that all sources have passed, in the order of IDs, then pass the smallest watermark on."""
         for least in self.meld.punctuate(port, mark):
             assert isinstance(least, Punctuation)
             if least.low > self.closed:
@@ -156,7 +156,7 @@ class AdaptiveAggregate:
         self.to_lazy += self.store.settle(self.down)
 
     def _result(self, due: Words) -> pa.RecordBatch:
-        """Make a batch of partials that are due, in the order of their windows."""
+        """Return the partials of final windows as a batch, in the order of their windows."""
         due = due[np.argsort(due[:, WID], kind="stable")]
         self.windows_closed += 1 + int(np.count_nonzero(np.diff(due[:, WID])))
         names = ["wid", *self.groups, *(sub.name for sub in self.subaggregates)]
@@ -164,7 +164,7 @@ class AdaptiveAggregate:
         return pa.RecordBatch.from_arrays([*columns, *self._values(due[:, ACCUMULATORS:])], names)
 
     def _values(self, words: Words) -> list[pa.Array]:
-        """Words of sub-aggregates as columns."""
+        """Return the words of sub-aggregates as columns."""
         columns = [np.ascontiguousarray(column) for column in words.T]
         floats = [sub.type is Type.FLOAT for sub in self.subaggregates]
         return [pa.array(each.view(np.float64) if real else each) for each, real in zip(columns, floats, strict=True)]
@@ -183,12 +183,12 @@ class AdaptiveAggregate:
 
     @property
     def partials(self) -> int:
-        """Partials held, of all groups and windows."""
+        """Number of stored partials, of all groups and windows."""
         return self.store.partials.count
 
     @property
     def groups_eager(self) -> int:
-        """Groups whose tuples go into partials."""
+        """Number of groups whose tuples are added to partials."""
         return int(np.count_nonzero(self.store.eager))
 
     @property
@@ -198,7 +198,7 @@ class AdaptiveAggregate:
 
     @property
     def updates(self) -> int:
-        """Values added to partials, for a window each."""
+        """Number of values added to partials."""
         return int(self.store.state[UPDATES])
 
     @property
@@ -210,7 +210,7 @@ class AdaptiveAggregate:
         self.peak_bytes = max(self.peak_bytes, self.bytes)
 
     def open_windows(self) -> Ranges:
-        """The ids of the windows that hold rows and are not final."""
+        """Return the IDs of the windows that contain rows and are not final."""
         rows = self.store.held()
         tuples = np.unique(np.stack([np.maximum(rows[:, FIRST], self.closed), rows[:, END]], 1), axis=0)
         wids = np.unique(self.store.partials.held[:, WID]).tolist()
@@ -223,7 +223,7 @@ class AdaptiveAggregate:
         return tables if self.kinds is None else tables | tables_of(self.store, self.groups)
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         self.closed = tables["progress"]["closed"][0].as_py()
         self.meld.restore(tables)
         self.extents.restore(tables)

@@ -1,4 +1,4 @@
-"""Arrays of rows of words, as long as a power of two."""
+"""Arrays of rows of words. Their lengths are powers of two."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Extents:
 
     @property
     def furthest(self) -> int:
-        """The high watermark of the source that is furthest."""
+        """The high watermark of the most advanced source."""
         return max(self.high)
 
     def offsets(self) -> list[int | None]:
@@ -44,11 +44,11 @@ class Extents:
         firsts: npt.NDArray[np.int64],
         ends: npt.NDArray[np.int64],
     ) -> None:
-        """Take note of tuples in the order of their arrival, and of their windows `[first, end)`."""
+        """Record tuples in the order of their arrival, and their windows `[first, end)`."""
         highs = np.maximum.accumulate(np.maximum(times, self.furthest))
         self.high[source] = max(self.high[source], int(times.max()))
         known = self.covered[-1] if self.covered else (0, 0)
-        other = (firsts[1:] != firsts[:-1]) | (ends[1:] != ends[:-1])  # than the tuple before: the first of its windows
+        other = (firsts[1:] != firsts[:-1]) | (ends[1:] != ends[:-1])  # windows other than those of the previous tuple
         new = np.flatnonzero(np.append(True, other) & ((firsts < known[0]) | (ends > known[1])))
         seen: set[tuple[int, int]] = set()
         for first, end, high in zip(firsts[new].tolist(), ends[new].tolist(), highs[new].tolist(), strict=True):
@@ -65,7 +65,7 @@ class Extents:
         self.covered = unite([*self.covered, (first, end)])
 
     def close(self, low: int) -> None:
-        """Measure the windows below `low`, and forget them."""
+        """Measure the windows below `low`, and remove them."""
         place = bisect_left(self.opened, (low,))
         if place == 0:
             return

@@ -58,7 +58,7 @@ class PanedAdaptiveAggregate:
         return self.panes.bytes + self.windows.bytes
 
     def _wids(self, times: Words) -> tuple[Words, Words]:
-        """The windows `[first, end)` of some times."""
+        """Return the windows `[first, end)` of each time."""
         since = times - self.window.origin
         first = np.maximum(since // self.window.slide, 0)
         return first, np.maximum((since + self.window.range) // self.window.slide, 0)
@@ -75,7 +75,7 @@ class PanedAdaptiveAggregate:
         return self.panes.rows(port, _tagged(batch, pane, pane + 1))
 
     def punctuate(self, port: int, mark: Punctuation) -> Iterator[Item]:
-        """Close panes, add them to their windows, and close those."""
+        """Close panes, add them to their windows, and close these windows."""
         low = mark.low if mark.low == END else max(0, (mark.low - self.start) // self.pane)
         for item in self.panes.punctuate(port, Punctuation(mark.link, low)):
             if isinstance(item, Punctuation):
@@ -92,7 +92,7 @@ class PanedAdaptiveAggregate:
         return panes | {WINDOWS + name: table for name, table in self.windows.snapshot().items()}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Take over the state of a snapshot."""
+        """Load the state of a snapshot."""
         for prefix, level in ((PANES, self.panes), (WINDOWS, self.windows)):
             level.restore({name.removeprefix(prefix): each for name, each in tables.items() if name.startswith(prefix)})
 

@@ -1,6 +1,7 @@
-"""Finding the partial of a group and window, and adding to it.
+"""Kernels that find the partial of a group and window, and add values to it.
 
-Partials of 8 neighbouring windows of a group have neighbouring places in the index: a tuple is added to several.
+Partials of 8 neighbouring windows of a group have neighbouring slots in the index, because a tuple is added to several
+windows.
 """
 
 from __future__ import annotations

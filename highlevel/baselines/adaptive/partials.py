@@ -14,7 +14,7 @@ SLOT_BYTES = 16
 
 
 class Partials:
-    """Rows in no order, and two slots of the index for each there is room for. Kernels write both."""
+    """Rows in no order, and an index with two slots per row of the array. Kernels write both."""
 
     def __init__(self, values: int, state: Words) -> None:
         """Create an empty table for partials of `values` values. The kernels' `state` contains their number."""
@@ -24,12 +24,12 @@ class Partials:
 
     @property
     def count(self) -> int:
-        """Partials held."""
+        """Number of stored partials."""
         return int(self.state[PARTIALS])
 
     @property
     def held(self) -> Words:
-        """Their rows, in place."""
+        """The rows of the partials, not copied."""
         return self.rows[: self.count]
 
     @property
@@ -38,13 +38,13 @@ class Partials:
         return 8 * self.rows.shape[1] + SLOT_BYTES
 
     def grow(self, wanted: int) -> None:
-        """Have room for `wanted` more."""
+        """Make room for `wanted` more partials."""
         rows = room(self.count + wanted)
         self.rows = resized(self.rows, self.count, max(2 * len(self.rows), rows))
         self.number_anew()
 
     def keep(self, rows: Words) -> None:
-        """Hold these and no others."""
+        """Replace all partials by `rows`."""
         self.rows = replaced(self.rows, rows)
         self.state[PARTIALS] = len(rows)
         self.number_anew()

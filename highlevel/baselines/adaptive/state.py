@@ -55,7 +55,7 @@ def _table(rows: Words, names: list[str], places: list[int], values: int) -> pa.
 
 
 def _rows(table: pa.Table, width: int, places: list[int], values: int) -> Words:
-    """Rows of words that `_table` made columns of."""
+    """Return the rows of words of a table: the inverse of `_table`."""
     rows = np.zeros((table.num_rows, width), np.int64)
     for place, column in zip([*places, *range(values, width)], table.columns, strict=True):
         rows[:, place] = column.to_numpy()

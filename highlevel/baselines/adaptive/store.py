@@ -54,12 +54,12 @@ class Store:
 
     @property
     def group_count(self) -> int:
-        """Groups known."""
+        """Number of known groups."""
         return self.keys.count
 
     @property
     def tuple_count(self) -> int:
-        """Tuples held."""
+        """Number of stored tuples."""
         return int(self.state[HELD])
 
     @property
@@ -180,7 +180,7 @@ class Store:
         self.partials.number_anew()
 
     def _fewer_groups(self, groups: Words, tuples: Words) -> None:
-        """Take numbers of tuples away from the volume of groups."""
+        """Subtract numbers of tuples from the volumes of groups."""
         if len(groups):
             fewer = np.bincount(groups, tuples, self.group_count)
             self.groups[: self.group_count, VOLUME] -= fewer.astype(np.int64)
@@ -195,7 +195,7 @@ class Store:
         self.state[[WANTED_TUPLES, WANTED_PARTIALS]] = 0
 
     def _keep_tuples(self, rows: Words) -> None:
-        """Hold these tuples and no others."""
+        """Replace all tuples by `rows`."""
         self.tuples = replaced(self.tuples, rows)
         self.state[[TUPLES, HELD]] = len(rows)
         self.state[FREE] = NONE

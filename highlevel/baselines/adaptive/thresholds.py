@@ -2,16 +2,17 @@
 
 With the rate `vol` an eager group costs `aggr * wed / SLIDE` bytes, a partial for each open window. A lazy group costs
 `tup * sum_k vol_k * (wed - offset_k)` bytes: tuples of source k arrive offset_k after the most advanced source, and are
-stored for a shorter time. wed, the window extent distance, is the progress of that source from the first tuple of a
-window to its close. Condition 6.9 (eager is cheaper than lazy), with `vol * wed` for the volume of the window:
+stored for a shorter time. The window extent distance wed is the progress of the most advanced source from the first
+tuple of a window to its close. Condition 6.9 (eager is cheaper than lazy), with `vol * wed` for the volume of the
+window:
 
     vol * wed  >  aggr * wed / (tup * SLIDE)  +  sum_k vol_k * offset_k
 
-The offsets are on both sides. Without them the left side is `sum_k vol_k * (wed - offset_k)`, the number of received
-tuples that are not expired. AdaptWID counts these, so rates and offsets need no estimate.
+With the offsets moved to the left, the left side is `sum_k vol_k * (wed - offset_k)`, the number
+of received tuples that are not expired. AdaptWID counts these, so rates and offsets need no estimate.
 
-With one threshold a group near it would switch all the time. So the threshold back to lazy is HYSTERESIS times the
-other.
+With only one threshold a group near it would switch all the time. So the threshold for lazy is HYSTERESIS times the
+threshold for eager.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ class Thresholds:
     down: float
 
     def __post_init__(self) -> None:
-        """Refuse thresholds between which a group would be both."""
+        """Raise ValueError if `down` is above `up`."""
         if not 0 <= self.down <= self.up:
             raise ValueError(
                 f"a group would switch all the time: got down {self.down} and up {self.up}, expected 0 <= down <= up"
             )
 
     def of(self, open_windows: float, partial_bytes: int, tuple_bytes: int) -> Thresholds:
-        """Return themselves."""
+        """Return these constant thresholds."""
         return self
 
 
@@ -76,6 +77,6 @@ class MemoryModel:
             raise ValueError(f"hysteresis must be above 0 and at most 1, got {self.hysteresis}")
 
     def of(self, open_windows: float, partial_bytes: int, tuple_bytes: int) -> Thresholds:
-        """Return Cond. 6.9 as a number of tuples, and its part for the way back."""
+        """Return Condition 6.9 as a number of tuples for `up`, and a share of it for `down`."""
         up = partial_bytes * open_windows / tuple_bytes
         return Thresholds(up, self.hysteresis * up)

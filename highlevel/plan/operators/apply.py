@@ -23,7 +23,7 @@ from lowlevel.punctuation import BEGINNING, END
 class ApplyOperator(Stateless):
     """Computes columns, and watermarks through the monotone floor functions of `Progressing`. Stateless.
 
-    A row at or above `low` has a floor at or above the floor of `low`.
+    The floor of a later row is never below the floor of the watermark.
     """
 
     def __init__(self, node: Apply) -> None:
@@ -44,7 +44,7 @@ class ApplyOperator(Stateless):
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
         """Return the watermark of the computed time columns, if there is one.
 
-        If only one of two time columns is kept, a joint watermark has one only after the other has ended.
+        If only one of two time columns is kept, a joint watermark gives a watermark only after the other column ended.
         """
         lows = self._mapped(lows_of(mark, self.width))
         if BEGINNING not in lows:
@@ -72,7 +72,7 @@ def computed(output: Output, batch: pa.RecordBatch, columns: Columns) -> pa.Arra
 
 @dataclass(frozen=True)
 class ByOutputs:
-    """Computed columns: keys are expressed in columns of the input, and keys of the input in the outputs."""
+    """Translates keys between the columns of the input and the computed columns."""
 
     exact: bool = False
 

@@ -25,9 +25,9 @@ from highlevel.metrics import (
 from highlevel.sliding.wid_ranges import Ranges, count
 
 Count = Callable[[Samples, Any, str, str | None], None]
-"""Function that adds the counters of an operator to samples, for (query, operator).
+"""Add the counters of an operator to samples. The labels are the query and the operator's name.
 
-Operator is None if it is the only one.
+The name is None if the query has only one operator.
 """
 
 
@@ -94,12 +94,12 @@ class Windows(Protocol):
 
     @property
     def late(self) -> int:
-        """Times a row or partial missed a window because the window was final."""
+        """Number of times that a row or partial missed a window because the window was final."""
         ...
 
     @property
     def late_rows(self) -> int:
-        """Rows of such partials, each once, if a sub-aggregate counts rows."""
+        """Rows of the partials in `late`, each once, if a sub-aggregate counts rows."""
         ...
 
     @property

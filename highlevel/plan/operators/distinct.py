@@ -19,13 +19,13 @@ KEYS, LOWS = "keys", "lows"
 """Tables of a snapshot: the stored keys, and the watermark."""
 
 COVERED_SHARE = 4
-"""Covered keys are deleted when they are one of this many: deleting costs as much as inserting the others."""
+"""Covered keys are deleted when they are a quarter of all keys: deleting costs as much as inserting the other keys."""
 
 
 class DistinctOperator:
     """Stores keys. A row whose key a watermark covers is late: the key may have been deleted, so the row is dropped.
 
-    A key without one of the time columns is covered only after this column has ended.
+    A key with NULL in a time column is covered only after this column has ended.
     """
 
     def __init__(self, node: Distinct) -> None:
@@ -70,7 +70,7 @@ class DistinctOperator:
         known = self._keys.count
         ids = self._keys.of([batch.column(name) for name in self.names], batch.num_rows)
         seen, firsts = np.unique(ids, return_index=True)
-        firsts = np.sort(firsts[seen >= known])  # new ids have the order of rows
+        firsts = np.sort(firsts[seen >= known])  # new IDs are in the order of rows
         if not len(firsts):
             return
         new = batch if len(firsts) == batch.num_rows else batch.take(pa.array(firsts))

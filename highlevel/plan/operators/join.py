@@ -13,7 +13,7 @@ from lowlevel.punctuation import BEGINNING, END, Punctuation
 class JoinOperator(OAJoin):
     """Uses the watermark of the joined time.
 
-    A joint watermark has no watermark of one time before its other bound is END.
+    A joint watermark gives a watermark of one time only if its other bound is END.
     """
 
     def __init__(self, node: Join) -> None:
@@ -24,7 +24,7 @@ class JoinOperator(OAJoin):
         self._times = [node.progress.index(side.time) if side.time in node.progress else None for node, side in sides]
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
-        """Take a watermark of a side."""
+        """Process a watermark of a side."""
         lows, time = lows_of(mark, self._widths[port]), self._times[port]
         low = END if set(lows) == {END} else BEGINNING if time is None else low_of_one(lows, time)
         if low != BEGINNING:

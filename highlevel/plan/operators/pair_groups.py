@@ -1,10 +1,9 @@
 """PairGroups: groups that contain time columns themselves, plain or by intervals; the query needs no window.
 
 A group is final as soon as no later row can belong to it. It contains the rows whose time is in `[k·n, (k+1)·n)`, for
-each time column that it is grouped by. A watermark `low` covers the groups with `k < low // n`. So a group by both
-times of a join is final when a joint watermark covers it, never later than with a watermark of one time (Li 2008,
-§7.2). Final groups of the same times leave together, so conditions that compare the groups of a window can compare
-them.
+each time column that it is grouped by. A watermark `low` covers the groups with `k < low // n`. A group by both times
+of a join is final when a joint watermark covers it. A watermark of one time would not cover it earlier (Li 2008, §7.2).
+Final groups of the same times leave together, so conditions that compare the groups of a window can compare them.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ GROUPS, LOWS = "groups", "lows"
 """Tables of a snapshot: the open groups, and the watermark of their interval numbers."""
 
 FINAL_SHARE = 4
-"""Final groups are deleted when they are one of this many: a new table costs as much as all other groups."""
+"""Final groups are deleted when they are a quarter of all groups: a new table costs as much as all other groups."""
 
 
 class PairGroupsOperator:
     """Merges rows by group. A row of a group that is final is late: it is dropped and counted.
 
-    NULL is below no bound, so a group with NULL as a time is final when this column has ended.
+    A group with NULL as a time is final when this time column has ended.
     """
 
     def __init__(self, node: PairGroups) -> None:
@@ -153,7 +152,7 @@ class PairGroupsOperator:
     def _finished(self, ids: np.ndarray) -> pa.RecordBatch:
         """Return groups as rows of final windows, with one window for each of their times."""
         groups = self._groups(ids)
-        if self.aggregation.foldings:  # until now all values were stored: such groups are small
+        if self.aggregation.foldings:  # values are stored until the group is final: such groups are small
             made = {folding.column for folding in self.aggregation.foldings}
             names = [name for name in self.aggregation.grain if name not in made]
             folded = FoldedPane(groups.schema, names, self._merge_functions, self.aggregation.foldings)

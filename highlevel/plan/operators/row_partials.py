@@ -3,7 +3,7 @@
     row                    pane                           keys                sub-aggregates
     ts, srcIP, len    ──►  floor((ts - origin) / pane)    the expressions     the value of each for this row
 
-Each row becomes one partial, whatever the length of the pane. So this step has no state, and no watermark waits for it.
+Each row becomes one partial for any length of the pane. So this step has no state and delays no watermark.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from lowlevel.plan import LowLevelPlan
 from lowlevel.table.inputs import argument_values
 
 TIME = "ts"
-"""The column that orders rows for the first and last of a group."""
+"""The column that orders rows for FIRST and LAST."""
 
 
 class RowPartials:
     """Computes the partial of each row by `low`. The time column `time` contains the rows' times in ns.
 
-    The first and last of a group are found by the column `ts`, or by `time` if the rows have no `ts`.
+    FIRST and LAST use the column `ts`, or `time` if the rows have no `ts`.
     """
 
     def __init__(self, node: Node, low: LowLevelPlan, time: str, *, paned: bool = True) -> None:
-        """Make partials of the rows of `node`; without `paned` all are in pane 0, with a time or without."""
+        """Make partials of the rows of `node`; without `paned` all rows are in pane 0, also rows without a time."""
         self.paned = paned
         self.low = low
         self.time = time
@@ -52,7 +52,7 @@ class RowPartials:
         self.outside = 0
 
     def of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a batch as partials. Rows without a time are in no pane: they are counted in `outside`."""
+        """Yield the rows of a batch as partials. Rows without a time are dropped and counted in `outside`."""
         self.received += batch.num_rows
         if self.where is not None:
             kept = self.where.true_rows(self._columns(batch), batch.num_rows)
@@ -92,7 +92,7 @@ class RowPartials:
 
 
 class TimedColumns(Mapping[str, AnyVector]):
-    """Columns with one of them also under the name `ts`."""
+    """Columns, one of which is also available as `ts`."""
 
     def __init__(self, columns: Columns, time: str) -> None:
         """Make `time` available as `ts`."""

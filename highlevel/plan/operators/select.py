@@ -13,7 +13,7 @@ from lowlevel.expressions.predicate import Condition
 
 
 class SelectOperator(Stateless):
-    """Filter rows. Watermarks remain valid for fewer rows. Stateless, except that the condition learns its costs."""
+    """Filter rows. Stateless, except that the condition measures its costs."""
 
     def __init__(self, node: Select) -> None:
         """Filter by the condition of `node`."""

@@ -18,8 +18,8 @@ BOUNDS = "bounds"
 class UnionOperator:
     """Passes rows on at once. Its watermark has the smallest bound of all inputs for each time column.
 
-    This is right for joint watermarks too: rows below both smaller bounds are below both bounds of every input. An
-    input without a watermark so far holds the watermark back. State: the bounds of each input.
+    This is right for joint watermarks too: rows below both smaller bounds are below both bounds of every input. Without
+    a watermark of every input there is no watermark. State: the bounds of each input.
     """
 
     def __init__(self, node: Union) -> None:
@@ -36,7 +36,7 @@ class UnionOperator:
         return 0
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Pass on."""
+        """Pass the rows on."""
         yield batch
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:

@@ -54,7 +54,7 @@ def _sliding(aggregation: Aggregation, window: SlidingWindow) -> SlidingAggregat
 class WindowedOperator:
     """Partials, the operator of the windows, and the steps after it. Watermarks are about `window_end`, strictly.
 
-    A watermark of the window operator says that no later window ends *at* or below it, so the strict one is 1 larger.
+    No later window ends at or below a watermark of the window operator. So the strict watermark is larger by 1.
     """
 
     def __init__(self, node: Windowed, *, finite: bool = False) -> None:
@@ -69,13 +69,13 @@ class WindowedOperator:
         self._steps, self.finish = make_stages(node.aggregation)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Take rows, or partials of a leaf; only late rows return at once."""
+        """Process rows, or partials of a leaf. Only late rows give results at once."""
         for partials in (batch,) if self._partials is None else self._partials.of(batch):
             for item in self.windows.rows(0, partials):
                 yield from self._finished(0, item)
 
     def punctuate(self, port: int, mark: Mark) -> Iterator[GraphItem]:
-        """Take the watermark of the windows' time. A joint watermark has one only if its other bound is END."""
+        """Process a watermark of the windows' time. A joint watermark is used only if its other bound is END."""
         if self._width > 1 or not isinstance(mark, Punctuation):
             lows = lows_of(mark, self._width)
             ended = set(lows) == {END}
@@ -86,7 +86,7 @@ class WindowedOperator:
                 yield from self._finished(0, item)
 
     def _finished(self, step: int, item: Item) -> Iterator[Item]:
-        """Take an item of the windows through the steps from `step` on."""
+        """Process an item of the windows with the steps from `step` on."""
         if step < len(self._steps):
             operator = self._steps[step]
             items = operator.punctuate(0, item) if isinstance(item, Punctuation) else operator.rows(0, item)
@@ -109,12 +109,12 @@ class WindowedOperator:
 
     @property
     def late(self) -> int:
-        """Times a row or partial missed a window because the window was final."""
+        """Number of times that a row or partial missed a window because the window was final."""
         return self.windows.late
 
     @property
     def late_rows(self) -> int:
-        """Rows of such partials, each once, if a sub-aggregate counts rows."""
+        """Rows of the partials in `late`, each once, if a sub-aggregate counts rows."""
         return self.windows.late_rows
 
     @property
@@ -141,7 +141,7 @@ class WindowedOperator:
         return self.windows.take_closed_windows()
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """State of the windows and the steps."""
+        """Return the state of the windows and the steps."""
         return snapshot_of([self.windows, *self._steps])
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
