@@ -10,7 +10,7 @@ PIP = $(PY) -m pip install --quiet --disable-pip-version-check
 MAY_APT = command -v apt-get >/dev/null 2>&1 && { [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
 APT = $$([ "$$(id -u)" = 0 ] || echo sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
-.PHONY: help setup java servers quick test check demo bench fuzz prose lock clean
+.PHONY: help setup java servers quick oldest test check demo bench fuzz prose lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,12 @@ servers: setup ## Fetch the servers that tests talk to (Prometheus, softflowd, n
 
 quick: setup ## Run the tests of every module that need no Java and no server: three minutes on two cores
 	@$(PYTEST) --quick
+
+oldest: setup ## Run the tests of make quick with the oldest versions of packages that pyproject.toml allows
+	@.venv/bin/uv venv --quiet --clear .venv/oldest
+	@.venv/bin/uv pip install --quiet --python .venv/oldest/bin/python --resolution lowest-direct --editable '.[spark,plots,generate,fallback,dev]'
+	@.venv/oldest/bin/wiretide doctor --compile
+	@PYTHONDONTWRITEBYTECODE= .venv/oldest/bin/python -m pytest -n auto --quick
 
 test: setup java servers ## Run all tests
 	@$(PYTEST)
