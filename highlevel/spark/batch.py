@@ -48,7 +48,6 @@ from highlevel.spark.reading import COUNTERS
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.session import jvm_failures
-from highlevel.spark.types import columns_of
 from lowlevel.node.node import TABLE_SLOTS
 
 
@@ -91,14 +90,6 @@ class BatchRun:
         assert answer is not None, "walks from proved boundaries join"
         return answer
 
-    def frame(self) -> DataFrame:
-        """Return the answer as a lazy DataFrame with real columns.
-
-        Its ranges are proved now, its rows computed later.
-        """
-        tasks = self._proved_tasks()
-        return self._stages(tasks, packed=False)
-
     def _proved_tasks(self) -> list[Task]:
         """Divide the inputs at proved boundaries, or not at all if rows depend on earlier records."""
         if not self._dealt:
@@ -109,16 +100,15 @@ class BatchRun:
     def _dealt(self) -> bool:
         return all(leaf.low.dealt for leaf in self.plan.leaves)
 
-    def _stages(self, tasks: Sequence[Task], *, packed: bool) -> DataFrame:
-        """Return the output of the last stage: PACKED rows and counters, or the rows of the query."""
-        of_rows = columns_of(self.plan.schema)
+    def _stages(self, tasks: Sequence[Task]) -> DataFrame:
+        """Return the output of the last stage: PACKED rows and counters."""
         parts = self.spark.sparkContext.defaultParallelism if cut(self.plan).partitioned else 1
         feeds = Feeds.of([self.plan], self.inputs, parts)
         reader = RangeReader(feeds, tuple(size_of(file) for file in self.files), tuple(tasks), self.slots)
         rows = self.spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, BETWEEN_LEVELS)
         for level in range(feeds.levels):
-            host = FiniteHost(feeds, level, packed)
-            rows = rows.repartitionById(parts, "part").mapInArrow(host, host.schema(of_rows))
+            host = FiniteHost(feeds, level)
+            rows = rows.repartitionById(parts, "part").mapInArrow(host, host.schema)
         return rows
 
     def _collect(self, tasks: Sequence[Task]) -> pa.Table | None:
@@ -160,7 +150,7 @@ class BatchRun:
         while True:
             try:
                 with jvm_failures():
-                    return self._stages(tasks, packed=True).toArrow()
+                    return self._stages(tasks).toArrow()
             except PySparkException as failure:
                 report = report_of(failure)
                 delay = self._restarts.delay(report)
@@ -173,8 +163,3 @@ class BatchRun:
 def run_batch(spark: SparkSession, plan: Plan, inputs: Sequence[Input], slots: int = TABLE_SLOTS) -> pa.Table:
     """Answer one query over finite inputs, as a table of the plan's schema with rows in no particular order."""
     return BatchRun(spark, plan, inputs, slots).run()
-
-
-def batch_dataframe(spark: SparkSession, plan: Plan, inputs: Sequence[Input], slots: int = TABLE_SLOTS) -> DataFrame:
-    """Return the same answer as a lazy DataFrame. Addresses are binary, times bigint ns."""
-    return BatchRun(spark, plan, inputs, slots).frame()

@@ -36,23 +36,21 @@ def counters_of(counters: Sequence[bytes]) -> pa.RecordBatch:
 class FiniteHost:
     """Task function of one level, for the one query of `feeds`. Picklable.
 
-    The last level yields PACKED rows (`packed`) or the result rows. Other levels yield rows for the next level.
+    The last level yields PACKED rows. Other levels yield rows for the next level.
     """
 
     feeds: Feeds
     level: int
-    packed: bool
 
     @property
     def last(self) -> bool:
         """Return True if the level yields results."""
         return self.level == self.feeds.levels - 1
 
-    def schema(self, of_rows: str) -> str:
-        """Return the output schema in Spark's notation. `of_rows` is the schema of the results."""
-        if not self.last:
-            return BETWEEN_LEVELS
-        return PACKED if self.packed else of_rows
+    @property
+    def schema(self) -> str:
+        """The output schema in Spark's notation."""
+        return PACKED if self.last else BETWEEN_LEVELS
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take the rows of some partitions, and then their end."""
@@ -75,14 +73,12 @@ class FiniteHost:
                 counts.append(json.dumps(counts_of(task, output)).encode())
                 if not task.last:
                     passed_on += [row for row in task.repartitioned(output, 0) if row[-1] is not None]
-                elif not self.packed:
-                    yield from output.batches
                 elif output.batches:
                     payloads = pa.array([pack(pa.Table.from_batches(output.batches))], pa.binary())
                     yield pa.RecordBatch.from_arrays([pa.array([part], pa.int32()), payloads], ["part", "payload"])
         if not self.last:
             yield batch_of([*passed_on, *((COUNTERS, COUNTERS, 0, 0, BEGINNING, BEGINNING, each) for each in counts)])
-        elif self.packed:
+        else:
             yield counters_of(counts)
 
     def _fragments(self, part: int) -> list[FragmentTask]:

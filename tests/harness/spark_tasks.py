@@ -33,7 +33,7 @@ def batch_answer(plan: Plan, inputs: Sequence[Input], parts: int, random: Random
     feeds = Feeds.of([plan], read, parts)
     reader = byte_ranges.RangeReader(feeds, tuple(map(byte_ranges.size_of, files)), tasks, 64)
     batches = [batch for number in range(len(tasks)) for batch in reader(iter([pa.record_batch({"id": [number]})]))]
-    stages: list[Task] = [FiniteHost(feeds, level, True) for level in range(feeds.levels)]
+    stages: list[Task] = [FiniteHost(feeds, level) for level in range(feeds.levels)]
     for stage in stages:
         batches = through_partitions(stage, batches, parts, random)
     tables = [

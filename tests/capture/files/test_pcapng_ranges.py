@@ -127,8 +127,8 @@ def test_times_that_are_not_the_captures_are_counted_by_kind_of_rows(tmp_path: P
 @pytest.mark.spark
 def test_spark_reads_pcapng_as_the_inline_engine_does(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from highlevel.spark.batch import BatchRun
-    from highlevel.spark.packets import packets_dataframe
     from highlevel.spark.stream import StreamRun
+    from tests.references.spark_packets import packets_dataframe
 
     monkeypatch.setattr(byte_ranges, "LARGEST", 6000)  # several ranges of each file
     inputs = []

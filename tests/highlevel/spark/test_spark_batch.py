@@ -54,7 +54,7 @@ def test_what_comes_in_equals_what_goes_out(plan: Plan, spark, tmp_path: Path) -
 @pytest.mark.spark
 def test_a_capture_that_grows_meanwhile_is_read_up_to_where_it_was_opened(spark, tmp_path: Path) -> None:
     from highlevel.spark.batch import BatchRun
-    from highlevel.spark.packets import packets_dataframe
+    from tests.references.spark_packets import packets_dataframe
 
     path = write_links(tmp_path, 32)[0].path
     batch = BatchRun(spark, PLANS[0], [Input("a", path)])
@@ -68,7 +68,7 @@ def test_a_capture_that_grows_meanwhile_is_read_up_to_where_it_was_opened(spark,
 @pytest.mark.spark
 def test_as_many_captures_are_opened_as_there_are(spark, tmp_path: Path) -> None:
     from highlevel.spark.batch import BatchRun
-    from highlevel.spark.packets import packets_dataframe
+    from tests.references.spark_packets import packets_dataframe
 
     path = write_links(tmp_path, 33)[0].path
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

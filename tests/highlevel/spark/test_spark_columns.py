@@ -102,18 +102,8 @@ def test_samples_are_answered_by_both_engines(spark, captures: Path, tmp_path: P
     assert streamed(tmp_path / "run", plan) == want
 
 
-def test_answers_of_new_types_are_lazy_dataframes_too(spark, captures: Path) -> None:
-    from highlevel.spark.batch import batch_dataframe
-
-    inputs = [Input("link", captures / "pcap" / "ipv6_in_gtp.pcap")]
-    for plan, want in zip(PLANS, inline(inputs), strict=True):
-        frame = batch_dataframe(spark, plan, inputs)
-        assert frame.columns == plan.schema.names
-        assert rows_of(frame.toArrow()) == want, plan.name
-
-
 def test_frames_and_inner_columns_are_a_dataframe(spark, captures: Path) -> None:
-    from highlevel.spark.packets import packets_dataframe
+    from tests.references.spark_packets import packets_dataframe
 
     inputs = [Input("link", captures / "pcap" / "netbios.pcap")]
     columns = ["srcMAC", "destMAC", "ethertype", "interface", "srcIP", "inner.ttl", "payload"]

@@ -52,7 +52,7 @@ def stream(spark, inputs: list[Input], folder: Path, **options) -> tuple[dict[st
 
 
 def by_definition(spark, inputs: list[Input]) -> dict[str, pa.Table]:
-    from highlevel.spark.packets import packets_dataframe
+    from tests.references.spark_packets import packets_dataframe
 
     packets_dataframe(spark, inputs).createOrReplaceTempView("packets")
     tables = {query.name: spark.sql(query.definition()).toArrow() for query in QUERIES}
@@ -87,17 +87,6 @@ def test_the_engines_and_the_definition_agree_on_real_captures(
     name: str, spark, captures: Path, tmp_path: Path
 ) -> None:
     check(spark, [Input("link", captures / "pcap" / name)], tmp_path / "run", block_records=512, max_blocks=4)
-
-
-def test_a_lazy_dataframe_holds_the_same_rows(spark, tmp_path: Path) -> None:
-    from highlevel.spark.batch import batch_dataframe
-
-    inputs = write_links(tmp_path, 5)
-    want, _ = inline(inputs)
-    for plan in PLANS:
-        frame = batch_dataframe(spark, plan, inputs)
-        assert frame.columns == plan.schema.names
-        assert ordered(frame.toArrow().cast(plan.schema)).equals(want[plan.name])
 
 
 def test_an_answer_over_ranges_that_were_guessed_wrong_is_computed_again(spark, tmp_path: Path, monkeypatch) -> None:

@@ -1,7 +1,6 @@
-"""Packets and frames as a Spark DataFrame with one row each, for questions that the query language cannot express.
+"""Packets and frames as a Spark DataFrame with one row each, so that SQL of Spark can answer the same questions.
 
-The DataFrame is read in byte ranges, in parallel and lazily. It costs some hundred times more per packet than a query,
-which pre-aggregates packets at the low level.
+The DataFrame is read in byte ranges, in parallel and lazily.
 """
 
 from __future__ import annotations
@@ -18,13 +17,26 @@ from capture.open import allow_open_files, open_finite
 from highlevel.inline.engine import Input
 from highlevel.spark.byte_ranges import Task, exact_tasks, opened, size_of
 from highlevel.spark.compiled import compile_kernels
-from highlevel.spark.types import SPARK_TYPES
 from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
 from lowlevel.rows.batches import named_columns, row_batch
 from lowlevel.rows.readers import make_reader
 
 KINDS = ("packets", "frames")
 """Kinds of rows that are read in parallel. Flow records depend on earlier records of their file."""
+
+
+SPARK_TYPES = {
+    Type.INT: "bigint",
+    Type.TIME: "bigint",
+    Type.FLOAT: "double",
+    Type.BOOL: "boolean",
+    Type.ADDRESS: "binary",
+    Type.TEXT: "string",
+    Type.MAC: "binary",
+    Type.BYTES: "binary",
+}
+"""An address is 4 or 16 bytes in network order, a MAC 6."""
 
 
 @dataclass(frozen=True)
