@@ -1,4 +1,4 @@
-"""Spark hosts of the operators: the only place that imports pyspark. Raises MissingPackageError without pyspark."""
+"""The Spark engines, the only modules that import pyspark. Raises MissingPackageError without pyspark."""
 
 from capture.errors import MissingPackageError
 

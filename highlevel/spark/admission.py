@@ -4,8 +4,8 @@ Inputs advance together: the input with the smallest watermark advances by one b
 open. The first input to reach its share of a micro-batch ends it.
 
 With a *speed* the trace clock delays blocks. It starts at the smallest time of all inputs and runs `speed` times as
-fast as the wall clock. A block is due when the clock has passed its newest time. Wrong dates must not stop the replay,
-and idle hours should not delay it:
+fast as the wall clock. A block is due when the clock has passed its newest time. Two rules ensure
+that packets with wrong times and idle hours do not delay the replay:
 
 * if a block's newest time is later than its watermark (the smallest time of all later packets), the watermark
   is used instead;
@@ -34,7 +34,7 @@ UNREAD = -1
 
 
 LONGEST_PAUSE = 5
-"""Wall seconds that a paced replay waits at most for the next block of any input."""
+"""Maximum wall seconds that a paced replay waits for the next block of any input."""
 
 
 class Admission:
@@ -71,7 +71,7 @@ class Admission:
         return places
 
     def _clock(self, places: Sequence[int], wall: int) -> int | None:
-        """Read the replay's clock. The first reading sets it to the beginning, or to where the inputs were left."""
+        """Return the time of the replay clock. The first call sets it to the position that the inputs have reached."""
         if self.speed is None:
             return None
         if self.wall_start is None:
@@ -102,7 +102,7 @@ def low_at(index: Index, place: int) -> int:
 def due(index: Index, place: int) -> int:
     """Return the trace time, in ns, from which block `place` is due."""
     block = index.blocks[place]
-    # The last block has no later block to limit it: it may be as long as all blocks before it.
+    # The last block has no later block that limits it, so it may cover as much time as all blocks before it.
     if block.watermark == END:
         return (
             block.max_ts
@@ -113,7 +113,7 @@ def due(index: Index, place: int) -> int:
 
 
 def split_run(blocks: Sequence[Block], tasks: int) -> list[Sequence[Block]]:
-    """Cut a run of blocks into up to `tasks` runs of about the same number of blocks."""
+    """Divide consecutive blocks into up to `tasks` ranges of about the same number of blocks."""
     tasks = max(1, min(tasks, len(blocks)))
     cuts = [len(blocks) * n // tasks for n in range(tasks + 1)]
     return [blocks[start:end] for start, end in pairwise(cuts)]

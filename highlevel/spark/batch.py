@@ -3,9 +3,9 @@
     byte ranges ──► decode + low-level table ──► partials ──► one partition per hash of the group ──► windows ──► rows
       guessed          in the source's tasks       packed          all partials of a group            by definition
 
-Ranges are guessed and verified: each task returns the bounds of its walk with the results. If the walks do not join,
-the answer is discarded and computed again over proved ranges (`capture.files.split`). No pass over a classic pcap goes
-before the first task.
+Ranges are guessed and verified: each task returns the bounds of its walk with the results. If the end of one walk is
+not the beginning of the next, the answer is discarded and computed again over exact ranges (`capture.files.split`). A
+classic pcap is not scanned before the first task.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ class BatchRun:
                 return answer
             self.guessed_wrong = True
         answer = self._collect(self._proved_tasks())
-        assert answer is not None, "walks from proved boundaries join"
+        assert answer is not None, "walks from exact boundaries are contiguous"
         return answer
 
     def _proved_tasks(self) -> list[Task]:
-        """Divide the inputs at proved boundaries, or not at all if rows depend on earlier records."""
+        """Divide the inputs at exact boundaries, or not at all if rows depend on earlier records."""
         if not self._dealt:
             return whole_tasks(self.files)
         return exact_tasks(self.files, self.spark.sparkContext.defaultParallelism)
@@ -112,7 +112,7 @@ class BatchRun:
         return rows
 
     def _collect(self, tasks: Sequence[Task]) -> pa.Table | None:
-        """Run over ranges. Return None if their walks do not join, because the answer is then wrong."""
+        """Run over ranges. Return None if their walks are not contiguous, because the answer is then wrong."""
         if not tasks:
             return self.plan.schema.empty_table()
         answers = self._answers(tasks)
@@ -146,7 +146,7 @@ class BatchRun:
         return pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
 
     def _answers(self, tasks: Sequence[Task]) -> pa.Table:
-        """Run the job, again if a process of Spark did not start or ended."""
+        """Run the job. Repeat it if a process of Spark did not start or ended."""
         while True:
             try:
                 with jvm_failures():

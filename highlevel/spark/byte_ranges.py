@@ -2,10 +2,11 @@
 
 A range is given by two offsets, which need not be record boundaries. The task guesses the boundary at the first offset
 and reads to the first boundary at or after the second (`capture.files.split`). The task returns the bounds of its walk
-with the partials. The driver checks that the walks join; otherwise it reads the ranges again from exact boundaries.
+with the partials. The driver checks that the walks are contiguous; otherwise it reads the ranges again from exact
+boundaries.
 
-The memory of a task is its tables and LEAVE_ROWS partials, independent of its range: further partials are passed on to
-Spark. A range has a maximum size too, so that a failed task is cheap to repeat.
+The memory of a task is its tables and LEAVE_ROWS partials, independent of its range: more partials are sent to Spark. A
+range has a maximum size too, so that a failed task is cheap to repeat.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class StreamScan:
 
 @dataclass(frozen=True)
 class StreamTask:
-    """Task for the whole input `number`, which cannot be mapped. The interface is that of RangeTask."""
+    """Task for the whole input `number`, which cannot be mapped. It has the interface of RangeTask."""
 
     number: int
     start: int = 0
@@ -75,13 +76,13 @@ SMALLEST = 8 << 20
 """Minimum bytes of a range."""
 
 LARGEST = 4 << 30
-"""Bytes of a range at most."""
+"""Maximum bytes of a range."""
 
 AHEAD = 64 << 20
 """Bytes of a capture that are mapped at a time."""
 
 LEAVE_ROWS = 1 << 20
-"""Partials that a task gathers before it hands them on: 13 to some 40 MB for a pair of addresses."""
+"""Partials that a task stores before it sends them to Spark: 13 to some 40 MB for pairs of addresses."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class RangeTask:
     interfaces: int = 0
 
     def open(self, path: Path, size: int) -> Capture:
-        """Open the input for this task, as open_as_seen does."""
+        """Open the input with the length that the driver saw."""
         return replace(open_as_seen(path, size), format=self.form)
 
     def scan(self, file: Capture) -> RangeScan | None:
@@ -133,7 +134,7 @@ def guessed_tasks(files: Sequence[AnyCapture], tasks: int) -> list[Task]:
 
 
 def exact_tasks(files: Sequence[AnyCapture], tasks: int) -> list[Task]:
-    """Cut the inputs at record boundaries, all of which are proved here by walking the files."""
+    """Divide the inputs at exact record boundaries, after a walk over the files."""
     counts = zip(files, _counts(files, tasks), strict=True)
     return [task for number, (file, count) in enumerate(counts) for task in _exact(number, file, count)]
 
@@ -144,7 +145,7 @@ def whole_tasks(files: Sequence[AnyCapture]) -> list[Task]:
 
 
 def size_of(file: AnyCapture) -> int:
-    """Bytes of an input, as they are in the file."""
+    """Bytes of the file of an input."""
     return file.size if isinstance(file, StreamedCapture) else len(file.data)
 
 
@@ -160,7 +161,7 @@ def _exact(number: int, file: AnyCapture, count: int) -> Sequence[Task]:
 
 
 def _counts(files: Sequence[AnyCapture], tasks: int) -> list[int]:
-    """Into how many ranges each file is cut."""
+    """Return the number of ranges of each file."""
     sizes = [size_of(file) for file in files]
     share = max(SMALLEST, sum(sizes) // tasks)
     return [max(1, round(size / share), -(-size // LARGEST)) for size in sizes]

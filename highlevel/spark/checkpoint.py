@@ -1,12 +1,12 @@
 """The checkpoint of Spark, checked before Spark starts.
 
-    checkpoint/offsets/<batch id>    how far micro-batch n reads: "v1", metadata, {"0 /a.pcap": 12, ...}, one a line
+    checkpoint/offsets/<batch id>    ends of micro-batch n: "v1", metadata, {"0 /a.pcap": 12, ...}, one a line
     checkpoint/commits/<batch id>    written after micro-batch n is done
     checkpoint/metadata              the id of the query
 
 Spark continues after the newest commit, or repeats the newest offsets that have no commit. Totals n contain the
-checksum of offsets n. So a checkpoint is refused if it is damaged, deleted, or older than the state and the results. It
-would repeat rows under other batch IDs, or continue with the wrong state.
+checksum of offsets n. So a start detects a checkpoint that is damaged, deleted, or older than the state and the
+results. Such a checkpoint would repeat rows under other batch IDs, or continue with the wrong state.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compressed captures on the stream engine: decompressed once, into the run's folder.
 
     folder/inputs/<name>-<digest>          the bytes
-    folder/inputs/<name>-<digest>.json     end of the compressed file if it is damaged, length, CRC-32; written first
+    folder/inputs/<name>-<digest>.json     the kind of damage of the compressed file, length, CRC-32; written first
 
 Tasks seek in a capture, and so does a run after a restart. The digest is computed over the compressed file's bytes, so
 a file is decompressed again only if its content has changed. A start verifies the decompressed bytes, and decompresses
@@ -37,11 +37,11 @@ TELL_EVERY = 10.0
 """Seconds between two lines about a file that is being decompressed."""
 
 Say = Callable[[str], None]
-"""Takes lines for the user."""
+"""Function that receives lines for the user."""
 
 
 def mapped_inputs(inputs: Sequence[Input], folder: Path, say: Say) -> list[Input]:
-    """Put decompressed files into the places of compressed captures. Raises InputError for an input, FolderError."""
+    """Replace compressed captures by decompressed files. Raises InputError or FolderError."""
     placed = []
     for each in inputs:
         if each.spool:
@@ -85,7 +85,7 @@ def with_damage(index: Index, path: Path) -> Index:
 
 
 def _described_by(path: Path) -> Path:
-    """Return the document about a decompressed capture."""
+    """Return the path of the document about a decompressed capture."""
     return path.with_name(path.name + ".json")
 
 

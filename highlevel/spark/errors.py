@@ -19,11 +19,11 @@ RAISED = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+)$", 
 """The line of a Python traceback that names the exception."""
 
 OF_SPARK = ("org.", "java.", "scala.", "py4j.", "pyspark.")
-"""Exceptions that only pass on another one."""
+"""Packages of exceptions that only wrap another exception."""
 
 
 PASSED_ON = (*OF_SPARK, "PySparkRuntimeError", "EOFError", "ConnectionResetError", "BrokenPipeError", "SparkException")
-"""The same, and exceptions of Python in a process whose partner ended."""
+"""The same, and exceptions of a Python process whose JVM ended."""
 
 REASON = re.compile(
     r"^(?:Caused by: |Exception in thread \S+ )?(?:Error: |(?:\w+\.)+\w*(?:Error|Exception): )(.+)$", re.MULTILINE
@@ -34,7 +34,7 @@ REASON = re.compile(
 HARMLESS = re.compile(
     r"\bWARN(?:ING)?\b|\bINFO\b|^Using Spark's default log4j|^Setting (?:default|Spark) log level|^To adjust logging"
 )
-"""Lines in the log of the JVM that are no reason for its end."""
+"""Lines in the log of the JVM that do not contain the reason for its end."""
 
 
 class RunError(WiretideError):
@@ -42,7 +42,7 @@ class RunError(WiretideError):
 
 
 class FolderError(WiretideError):
-    """The folder of a run belongs to another run or is incomplete: take another one, or delete it."""
+    """The folder of a run belongs to another run or is incomplete. The user chooses another folder, or deletes it."""
 
 
 MEANT_FOR_USERS: dict[str, type[Exception]] = {
@@ -59,7 +59,7 @@ def names_user_error(report: str) -> bool:
 def report_of(failure: BaseException) -> str:
     """Return the text of a failure with its Java stack trace, also if the JVM that it names has ended.
 
-    `str` of an exception of Spark asks the JVM, and fails without it.
+    `str` of an exception of Spark calls the JVM, and fails without it.
     """
     if isinstance(failure, CapturedException):
         cause = "" if failure._cause is None else report_of(failure._cause)
@@ -88,7 +88,7 @@ def root_cause(report: str) -> Exception:
 
 
 def start_failure(report: str, log: bytes, end: str | None = None) -> str:
-    r"""Return the reason why Spark did not start, in one line: the exception, or the last words of the JVM.
+    r"""Return the reason why Spark did not start, in one line: the exception, or the last line in the log of the JVM.
 
     >>> start_failure("[JAVA_GATEWAY_EXITED] Java gateway process exited.", b"WARN x\nError: Master must be local\n")
     'Master must be local'

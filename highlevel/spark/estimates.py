@@ -19,7 +19,7 @@ ESTIMATED = "estimated"
 """The column of results that states whether the window contains estimates."""
 
 MOST_RANGES = 1000
-"""Ranges kept for one query. Beyond it the oldest become one range, so old windows may be marked without need."""
+"""Maximum number of ranges of a query. Further oldest ranges are merged, so old windows may be marked without need."""
 
 
 def sampled_times(panes: npt.NDArray[np.int64], origin: int, pane: int) -> Ranges:
@@ -47,7 +47,7 @@ def with_ranges(known: Ranges, new: Ranges) -> Ranges:
 def with_estimates(results: pa.Table, ranges: Ranges) -> pa.Table:
     """Add the column ESTIMATED to results with the columns `window_start` and `window_end`, int64 ns.
 
-    Results without these columns, or with a column of that name, are returned as they are.
+    Results without these columns, or with a column of that name, are returned unchanged.
     """
     names = results.column_names
     if "window_start" not in names or "window_end" not in names or ESTIMATED in names:

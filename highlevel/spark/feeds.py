@@ -1,9 +1,9 @@
 """Assignment of inputs to queries, to their leaves, and to their ports.
 
 A query runs in fragments (`highlevel.plan.fragments`), which read *sources*: a leaf of the query or another fragment,
-repartitioned by a key. The ports of a query are numbered over its sources, and within a source over the inputs that
-feed the leaf, or the partitions that ran the fragment. A query that only scans and aggregates is one fragment with one
-source: its ports are the inputs that its streams name, in the order of the inputs.
+repartitioned by a key. A source has one port for each input of its leaf, or for each partition of its fragment. The
+ports of a query are numbered over all its sources. A query that only scans and aggregates has one fragment with one
+source, so its ports are its inputs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PortOf:
 
 @dataclass(frozen=True)
 class Feeds:
-    """The queries and inputs of one run, by `parts` partitions. Immutable and picklable: it travels to every task.
+    """The queries and inputs of one run, by `parts` partitions. Immutable and picklable: it is sent to every task.
 
     The leaves are numbered over all queries.
     """
@@ -49,16 +49,16 @@ class Feeds:
 
     @cached_property
     def leaves(self) -> list[tuple[int, int]]:
-        """Query, and number among its leaves, of each leaf."""
+        """For each leaf: the number of its query, and its number in the query."""
         return [(query, number) for query, plan in enumerate(self.plans) for number in range(len(plan.leaves))]
 
     def leaf(self, reader: int) -> Leaf:
-        """Return a leaf by its number among all."""
+        """Return a leaf by its number over all queries."""
         query, number = self.leaves[reader]
         return self.plans[query].leaves[number]
 
     def node_name(self, reader: int) -> str:
-        """Return the name by which a low-level node knows a leaf."""
+        """Return the name of a leaf in a low-level node."""
         query, number = self.leaves[reader]
         return named_leaves(self.plans[query])[number].name
 
@@ -68,7 +68,7 @@ class Feeds:
 
     @cached_property
     def levels(self) -> int:
-        """The number of times that rows are repartitioned."""
+        """The number of levels of fragments, at least 1."""
         return 1 + max((max(fragments.levels) for fragments in self.fragments), default=0)
 
     @cached_property

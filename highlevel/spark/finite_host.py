@@ -1,4 +1,4 @@
-"""Graphs over a finite input in Spark's tasks: one level of fragments, given all rows and then the end.
+"""Plans over a finite input in Spark's tasks: one level of fragments, which receives all rows and then the end.
 
     byte ranges ──► level 0 ──► level 1 ──► …        each edge: rows repartitioned, packed
 
@@ -53,7 +53,7 @@ class FiniteHost:
         return PACKED if self.last else BETWEEN_LEVELS
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take the rows of some partitions, and then their end."""
+        """Process all rows of some partitions, then the end of the input."""
         arrivals: dict[int, list[Arrival]] = {}
         counts: list[bytes] = []
         passed_on: list[ArrivalRow] = []

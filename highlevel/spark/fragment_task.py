@@ -95,7 +95,7 @@ class FragmentTask:
         return Pipeline(self.fragment, links, make=make, count_operators=several, count_closed=False)
 
     def feed(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
-        """Give the pipeline the rows of all ports, in their order, then the watermarks of all ports."""
+        """Process the rows of all ports in their order, then the watermarks of all ports."""
         mine = [(*self.ports[arrival.port], arrival) for arrival in arrivals if arrival.port in self.ports]
         output = FragmentOutput([])
         for port, _, arrival in mine:
@@ -109,7 +109,7 @@ class FragmentTask:
         return output
 
     def finish(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
-        """Give the pipeline all rows of a finite input, and then the end of every port."""
+        """Process all rows of a finite input, then the end of every port."""
         output = self.feed(arrivals)
         for port, link in enumerate(self.pipeline.links):
             output.add(self.pipeline.punctuate(port, Punctuation(link, END)))
@@ -118,7 +118,7 @@ class FragmentTask:
     def repartitioned(self, output: FragmentOutput, sequence: int) -> Iterator[ArrivalRow]:
         """Yield the output for the fragments that read it: a row for every partition, with or without rows.
 
-        So every partition runs at every level, and an empty one receives the watermark too.
+        So every partition runs at every level, and empty partitions receive the watermark too.
         """
         low = second = BEGINNING
         if output.mark is not None:

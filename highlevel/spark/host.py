@@ -1,11 +1,11 @@
 """Operators in Spark's tasks: one operator partition of every query, one micro-batch at a time.
 
-The task of a partition loads the state of the previous micro-batch, runs the operators, saves their state under this
-micro-batch's ID and returns the results. Rows of all ports are processed first, then the watermarks of all ports. So
-windows close once per micro-batch.
+The task of a partition loads the state of the previous micro-batch and runs the operators. It saves their state under
+the ID of this micro-batch and returns the results. Rows of all ports are processed first, then the watermarks of all
+ports. So windows close once per micro-batch.
 
 A query in several fragments (`highlevel.plan.fragments`) runs level by level. The output of all fragments except the
-last is repartitioned, in the form of the source's rows, and processed by the tasks of the next level.
+last is repartitioned and processed by the tasks of the next level. It has the form of the source's rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SPARK_SCHEMA = "part int, query int, payload binary"
 ARROW_SCHEMA = pa.schema({"part": pa.int32(), "query": pa.int32(), "payload": pa.binary()})
 
 RESULTS = -2
-"""Port number of rows between levels that are results already."""
+"""Port number of rows that are results before the last level."""
 
 ARRIVAL_COLUMNS = ("part", "query", "port", "sequence", "low", "second")
 
@@ -90,7 +90,7 @@ class Host:
         )
 
     def _needed(self, query: int, port: int) -> int:
-        """Return the highest level at which the rows of a port are taken."""
+        """Return the highest level that reads the rows of a port."""
         return self.feeds.fragments[query].last_level(self.feeds.ports[query][port].source)
 
     def _run(self, part: int, arrivals: list[Arrival]) -> Iterator[ArrivalRow]:

@@ -1,8 +1,9 @@
-"""Java for Spark: find a runtime that will do, or install one.
+"""Java for Spark: find a suitable runtime, or install one.
 
 A runtime is suitable if its version is 17 or newer and it has the module `jdk.incubator.vector`. Spark 4.3 needs this
-module, and stripped runtimes lack it. One start of `java` (about 0.1 s) reports both. Searched are `JAVA_HOME`, `PATH`,
-the environment (`java` below it, an earlier download), and the folders of other runtimes on Debian and Homebrew.
+module, and stripped runtimes lack it. One start of `java` (about 0.1 s) reports both. The search covers
+`JAVA_HOME`, `PATH`, the Python environment (`java` below it, an earlier download), and the folders of Debian and
+Homebrew.
 
 `python -m highlevel.spark.java` installs a runtime if there is none. `ways` lists the possible ways in order, `install`
 tries them. `require_java` never installs a runtime.
@@ -36,7 +37,7 @@ APT_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-j
 
 
 class JavaMissingError(WiretideError):
-    """No Java runtime that Spark can use. The message is one line and contains the packages to install."""
+    """There is no Java runtime that Spark can use. The message is one line and contains the packages to install."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +133,7 @@ def require_java() -> Path:
     home = java_home()
     if home is None:
         found = [str(java) for java in candidates(os.environ) if java.exists()]
-        got = (
-            f"got only {', '.join(found)}" if found else "got none in JAVA_HOME, on PATH or where the system keeps them"
-        )
+        got = f"got only {', '.join(found)}" if found else "got none in JAVA_HOME, on PATH or in folders of the system"
         raise JavaMissingError(f"Spark needs Java {OLDEST} or newer, {got}; {advice(Machine.here())}")
     os.environ["JAVA_HOME"] = str(home)
     return home
@@ -143,10 +142,10 @@ def require_java() -> Path:
 def download() -> None:
     """Unpack a Java development kit (about 190 MB) below `DOWNLOADS`.
 
-    The kit, not the runtime: only the kit is sure to have every module.
+    Only the kit, not the runtime, contains every module in all cases.
 
     Raises:
-        OSError: no network, no room.
+        OSError: there is no network, or the disk is full.
         jdk.JdkError, ClientError: no download for this system, or an archive that does not unpack.
     """
     DOWNLOADS.mkdir(parents=True, exist_ok=True)

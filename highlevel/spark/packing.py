@@ -2,8 +2,8 @@
 
 The path between Python and the JVM costs time per row, so a Spark row carries a whole batch. It also costs time per
 byte, because every byte is copied about six times. So columns have the narrowest type for their values, and addresses
-of one version have no offsets. A group by pairs of IPv4 addresses then needs 13 bytes, not 40. For few rows the calls
-cost more than the bytes, so they are not narrowed.
+of one version have no offsets. A group by pairs of IPv4 addresses then needs 13 bytes, not 40. Small tables are not
+narrowed, because the calls cost more than the bytes.
 """
 
 from __future__ import annotations

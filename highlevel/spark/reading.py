@@ -74,7 +74,7 @@ class Run:
 
 
 def read_run(feeds: Feeds, run: Run, slots: int, capacity: int) -> Iterator[pa.RecordBatch]:
-    """Read a run and yield its rows as one batch. Raise InputError if the file has changed since the scan."""
+    """Read a block range and yield its rows as one batch. Raise InputError if the file has changed since the scan."""
     readers = feeds.readers(run.number)
     plans = [feeds.leaf(reader) for reader in readers]
     each_input = feeds.inputs[run.number]
@@ -118,7 +118,7 @@ class LeafOutput:
 
 @dataclass(frozen=True)
 class Read:
-    """Rows that a task has read from input `number`, by leaf. `sequence` puts the runs of one input in order.
+    """Rows that a task has read from input `number`, by leaf. `sequence` is the order of the block ranges of one input.
 
     `newest` is the largest packet time in ns, or None. `done` is the position after the range and `total` the size of
     the input; they are equal at its end. `warnings` are for the user. `sampled` has the times of the sampled partials

@@ -2,7 +2,7 @@
 
 A query on Spark ends if a worker process is killed, or if a busy machine does not start it within Spark's ten seconds.
 The checkpoint is exact, so the query can continue. Such a query is started again after 1, 2, 4, 8 and 16 seconds. A
-finished micro-batch makes the count begin at zero, so a run of months survives any number of them. Every other failure
+finished micro-batch resets the delay, so a run of months survives any number of restarts. Every other failure
 ends the run.
 """
 
@@ -16,7 +16,7 @@ from highlevel.metrics import SPARK_RESTARTS
 from highlevel.spark.errors import RunError, names_user_error, root_cause
 
 MOST = 5
-"""Restarts without a finished micro-batch in between."""
+"""Maximum number of successive restarts without a finished micro-batch."""
 
 FIRST_DELAY = 1.0
 """Seconds before the first restart. Each further delay is twice as long."""
@@ -39,7 +39,7 @@ REASONS = {
 
 
 def restart_reason(report: str) -> str | None:
-    """Return why a failed job may succeed if it is repeated; None if it would fail again.
+    """Return the reason of a failure that a restart may cure, or None if the job would fail again.
 
     >>> restart_reason("org.apache.spark.SparkException: Python worker failed to connect back.")
     'worker_start'

@@ -1,9 +1,9 @@
-"""Results as files, exactly once: one Parquet file per query and micro-batch that had any.
+"""Results as files, exactly once: one Parquet file per query and micro-batch with results.
 
     output/<query>/part-<batch id>.parquet
 
-A micro-batch that is done again writes the same name again, whole and at once, so a reader of the folder sees every row
-once. The columns are the same as for `wiretide query --format parquet`: addresses are text, times `timestamp[ns, UTC]`.
+A repeated micro-batch replaces its file atomically, so a reader of the folder sees every row once. The columns are the
+same as for `wiretide query --format parquet`: addresses are text, times `timestamp[ns, UTC]`.
 """
 
 from __future__ import annotations

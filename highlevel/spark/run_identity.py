@@ -32,14 +32,14 @@ def fingerprint(file: Capture) -> str:
 
 
 def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[str, Any]:
-    """Describe a run, in the words of the error message. Raises InputError for a file that is no capture."""
+    """Describe a run by the names that the error message uses. Raises InputError for a file that is no capture."""
     described: dict[str, Any] = {
         "state format": STATE_FORMAT,
         "operator partitions": parts,
         "records in a block": block_records,
         "paced by a speed": paced,
     }
-    # By number, since state is kept by it: queries that changed places would take over each other's windows.
+    # By number, because state is stored by number: exchanged queries would load each other's windows.
     for number, plan in enumerate(feeds.plans):
         described[f"query {number}"] = f"{plan.name}: {plan.sql}" + (" (inner)" if plan.layer == Layer.INNER else "")
         for aggregated in plan.aggregations:
@@ -53,7 +53,10 @@ def identity(feeds: Feeds, parts: int, block_records: int, paced: bool) -> dict[
 
 
 def claim(folder: Path, described: dict[str, Any]) -> None:
-    """Make `folder` this run's own, or check that it is. Raises FolderError that names the first difference."""
+    """Claim `folder` for this run, or check that it belongs to this run.
+
+    Raises FolderError that names the first difference.
+    """
     path = folder / "run.json"
     if not path.exists():
         if (folder / "checkpoint").exists():
@@ -64,6 +67,6 @@ def claim(folder: Path, described: dict[str, Any]) -> None:
     for key in [*described, *before]:
         if before.get(key) != described.get(key):
             raise FolderError(
-                f"{folder} holds a run with a different {key}: got {described.get(key, 'none')}, "
+                f"{folder} contains a run with a different {key}: got {described.get(key, 'none')}, "
                 f"expected {before.get(key, 'none')}; take another folder, or delete this one to start again"
             )

@@ -22,7 +22,7 @@ PREFIX = "wiretide-spark-"
 
 @dataclass(frozen=True)
 class Scratch:
-    """A folder that is in use as long as this object is not removed."""
+    """A folder that is in use until `remove` is called or the process ends."""
 
     path: Path
     lock: int
@@ -34,7 +34,7 @@ class Scratch:
         path = Path(tempfile.mkdtemp(prefix=prefix))
         lock = os.open(path / "lock.new", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        (path / "lock.new").rename(path / "lock")  # so a lock that others see is held
+        (path / "lock.new").rename(path / "lock")  # so a visible lock file is always locked
         return cls(path, lock)
 
     def remove(self) -> None:

@@ -41,7 +41,7 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.shuffle.compress": "false",  # shuffled data are already compressed
     "spark.driver.memory": "2g",
-    "spark.driver.maxResultSize": "1g",  # of packed rows: an answer that is larger is an error, not a full heap
+    "spark.driver.maxResultSize": "1g",  # of packed rows: a larger answer causes an error instead of a full heap
 }
 ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 LEAN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -102,7 +102,7 @@ def session(
         before = said.stat().st_size if said.exists() else 0
         try:
             with standard_error_to(said):
-                # If this is broken off, the JVM has no folder to write its port into. It then never ends.
+                # If this is interrupted, the JVM has no folder for the file with its port. Then it never ends.
                 with uninterrupted():
                     SparkContext._ensure_initialized(conf=launched)
                 spark = builder.getOrCreate()
@@ -128,7 +128,7 @@ def session(
         else:
             scratch.remove()
     except BaseException:
-        if scratch is not None and scratch not in _own_jvm.values():  # else _end_all() removes it
+        if scratch is not None and scratch not in _own_jvm.values():  # otherwise _end_all() removes it
             with uninterrupted():
                 scratch.remove()
         raise
@@ -150,12 +150,12 @@ def standard_error_to(path: Path) -> Iterator[None]:
 
 
 def close(spark: SparkSession) -> None:
-    """Give a session back. The last to do so stops it and waits for its JVM, which takes the Python workers with it.
+    """End one use of a session. The last call stops the session and waits for the end of its JVM and Python workers.
 
-    A session that somebody else started is left as it was. A JVM that has ended already is no error. Ctrl-C takes
-    effect afterwards.
+    A session that was not started here is not changed. A JVM that has already ended is no error. Ctrl-C takes effect
+    afterwards.
     """
-    context = spark.sparkContext  # its application id would be a question to the JVM
+    context = spark.sparkContext  # reading its application ID would call the JVM
     with uninterrupted():
         if context not in _uses:
             return
@@ -195,7 +195,7 @@ def _quiet_end(context: SparkContext) -> None:
 
 
 def _of_no_dead_jvm(record: logging.LogRecord) -> bool:
-    """Tell the records of broken connections, which py4j writes to the root logger, from others."""
+    """Return False for records of broken connections, which py4j writes to the root logger."""
     failure = record.exc_info[1] if record.exc_info else None
     return not isinstance(failure, Py4JError | OSError | EOFError) or "py4j" not in record.pathname
 
@@ -203,7 +203,7 @@ def _of_no_dead_jvm(record: logging.LogRecord) -> bool:
 def ended_jvm(wait: float = 0.0) -> str | None:
     """Return how the JVM of this process ended, such as "signal 9". Return None if it runs or has another owner.
 
-    `wait` is how many seconds it may take to end.
+    `wait` is the maximum number of seconds to wait for the end.
     """
     process: Any = getattr(SparkContext._gateway, "proc", None)
     if process is None:
@@ -217,7 +217,7 @@ def ended_jvm(wait: float = 0.0) -> str | None:
 
 @contextmanager
 def jvm_failures() -> Iterator[None]:
-    """Turn every failure whose cause is that the JVM has ended into a RunError of one line."""
+    """Convert every failure caused by the end of the JVM to a RunError of one line."""
     try:
         yield
     except (Py4JError, PySparkException, OSError, EOFError) as failure:

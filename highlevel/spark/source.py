@@ -40,7 +40,10 @@ MAX_BYTES = 32 << 20
 """Bytes of segments of one spool in a micro-batch. The partials need about three times this memory."""
 
 PACED_BLOCKS = 64
-"""Minimum blocks of a file with a speed. Otherwise a short file would have no watermark before its end."""
+"""Minimum number of blocks of a file in a paced replay.
+
+Otherwise a short file would have no watermark before its end.
+"""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class RunPartition(InputPartition):
     """Input of a task."""
 
     def __init__(self, run: Run | SpoolRun) -> None:
-        """Carry a run."""
+        """`run` is the input."""
         self.run = run
 
 
@@ -82,7 +85,7 @@ class CaptureSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """Rows as `reading` makes them."""
+        """Schema of the rows of `highlevel.spark.reading`."""
         return SPARK_SCHEMA
 
     def streamReader(self, schema: StructType) -> CaptureReader:  # noqa: N802
@@ -137,11 +140,11 @@ class CaptureReader(DataSourceStreamReader):
         }
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Limits are our own."""
+        """Return no limit, because `latestOffset` limits the micro-batch."""
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """Say how far the next micro-batch reads."""
+        """Return the end offsets of the next micro-batch."""
         keys, now = self._keys(), time.monotonic_ns()
         blocks = self.admission.latest([start[keys[number]] for number in self.files], now)
         places = [start[keys[number]] for number in self.spools]
@@ -151,7 +154,7 @@ class CaptureReader(DataSourceStreamReader):
         return {key: reached[number] for number, key in enumerate(keys)}
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
-        """Say how far there is something to read, for progress reports."""
+        """Return the end offsets of the available data, for progress reports."""
         keys, now = self._keys(), time.monotonic_ns()
         there = {keys[number]: len(each.index.blocks) for number, each in self.files.items()}
         for number, spool in self.spools.items():
@@ -221,6 +224,7 @@ def index_file(file: Capture, spec: StreamSpec) -> Indexed:
 
 def open_stream(spark: SparkSession, spec: StreamSpec) -> Any:
     """Return the streaming DataFrame of packed rows of a spec."""
-    # The spec is no option: Spark matches options against a recursive pattern, and a long one overflows its stack.
+    # The spec is not an option: Spark matches options against a recursive pattern, and a long option overflows its
+    # stack.
     spark.dataSource.register(type("BoundCaptureSource", (CaptureSource,), {"spec": spec}))
     return spark.readStream.format(FORMAT).load()

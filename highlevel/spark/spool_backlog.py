@@ -32,7 +32,7 @@ class Waiting:
 def latest(places: Sequence[int], spools: Sequence[Sequence[Waiting]], most_bytes: int) -> list[int]:
     """Return the end positions of the next micro-batch. `spools` contains the waiting segments of each spool by number.
 
-    At least one waiting segment of a spool may be selected, regardless of its length; no more after `most_bytes`.
+    The first waiting segment of a spool may have any length. No further segment is selected after `most_bytes`.
     """
     reached = list(places)
     taken = [0] * len(places)
@@ -55,7 +55,7 @@ def latest(places: Sequence[int], spools: Sequence[Sequence[Waiting]], most_byte
 
 @dataclass(frozen=True, slots=True)
 class SegmentRun:
-    """Segments with numbers in `[first, end)`, which one task reads. Missing segments are lost."""
+    """Segments with numbers in `[first, end)`, which one task reads. Numbers without a segment are lost."""
 
     first: int
     end: int
@@ -64,7 +64,7 @@ class SegmentRun:
 def segment_runs(before: int, after: int, there: Iterable[int], tasks: int) -> list[SegmentRun]:
     """Divide the segments between two positions into up to `tasks` similar runs, without gaps.
 
-    `there` are the numbers of segments in the spool, ascending. Lost segments belong to the run before them.
+    `there` are the numbers of the existing segments, ascending. Lost segments belong to the previous run.
     """
     numbers = [number for number in there if before <= number < after]
     tasks = max(1, min(tasks, len(numbers)))

@@ -42,9 +42,11 @@ class SpoolPlanner:
         return 0 if self.reader is None else self.reader.committed + 1
 
     def waiting(self, place: int, now: int) -> list[Waiting]:
-        """Return the segments from `place` on, damaged ones too, as they were up to POLL before `now` (any clock, ns).
+        """Return the segments from `place` on, also damaged segments.
 
-        Raises SpoolError for a spool that was begun again since `place` was reached.
+        The list is at most POLL older than `now` (any clock, ns).
+
+        Raises SpoolError if the spool was started again from its beginning since `place` was reached.
         """
         if self.reader is None:
             return []
@@ -60,7 +62,7 @@ class SpoolPlanner:
             if newest + 1 < place:
                 raise SpoolError(
                     f"{self.folder}: got {newest} as the newest segment, expected {place - 1} or a later one: the "
-                    "spool was begun again since it was read; take another folder for the run, or delete that one"
+                    "spool was started again since it was read; take another folder for the run, or delete that one"
                 )
             known = {each.number: each for each in self._waiting}
             found = (known.get(number) or self._look(number) for number in there if number >= place)
@@ -77,17 +79,17 @@ class SpoolPlanner:
             trailer = read_trailer(path)
             return Waiting(number, path.stat().st_size, 0 if trailer is None else trailer.last)
         except FileNotFoundError:
-            return None  # a full spool has dropped it meanwhile
+            return None  # the full spool has dropped it since the listing
 
     def runs(self, before: int, after: int, tasks: int) -> list[SpoolRun]:
         """Divide the segments between two positions into tasks.
 
         The first task receives the number of partials that are known to be lost.
 
-        The spool records the place before. Raise SpoolError if the folder has disappeared.
+        Before that the spool records the position. Raise SpoolError if the folder has disappeared.
         """
         reader = self.reader or SpoolReader(self.folder)
-        reader.record_plan(after - 1)  # before any of it can be in results
+        reader.record_plan(after - 1)  # before results can contain any of these segments
         gaps = [gap for gap in reader.gaps(before - 1) if gap.first < after]
         lost = sum(gap.rows or 0 for gap in gaps)
         cut = segment_runs(before, after, numbers(self.folder), tasks)
@@ -100,8 +102,8 @@ class SpoolPlanner:
 
 
 def read_before(inputs: Iterable[Input]) -> Iterator[str]:
-    """Yield a message for each spool whose beginning another run has read."""
+    """Yield a message for each spool of which another run has read the first segments."""
     for each in inputs:
         planner = SpoolPlanner(0, each.path)
         if each.spool and planner.first():
-            yield f"{each.path}: read from segment {planner.first()} on; what was before was read by another run"
+            yield f"{each.path}: read from segment {planner.first()} on; another run has read the earlier segments"

@@ -26,7 +26,7 @@ Offered = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Query numbers: `takers` of the queries that read a plan, `missing` of the queries without a plan."""
+    """Query numbers: `takers` contains the queries that read each plan, `missing` the queries without a plan."""
 
     takers: Mapping[Offered, tuple[int, ...]]
     missing: tuple[int, ...]

@@ -55,12 +55,12 @@ class SpoolRun:
 
 
 def read_spool_run(feeds: Feeds, run: SpoolRun) -> Iterator[pa.RecordBatch]:
-    """Read a run and yield its rows as one batch. Raise SpoolError if the spool belongs to another link."""
+    """Read a run of segments and yield its rows as one batch. Raise SpoolError if the spool belongs to another link."""
     yield rows_of(feeds, _Reading(feeds, run).read())
 
 
 class _Reading:
-    """One run being read."""
+    """State while a run of segments is read."""
 
     def __init__(self, feeds: Feeds, run: SpoolRun) -> None:
         self.run = run
@@ -156,7 +156,7 @@ class _Reading:
     def _estimates(self, query: int, times: Iterable[tuple[int, int]]) -> None:
         """Record times, as ranges, in which the node did not process all packets."""
         self.sampled[query] = with_ranges(self.sampled.get(query, []), list(times))
-        warning = f"{self.input.path}: its node sampled, as spool or ring was filling: some results are estimates"
+        warning = f"{self.input.path}: some results are estimates: its node sampled, as spool or ring was filling"
         self.warnings[warning] = None
 
     def _tell_missing(self, found: Match, offered: tuple[Offered, ...]) -> None:

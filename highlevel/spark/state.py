@@ -5,10 +5,10 @@
     state/<part>/<query>-pack<n>-<batch id>.arrow
 
 Version n depends on version n - 1 only. Files are written under temporary names and renamed, the manifest last, so a
-reader sees the complete version or none. Doing micro-batch n again reads version n - 1 again and writes the same
+reader sees the complete version or none. A repeated micro-batch n reads version n - 1 and writes the same
 version n. A table that did not change is not written again: the new manifest names the old file. Small tables are
 combined (`highlevel.spark.state`) and written with every version, because comparing them would cost more. A small pack
-is part of the manifest, so that an idle operator costs one small file. The last KEEP versions stay.
+is part of the manifest, so that an idle operator costs one small file. The last KEEP versions are kept.
 
 Every byte is verified when a version is read: a manifest has a checksum, and contains the length and the checksum of
 each file (`highlevel.spark.checked_files`). Damaged state is a FolderError, never a wrong result.
@@ -91,7 +91,7 @@ class PartState:
     """The state of one operator partition of a run."""
 
     def __init__(self, folder: Path, part: int) -> None:
-        """Keep it below `folder`."""
+        """The state of partition `part` is below `folder`."""
         self.folder = folder / str(part)
         self.loaded: dict[tuple[int, str], tuple[File, tuple[int, ...]]] = {}
 
@@ -108,7 +108,7 @@ class PartState:
         except FileNotFoundError:
             raise FolderError(
                 f"{path}: missing: the checkpoint continues after micro-batch {batch_id}, but its state is gone; "
-                "put it back, or start again with another folder"
+                "restore it from a copy, or start again with another folder"
             ) from None
         if len(manifest) != queries:
             raise FolderError(f"{path}: the state of {len(manifest)} queries, expected {queries}; {REMEDY}")
@@ -182,7 +182,7 @@ class PartState:
     def _remove_old(self, batch_id: int) -> None:
         """Remove versions that are too old, and files that no kept version names.
 
-        A damaged version cannot be restored, so its files need not stay either.
+        A damaged version cannot be restored, so its files are removed too.
         """
         kept: set[str] = set()
         for path in self.folder.glob("*.json"):

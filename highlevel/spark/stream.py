@@ -1,8 +1,8 @@
 """Run of the stream engine: captures and spools in, final results out, restarted without loss or repetition.
 
     folder/run.json      identity of the run
-    folder/lock          held by the process that runs it
-    folder/inputs        captures that were compressed, decompressed
+    folder/lock          locked by the process of the run
+    folder/inputs        decompressed captures
     folder/checkpoint    Spark's own: offsets planned and micro-batches committed
     folder/state         the operators, by partition and batch id
     folder/totals        counters, by batch id
@@ -11,9 +11,9 @@
 A spool is also locked, by a file `.run.lock` in its folder, because one run would delete segments that another must
 read.
 
-Exactly once: Spark writes the offsets of micro-batch n to its log before anything runs, and commits n after all of it
-is done. Tasks depend only on those offsets, operators on the tasks and the state of n - 1. Every output file has n in
-its name. So any repetition of n, after any interruption, gives the same files.
+Exactly once: Spark writes the offsets of micro-batch n to its log before a task runs, and commits n after all tasks.
+Tasks depend only on these offsets, operators on the tasks and the state of n - 1. Every output file has n in its name.
+So any repetition of n, after any interruption, gives the same files.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class StreamRun:
     `partitions` is the number of operator partitions, constant for the folder. `slots` is the size of each low-level
     table. `speed` is in capture seconds per wall second, None for maximum speed. A micro-batch reads up to `max_blocks`
     blocks of `block_records` records of each capture, and `max_bytes` bytes of each spool. Captures are finite. A spool
-    ends when its node closes it; a missing spool is waited for. Memory: the partials of one micro-batch and the open
-    windows, by partition.
+    ends when its node closes it; the run waits for a missing spool. Memory: the partials of one micro-batch and the
+    open windows, by partition.
     """
 
     def __init__(
@@ -149,11 +149,11 @@ class StreamRun:
         check_one_input(leaves, read)
         for plan in leaves:
             if not plan.low.exact_low and any(each.feeds(plan) and not each.spool for each in read):
-                problem = f"query {plan.name}: {plan.low.kind} are read in one go, from first to last"
+                problem = f"query {plan.name}: {plan.low.kind} must be read in one pass"
                 raise InputError(f"{problem}: expected wiretide query, with --follow for live inputs")
             if plan.low.remembers and any(each.feeds(plan) and not each.spool for each in read):
-                problem = f"query {plan.name}: seen_within remembers rows, which tasks that read parts cannot"
-                raise InputError(f"{problem}: expected a link with a spool, whose node does, or wiretide query")
+                problem = f"query {plan.name}: seen_within depends on earlier rows, but tasks read parts of a file"
+                raise InputError(f"{problem}: expected a link with a spool, or wiretide query")
         self.feeds = Feeds.of(plans, read, partitions)
         self.folder = folder.absolute()
         self.partitions = partitions
@@ -199,10 +199,10 @@ class StreamRun:
         """
         for each in self.feeds.inputs:
             if not each.spool:
-                open_finite(each.path, "the stream engine")  # before there is a folder
+                open_finite(each.path, "the stream engine")  # before the folder is created
         make_private_folder(self.folder)
         self._check_subfolders()
-        in_use = f"{self.folder} is in use by another run; take another folder, or stop that one"
+        in_use = f"{self.folder} is in use by another run; take another folder, or stop that run"
         self._locks.hold(self.folder / "lock", in_use)
         try:
             self._hold_spools()
@@ -243,7 +243,7 @@ class StreamRun:
             for line in read_before(self.feeds.inputs):
                 self.say(f"warning: {line}")
         for leaf in leaves_of(self.feeds.plans):
-            if any(each.feeds(leaf) and not each.spool for each in self.feeds.inputs):  # else the node has done it
+            if any(each.feeds(leaf) and not each.spool for each in self.feeds.inputs):  # nodes of spools do it
                 compile_kernels(leaf.low.kind)
         tasks = max(1, spark.sparkContext.defaultParallelism // max(1, len(self.feeds.inputs)))
         spec = StreamSpec(
@@ -259,7 +259,7 @@ class StreamRun:
         self._query = self._start_query(spark, spec)
 
     def _start_query(self, spark: SparkSession, spec: StreamSpec) -> StreamingQuery:
-        """Start the query from its checkpoint, again if Spark fails to start a process."""
+        """Start the query from its checkpoint. Try again if Spark fails to start a process."""
         while True:
             try:
                 writer = open_stream(spark, spec).writeStream.foreachBatch(self._batch)
@@ -275,7 +275,7 @@ class StreamRun:
         time.sleep(delay)
 
     def _batch(self, rows: DataFrame, batch_id: int) -> None:
-        """One micro-batch, and every effect of it under its id."""
+        """Process one micro-batch. All its files have its ID."""
         with self._in_batch:
             try:
                 self._do_batch(rows, batch_id)
@@ -345,7 +345,7 @@ class StreamRun:
                     self._restart()
                 if until is not None and time.monotonic() >= until:
                     return False
-            while True:  # all rows are out: wait for the commit of the last micro-batch
+            while True:  # all rows are written: wait for the commit of the last micro-batch
                 try:
                     self._started().processAllAvailable()
                 except PySparkException:
@@ -370,7 +370,7 @@ class StreamRun:
         if cause is not None and not isinstance(cause, PySparkException | Py4JError):
             raise cause
         if cause is None and failure is None:
-            raise RunError("the query on Spark was stopped from outside before the inputs ended")
+            raise RunError("the query on Spark was stopped by another program before the inputs ended")
         report = "\n".join(report_of(each) for each in (cause, failure) if each is not None)
         self._wait_for_restart(report)
         assert isinstance(self._session, SparkSession), "a started run has a session"
@@ -403,11 +403,11 @@ class StreamRun:
                 check_private_folder(self.folder / name)
 
     def _hold_spools(self) -> None:
-        """Lock the spools whose folders exist by now. Raises UnsafeFolderError if another user can write to one."""
+        """Lock the spools whose folders exist. Raises UnsafeFolderError if another user can write to one."""
         for each in self.feeds.inputs:
             if each.spool and each.path.is_dir():
                 check_private_folder(each.path)
-                wrong = f"{each.path} is read by another run; stop that one, or let the node write another spool"
+                wrong = f"{each.path} is read by another run; stop that run, or let the node write another spool"
                 self._locks.hold(each.path.absolute() / ".run.lock", wrong)
 
     def _started(self) -> StreamingQuery:
@@ -420,5 +420,5 @@ def remove_unfinished(folder: Path) -> None:
     """Remove temporary files of a killed process (names with a leading dot), except Spark's files."""
     for ours in ("inputs", "state", "totals", "output"):
         for path in (folder / ours).rglob(".*"):
-            if path.is_file():  # and not the folder of a query with such a name
+            if path.is_file():  # not the folder of a query with a leading dot in its name
                 path.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""The counters of a run over all its micro-batches, kept by batch id so that a restart neither loses nor doubles any.
+"""The counters of a run over all its micro-batches. They are stored by batch ID, so a restart counts each row once.
 
 The counters of a micro-batch arrive with its rows, once, even if a task was repeated. The totals after micro-batch n
 are the totals after n - 1 plus the counters of n. Each version is one file, written like state. Counters are added;
-gauges have the values of the last micro-batch. Windows are counted over all partitions of a query, each once.
+gauges have the values of the last micro-batch. A window of several partitions is counted once.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Totals:
         add_counts(self.samples, name, parts)
         bounds = [(number, bound) for part in parts for number, bound in part["bounds"]]
         watermarks = [part["watermark"] for part in parts if part["watermark"] is not None]
-        if watermarks:  # strict; all partitions have the same
+        if watermarks:  # strict; equal in all partitions
             low = min(watermarks)
             self.lows[name] = low if low == END else low - 1
         self.lows.setdefault(name, BEGINNING)
@@ -101,7 +101,7 @@ class TotalsFiles:
     """Totals by batch ID, one JSON file each. The last KEEP files are kept."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep them in `folder`."""
+        """The files are in `folder`."""
         self.folder = folder
 
     def last(self) -> int:

@@ -185,7 +185,7 @@ def test_a_spool_has_one_reader_and_a_query_that_its_node_does_not_know_is_told(
     said: list[str] = []
     run = make(spark, [spool_of(node.folder, "main1")], tmp_path / "run", plans=PLANS[:2], say=said.append)
     run.start()
-    with pytest.raises(FolderError, match="spool is read by another run; stop that one"):
+    with pytest.raises(FolderError, match="spool is read by another run; stop that run"):
         make(spark, [spool_of(node.folder, "main1")], tmp_path / "other").start()
     node.finish()
     assert run.wait()
@@ -198,5 +198,5 @@ def test_a_spool_has_one_reader_and_a_query_that_its_node_does_not_know_is_told(
 def test_flows_are_read_from_spools_and_refused_from_captures(spark, captures, tmp_path: Path) -> None:
     flows = [compile_query("SELECT exporter, count(*) FROM flows [RANGE 1 minute] GROUP BY exporter", "flows")]
     make(spark, [spool_of(tmp_path / "spool", "main1")], tmp_path / "run", plans=flows)
-    with pytest.raises(InputError, match="flows are read in one go"):
+    with pytest.raises(InputError, match="flows must be read in one pass"):
         make(spark, [spool_of(tmp_path / "spool", "main1"), captures[0]], tmp_path / "run", plans=flows)

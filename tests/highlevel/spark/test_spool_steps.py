@@ -329,7 +329,7 @@ def test_partials_that_were_sampled_are_counted_and_told(captures: list[Input], 
     assert samples.total(SPOOL_PARTIALS_SAMPLED, query="per_link", link="main1") == items[8].num_rows
     assert sum(engine.rows["per_link"]["n"].to_pylist()) == 9 * sum(items[1].column(2).to_pylist())
     assert [line.partition(": ")[2] for line in engine.warnings] == [
-        "its node sampled, as spool or ring was filling: some results are estimates"
+        "some results are estimates: its node sampled, as spool or ring was filling"
     ]
 
 
@@ -388,7 +388,7 @@ def test_a_spool_that_was_begun_again_is_refused(captures: list[Input], tmp_path
     for path in spool.path.iterdir():
         path.unlink()
     SpoolWriter(spool.path, "main1", named(PLANS)).close(ended=True)
-    with pytest.raises(SpoolError, match="the spool was begun again since it was read"):
+    with pytest.raises(SpoolError, match="the spool was started again since it was read"):
         engine.step()
 
 

@@ -201,6 +201,6 @@ def test_spark_batch_reads_a_capture_in_one_task_and_the_stream_engine_refuses(s
     found = Counter({row["srcIP"]: row["n"] for row in answer.to_pylist()})
     assert found == by_source([each.path for each in inputs], True)
     with pytest.raises(
-        InputError, match="seen_within remembers rows, which tasks that read parts cannot: expected a link with"
+        InputError, match="seen_within depends on earlier rows, but tasks read parts of a file: expected a link with"
     ):
         StreamRun(spark, [plan], inputs, tmp_path / "state")
