@@ -1,14 +1,14 @@
 """The aggregates of one query, split between the levels by the table in `lowlevel.subaggregates`.
 
-While select list and HAVING are bound, a column named after an aggregate stands for it (`sum(len)`, a name that no
-input has). `finished` contains the expression that the high level computes in its place. There are three kinds:
+While the select list and HAVING are bound, a *placeholder* replaces each aggregate: a column with the aggregate's text
+as its name, `sum(len)`. `finished` contains the expression that the high level computes for it. There are three kinds:
 
     bounded       count, sum, avg, …           sub-aggregates of a fixed size in a table entry
     holistic      median, top, entropy, …      need all values of a group, which become keys of the low level
     selections    heavy(0.05), top(10, count)  conditions of HAVING that compare the groups of a window
 
-Rows that are spread over panes add the share of each pane to sums of counters. Everything else counts such a row once,
-in the pane of its end; so does the count that a mean divides by.
+With SPREAD a row adds a share of its counters to the sums of each of its panes. All other aggregates, and the divisor
+of a mean, count the row once, in the pane of its end.
 """
 
 from __future__ import annotations
@@ -99,20 +99,20 @@ MAX_GROUPS = 1_000_000
 
 
 class Aggregates:
-    """The aggregates of one query. Equal aggregates, and equal sub-aggregates of different ones, are stored once."""
+    """The aggregates of one query. Equal aggregates are stored once, and equal sub-aggregates too."""
 
     def __init__(self, spread: bool) -> None:
         """`spread` states that rows may be spread over several panes."""
         self._spread = spread
         self._words: dict[tuple[Kind, Expression | None], SubAggregate] = {}
         self.finished: dict[str, Expression] = {}
-        """Expressions over sub-aggregates by the name of the stand-in column."""
+        """Expressions over sub-aggregates, by the name of the placeholder."""
         self.holistic = HolisticAggregates(self.finished)
         self.selections = Selections(self.finished)
         self.user_columns = UserColumns(self.finished)
 
     def add(self, function: str, argument: Expression | None) -> Column:
-        """Add one of BOUNDED and return its stand-in. `argument` is None for `count(*)`."""
+        """Add an aggregate of BOUNDED and return its placeholder. `argument` is None for `count(*)`."""
         name = f"{function}({'*' if argument is None else expression_text(argument)})"
         if name not in self.finished:
             self.finished[name] = self._finish(function, argument)
@@ -120,16 +120,19 @@ class Aggregates:
         return Column(name, finished.type, finished.nullable)
 
     def keep(self, kind: Kind, argument: Expression) -> None:
-        """Add a sub-aggregate that no item of the query contains."""
+        """Add a sub-aggregate that the query does not contain."""
         self._word(kind, argument)
 
     def count_of_rows(self) -> str:
-        """Add the count of the rows of a group; return the name of its column."""
+        """Add the count of rows, and return the name of its column."""
         return self._count(self._at_end(None)).name
 
     @property
     def subaggregates(self) -> tuple[SubAggregate, ...]:
-        """The words of a table entry, one at least: without aggregates it is the count, for the engines to merge."""
+        """The sub-aggregates, at least one.
+
+        Without aggregates it is the count of rows, because engines need a column to merge.
+        """
         if not self._words:
             self._word(Kind.COUNT, None)
         return tuple(self._words.values())
@@ -138,10 +141,10 @@ class Aggregates:
         if function == "count" or argument is None:
             return self._count(self._at_end(argument))
         if function == "avg":
-            return Mean(self._word(Kind.SUM, self._summed(argument)), self._count(self._at_end(argument)))
+            return Mean(self._word(Kind.SUM, self._mean_argument(argument)), self._count(self._at_end(argument)))
         if function in VARIANCES:
             return self._variance(function, self._at_end(argument) or argument)
-        argument = self._shared(argument) if function == "sum" else self._at_end(argument) or argument
+        argument = self._sum_argument(argument) if function == "sum" else self._at_end(argument) or argument
         kind = Kind(function)
         if kind in TIME_OF:
             self._word(TIME_OF[kind], argument)
@@ -149,29 +152,29 @@ class Aggregates:
         return Present(word, self._count(argument)) if argument.nullable else word
 
     def _variance(self, function: str, argument: Expression) -> Expression:
-        """Return a variance, of sums that do not wrap."""
+        """Return a variance, computed from sums of floats, which do not wrap."""
         number = argument if argument.type is Type.FLOAT else Binary(Op.MUL, argument, Literal(1.0, Type.FLOAT))
         squares = Binary(Op.MUL, number, number)
         total, of_squares = self._word(Kind.SUM, number), self._word(Kind.SUM, squares)
         return Variance(total, of_squares, self._count(argument), *VARIANCES[function])
 
     def _count(self, argument: Expression | None) -> Column:
-        """Count of the rows where `argument` is not NULL: of all rows where it never is."""
+        """Return the count of the rows with a non-NULL `argument`, or of all rows if it is never NULL."""
         return self._word(Kind.COUNT, argument if argument is not None and argument.nullable else None)
 
-    def _summed(self, argument: Expression) -> Expression:
-        """Return what `avg` sums: floats where a sum of integers would wrap within a few rows."""
-        shared = self._shared(argument)
+    def _mean_argument(self, argument: Expression) -> Expression:
+        """Return the argument of the sum of `avg`: floats for times, because integers would wrap after a few rows."""
+        value = self._sum_argument(argument)
         if argument.type in INTEGERS and holds_time(argument):
-            return Binary(Op.MUL, shared, Literal(1.0, Type.FLOAT))
-        return shared
+            return Binary(Op.MUL, value, Literal(1.0, Type.FLOAT))
+        return value
 
     def _at_end(self, argument: Expression | None) -> Expression | None:
-        """Return the argument of what a row takes part in once, where its end is."""
+        """Return an argument with which a spread row is counted only once, in the pane of its end."""
         return AtEnd(argument or Literal(True, Type.BOOL)) if self._spread else argument
 
-    def _shared(self, argument: Expression) -> Expression:
-        """Return the argument of a sum: what a pane has of each counter, or the row where its end is."""
+    def _sum_argument(self, argument: Expression) -> Expression:
+        """Return the argument of a sum: shares of counters per pane, other values once in the pane of the row's end."""
         if not self._spread:
             return argument
         if not any(is_counter(column.name) for column in columns_of(argument)):
@@ -187,12 +190,12 @@ class Aggregates:
 
 
 def holds_time(expression: Expression) -> bool:
-    """Return whether one of the columns is a time."""
+    """Return whether a column of the expression is a time."""
     return any(column.type is Type.TIME for column in columns_of(expression))
 
 
 def is_as_large_as_a_time(expression: Expression) -> bool:
-    """Return whether values are integers as large as a time: six of them sum to more than an int64 holds."""
+    """Return whether values are integers as large as a time. The sum of six such values exceeds an int64."""
     if isinstance(expression, Unary):
         return expression.op is Op.NEG and is_as_large_as_a_time(expression.operand)
     if not isinstance(expression, Binary):
@@ -204,7 +207,7 @@ def is_as_large_as_a_time(expression: Expression) -> bool:
 
 
 def is_product_of_times(op: Op, left: Expression, right: Expression) -> bool:
-    """Return whether an operation multiplies a time by another integer that a time is part of.
+    """Return whether an operation multiplies a time by another expression that contains a time.
 
     >>> ts = Column("ts", Type.TIME)
     >>> is_product_of_times(Op.MUL, ts, ts), is_product_of_times(Op.MUL, ts, Literal(2, Type.INT))
@@ -233,18 +236,18 @@ class HolisticAggregates:
     """The holistic aggregates of one query; equal ones are stored once."""
 
     def __init__(self, finished: dict[str, Expression]) -> None:
-        """`finished` receives the column of the high level for each stand-in."""
+        """`finished` receives the column of the high level for each placeholder."""
         self._finished = finished
         self._uses: dict[_HolisticUse, str] = {}
         self._first: Word | None = None
         self._folded: Word | None = None
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Whether the query has holistic aggregates."""
         return bool(self._uses)
 
     def add(self, sql: str, name: Word, operands: Sequence[Operand]) -> Column:
-        """Add an aggregate and return its stand-in. Raises QueryError for wrong arguments."""
+        """Add an aggregate and return its placeholder. Raises QueryError for wrong arguments."""
         use = _holistic_use(sql, name, operands)
         self._first = self._first or name
         if use.function in FOLDED:
@@ -263,16 +266,19 @@ class HolisticAggregates:
             return
         shown = f"{self._first.text.lower()} over "
         if isinstance(window, SessionWindow):
-            # The rows of a session are known per group, not per value of a group.
+            # Sessions are computed per group, not per value of a group.
             raise QueryError(shown + "sessions", sql, self._first.start, "windows of another kind, or other aggregates")
         if self._folded is not None and not isinstance(window, SlidingWindow):
-            # Sketches need panes that are complete before their windows are; only panes of time are.
+            # Sketches need panes that are complete before their windows, and only panes of time are.
             called = self._folded.text.lower()
-            expected = "tumbling or sliding windows of time, or what is exact"
+            expected = "tumbling or sliding windows of time, or an exact aggregate"
             raise QueryError(f"{called} over windows of this kind", sql, self._folded.start, expected)
         if emit_late:
             raise QueryError(
-                shown + "rows that are late", sql, self._first.start, "LATE DROP: what it says cannot be added up"
+                shown + "rows that are late",
+                sql,
+                self._first.start,
+                "LATE DROP: additional results cannot be added to earlier results",
             )
 
     def with_values(
@@ -280,7 +286,7 @@ class HolisticAggregates:
     ) -> tuple[tuple[Key, ...], tuple[Detail, ...], tuple[Folding, ...]]:
         """Return `keys` followed by the keys of the values, the aggregates, and the sketches that they read.
 
-        Equal values are one key; a column that is grouped by, and the link, are keys already. `groups` are the columns
+        Equal values are one key. Columns of GROUP BY, and the link, are keys already. `groups` are the columns
         grouped by, and `count` is the sub-aggregate that counts rows.
         """
         keys, columns = list(keys), {expression: column.name for expression, column in groups.items()}
@@ -327,7 +333,7 @@ def _quantile(operand: Operand) -> float:
     bound = operand.bound
     if isinstance(bound, Literal) and isinstance(bound.value, int | float) and 0 <= bound.value <= 1:
         return float(bound.value)
-    raise operand.error("a quantile that is no share", "a number from 0 to 1, for example 0.99")
+    raise operand.error("a quantile outside 0 to 1", "a number from 0 to 1, for example 0.99")
 
 
 def _value_count(operand: Operand) -> int:
@@ -335,21 +341,21 @@ def _value_count(operand: Operand) -> int:
     bound = operand.bound
     if isinstance(bound, Literal) and isinstance(bound.value, int) and 0 < bound.value <= MAX_VALUES:
         return bound.value
-    raise operand.error("a number of values that is none", f"an integer from 1 to {MAX_VALUES}")
+    raise operand.error("an invalid number of values", f"an integer from 1 to {MAX_VALUES}")
 
 
 class Selections:
     """The conditions of HAVING that compare the groups of a window; equal ones are stored once."""
 
     def __init__(self, finished: dict[str, Expression]) -> None:
-        """`finished` receives the column of the high level for each stand-in."""
+        """`finished` receives the column of the high level for each placeholder."""
         self._finished = finished
         self.uses: dict[str, Selection] = {}
-        """Selections by stand-in; their values contain stand-ins of aggregates."""
+        """Selections by placeholder. Their values contain placeholders of aggregates."""
         self._first: Word | None = None
 
     def add(self, sql: str, name: Word, operands: Sequence[Operand], count: Expression) -> Column:
-        """Add a condition and return its stand-in. `count` is compared if the call has no second argument."""
+        """Add a condition and return its placeholder. `count` is compared if the call has no second argument."""
         kind = SelectionKind(name.text.lower())
         usage = SELECTIONS[kind]
         if not 1 <= len(operands) <= 2 or (len(operands) == 1 and kind is SelectionKind.TOP):
@@ -368,26 +374,31 @@ class Selections:
         return Column(stand_in, Type.BOOL)
 
     def check(self, sql: str, window: WindowKind, emit_late: bool) -> None:
-        """Raise QueryError for windows that groups do not share, and for LATE EMIT."""
+        """Raise QueryError for windows that differ between groups, and for LATE EMIT."""
         if self._first is None:
             return
         shown, start = self._first.text.lower(), self._first.start
         if isinstance(window, SessionWindow) or (isinstance(window, TupleWindow) and window.partitioned):
-            problem = f"{shown} over windows that each group has for itself"
+            problem = f"{shown} over windows that differ between groups"
             raise QueryError(problem, sql, start, "windows that groups share")
         if emit_late:
-            raise QueryError(f"{shown} over rows that are late", sql, start, "LATE DROP: other groups are gone by then")
+            raise QueryError(
+                f"{shown} over rows that are late",
+                sql,
+                start,
+                "LATE DROP: late rows cannot be compared with all groups",
+            )
 
 
 def _group_share(operand: Operand) -> str:
     bound = operand.bound
     if isinstance(bound, Literal) and bound.type in NUMBERS and 0 <= float(str(bound.value)) <= 1:
         return str(bound.value)
-    raise operand.error("a share that is none", "a number from 0 to 1, for example 0.05")
+    raise operand.error("a share outside 0 to 1", "a number from 0 to 1, for example 0.05")
 
 
 def _group_count(operand: Operand) -> str:
     bound = operand.bound
     if isinstance(bound, Literal) and isinstance(bound.value, int) and 0 < bound.value <= MAX_GROUPS:
         return str(bound.value)
-    raise operand.error("a number of groups that is none", f"an integer from 1 to {MAX_GROUPS}")
+    raise operand.error("an invalid number of groups", f"an integer from 1 to {MAX_GROUPS}")

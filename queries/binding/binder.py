@@ -1,6 +1,6 @@
 """From the syntax tree of an expression to a typed expression: names resolved, types checked, literals converted.
 
-Types do not mix, except INT with FLOAT. A rule that is broken is a `QueryError` at the operand that breaks it.
+Types do not mix, except INT with FLOAT. A `QueryError` points at the operand that breaks a rule.
 """
 
 from __future__ import annotations
@@ -35,10 +35,13 @@ from queries.text.printer import expression_text
 from queries.text.tree import Expression, Query, Word
 
 MAX_CHAIN = 32
-"""Operands of one operator in a row that are bound as they are written; longer chains become balanced trees."""
+"""Maximum operands of a chain of one operator that nests to the left. Longer chains become balanced trees."""
 
 Resolve = Callable[[Word, Word | None], Bound | None]
-"""Return the meaning of a name; the second word is the stream before its dot. None: a string in double quotes."""
+"""Return the meaning of a name, or None if it is a string in double quotes.
+
+The second word is the stream before the dot.
+"""
 
 
 class Binder:
@@ -185,7 +188,7 @@ class Binder:
         word, arguments = node.function, node.arguments
         name = word.text.lower()
         if name == SEEN_WITHIN and self._clause != "WHERE":
-            self._fail(f"{name} in {self._clause}", node, "it in WHERE, of rows as they come from a link")
+            self._fail(f"{name} in {self._clause}", node, "the function in WHERE, over rows of a link")
         if name in FUNCTIONS:
             return call(self._sql, word, [self._operand(argument, depth) for argument in arguments])
         if name in SELECTIONS and (name not in HOLISTIC or _is_literal(arguments[0])):
@@ -219,7 +222,9 @@ class Binder:
             self._need(INTEGERS if name in INTEGER_AGGREGATES else NUMBERS, bound, argument, name)
         if name in ("sum", *VARIANCES) and is_as_large_as_a_time(bound):
             problem = (
-                "which six rows take beyond 64 bits" if name == "sum" else "whose squares are beyond what floats tell"
+                "which exceeds 64 bits after six rows"
+                if name == "sum"
+                else "whose squares exceed the precision of floats"
             )
             self._fail(f"{name}({expression_text(bound)}), {problem}", argument, "min, max or avg of it")
         return aggregates.add(name, bound)
@@ -244,7 +249,7 @@ class Binder:
         """Bind a condition on the groups of a window."""
         if self._aggregates is None or self._clause != "HAVING":
             problem = f"{node.function.text.lower()} of groups in {self._clause}"
-            self._fail(problem, node, "it in HAVING, of groups of a window")
+            self._fail(problem, node, "the condition in HAVING, over groups of a window")
         operands = [self._operand(argument, depth) for argument in node.arguments]
         return self._aggregates.selections.add(self._sql, node.function, operands, self._aggregates.add("count", None))
 
@@ -264,7 +269,7 @@ class Binder:
 
 
 def known_aggregates() -> tuple[str, ...]:
-    """Return the names of all aggregates, those that users have defined among them."""
+    """Return the names of all aggregates, including users' aggregates."""
     return (*BOUNDED, *HOLISTIC, *SELECTIONS, *DEFINED)
 
 
@@ -280,7 +285,7 @@ def has_groups(query: Query) -> bool:
 def bind_part(clause: str, text: str, argument: Bound, aggregates: Aggregates) -> Bound:
     """Bind a part of a user's aggregate over its argument.
 
-    Raises QueryError for a part that is no aggregate of the argument; its positions are those of `text`.
+    Raises QueryError for a part that is not an aggregate of the argument. Positions of the error refer to `text`.
     """
 
     def inside(word: Word, stream: Word | None) -> Bound:

@@ -18,7 +18,10 @@ _TEXTS = (Type.TEXT, Type.ADDRESS, Type.MAC, Type.BYTES)
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A bound operand with its position; `quoted` is the text of a column's name in double quotes, else None."""
+    """A bound operand with its position.
+
+    `quoted` is its text if it is a column name in double quotes, otherwise None.
+    """
 
     sql: str
     start: int
@@ -33,7 +36,8 @@ class Operand:
     def meeting(self, other: Type) -> Operand:
         """Return the operand for a comparison with a value of type `other`.
 
-        A column's name in double quotes is a string if the other value is compared with texts: papers print strings so.
+        A column name in double quotes is a string if `other` is compared with texts, because papers print strings in
+        this way.
         """
         if self.quoted is not None and isinstance(self.bound, Column) and other in _TEXTS and self.type not in _TEXTS:
             return replace(self, bound=Literal(self.quoted, Type.TEXT))
@@ -142,7 +146,7 @@ def _constant(wanted: Type, value: Operand) -> Literal:
     """Return a value of an IN list, converted to the type `wanted`; addresses stay texts."""
     bound = value.bound
     if not isinstance(bound, Literal):
-        value.fail("IN takes constants", "numbers, addresses or texts; OR for anything else")
+        value.fail("IN takes constants", "numbers, addresses or texts; OR for other expressions")
     if wanted is Type.FLOAT and bound.type in INTEGERS and isinstance(bound.value, int):
         return Literal(float(bound.value), Type.FLOAT)
     if wanted is Type.TIME and isinstance(bound.value, str):

@@ -17,7 +17,7 @@ from queries.text.lexer import RESERVED
 from queries.text.windows import CALLS
 
 _NUMBER = Column(ARGUMENT, Type.INT)
-"""The argument with which the parts of a definition are tried."""
+"""The argument for the check of parts."""
 
 
 def define(name: str, parts: Mapping[str, str], finish: Finish) -> None:
@@ -49,7 +49,7 @@ def _try_part(name: str, part: str, text: str) -> None:
 
 
 def _check_parameters(name: str, parts: Mapping[str, str], finish: Finish) -> None:
-    """Refuse a function that cannot be called with the parts by their names."""
+    """Raise AggregateError for a function that cannot be called with the parts as keyword arguments."""
     if not callable(finish):
         raise AggregateError(f"{name}: got {type(finish).__name__} to finish with, expected a function of its parts")
     try:

@@ -21,7 +21,7 @@ USAGE = "seen_within('30 seconds', this = that AND …, condition of that)"
 KEYS = (Type.ADDRESS, *INTEGERS, Type.MAC)
 """Types that a key may have."""
 
-MATCH = "columns or expressions on both sides of =, of this row on the left and of the one before on the right"
+MATCH = "columns or expressions on both sides of =, of this row on the left and of the earlier row on the right"
 
 
 def seen_within(sql: str, name: Word, operands: Sequence[Operand]) -> SeenWithin:
@@ -46,12 +46,12 @@ def seen_within(sql: str, name: Word, operands: Sequence[Operand]) -> SeenWithin
 
 
 def refuse_above(sql: str, plan: Plan) -> None:
-    """Raise QueryError if a `seen_within` is over other rows than those of a link: only links remember rows."""
+    """Raise QueryError if a `seen_within` is not over rows of a link: only links store keys for it."""
     for node in plan.nodes:
         below = node.merges_partials if isinstance(node, Windowed) else isinstance(node, Leaf)
         if not below and _holds(tuple(getattr(node, field.name) for field in fields(node)), node.inputs):
             at = max(0, sql.lower().find(SEEN_WITHIN))
-            expected = "it in a condition on one stream of a link, whose rows it remembers"
+            expected = "seen_within in a condition on one stream of links"
             raise QueryError(f"{SEEN_WITHIN} over pairs of a join, or over results of a query", sql, at, expected)
 
 

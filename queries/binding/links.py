@@ -1,7 +1,7 @@
 """The links that FROM names, and the kind of their rows.
 
-    packets, frames, flows, samples    rows of that kind of every link
-    Main1.flows                        rows of that kind of the link Main1
+    packets, frames, flows, samples    rows of this kind of every link
+    Main1.flows                        rows of this kind of the link Main1
     Main1                              the packets of the link Main1
 
 All links of one union are of one kind, because each kind has its own columns.

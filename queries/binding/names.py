@@ -7,10 +7,11 @@
     HAVING                            column grouped by, name given in GROUP BY, name of the select list
 
 Papers write `length` for `len`, and Gigascope `time` for the seconds of `ts`. They also write `flag = SYN_ACK`: `flag`
-are the six lowest bits of `tcp_flags` (RFC 9293, §3.1), without those of congestion control (ECE and CWR, RFC 3168), so
-that a SYN which offers ECN is a SYN. In SELECT and HAVING `window_start` and `window_end` are the bounds of a window.
+is the six lowest bits of `tcp_flags` (RFC 9293, §3.1). It excludes the bits of congestion control (ECE and CWR, RFC
+3168), so a SYN that offers ECN is a SYN too. In SELECT and HAVING `window_start` and `window_end` are the bounds of a
+window.
 
-A stream may precede a name, or the layer it is of: `outer.` or `inner.`. Names are compared without regard to case. A
+A name may follow its stream or its layer: `outer.` or `inner.`. Names are compared without regard to case. A
 double-quoted text that names nothing is a string, as papers print them.
 """
 
@@ -61,7 +62,7 @@ class Names(Protocol):
 
     @property
     def time(self) -> Column | None:
-        """The column of time by default; None if rows have no time, or several."""
+        """The default time column; None if rows have no time column, or several."""
         ...
 
     def column(self, name: Word, stream: Word | None) -> Column | None:
@@ -69,7 +70,7 @@ class Names(Protocol):
         ...
 
     def unknown(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
-        """Return the error for an unknown name; `others` are further names that would be valid there."""
+        """Return the error for an unknown name. `others` are further names that are valid in the clause."""
         ...
 
     def shown(self, name: str) -> str | None:
@@ -90,7 +91,7 @@ class LinkNames:
 
     @property
     def time(self) -> Column | None:
-        """The ts, which every row of a link has."""
+        """The column ts, because every row of a link has it."""
         return self._kind.column("ts", Layer.OUTER)
 
     def column(self, name: Word, stream: Word | None) -> Column | None:
@@ -139,9 +140,9 @@ class Scope:
         """Names given by AS in SELECT, each with a function that binds its item over the rows."""
         self.given_in_group_by: dict[str, Expression] = {}
         self.groups: dict[Expression, Column] = {}
-        """Grouping expressions over the rows, each with the column of the partials that holds it."""
+        """Grouping expressions over the rows, each with its column in partials."""
         self.selected: dict[str, Expression] = {}
-        """The select list by the names of its columns, aggregates as their stand-ins."""
+        """The select list by the names of its columns, with placeholders for aggregates."""
         self.bound_type: Type | None = None
         """Type of the bounds of windows; None if the query has no window."""
 
@@ -164,7 +165,7 @@ class Scope:
         return self._bound(name, stream) or self._meaning(column, name, stream, tuple(self.given_in_group_by))
 
     def in_having(self, name: Word, stream: Word | None) -> Expression | None:
-        """Resolve a name in HAVING. A column that is not grouped by comes last; the caller refuses it."""
+        """Resolve a name in HAVING. A column outside GROUP BY is tried last; then the caller raises the error."""
         column = self.column(name, stream)
         if stream is None and column not in self.groups:
             for names in (self.given_in_group_by, self.selected):

@@ -1,7 +1,7 @@
 """Aggregates that users define in Python: a name, parts in GSQL over the argument `x`, and a function that finishes.
 
-The parts are bounded aggregates, so they are kept next to the packets and merged like any other. The function receives
-them as arrays over the groups of a window once the window is final. `queries.binding.define` defines aggregates.
+The parts are bounded aggregates, so the low level computes them and the high level merges them. When a window is final,
+the function receives them as arrays over the window's groups. `queries.binding.define` defines aggregates.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ class UserAggregate:
 
 
 DEFINED: dict[str, UserAggregate] = {}
-"""The definitions of this process by their names in lower case. A plan contains what it uses of them."""
+"""The definitions of this process by their names in lower case. A plan contains the definitions that it uses."""
 
 
 class UserColumns:
-    """The uses of users' aggregates in one query; equal ones are kept once."""
+    """The uses of users' aggregates in one query. Equal uses are stored once."""
 
     def __init__(self, finished: dict[str, Expression]) -> None:
-        """`finished` receives the expression of the high level for each stand-in."""
+        """`finished` receives the expression of the high level for each placeholder."""
         self._finished = finished
         self.uses: dict[str, UserColumn] = {}
-        """Uses by their stand-ins; their parts are over stand-ins of aggregates."""
+        """Uses by their placeholders. Their parts contain placeholders of aggregates."""
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Whether the query has such uses."""
         return bool(self.uses)
 
     def column(self, name: str, argument: Expression) -> Column:
-        """Return the stand-in of an aggregate of `argument`."""
+        """Return the placeholder of an aggregate of `argument`."""
         return Column(f"{name}({expression_text(argument)})", RESULT, True)
 
     def add(self, stand_in: Column, definition: UserAggregate, parts: tuple[Expression, ...]) -> None:

@@ -24,7 +24,7 @@ top = 10                      # groups shown of each query; the rest is one seri
 master = "local[*]"
 partitions = 2                # parts of the operators' state
 
-A link may also be a table: then a low-level node in another process reduces its packets, as `[node]` configures
+A link may also be a table: then a low-level node in another process pre-aggregates its packets, as `[node]` configures
 (`queries.pipeline.node_settings`).
 """
 
@@ -77,7 +77,7 @@ class QueryText:
     ) -> Plan:
         """Compile the query under its name. Raises PipelineError with the position in the text.
 
-        The query may read `queries` by name; `links` are all other names that FROM may contain, None for any.
+        The query may read `queries` by name. `links` are all other names that FROM may contain. None allows any name.
         """
         try:
             with paths_from(self.base or Path.cwd()):
@@ -114,7 +114,8 @@ class PipelineFile:
     def plans(self) -> list[Plan]:
         """Compile the queries. Raises PipelineError for a wrong query, and for one that has no results before the end.
 
-        Rows of a spooled link may be late. If there is one, all plans count their rows, so that node and reader agree.
+        Rows of a spooled link may be late. If there is one, all plans count their rows, so that the node and its reader
+        have the same plan.
         """
         named = {name: NamedQuery(query.sql, query.layer) for name, query in self.queries.items()}
         links = [*self.links, *self.spooled]
@@ -123,7 +124,7 @@ class PipelineFile:
         for plan in plans:
             if plan.waits_for_the_end:
                 raise PipelineError(
-                    f"queries.{plan.name}.sql has no window, so nothing would be shown before the end; "
+                    f"queries.{plan.name}.sql has no window, so it would have no results before the end; "
                     "expected for example [RANGE 1 minute, SLIDE 1 minute, WA ts]"
                 )
         return plans
@@ -135,7 +136,7 @@ class PipelineFile:
         names = [leaf.name for leaf in leaves]
         if twice := [name for name in names if names.count(name) > 1]:
             raise PipelineError(
-                f"queries: a node would know a query and a part of another by one name, {twice[0]!r}; rename the query"
+                f"queries: a query and a part of another one have one name in a node, {twice[0]!r}; rename the query"
             )
         return leaves
 
@@ -207,7 +208,7 @@ def _check_names(queries: Iterable[str], links: Iterable[str]) -> None:
     for query in queries:
         other = seen.setdefault(query.lower(), f"queries.{query}")
         if other != f"queries.{query}":
-            raise PipelineError(f"queries.{query} is called like {other}; expected names that FROM can tell apart")
+            raise PipelineError(f"queries.{query} is called like {other}; expected names that differ in FROM")
 
 
 def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str, SpooledLink]]:

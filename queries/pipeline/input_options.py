@@ -1,4 +1,4 @@
-"""What users know about inputs: how late rows may be, when an input is silent, and sampling rates of exporters."""
+"""Options of inputs: the slack of late rows, the lull of idle inputs, and the sampling rates of exporters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXACTLY = "exact"
 """The word for a slack without limit: results come at the end of the input, and no row is late."""
 
 TRACE = "trace"
-"""The word for a clock of lulls that follows the other links, not the system."""
+"""The word for lulls by the times of the other links instead of the system's clock."""
 
 
 def parse_slack(text: str) -> int:
@@ -33,7 +33,7 @@ def parse_slack(text: str) -> int:
 
 
 def parse_lull(text: str) -> IdleRule:
-    """Return the rule for silent inputs: a duration by the system's clock, or, before `trace`, by the trace's clock.
+    """Return the rule for idle inputs: a duration by the system's clock, or, if `trace` follows, by the trace's clock.
 
     Raises ValueError for other texts.
 
@@ -47,7 +47,7 @@ def parse_lull(text: str) -> IdleRule:
 
 
 def parse_rates(texts: Iterable[str]) -> FixedRates | None:
-    """Return the sampling rates in some texts, None without texts. Raises ValueError for other texts.
+    """Return the sampling rates of all texts, or None without texts. Raises ValueError for other texts.
 
     >>> parse_rates(["1000"])
     1000

@@ -1,4 +1,4 @@
-"""The inputs of a query: paths alone, or names in FROM that are bound to files, globs and folders."""
+"""The inputs of a query: paths without names, or names in FROM that are bound to files, globs and folders."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from lowlevel.kinds import KINDS
 
 
 def bind_files(paths: Iterable[str], follow: bool = False) -> list[Input]:
-    """Return one link for each file. Every name in FROM means the union of them; `link_names` names them.
+    """Return one link for each file. Every name in FROM means the union of all files; `link_names` names the links.
 
-    With `follow` files may grow, and a folder is one link of all its files, also of files that are added later.
+    With `follow` files may grow, and a folder is one link of all its files, including files that are added later.
     """
     files = [file for path in paths for file in expand(path, follow)]
     return [_input(link, file, None, follow) for link, file in zip(link_names(files), files, strict=True)]
 
 
 def bind_streams(streams: Mapping[str, Iterable[str]], follow: bool = False) -> list[Input]:
-    """Bind each name to its files, which together are one link. `follow` is that of `bind_files`."""
+    """Bind each name to its files, which together are one link. `follow`: see `bind_files`."""
     kinds = bound_kinds(streams)
     return [
         replace(_input(name, file, name, follow), bound_kinds=kinds)
@@ -61,8 +61,8 @@ def can_be_read_once(path: Path) -> bool:
 def link_names(files: Sequence[Path]) -> list[str]:
     """Return the names of files without the suffixes of captures and of compression.
 
-    Standard input is `stdin`, and a live interface has its own name. Equal names keep their suffixes, and as many
-    folders as they need to differ.
+    Standard input is `stdin`, and a live interface has its own name. Equal names keep their suffixes, and the
+    folders that make them different.
 
     >>> link_names([Path("/x/mon/a.pcap"), Path("/x/tue/a.pcap"), Path("/x/tue/b.pcap.gz"), Path("/x/tue/b.cap")])
     ['mon/a.pcap', 'tue/a.pcap', 'b.pcap.gz', 'b.cap']
@@ -110,8 +110,8 @@ def expand(path: str, follow: bool = False) -> list[Path]:
         found = sorted(file for file in seen if file.is_file())
         if not found:
             deeper = any(file.is_file() for file in place.glob("*/**/*"))
-            hint = f"; its folders do: use '{str(place).rstrip('/')}/**'" if deeper else ""
-            raise InputError(f"{path}: the folder holds no file, expected captures{hint}")
+            hint = f"; its folders contain files: use '{str(place).rstrip('/')}/**'" if deeper else ""
+            raise InputError(f"{path}: the folder contains no file, expected captures{hint}")
         return found
     if place.exists() or not glob.has_magic(path):
         return [place]
@@ -138,8 +138,8 @@ def _split(place: Path) -> tuple[Path, str]:
 def check_streams(plans: Iterable[Plan], inputs: Iterable[Input]) -> None:
     """Raise InputError for inputs that the queries cannot read.
 
-    These are: a name in FROM without a file, or with one file twice; standard input from a terminal; two readers of a
-    pipe; several inputs of a query that depends on the order of arrival.
+    Examples are a name in FROM without a file, a file that is bound twice, standard input from a terminal, and two
+    readers of a pipe. A query that depends on the order of arrival can read only one input.
     """
     inputs, plans = list(inputs), list(plans)
     _check_pipes(inputs)
@@ -171,7 +171,7 @@ def _check_folders(inputs: Sequence[Input]) -> None:
             same = None in (each.stream, many.stream) or str(each.stream).lower() == str(many.stream).lower()
             here = each.path.is_file() and os.path.realpath(each.path.parent) == os.path.realpath(folder)
             if same and here and fnmatchcase(each.path.name, names):
-                raise InputError(f"{each.path} is one of {many.path}, which is followed; expected one of the two")
+                raise InputError(f"{each.path} is one of {many.path}, which is followed; expected only one of them")
 
 
 def _check_pipes(inputs: Sequence[Input]) -> None:
@@ -180,7 +180,7 @@ def _check_pipes(inputs: Sequence[Input]) -> None:
         if is_interface(path):  # every reader has its own ring
             continue
         if uses > 1:
-            raise InputError(f"{path} is given {uses} times; expected once: what is read of a pipe is gone from it")
+            raise InputError(f"{path} is given {uses} times; expected once: the data of a pipe can be read only once")
         if str(path) == STANDARD_INPUT and os.isatty(0):
             raise InputError(
                 '-: standard input is a terminal, expected a capture: tcpdump -U -w - | wiretide query - "SELECT …"'

@@ -1,21 +1,21 @@
-"""Settings of the low-level node in a pipeline file: the links that it reduces into spools, and its limits.
+"""Settings of the low-level node in a pipeline file: the links that it pre-aggregates into spools, and its limits.
 
 [links.eth0]
 capture = "interface:eth0"      # any input: an interface, a pipe, a file, a folder that is followed
 spool = "spool/eth0"            # a folder; relative to the file, as all paths
-promise = "late 2s"             # what is known of the order of its rows; left out: late 10s of a live input, else exact
-lull = "5s"                     # silence after which the clock speaks for it; left out: never
-clock_jump = "1h"               # a row further ahead than this may be a wrong clock, and waits for others that agree
+promise = "late 2s"             # watermark rule; default: late 10s for a live input, otherwise exact
+lull = "5s"                     # idle time after which the clock advances its watermark; default: never
+clock_jump = "1h"               # a row further ahead may be a time jump, and waits for rows that agree
 
 [node]
 flush = "paced"                 # how entries of closed panes leave the tables
-disorder = 1                    # windows that an entry may stay behind its own
-every = 1                       # packets for one old entry that leaves, of flush = "slow" alone
-memory = "256 MiB"              # of all tables of all links together
-segment_bytes = "16 MiB"        # a segment of a spool is closed when it has so many bytes
-segment_time = "1s"             # or is so old
-spool_bytes = "4 GiB"           # of each link's spool
-when_full = "stop"              # or "oldest": what goes when a spool is full, the new or the oldest
+disorder = 1                    # windows after its own window that an entry may stay in the table
+every = 1                       # packets per old entry that is flushed, only for flush = "slow"
+memory = "256 MiB"              # for all tables of all links together
+segment_bytes = "16 MiB"        # a segment of a spool is closed at this size
+segment_time = "1s"             # or at this age
+spool_bytes = "4 GiB"           # size limit of each link's spool
+when_full = "stop"              # drop new partials if a spool is full; or "oldest": drop the oldest segment
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lowlevel.watermarks.rule import WatermarkRule, parse_rule
 from queries.pipeline.sections import PipelineError, Section
 
 LIVE_PROMISE = "late 10s"
-"""Default promise of a live input."""
+"""Default watermark rule of a live input."""
 
 LEAST_SEGMENT = 4096
 """Smallest segment in bytes; smaller ones would consist mostly of headers."""
@@ -58,7 +58,7 @@ class SpooledLink:
     clock_jump: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise PipelineError for texts that are no promise."""
+        """Raise PipelineError for texts that are no watermark rule."""
         for live in (False, True):
             try:
                 self.knowledge(live=live)
@@ -66,11 +66,11 @@ class SpooledLink:
                 raise PipelineError(f"links.{self.name}: {error}") from error
 
     def knowledge(self, *, live: bool) -> WatermarkRule:
-        """Return the promise of the order of rows; the default depends on `live`."""
+        """Return the watermark rule. The default depends on `live`."""
         return parse_rule(self.promise or (LIVE_PROMISE if live else "exact"), self.lull, self.clock_jump)
 
     def knowledge_text(self, *, live: bool) -> str:
-        """Return the text of the promise."""
+        """Return the text of the watermark rule."""
         text = self.promise or (LIVE_PROMISE if live else "exact")
         text += f", lull {self.lull}" if self.lull else ""
         return text + (f", clock jump {self.clock_jump}" if self.clock_jump else "")
@@ -99,7 +99,7 @@ class NodeSettings:
             )
         if self.every != 1 and self.flush != Policy.SLOW:
             raise PipelineError(
-                f'node.every: got {self.every} with flush = "{self.flush}", expected flush = "slow", which heeds it'
+                f'node.every: got {self.every} with flush = "{self.flush}", expected flush = "slow", which uses it'
             )
         try:
             self.limits()
@@ -167,7 +167,7 @@ def check_spools(links: Iterable[SpooledLink]) -> None:
         folder = os.path.realpath(link.spool)
         if folder in seen:
             raise PipelineError(
-                f"links.{link.name}.spool: got {link.spool}, which is that of {seen[folder]} too; expected one for each"
+                f"links.{link.name}.spool: got {link.spool}, also the spool of {seen[folder]}; expected another"
             )
         seen[folder] = link.name
         capture = Path(link.capture)

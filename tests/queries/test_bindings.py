@@ -65,7 +65,9 @@ def test_an_empty_path_is_not_the_folder_at_hand(folder: Path, monkeypatch: pyte
         expand("")
 
 
-@pytest.mark.parametrize(("path", "message"), [("x*.pcap", "no file matches"), ("empty", "the folder holds no file")])
+@pytest.mark.parametrize(
+    ("path", "message"), [("x*.pcap", "no file matches"), ("empty", "the folder contains no file")]
+)
 def test_a_path_without_files_is_an_error(path: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(WiretideError, match=message):
@@ -172,7 +174,7 @@ def test_a_file_beside_the_folder_that_is_followed_with_it_is_refused(folder: Pa
     plan = compile_query("SELECT count(*) FROM M UNION N")
     for path in (".", "*.pcap"):
         twice = bind_streams({"M": [f"{folder}/a.pcap", f"{folder}/{path}"]}, follow=True)
-        with pytest.raises(WiretideError, match=r"a\.pcap is one of .*, which is followed; expected one of the two"):
+        with pytest.raises(WiretideError, match=r"a\.pcap is one of .*, which is followed; expected only one of them"):
             check_streams([plan], twice)
     check_streams([plan], bind_streams({"M": [f"{folder}/a.pcap", f"{folder}/b*.pcap"], "N": [str(folder)]}, True))
 
@@ -253,7 +255,7 @@ def test_a_folder_of_folders_is_refused_with_the_pattern_that_reads_it(tmp_path:
     (tmp_path / "x" / "monday" / "night").mkdir(parents=True)
     (tmp_path / "x" / "monday" / "night" / "a.pcap").write_bytes(b"")
     pattern = f"{tmp_path}/x/**"
-    with pytest.raises(InputError, match="holds no file") as refused:
+    with pytest.raises(InputError, match="contains no file") as refused:
         expand(f"{tmp_path}/x")
     assert f"use '{pattern}'" in str(refused.value)
     assert expand(pattern) == [tmp_path / "x" / "monday" / "night" / "a.pcap"]

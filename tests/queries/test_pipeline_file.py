@@ -175,7 +175,7 @@ def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
         ),
         (
             SPOOLED + "[links.N]\ncapture = 'y'\nspool = 's'\n" + QUERIES,
-            "/s, which is that of M too; expected one for each",
+            "/s, also the spool of M; expected another",
         ),
         (
             SPOOLED + QUERIES + "[node]\nflsh = 1\n",
@@ -189,7 +189,7 @@ def test_an_absolute_path_stays_where_it_is(tmp_path: Path) -> None:
         (SPOOLED + QUERIES + "[node]\nevery = '8'\n", "node.every: got '8', expected a whole number, 1 or more"),
         (
             SPOOLED + QUERIES + "[node]\nflush = 'lazy'\nevery = 8\n",
-            'node.every: got 8 with flush = "lazy", expected flush = "slow", which heeds it',
+            'node.every: got 8 with flush = "lazy", expected flush = "slow", which uses it',
         ),
         (
             SPOOLED + QUERIES + "[node]\nflush = 'slow'\nevery = 1_073_741_825\n",
@@ -309,7 +309,7 @@ def test_a_name_that_means_two_things_is_refused(queries: str, message: str, tmp
         (HOURS + MINUTES.replace("[RANGE 1 minute] ", ""), r"queries\.hours\.sql: .*without the name of a time column"),
         (
             HOURS.replace(" [RANGE 1 hour]", "") + MINUTES,
-            r"queries\.hours\.sql has no window, so nothing would be shown before the end",
+            r"queries\.hours\.sql has no window, so it would have no results before the end",
         ),
     ],
 )
@@ -325,5 +325,5 @@ def test_a_node_has_to_do_with_the_leaves_of_queries_each_by_a_name(tmp_path: Pa
     assert [leaf.name for leaf in leaves] == ["hours", "minutes", "pairs 1", "pairs 2"]
     clash = f'{MINUTES}[queries."pairs 1"]\nsql = "SELECT ts FROM M"\n[queries.pairs]\nsql = "{pair}"\n'
     pipeline = parse_pipeline(SPOOLED + clash, tmp_path)
-    with pytest.raises(PipelineError, match="by one name, 'pairs 1'"):
+    with pytest.raises(PipelineError, match="have one name in a node, 'pairs 1'"):
         pipeline.leaves(pipeline.plans())

@@ -153,7 +153,7 @@ def test_what_is_wrong_is_told_with_its_place(where: str, column: int, problem: 
     ],
 )
 def test_it_is_refused_outside_where(sql: str) -> None:
-    with pytest.raises(QueryError, match=r"seen_within in .*; expected it in WHERE, of rows as they come from a link"):
+    with pytest.raises(QueryError, match=r"seen_within in .*; expected the function in WHERE, over rows of a link"):
         compile_query(sql)
 
 
